@@ -1,0 +1,40 @@
+"""A key-value SSD in software: drives in this process, and studies in model time.
+
+A drive is a mapping of ``bytes`` to ``bytes``:
+
+>>> import kvdrive as kv
+>>> with kv.open(profile="cosmos-plus") as drive:
+...     drive[b"user42"] = b"some value"
+...     drive[b"user42"]
+b'some value'
+
+A run is a workload on a drive in model time. The same settings and seed give the same report as command
+``kvdrive run``, to the last digit:
+
+>>> report = kv.run(workload="fillseq", ops=1000, seed=1)
+>>> report.ops.store
+1000
+
+Settings are keyword arguments: options of the command (``transfer="prp"``, ``value_size=128``), and every key of the
+configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive config`` show what there is.
+"""
+
+from ._drive import Drive, open
+from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
+from ._native import REVISION as revision
+from ._report import Comparison, Part, Report, compare, run
+
+__all__ = [
+    "Comparison",
+    "ConfigurationError",
+    "Drive",
+    "DriveError",
+    "DriveOff",
+    "Part",
+    "Report",
+    "SizeError",
+    "compare",
+    "open",
+    "revision",
+    "run",
+]

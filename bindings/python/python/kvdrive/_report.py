@@ -1,0 +1,163 @@
+"""Runs of workloads in model time, and their reports."""
+
+import copy
+import itertools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._settings import arguments
+
+if TYPE_CHECKING:
+    import pandas
+
+#: Ends of names of the report that attribute access may leave out: ``latency`` is ``latency_ns``.
+UNITS = ("ns", "s", "bytes", "ops_per_s", "per_s")
+
+
+class Part:
+    """A part of a report: its names as attributes. A name may leave its unit out.
+
+    >>> part = Part({"latency_ns": {"store": {"p99": 7}}})
+    >>> part.latency.store.p99
+    7
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        names = [name, *(f"{name}_{unit}" for unit in UNITS)]
+        found = [known for known in names if known in self._values]
+        if not found:
+            raise AttributeError(f"no {name!r} here; there are {', '.join(self._values)}")
+        return _part(self._values[found[0]])
+
+    def __getitem__(self, name: str) -> Any:
+        return _part(self._values[name])
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._values]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+    def __getstate__(self) -> Any:
+        return self._values
+
+    def __setstate__(self, state: Any) -> None:
+        self._values = state
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values, as the JSON of the command has them."""
+        return copy.deepcopy(self._values)
+
+
+def _part(value: Any) -> Any:
+    return Part(value) if isinstance(value, dict) else value
+
+
+class Report(Part):
+    """The report of a run: everything that command ``kvdrive run --json`` writes.
+
+    >>> report = run(workload="fillseq", ops=1000, transfer="adaptive", seed=1)
+    >>> report.latency.store.p99 == report.to_dict()["latency_ns"]["store"]["p99"]
+    True
+
+    ``print(report)`` shows the tables of the command, which say of each figure whether it is counted, modelled or
+    measured.
+    """
+
+    __slots__ = ("_record", "_text")
+
+    def __init__(self, json_text: str, record_text: str, text: str) -> None:
+        super().__init__(json.loads(json_text))
+        self._record: dict[str, Any] = json.loads(record_text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        workload = self._values["config"]["workload"]["name"]
+        return f"<Report of {workload} on {self._values['profile']}, seed {self._values['seed']}>"
+
+    def __getstate__(self) -> Any:
+        return (self._values, self._record, self._text)
+
+    def __setstate__(self, state: Any) -> None:
+        self._values, self._record, self._text = state
+
+    def to_record(self) -> dict[str, Any]:
+        """The report as one flat record, as ``kvdrive compare --records`` writes it."""
+        return copy.deepcopy(self._record)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """The flat record as a data frame of one row. It needs pandas."""
+        return _frame([self])
+
+
+class Comparison(tuple[Report, ...]):
+    """The reports of several runs, in their order. ``print`` shows them side by side."""
+
+    _text: str
+
+    def __new__(cls, reports: Iterator[Report], text: str) -> "Comparison":
+        made = super().__new__(cls, reports)
+        made._text = text
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (tuple(self), self._text)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """A data frame with a row for each run. It needs pandas."""
+        return _frame(self)
+
+
+def run(profile: str | None = None, **settings: Any) -> Report:
+    """Runs one workload on one drive in model time.
+
+    >>> run(workload="w-m", ops=1000, transfer="adaptive", packing="backfill", seed=1).seed
+    1
+
+    Ctrl-C ends the run. Raises :class:`ConfigurationError` for a setting that cannot be, or that the run would not look
+    at.
+    """
+    return Report(*_native.run(profile, arguments(settings)))
+
+
+def compare(profile: str | None = None, **settings: Any) -> Comparison:
+    """Runs every combination of the settings that are lists, on all cores; the first list changes slowest.
+
+    >>> runs = compare(workload="fillseq", ops=500, transfer=["prp", "adaptive"], packing=["all", "backfill"])
+    >>> [(run.config.host.transfer, run.config.packing.policy) for run in runs]
+    [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
+
+    After Ctrl-C the runs that are under way go on in their threads, and are not waited for.
+    """
+    lists = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in settings.items()}
+    combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    texts, table = _native.compare(profile, [arguments(one) for one in combinations])
+    return Comparison((Report(*text) for text in texts), table)
+
+
+def _frame(reports: "tuple[Report, ...] | list[Report]") -> "pandas.DataFrame":
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("to_frame needs pandas: pip install pandas; to_dict and to_record need nothing") from error
+    return pandas.DataFrame([report._record for report in reports])

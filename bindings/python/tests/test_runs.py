@@ -1,0 +1,118 @@
+"""Reports of runs: those of the command, to the last digit."""
+
+import copy
+import importlib.util
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import kvdrive as kv
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+RUNS = [
+    {"workload": "w-m", "ops": 2000, "transfer": "adaptive", "packing": "backfill", "seed": 1},
+    {"workload": "fillrandom", "ops": 1000, "value_size": "4KiB", "seed": 7},
+    {"engine": "plus2", "workload": "mixed", "ops": 500, "num": 500, "value_size": 100},
+    {"profile": "nvmevirt-970pro", "workload": "ycsb-a", "ops": 500, "num": 300, "depth": 8},
+]
+
+
+def command():
+    """The command of this source, where it was built; KVDRIVE names another one."""
+    built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
+    candidates = [os.environ["KVDRIVE"]] if "KVDRIVE" in os.environ else [path for path in built if path.exists()]
+    for candidate in candidates:
+        version = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
+        if kv.revision in version:
+            return candidate
+    pytest.skip(f"no command of revision {kv.revision} in target: cargo build; or set KVDRIVE")
+
+
+def without_measured(report):
+    """A report without the one number that this machine's clock gives."""
+    report = copy.deepcopy(report)
+    assert report["time"].pop("wall_s") > 0
+    return report
+
+
+@pytest.mark.parametrize("settings", RUNS, ids=lambda settings: settings["workload"])
+def test_a_run_is_that_of_the_command_to_the_last_digit(settings):
+    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    out = subprocess.run([command(), "run", *options, "--json", "-"], capture_output=True, text=True, check=True)
+    expected = json.loads(out.stdout)
+    report = kv.run(**settings).to_dict()
+    assert without_measured(report) == without_measured(expected)
+    assert list(report) == list(expected)
+
+
+def test_the_same_seed_is_the_same_report_and_another_one_is_not():
+    settings = dict(workload="w-m", ops=1000)
+    first, again, other = (without_measured(kv.run(**settings, seed=seed).to_dict()) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_names_of_a_report_are_attributes():
+    report = kv.run(workload="w-m", ops=1000, transfer="adaptive", seed=1)
+    data = report.to_dict()
+    assert report.latency.store.p99 == report.latency_ns.store.p99 == data["latency_ns"]["store"]["p99"]
+    assert report.throughput == data["throughput_ops_per_s"] > 0
+    assert report["traffic"].to_dict() == data["traffic"]
+    assert "latency_ns" in dir(report)
+    assert "w-m" in str(report) and "modelled" in str(report)
+    with pytest.raises(AttributeError, match="no 'latencies' here; there are profile, "):
+        report.latencies
+    data.clear()
+    assert report.seed == 1
+
+
+def test_reports_can_be_pickled_and_copied():
+    report = kv.run(workload="fillseq", ops=100)
+    for other in (pickle.loads(pickle.dumps(report)), copy.deepcopy(report)):
+        assert other == report and str(other) == str(report) and other.to_record() == report.to_record()
+    runs = kv.compare(workload="fillseq", ops=100, seed=[1, 2])
+    assert pickle.loads(pickle.dumps(runs)) == runs and str(pickle.loads(pickle.dumps(runs))) == str(runs)
+
+
+def test_a_comparison_has_each_combination_as_it_is_alone():
+    runs = kv.compare(workload="w-m", ops=500, transfer=["prp", "adaptive"], packing=["all", "backfill"], seed=3)
+    assert len(runs) == 4
+    for run in runs:
+        host, packing = run.config.host.transfer, run.config.packing.policy
+        alone = kv.run(workload="w-m", ops=500, transfer=host, packing=packing, seed=3)
+        assert without_measured(run.to_dict()) == without_measured(alone.to_dict())
+    assert "adaptive" in str(runs)
+
+
+def test_a_run_that_cannot_be_is_refused_by_the_name_of_its_setting():
+    for settings, line in [
+        ({"workload": "w-mm"}, "no workload \"w-mm\"; did you mean w-m"),
+        ({"workload": "w-m", "transfer": "prp", "clock": "wall"}, "run.clock"),
+        ({"workload": "w-m", "seed": 1, "run.seed": 2}, "sets run.seed too"),
+        ({"workload": "w-m", "scan_length_max": 4}, "scan_length_max=\"4\": workload.name=w-m"),
+        ({"workload": "w-m", "ops": -1}, "workload.ops"),
+    ]:
+        with pytest.raises(kv.ConfigurationError, match=line):
+            kv.run(**settings)
+    with pytest.raises(kv.ConfigurationError, match="w-mm"):
+        kv.compare(workload=["w-m", "w-mm"])
+
+
+def test_a_frame_has_a_row_for_each_run_or_says_what_is_missing():
+    runs = kv.compare(workload="w-m", ops=300, transfer=["prp", "adaptive"])
+    if importlib.util.find_spec("pandas") is None:
+        with pytest.raises(ImportError, match="pip install pandas"):
+            runs.to_frame()
+        return
+    frame = runs.to_frame()
+    assert list(frame["config.host.transfer"]) == ["prp", "adaptive"]
+    assert list(frame["seed"]) == [1, 1]
+
+
+def test_the_tour_runs():
+    tour = ROOT / "bindings/python/examples/tour.py"
+    out = subprocess.run([sys.executable, tour], capture_output=True, text=True, check=True).stdout
+    assert "after the power cut: b'some value'" in out and "adaptive" in out

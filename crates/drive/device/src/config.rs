@@ -1,0 +1,169 @@
+//! The controller's part of a profile: which loops or threads take commands, and what the firmware costs.
+
+use kvdrive_declare::{Entry, Given, Problem, Section, Values, When, Words, default_of};
+use kvdrive_engines::firmware::{CopyCosts, Role, Roles};
+use kvdrive_sim::Ns;
+
+/// The controller's part of a profile: section `[controller]`.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("controller", default)]
+pub struct ControllerConfig {
+    /// Who takes commands, and on which cores they are worked on.
+    #[setting(part)]
+    pub dispatch: Dispatch,
+    /// Largest value accepted, bytes; the engine may accept less.
+    #[setting(is = Integer(1, VALUE_MAX_BYTES))]
+    pub max_value_bytes: u32,
+    /// Iterators open at once.
+    #[setting(is = Integer(1, 4095), key = "lsm.iterators")]
+    pub iterators: u32,
+    /// What firmware work costs.
+    #[setting(part)]
+    pub costs: Costs,
+}
+
+/// Time of firmware work on one core, ns. Sources are in the profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[section("controller", default)]
+pub struct Costs {
+    /// Decoding a command that begins a store.
+    #[setting(is = TIME)]
+    pub decode_store_ns: Ns,
+    /// Decoding a *transfer*.
+    #[setting(is = TIME)]
+    pub decode_transfer_ns: Ns,
+    /// Decoding any other command.
+    #[setting(is = TIME)]
+    pub decode_other_ns: Ns,
+    /// Copying.
+    #[setting(part)]
+    pub copy: CopyCosts,
+    /// Taking a request out of a batch and checking it.
+    #[setting(is = TIME)]
+    pub unpack_ns: Ns,
+    /// Building a completion.
+    #[setting(is = TIME)]
+    pub complete_ns: Ns,
+}
+
+/// How commands are taken from queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Contexts: each takes the next command and runs it to its end.
+    Context {
+        /// Number of contexts.
+        contexts: u32,
+        /// Which cores run which step.
+        roles: Roles,
+    },
+    /// A dispatcher, which deals commands in turn to I/O threads that run them to their ends. Each has a core
+    /// of its own.
+    RoundRobin {
+        /// Number of I/O threads, without the dispatcher.
+        io_threads: u32,
+        /// Time of the dispatcher for dealing out a command, in addition to fetching and decoding it, ns.
+        deal_ns: Ns,
+    },
+}
+
+/// Those keys of `[controller]` that say who takes commands: all of them, whoever it is.
+#[derive(Section)]
+#[section("controller")]
+struct DispatchKeys {
+    /// Who takes commands: `context`, each of so many contexts takes the next one and runs it to its end;
+    /// `round-robin`, a dispatcher deals them in turn to I/O threads, each with a core.
+    dispatch: DispatchWord,
+    /// Commands that the firmware works on at once.
+    #[setting(is = Integer(1, 65536), when = &[ON_CONTEXTS])]
+    contexts: u32,
+    /// Firmware cores.
+    #[setting(is = Integer(1, 1024), when = &[ON_CONTEXTS])]
+    cores: u32,
+    /// `any`: each core takes any step; `own`: dispatching, copying, collection and eviction have a core each.
+    #[setting(when = &[ON_CONTEXTS])]
+    roles: RolesWord,
+    /// I/O threads.
+    #[setting(is = Integer(1, 256), option = "io-threads", when = &[ON_THREADS])]
+    io_threads: u32,
+    /// Time that the dispatcher takes to deal a command out, once it is decoded.
+    #[setting(is = TIME, when = &[ON_THREADS])]
+    deal_ns: Ns,
+}
+
+const ON_CONTEXTS: When = When::one_of("controller.dispatch", &["context"]);
+const ON_THREADS: When = When::one_of("controller.dispatch", &["round-robin"]);
+
+#[derive(Clone, Copy, PartialEq, Words)]
+enum DispatchWord {
+    Context,
+    RoundRobin,
+}
+
+#[derive(Clone, Copy, PartialEq, Words)]
+enum RolesWord {
+    Any,
+    Own,
+}
+
+/// Reads all of these keys. Writes those that apply to the chosen dispatch, and the least values for the others.
+impl Section for Dispatch {
+    const ENTRIES: &'static [Entry] = DispatchKeys::ENTRIES;
+
+    fn take(values: &Values<'_>) -> Result<Dispatch, Problem> {
+        DispatchKeys::take(values)?.try_into()
+    }
+
+    fn give(&self, values: &mut Given) {
+        let keys = default_of::<DispatchKeys>();
+        let keys = match *self {
+            Dispatch::Context { contexts, roles } => {
+                let (cores, roles) = match roles {
+                    Roles::Any(cores) => (cores, RolesWord::Any),
+                    _ => (Role::ALL.len() as u32, RolesWord::Own),
+                };
+                DispatchKeys { dispatch: DispatchWord::Context, contexts, cores, roles, ..keys }
+            }
+            Dispatch::RoundRobin { io_threads, deal_ns } => {
+                DispatchKeys { dispatch: DispatchWord::RoundRobin, io_threads, deal_ns, ..keys }
+            }
+        };
+        keys.give(values);
+    }
+}
+
+impl TryFrom<DispatchKeys> for Dispatch {
+    type Error = Problem;
+
+    fn try_from(keys: DispatchKeys) -> Result<Dispatch, Problem> {
+        let DispatchKeys { dispatch, contexts, cores, roles, io_threads, deal_ns } = keys;
+        let roles = match (dispatch, roles) {
+            (DispatchWord::RoundRobin, _) => return Ok(Dispatch::RoundRobin { io_threads, deal_ns }),
+            (DispatchWord::Context, RolesWord::Any) => Roles::Any(cores),
+            (DispatchWord::Context, RolesWord::Own) if cores as usize == Role::ALL.len() => Roles::Own,
+            (DispatchWord::Context, RolesWord::Own) => {
+                let roles = Role::ALL.len();
+                let problem = format!("{cores}; controller.roles = \"own\" takes {roles}, one a role");
+                return Err(Problem::new("controller.cores", problem));
+            }
+        };
+        Ok(Dispatch::Context { contexts, roles })
+    }
+}
+
+impl Dispatch {
+    /// How many commands run at once: contexts or I/O threads.
+    pub fn runners(self) -> u32 {
+        match self {
+            Dispatch::Context { contexts, .. } => contexts,
+            Dispatch::RoundRobin { io_threads, .. } => io_threads,
+        }
+    }
+
+    /// The cores.
+    pub fn roles(self) -> Roles {
+        match self {
+            Dispatch::Context { roles, .. } => roles,
+            Dispatch::RoundRobin { io_threads, .. } => Roles::Threads(io_threads),
+        }
+    }
+}

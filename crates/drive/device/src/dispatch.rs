@@ -1,0 +1,128 @@
+//! Who takes commands from the queues, and on which cores they are worked on.
+//!
+//! ```text
+//!   context       queues ─► one of n contexts: fetch, decode, run, complete        steps go to cores by role
+//!
+//!   round-robin   queues ─► dispatcher: fetch, decode, deal ─┬► I/O thread 0, first come first served:
+//!                           (a core)                         │  run, complete            (a core each)
+//!                                                            └► I/O thread 1 ...
+//! ```
+//!
+//! Dealt in turn, command *n* goes to I/O thread *n* mod k whatever waits there: two commands of one
+//! queue may run at once and end out of order, and a short one may stand behind a long one while another
+//! thread is idle. This is how the emulator of the SAKER paper deals commands out.
+//!
+//! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their
+//! queue: each waits on its thread for its turn. That cannot last for ever, since the one whose turn it
+//! is was dealt earlier: of all commands that are dealt and not done, the first dealt waits for no other.
+//! Commands about queues are not dealt: the dispatcher, who takes from queues, does what they ask himself.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_engines::firmware::{Role, Thread};
+use kvdrive_link::Port;
+use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
+
+use crate::config::Dispatch;
+use crate::controller::waiting::is_of_dispatcher;
+use crate::controller::{Controller, Fetched};
+use crate::requests::{decode, fetch, handle, serve, serve_beside};
+
+/// The commands of one I/O thread, in the order in which they were dealt.
+struct IoQueue<R> {
+    commands: TaskCell<VecDeque<Fetched<R>>>,
+    bell: WaitQueue,
+}
+
+impl<R> IoQueue<R> {
+    fn new(sim: &Sim) -> IoQueue<R> {
+        IoQueue { commands: TaskCell::default(), bell: WaitQueue::new(sim) }
+    }
+
+    fn put(&self, decoded: Fetched<R>) {
+        self.commands.borrow_mut().push_back(decoded);
+        self.bell.wake_one();
+    }
+
+    fn take(&self) -> Fetched<R> {
+        loop {
+            let next = self.commands.borrow_mut().pop_front();
+            match next {
+                Some(decoded) => return decoded,
+                None => self.bell.wait(),
+            }
+        }
+    }
+}
+
+/// Starts whoever takes the commands of `drive`, for as long as it has power.
+pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
+    if let Some(exposed) = drive.namespace.clone().exposed() {
+        drive.port.expose(exposed);
+    }
+    let controller = Rc::downgrade(drive);
+    drive.port.on_end(Rc::new(move |session| {
+        if let Some(controller) = controller.upgrade() {
+            let ended = controller.admin_queues.borrow_mut().remove(&session.number());
+            drop(ended);
+            controller.namespace.end_session(session);
+        }
+    }));
+    let sim = drive.port.sim();
+    match dispatch {
+        Dispatch::Context { contexts, .. } => {
+            let controller = Rc::downgrade(drive);
+            drive.namespace.between_slices(Rc::new(move |long| {
+                if let Some(controller) = controller.upgrade() {
+                    serve_beside(&controller, long);
+                }
+            }));
+            for _ in 0..contexts {
+                let drive = drive.clone();
+                sim.spawn(move || serve(drive));
+            }
+        }
+        Dispatch::RoundRobin { io_threads, deal_ns } => {
+            let queues: Vec<Rc<IoQueue<P::Request>>> =
+                (0..io_threads).map(|_| Rc::new(IoQueue::new(sim))).collect();
+            for (thread, queue) in (0..).zip(queues.clone()) {
+                let drive = drive.clone();
+                sim.spawn(move || run(&drive, thread, &queue));
+            }
+            let drive = drive.clone();
+            sim.spawn(move || deal(&drive, &queues, deal_ns));
+        }
+    }
+}
+
+/// The dispatcher.
+fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
+    drive.cores.run_as(Thread::Dispatcher);
+    for queue in queues.iter().cycle() {
+        let fetched = next_to_deal(drive);
+        drive.cores.of(Role::Dispatch).run_noted(deal_ns, "controller", "deal");
+        queue.put(fetched);
+    }
+}
+
+/// The next command for an I/O thread, decoded. What is about queues the dispatcher does himself, who takes from
+/// them; so which thread gets the first command of a queue does not depend on how many queues were made.
+fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
+    loop {
+        let fetched = fetch(drive);
+        decode(drive, fetched.asked.as_ref());
+        if !is_of_dispatcher(&fetched.request) {
+            return fetched;
+        }
+        handle(drive, fetched, true);
+    }
+}
+
+/// One I/O thread.
+fn run<P: Port>(drive: &Rc<Controller<P>>, thread: u32, queue: &IoQueue<P::Request>) {
+    drive.cores.run_as(Thread::Io(thread));
+    loop {
+        handle(drive, queue.take(), true);
+    }
+}

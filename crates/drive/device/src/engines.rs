@@ -1,0 +1,148 @@
+//! The engines that a drive can have, and drives of blocks, which have none.
+
+use std::rc::Rc;
+
+use kvdrive_declare::image_keys;
+use kvdrive_engines::hash::{self, HashEngine, SCHEMES, SchemeRow};
+use kvdrive_engines::lsm::{self, LsmEngine};
+use kvdrive_engines::stored::{self, StoredEngine};
+use kvdrive_engines::{Engine, EngineConfig, Parts};
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_store::{Reclaim, STORES, StoreRow};
+
+use crate::config::ControllerConfig;
+use crate::namespaces::kv::KvNamespace;
+use crate::namespaces::{Namespace, block};
+
+/// Builds a namespace from its parts and the surviving state; the rows of [`ENGINES`] name instances of this.
+pub type Start = fn(Parts, &ControllerConfig, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
+
+/// A namespace of pairs in engine `E`.
+pub fn start<E: Engine>(
+    parts: Parts,
+    config: &ControllerConfig,
+    image: Option<&[u8]>,
+) -> Result<Rc<dyn Namespace>, PowerOnError> {
+    let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+    let engine = E::power_on(parts, image)?;
+    Ok(KvNamespace::new(&sim, config, &cores, journal, engine))
+}
+
+/// Folds journal records into a protected image: [`kvdrive_engines::Engine::fold`].
+pub type Fold = fn(&EngineConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
+
+/// An engine.
+#[derive(Clone, Copy)]
+pub struct EngineRow {
+    /// Name in configurations and reports.
+    pub name: &'static str,
+    /// What it is, and where it comes from.
+    pub origin: &'static str,
+    /// Sections of the configuration that it uses, of those that not every engine uses.
+    pub sections: &'static [&'static str],
+    /// Do List and iterators return keys in key order? Otherwise the order is the engine's own.
+    pub ordered: bool,
+    /// How it reclaims space while iterators are open, as counted in [`kvdrive_engines::EngineCounters`].
+    pub reclaims: &'static [Reclaim],
+    /// Powers a drive with it on.
+    pub start: Start,
+    /// Its [`kvdrive_engines::Engine::fold`].
+    pub fold: Fold,
+    /// Checks that such a drive can be made; an error is a line that begins with the key at fault.
+    pub check: fn(&EngineConfig) -> Result<(), PowerOnError>,
+    /// Settings that two drives must have in common to read each other's images.
+    pub make: fn(&EngineConfig) -> Vec<(&'static str, String)>,
+}
+
+/// All engines: those with a row of their own, the hash FTLs, and the stores over pages.
+pub const ENGINES: &[EngineRow] = &every_engine();
+
+/// Engines that are in no other table.
+const OWN: &[EngineRow] = &[EngineRow {
+    name: "lsm",
+    origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+    sections: &["buffer", "packing", "lsm", "ftl", "gc"],
+    ordered: true,
+    reclaims: &[Reclaim::Segments, Reclaim::Merges],
+    start: start::<LsmEngine>,
+    fold: LsmEngine::fold,
+    check: lsm::check,
+    make: |config| config.lsm.make(),
+}];
+
+/// [`OWN`], [`SCHEMES`] and [`STORES`], concatenated.
+const fn every_engine() -> [EngineRow; OWN.len() + SCHEMES.len() + STORES.len()] {
+    let mut rows = [OWN[0]; OWN.len() + SCHEMES.len() + STORES.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        rows[at] = if at < OWN.len() {
+            OWN[at]
+        } else if at < OWN.len() + SCHEMES.len() {
+            hash_row(SCHEMES[at - OWN.len()])
+        } else {
+            stored_row(&STORES[at - OWN.len() - SCHEMES.len()])
+        };
+        at += 1;
+    }
+    rows
+}
+
+/// The row of a hash FTL.
+const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
+    EngineRow {
+        name: scheme.name,
+        origin: scheme.origin,
+        sections: &["hash"],
+        ordered: false,
+        reclaims: &[Reclaim::Segments],
+        start: start::<HashEngine>,
+        fold: HashEngine::fold,
+        check: hash::check,
+        make: hash::make,
+    }
+}
+
+/// The row of a store over pages.
+const fn stored_row(store: &'static StoreRow) -> EngineRow {
+    EngineRow {
+        name: store.name,
+        origin: store.about,
+        sections: store.sections,
+        ordered: true,
+        reclaims: store.reclaims,
+        start: start::<StoredEngine>,
+        fold: StoredEngine::fold,
+        check: stored::check,
+        make: stored::make,
+    }
+}
+
+/// A drive of blocks: it has no engine, and tests of engines do not apply to it.
+pub const BLOCK: EngineRow = EngineRow {
+    name: "block",
+    origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
+    sections: &["ftl"],
+    ordered: true,
+    reclaims: &[],
+    start: block::start,
+    fold: block::fold,
+    check: block::check,
+    make: |config| image_keys(&config.ftl),
+};
+
+/// Does the engine `name` use this section?
+pub fn looks_at(name: &str, section: &str) -> bool {
+    engine_row(name).is_ok_and(|row| row.sections.contains(&section))
+}
+
+/// The row of `name`, which may be [`BLOCK`].
+///
+/// # Errors
+/// There is no such row; the line lists the rows that exist.
+pub fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
+    let rows = || ENGINES.iter().chain([&BLOCK]);
+    rows().find(|row| row.name == name).ok_or_else(|| {
+        let names: Vec<_> = rows().map(|row| row.name).collect();
+        PowerOnError::Config(format!("engine.name: no engine {name:?}; there are {}", names.join(", ")))
+    })
+}

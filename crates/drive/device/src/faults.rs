@@ -1,0 +1,68 @@
+//! Faults that strike commands, after fetching and before execution.
+
+use kvdrive_flash::faults::{Effect, Moment, Subject};
+use kvdrive_link::{Port, Request};
+use kvdrive_sim::Ns;
+use kvdrive_spec::{Command, Key, Status};
+
+use crate::controller::{Controller, Fetched};
+use crate::namespaces::Asked;
+
+/// A command that is not executed.
+pub(crate) struct Struck {
+    pub(crate) status: Status,
+    /// Delay until the host gets the completion, ns.
+    pub(crate) after_ns: Ns,
+}
+
+/// Applies the rules to a command of an I/O queue that was just fetched. Returns the status if the command is
+/// refused or lost.
+///
+/// A delayed command occupies its context.
+#[inline]
+pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
+    if drive.faults.is_armed() { strike_one(drive, fetched) } else { None }
+}
+
+fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
+    let sqe = fetched.request.sqe();
+    let subject = Subject::Command {
+        opcode: sqe.opcode,
+        key: fetched.asked.as_ref().and_then(key_of),
+        namespace: sqe.nsid.get(),
+        changes_content: fetched.asked.as_ref().is_some_and(Asked::changes_content),
+    };
+    let struck = drive.faults.strike(Moment::Command, subject);
+    if struck.delay_ns > 0 {
+        drive.port.sim().sleep(struck.delay_ns);
+    }
+    match struck.effect {
+        Some(Effect::Refuse(status) | Effect::RefuseChange(status)) => Some(Struck { status, after_ns: 0 }),
+        Some(Effect::AtDoor(fault)) => {
+            drive.faults.note_at_door(fetched.request.session().number(), sqe.cid.get(), fault);
+            None
+        }
+        Some(Effect::Lose(after_ns)) => Some(Struck { status: Status::ABORT_REQUESTED, after_ns }),
+        _ => None,
+    }
+}
+
+/// The key that a command names.
+fn key_of(asked: &Asked) -> Option<Key> {
+    let Asked::Pairs(command) = asked else { return None };
+    match *command {
+        Command::Store(store) | Command::Express(store) => Some(store.key),
+        Command::Write(write) => Some(write.key),
+        Command::Retrieve { key, .. }
+        | Command::Delete { key }
+        | Command::Exist { key }
+        | Command::Hybrid { key, .. }
+        | Command::CxlStore { key, .. } => Some(key),
+        Command::List { start: key, .. } | Command::Seek { key, .. } => key,
+        Command::Transfer
+        | Command::Discard
+        | Command::Next { .. }
+        | Command::IterClose { .. }
+        | Command::Batch(_) => None,
+    }
+}

@@ -1,0 +1,277 @@
+//! A namespace of pairs: an engine, and what commands of the KV command set leave behind between them, by
+//! queue (unfinished values, windows) or by iterator. What its opcodes do is in [`commands`].
+
+mod batch;
+mod commands;
+mod iterators;
+mod loading;
+mod sessions;
+mod walks;
+mod windows;
+
+use std::rc::{Rc, Weak};
+
+use kvdrive_content::Piece;
+use kvdrive_engines::firmware::Cores;
+use kvdrive_engines::{Engine, EngineCounters, Utilization};
+use kvdrive_flash::power::Journal;
+use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_sim::{Sim, TaskCell};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::identify::{
+    AtomicLimits, BatchLimits, CSI_KV, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
+};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Asked, BetweenSlices, Namespace, OnListed, Pairs};
+use crate::config::ControllerConfig;
+use batch::Staging;
+use iterators::Iterators;
+use iterators::Walk;
+use sessions::Sessions;
+pub(crate) use sessions::Unfinished;
+pub(crate) use windows::WindowMatch;
+
+/// Pairs in engine `E`.
+pub struct KvNamespace<E: Engine> {
+    sim: Sim,
+    pub(crate) engine: E,
+    pub(crate) staging: Staging,
+    pub(crate) sessions: Sessions<E::Place, E::Window>,
+    pub(crate) iterators: Iterators<Walk<E::Cursor>>,
+    pub(crate) journal: Journal,
+    max_value_bytes: u32,
+    /// Serves short commands of other queues between two slices of a long one.
+    pub(crate) between_slices: TaskCell<Option<BetweenSlices>>,
+}
+
+impl<E: Engine> KvNamespace<E> {
+    /// A namespace around `engine`, whose batches `cores` unpack. `journal` is where the engine's protected
+    /// state is kept, if it is.
+    pub fn new(
+        sim: &Sim,
+        config: &ControllerConfig,
+        cores: &Cores,
+        journal: Journal,
+        engine: E,
+    ) -> Rc<KvNamespace<E>> {
+        Rc::new(KvNamespace {
+            sim: sim.clone(),
+            between_slices: TaskCell::default(),
+            staging: Staging::new(cores, config.costs),
+            sessions: Sessions::new(),
+            iterators: Iterators::new(config.iterators),
+            journal,
+            max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
+            engine,
+        })
+    }
+
+    /// The engine inside.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// A long command of `session` is between two slices.
+    pub(crate) fn end_slice(&self, session: &Session) {
+        let serve = self.between_slices.borrow().clone();
+        if let Some(serve) = serve {
+            serve(session);
+        }
+    }
+
+    /// Gives up the value that a queue has begun.
+    pub(crate) fn discard_value(&self, session: &Session) {
+        if let Some(Unfinished::Value(value)) = self.sessions.take_unfinished(session) {
+            self.engine.abandon(value.place);
+        }
+    }
+
+    /// A queue is given up: what it left unfinished here is discarded.
+    pub(crate) fn forget(&self, session: &Session) {
+        let Some(left) = self.sessions.end(session) else { return };
+        if let Some(Unfinished::Value(value)) = left.unfinished {
+            self.engine.abandon(value.place);
+        }
+        // Its window goes with the rest, while nothing is borrowed: that may free a segment.
+        drop(left.window);
+    }
+
+    pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
+        if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
+    }
+
+    /// The atomic batches that the engine takes, none longer than any other value.
+    pub(crate) fn atomic_batches(&self) -> Option<AtomicLimits> {
+        let AtomicLimits { requests, bytes } = self.engine.atomic_batches()?;
+        Some(AtomicLimits { requests, bytes: bytes.min(self.max_value_bytes) })
+    }
+
+    pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
+        let used = self.engine.utilization();
+        let mut answer = IdentifyNamespace::new_zeroed();
+        answer.size_bytes.set(used.capacity_bytes);
+        answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
+        answer.nguid = nguid;
+        let format: &mut KvFormat = &mut answer.formats[0];
+        format.key_max_bytes.set(Key::MAX_LEN as u16);
+        format.value_max_bytes.set(self.max_value_bytes);
+        answer.vendor = VendorNamespace::new(Some(BatchLimits {
+            requests: BATCH_REQUESTS_MAX,
+            bytes: self.max_value_bytes,
+            atomic: self.atomic_batches(),
+        }));
+        answer.as_bytes().to_vec()
+    }
+
+    /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
+    /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
+    /// command that was refused this is the one that says so.
+    pub(crate) fn refuse_inside_value(&self, request: &dyn Request) -> Result<(), Status> {
+        match self.sessions.take_unfinished(request.session()) {
+            None => Ok(()),
+            Some(Unfinished::Refused(status)) => Err(status),
+            Some(Unfinished::Value(value)) => {
+                self.engine.abandon(value.place);
+                Err(Status::COMMAND_SEQUENCE_ERROR)
+            }
+            Some(Unfinished::Batch(_)) => Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    }
+
+    /// Takes the bytes of its queue's window that a CXL store names. Where it must name another window it is told
+    /// which.
+    pub(crate) fn take_in_window(
+        &self,
+        session: &Session,
+        generation: u32,
+        at: u32,
+        bytes: u32,
+    ) -> Result<(), Status> {
+        if self.engine.window_bytes().is_none() {
+            return Err(Status::INVALID_OPCODE);
+        }
+        self.check_value_bytes(bytes)?;
+        match self.sessions.find(session, generation, at, bytes)? {
+            WindowMatch::Taken => return Ok(()),
+            WindowMatch::Stale => {}
+            WindowMatch::Missing => self.fresh_window(session)?,
+        }
+        Err(Status::STALE_WINDOW)
+    }
+
+    /// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a
+    /// time.
+    ///
+    /// # Errors
+    /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
+    pub(crate) fn fresh_window(&self, session: &Session) -> Result<(), Status> {
+        self.sessions.close_window(session);
+        let bytes = self.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
+        let mut opened = self.engine.open_window();
+        if opened.is_err() && self.sessions.close_idle() {
+            opened = self.engine.open_window();
+        }
+        let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
+        self.sessions.open_window(session, window, bytes);
+        Ok(())
+    }
+}
+
+/// Bytes of window `g` lie at `g` times its size: addresses that no other window ever has.
+impl<E: Engine> Exposed for KvNamespace<E> {
+    fn window_bytes(&self) -> u32 {
+        self.engine.window_bytes().expect("only engines with windows are exposed")
+    }
+
+    fn store(&self, address: u64, piece: Piece<'_>) {
+        let window_bytes = u64::from(Exposed::window_bytes(self));
+        let at = (address % window_bytes) as u32;
+        if u64::from(at) + u64::from(piece.bytes()) <= window_bytes {
+            let write = |window: &E::Window| self.engine.write_window(window, at, piece);
+            self.sessions.of_generation(address / window_bytes, write);
+        }
+    }
+}
+
+impl<E: Engine> Namespace for KvNamespace<E> {
+    fn command_set(&self) -> u8 {
+        CSI_KV
+    }
+
+    fn decode(&self, sqe: &Sqe) -> Asked {
+        Command::decode(sqe).map_or_else(Asked::Nothing, Asked::Pairs)
+    }
+
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
+        let answer = match asked {
+            Asked::Pairs(command) => commands::answer_to(self, request, command),
+            Asked::Nothing(status) => Err((*status).into()),
+            Asked::Blocks(_) => unreachable!("a namespace decodes its own commands"),
+        };
+        commands::conclude(self, request, answer)
+    }
+
+    /// A value that the command's queue has begun lacks its part for good.
+    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
+        if request.turn().is_some() {
+            self.discard_value(request.session());
+        }
+        commands::conclude(self, request, Err(status.into()))
+    }
+
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
+        (structure == cns::CSI_NAMESPACE).then(|| self.identify_namespace(nguid))
+    }
+
+    fn end_session(&self, session: &Session) {
+        self.forget(session);
+    }
+
+    fn between_slices(&self, serve: BetweenSlices) {
+        *self.between_slices.borrow_mut() = Some(serve);
+    }
+
+    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
+        self.engine.window_bytes()?;
+        let exposed: Rc<dyn Exposed> = self;
+        Some(Rc::downgrade(&exposed))
+    }
+
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        self.load_pairs(pairs)
+    }
+
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.engine.expect(keys);
+    }
+
+    fn list_all(&self, each: OnListed<'_>) {
+        walks::list_all(self, each);
+    }
+
+    fn drain(&self) {
+        self.engine.drain();
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.engine.protected_image()
+    }
+
+    fn counters(&self) -> EngineCounters {
+        self.engine.counters()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.engine.details()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.engine.dram()
+    }
+
+    fn utilization(&self) -> Utilization {
+        self.engine.utilization()
+    }
+}

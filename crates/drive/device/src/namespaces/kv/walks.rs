@@ -1,0 +1,237 @@
+//! List, and iterators: SEEK and NEXT. What an iterator has passed and its host has not got is kept with it
+//! ([`super::iterators`]), so that no pair is passed over.
+
+use std::collections::VecDeque;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_engines::{Engine, Gap};
+use kvdrive_link::Request;
+use kvdrive_spec::iter::{IterHeader, pair_at};
+use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::{Key, Status};
+
+use super::KvNamespace;
+use super::iterators::{PairAnswer, Walk};
+use crate::answers::{Answer, send};
+use crate::namespaces::{OnListed, Unlisted};
+
+/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
+/// its memory.
+const LIST_MAX_BYTES: u32 = 2 << 20;
+
+/// Keys of one slice of a List, after which short commands of other queues have their turn. A List of 1 MiB has
+/// some 50 000 keys and takes tens of milliseconds.
+const SLICE_KEYS: u32 = 256;
+
+/// Pairs behind the first are read for an answer as long as it has fewer bytes than this: who asks for many may
+/// use few.
+const AHEAD_BYTES: u32 = 64 << 10;
+
+/// So many losses one behind the other are taken for the end: a store's cursor stays where it cannot go on.
+const LOSSES_MAX: u32 = 1 << 16;
+
+pub(crate) fn list<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    start: Option<Key>,
+    buffer_bytes: u32,
+) -> Answer {
+    let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
+    if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
+        return Err(Status::INVALID_FIELD);
+    }
+    let mut writer = ListWriter::new(&mut answer);
+    let mut cursor = drive.engine.open_cursor(start)?;
+    while let Some((key, _)) = drive.engine.next(&mut cursor).map_err(of_own_cursor)? {
+        if !writer.push(key) {
+            break;
+        }
+        if writer.keys().is_multiple_of(SLICE_KEYS) {
+            drive.end_slice(request.session());
+        }
+    }
+    let keys = writer.keys();
+    let bytes = writer.finish();
+    answer.truncate(bytes);
+    send(request, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
+    Ok((keys, 0))
+}
+
+/// As of [`crate::Drive::list_all`].
+pub(crate) fn list_all<E: Engine>(drive: &KvNamespace<E>, each: OnListed<'_>) {
+    let mut cursor = match drive.engine.open_cursor(None) {
+        Ok(cursor) => cursor,
+        Err(status) => return each(Err(Unlisted { status, keys: Gap::default() })),
+    };
+    let mut losses = 0;
+    while losses < LOSSES_MAX {
+        match drive.engine.next(&mut cursor) {
+            Ok(Some((key, _))) => {
+                losses = 0;
+                each(Ok(key));
+            }
+            Ok(None) => return,
+            Err(status) => {
+                losses += 1;
+                each(Err(Unlisted { status, keys: drive.engine.gap(&cursor) }));
+            }
+        }
+    }
+}
+
+pub(crate) fn seek<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    key: Option<Key>,
+    buffer_bytes: u32,
+) -> Answer {
+    let slot = drive.iterators.reserve()?;
+    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
+    // yet, and when the pair cannot be sent it never will.
+    match open_and_send(drive, request, key, buffer_bytes) {
+        Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
+        Err(status) => {
+            drive.iterators.cancel(slot);
+            Err(of_own_cursor(status))
+        }
+    }
+}
+
+/// What a command answers that opens its cursor itself: sent again it begins at a state of then.
+fn of_own_cursor(status: Status) -> Status {
+    if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
+}
+
+fn open_and_send<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    key: Option<Key>,
+    buffer_bytes: u32,
+) -> Result<(Walk<E::Cursor>, u32), Status> {
+    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
+    let bytes = send_pairs(drive, request, &mut walk, buffer_bytes, 1)?;
+    Ok((walk, bytes))
+}
+
+/// Answers the iterator's next pairs, `pairs` at most. Dword 0 is the size of the whole answer, 0 behind the
+/// last pair.
+pub(crate) fn next<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    iterator: u32,
+    buffer_bytes: u32,
+    pairs: u32,
+) -> Answer {
+    let mut walk = drive.iterators.take(iterator)?;
+    let sent = send_pairs(drive, request, &mut walk, buffer_bytes, pairs);
+    drive.iterators.put_back(iterator, walk);
+    if sent == Err(Status::ITERATOR_LOST) {
+        drive.iterators.close(iterator).expect("it was put back");
+    }
+    Ok((sent?, iterator))
+}
+
+/// Sends the iterator's next pair, as far as it fits, and up to `pairs` in all, as many as fit whole; returns
+/// the size of the whole answer, 0 behind the last pair. Pairs that did not get there stay the next ones.
+///
+/// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
+fn send_pairs<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    walk: &mut Walk<E::Cursor>,
+    buffer_bytes: u32,
+    pairs: u32,
+) -> Result<u32, Status> {
+    if !read_pair(drive, walk, 0, buffer_bytes)? {
+        return Ok(0);
+    }
+    let first = match &walk.unsent[0] {
+        Ok(pair) if pair.fills(buffer_bytes) => pair,
+        // It was read for a smaller buffer.
+        Ok(_) => return Err(Status::ITERATOR_LOST),
+        Err(status) => {
+            let status = *status;
+            walk.unsent.pop_front();
+            return Err(status);
+        }
+    };
+    let (mut end, mut count) = (first.bytes, 1);
+    while (count as u32) < pairs && end < AHEAD_BYTES {
+        // What goes wrong behind the first pair is for who asks for that one.
+        if !read_pair(drive, walk, count, buffer_bytes).unwrap_or(false) {
+            break;
+        }
+        let Ok(pair) = &walk.unsent[count] else { break };
+        match pair_at(end).checked_add(pair.bytes) {
+            Some(behind) if behind <= buffer_bytes => (end, count) = (behind, count + 1),
+            _ => break,
+        }
+    }
+    match &walk.unsent[0] {
+        Ok(pair) if count == 1 => send(request, buffer_bytes, &pair.content, end.min(buffer_bytes))?,
+        _ => send(request, buffer_bytes, &side_by_side(walk.unsent.range(..count).flatten()), end)?,
+    }
+    walk.unsent.drain(..count);
+    Ok(end)
+}
+
+/// Pairs as one answer has them.
+fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
+    let (mut answer, mut at) = (Region::new(), 0);
+    for pair in pairs {
+        // What lies between two pairs reads as zeros.
+        at = pair_at(at);
+        pair.content.read(0, pair.bytes, &mut |piece: Piece<'_>| {
+            answer.write(at, piece);
+            at += piece.bytes();
+        });
+    }
+    answer
+}
+
+/// Has the pair at `index` of those that were not sent be there; `false`: the iterator ends before it.
+///
+/// Errors: what the engine answers and sent again it may not; that it cannot go on is kept instead, so that
+/// it is answered in its turn.
+fn read_pair<E: Engine>(
+    drive: &KvNamespace<E>,
+    walk: &mut Walk<E::Cursor>,
+    index: usize,
+    buffer_bytes: u32,
+) -> Result<bool, Status> {
+    if index < walk.unsent.len() {
+        return Ok(true);
+    }
+    let pair = match next_pair(drive, &mut walk.cursor, buffer_bytes) {
+        Ok(None) => return Ok(false),
+        Ok(Some(pair)) => Ok(pair),
+        Err(Status::COMMAND_INTERRUPTED) => return Err(Status::COMMAND_INTERRUPTED),
+        Err(status) => Err(status),
+    };
+    walk.unsent.push_back(pair);
+    Ok(true)
+}
+
+/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
+fn next_pair<E: Engine>(
+    drive: &KvNamespace<E>,
+    cursor: &mut E::Cursor,
+    buffer_bytes: u32,
+) -> Result<Option<PairAnswer>, Status> {
+    let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(None) };
+    let value_bytes = drive.engine.value_bytes(&found);
+    let mut content = Region::new();
+    content.write(0, Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
+    let mut at = IterHeader::BYTES as u32;
+    let mut append = |piece: Piece<'_>| {
+        content.write(at, piece);
+        at += piece.bytes();
+    };
+    let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
+    drive.engine.load(&found, 0, fits, fits, &mut append).map_err(|status| match status {
+        Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
+        status => status,
+    })?;
+    let bytes = IterHeader::BYTES as u32 + value_bytes;
+    Ok(Some(PairAnswer { content, bytes, room_bytes: buffer_bytes }))
+}

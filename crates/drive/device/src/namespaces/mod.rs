@@ -1,0 +1,161 @@
+//! Namespaces: what executes a command of an I/O queue. The meaning of an opcode depends on the command set
+//! of the namespace that the command names: 02h is Retrieve of pairs and Read of blocks.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`kv`] | pairs, in an engine (KV command set and the vendor commands beside it) |
+//! | [`block`] | numbered blocks, on the flash translation layer alone (NVM command set) |
+//!
+//! A controller fetches commands, keeps their order, posts completions and reports on itself
+//! ([`crate::controller`]); of the stored content it knows only this trait.
+
+pub mod block;
+pub mod kv;
+
+use std::rc::{Rc, Weak};
+
+use kvdrive_content::Piece;
+use kvdrive_engines::{EngineCounters, Gap, Utilization};
+use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_sim::Ns;
+use kvdrive_spec::nvm::NvmCommand;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+
+use crate::answers::completion_of;
+use crate::config::Costs;
+
+/// The namespace that a drive has.
+pub const NSID: u32 = 1;
+
+/// Pairs to be stored.
+pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
+
+/// The request of an entry to the namespace that it names. It is decoded once, after it was fetched.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked {
+    /// A command to a namespace of pairs.
+    Pairs(Command),
+    /// A command to a namespace of blocks.
+    Blocks(NvmCommand),
+    /// An unknown command, with the status of its answer.
+    Nothing(Status),
+}
+
+impl Asked {
+    /// Would it change what is stored? A read-only drive refuses it then.
+    pub(crate) fn changes_content(&self) -> bool {
+        match self {
+            Asked::Pairs(command) => command.changes_content(),
+            Asked::Blocks(command) => command.changes_content(),
+            Asked::Nothing(_) => false,
+        }
+    }
+
+    /// Time to decode it, ns.
+    pub(crate) fn decode_ns(&self, costs: &Costs) -> Ns {
+        match self {
+            Asked::Pairs(
+                Command::Store(_)
+                | Command::Write(_)
+                | Command::Hybrid { .. }
+                | Command::Express(_)
+                | Command::CxlStore { .. }
+                | Command::Batch(_),
+            )
+            | Asked::Blocks(NvmCommand::Write(_)) => costs.decode_store_ns,
+            Asked::Pairs(Command::Transfer) => costs.decode_transfer_ns,
+            _ => costs.decode_other_ns,
+        }
+    }
+}
+
+/// Called with a key, or with a gap.
+pub type OnListed<'a> = &'a mut dyn FnMut(Result<Key, Unlisted>);
+
+/// Keys that cannot be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlisted {
+    /// The status that a List gets there.
+    pub status: Status,
+    /// The range of keys that may be missing.
+    pub keys: Gap,
+}
+
+/// Serves short commands of other sessions than the given one, whose command is long.
+pub type BetweenSlices = Rc<dyn Fn(&Session)>;
+
+/// One namespace of a drive.
+pub trait Namespace {
+    /// Its command set identifier: [`kvdrive_spec::identify::CSI_KV`] or
+    /// [`kvdrive_spec::identify::CSI_NVM`].
+    fn command_set(&self) -> u8;
+
+    /// Decodes an entry.
+    fn decode(&self, sqe: &Sqe) -> Asked;
+
+    /// Executes a command of an I/O queue that names this namespace, which has decoded it, in the order of
+    /// its queue. `None`: no completion is posted, as the host asked.
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe>;
+
+    /// Answers such a command with `status` instead of executing it, in the order of its queue. `None` as for
+    /// [`Namespace::execute`].
+    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
+        Some(completion_of(request, Err(status)))
+    }
+
+    /// Identify data of CNS `structure`, if it depends on the namespace's command set; `None`: no such
+    /// structure. `nguid` is the namespace's globally unique identifier.
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
+
+    /// The queue of a session has ended: discards what it left unfinished here.
+    fn end_session(&self, _session: &Session) {}
+
+    /// Sets a callback for long commands: between two slices of a long command of a session, the namespace
+    /// calls `serve`, which may run short commands of other sessions. A namespace without long commands
+    /// ignores it.
+    fn between_slices(&self, _serve: BetweenSlices) {}
+
+    /// The memory that hosts may store into, if there is any.
+    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
+        None
+    }
+
+    /// MDTS: the most data that a command moves is 4096 bytes times 2 to this power; 0: no limit.
+    fn transfer_max_log2(&self) -> u8 {
+        0
+    }
+
+    /// Stores pairs in no model time: the content of a drive before a study.
+    ///
+    /// # Errors
+    /// The first key whose store fails, and its status; later pairs may have been drawn from `pairs` already.
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)>;
+
+    /// Announces that commands with these keys will come soon: [`kvdrive_engines::Engine::expect`].
+    fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
+
+    /// Passes every key and every gap to `each`: [`crate::Drive::list_all`].
+    fn list_all(&self, _each: OnListed<'_>) {}
+
+    /// Writes all buffered pages to flash, so that they are counted.
+    fn drain(&self) {}
+
+    /// All state that must survive a power cut and is not on flash.
+    fn protected_image(&self) -> Vec<u8>;
+
+    /// Counters of the engine.
+    fn counters(&self) -> EngineCounters;
+
+    /// The engine's own counters, by name: [`kvdrive_engines::Engine::details`].
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// DRAM used by its structures, bytes: [`kvdrive_engines::Engine::dram`].
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// How full it is.
+    fn utilization(&self) -> Utilization;
+}

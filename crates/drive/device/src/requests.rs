@@ -1,0 +1,200 @@
+//! The life of one command, top to bottom.
+//!
+//! ```text
+//!   doorbell ─► fetch (64 B) ─► decode ─► the command ─► completion (16 B) ─► the host's doorbell
+//!                                 │
+//!                                 ├─ of the admin queue ─► crate::controller
+//!                                 ├─ of pairs ───────────► crate::namespaces::kv::commands
+//!                                 └─ of blocks ──────────► crate::namespaces::block
+//! ```
+//!
+//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as
+//! many as `controller.contexts` says; with one, the next command waits, as on the published board. A
+//! drive may also have a dispatcher, which fetches and decodes, and threads that do the rest
+//! ([`crate::dispatch`]).
+//!
+//! Commands that bring a value together are executed in the order of their queue, whichever context got them.
+//!
+//! Not here: what an opcode does ([`crate::namespaces`]), how data cross ([`kvdrive_link::port`]), admin commands
+//! ([`crate::controller`]).
+
+use std::rc::Rc;
+
+use kvdrive_engines::firmware::Role;
+use kvdrive_link::{Port, Request, Session};
+use kvdrive_spec::{Cqe, Sqe, Status, opcode};
+
+use crate::answers::{Answer, completion_of};
+use crate::controller::{Controller, Fetched};
+use crate::faults::{self, Struck};
+use crate::namespaces::{Asked, NSID};
+
+/// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
+#[inline]
+pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
+    look_at(drive, drive.port.next())
+}
+
+/// What a request asks.
+#[inline]
+fn look_at<P: Port>(drive: &Controller<P>, request: P::Request) -> Fetched<P::Request> {
+    let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
+    let asked = is_for_namespace.then(|| match refusal(&drive.port, request.sqe()) {
+        None => drive.namespace.decode(request.sqe()),
+        Some(status) => Asked::Nothing(status),
+    });
+    Fetched { request, asked }
+}
+
+/// Why a port cannot have brought this command, whatever a namespace would make of it.
+#[inline]
+fn refusal(port: &impl Port, sqe: &Sqe) -> Option<Status> {
+    if port.refused().contains(&sqe.opcode) {
+        return Some(Status::INVALID_OPCODE);
+    }
+    (sqe.is_quiet() && !port.carries_quiet()).then_some(Status::INVALID_FIELD)
+}
+
+/// One firmware context: takes commands and completes them, for as long as the drive has power.
+pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
+    loop {
+        handle(&drive, fetch(&drive), false);
+    }
+}
+
+/// Most bytes that one command asks for to count as short, and that a long command lets others have between two
+/// of its slices.
+const SHORT_BYTES: u32 = 64 << 10;
+/// What a command counts for at least: its own work.
+const COMMAND_BYTES: u32 = 4 << 10;
+
+/// A context is between two slices of a long command of `long`: short ones of other queues come first, as many as
+/// make up a slice. They are those that read and wait for nothing that the long one may hold.
+pub(crate) fn serve_beside<P: Port>(drive: &Rc<Controller<P>>, long: &Session) {
+    let is_short = |sqe: &Sqe| match sqe.opcode {
+        opcode::RETRIEVE => sqe.cdw10.get() <= SHORT_BYTES,
+        opcode::EXIST => true,
+        _ => false,
+    };
+    let is_wanted = |sqe: &Sqe| sqe.nsid.get() == NSID && is_short(sqe);
+    let mut left_bytes = SHORT_BYTES;
+    while left_bytes > 0 {
+        let Some(request) = drive.port.next_beside(long, &is_wanted) else { return };
+        let bytes = if request.sqe().opcode == opcode::RETRIEVE { request.sqe().cdw10.get() } else { 0 };
+        left_bytes = left_bytes.saturating_sub(bytes.max(COMMAND_BYTES));
+        handle(drive, look_at(drive, request), false);
+    }
+}
+
+/// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
+#[inline]
+pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
+    if fetched.request.is_admin() {
+        return handle_admin(drive, fetched, is_decoded);
+    }
+    if let Some(struck) = faults::strike(drive, &fetched) {
+        return refuse_struck(drive, fetched, struck);
+    }
+    let completion = in_turn(&fetched.request, || execute_any(drive, &fetched, is_decoded));
+    complete(drive, fetched, completion);
+}
+
+/// A fetched command of an admin queue, to its completion or to where it waits for something else than
+/// firmware.
+fn handle_admin<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
+    if !is_decoded {
+        decode(drive, None);
+    }
+    let request = fetched.request;
+    match request.sqe().opcode {
+        opcode::admin::ASYNC_EVENT_REQUEST => drive.hold(request),
+        opcode::admin::DELETE_IO_SQ => drive.end_queue(request),
+        _ => {
+            let answer = drive.admin(&request);
+            complete_admin(drive, request, answer);
+        }
+    }
+}
+
+/// Tells a host what came of an admin command.
+pub(crate) fn complete_admin<P: Port>(drive: &Controller<P>, request: P::Request, answer: Answer) {
+    if let Err(status) = answer {
+        drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    }
+    let completion = completion_of(&request, answer);
+    complete(drive, Fetched { request, asked: None }, Some(completion));
+}
+
+/// Does `execute` when it is the command's turn.
+#[inline]
+pub(crate) fn in_turn(request: &impl Request, execute: impl FnOnce() -> Option<Cqe>) -> Option<Cqe> {
+    let Some(turn) = request.turn() else { return execute() };
+    request.session().wait_turn(turn);
+    let completion = execute();
+    request.session().end_turn();
+    completion
+}
+
+/// Refuses a command in its turn among the inline commands of its queue, as the refused ones of the drive's
+/// own do.
+fn refuse_struck<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, struck: Struck) {
+    let Struck { status, after_ns } = struck;
+    let request = &fetched.request;
+    let completion = in_turn(request, || drive.namespace.refuse(request, status));
+    if after_ns == 0 || completion.is_none() {
+        return complete(drive, fetched, completion);
+    }
+    let drive = drive.clone();
+    drive.port.sim().clone().spawn(move || {
+        drive.port.sim().sleep(after_ns);
+        complete(&drive, fetched, completion);
+    });
+}
+
+/// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
+#[inline]
+pub(crate) fn complete<P: Port>(
+    drive: &Controller<P>,
+    fetched: Fetched<P::Request>,
+    completion: Option<Cqe>,
+) {
+    drive.commands.set(drive.commands.get() + 1);
+    let Fetched { request, asked } = fetched;
+    let Some(cqe) = completion else { return request.omit() };
+    // A batch may have been carried out in part.
+    let says_done = cqe.status().is_success() || cqe.dw0.get() > 0;
+    let changes = || says_done && asked.as_ref().is_some_and(Asked::changes_content);
+    let is_kept = drive.journal.acknowledge(request.session().number(), cqe.cid.get(), changes);
+    let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
+    request.complete(cqe);
+    if drive.journal.wants_checkpoint() {
+        drive.journal.checkpoint(&drive.namespace.protected_image());
+    }
+}
+
+/// Spends the time of decoding a command.
+#[inline]
+pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
+    let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| asked.decode_ns(&drive.costs));
+    drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
+}
+
+/// Whoever a command is for executes it. `None`: nothing is posted for it.
+#[inline]
+fn execute_any<P: Port>(
+    drive: &Controller<P>,
+    fetched: &Fetched<P::Request>,
+    is_decoded: bool,
+) -> Option<Cqe> {
+    let Fetched { request, asked } = fetched;
+    if !is_decoded {
+        decode(drive, asked.as_ref());
+    }
+    if let Some(asked) = asked {
+        return drive.namespace.execute(request, asked);
+    }
+    let status = Status::INVALID_NAMESPACE;
+    drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    Some(completion_of(request, Err(status)))
+}

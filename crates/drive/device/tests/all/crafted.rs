@@ -1,0 +1,548 @@
+//! Crafted images and journal records: their checksums fit, their content does not. Every engine refuses
+//! them, or comes up with some state; it never panics, neither at power-on nor at the commands that follow.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_device::engines::{ENGINES, EngineRow};
+use kvdrive_device::{Drive, DriveConfig, MediaConfig};
+use kvdrive_engines::hash::{HashConfig, SCHEMES};
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
+use kvdrive_engines::lsm::{GcConfig, IndexConfig, LsmConfig};
+use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
+use kvdrive_engines::page_buffer::{BufferConfig, Eviction};
+use kvdrive_engines::stored::StoredConfig;
+use kvdrive_flash::ftl::FtlConfig;
+use kvdrive_flash::media::{self, MediaOptions, MediaPage};
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_flash::power::file_log::FileLog;
+use kvdrive_flash::power::{Survivors, frame, owner_of, unframe};
+use kvdrive_flash::{FlashConfig, Ppa, Spare};
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::transfer::{TransferConfig, method};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_spec::Key;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::rig;
+use super::small_hash::{flash_config, hash_config};
+
+/// Keys of the drives: so few that most stores overwrite.
+const KEYS: u64 = 60;
+/// Stores and deletes after a crafted image: enough to merge or move, and delete, all that was on an LSM
+/// drive.
+const WORK_BEHIND: u32 = 200;
+
+/// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred
+/// stores.
+pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
+    DriveConfig {
+        engine: engine.into(),
+        controller: rig::controller_config(rig::on_contexts(2)),
+        flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
+        ftl: FtlConfig { over_provisioning: 0.2, victim: "greedy".into(), gc_low_blocks: 2 },
+        lsm: LsmConfig {
+            buffer: BufferConfig { entries: 12, eviction: Eviction::Wait },
+            packing: PackingConfig {
+                policy: "backfill".into(),
+                dlt_entries: 8,
+                slots_cross_pages: false,
+                costs: PackingCosts::default(),
+                own: None,
+            },
+            index: IndexConfig {
+                layout: "sound".into(),
+                memtable_entries: 32,
+                rings: vec![3, 3, 4, 64],
+                ..IndexConfig::default()
+            },
+            gc: GcConfig { enabled: true, segment_pages: 8, free_segments_low: 6, free_segments_reserved: 3 },
+        },
+        stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
+        hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
+        protected_bytes: 9 << 20,
+        media: MediaConfig {
+            kind: "file".into(),
+            path: path.map(Path::to_owned),
+            sync: false,
+            read_only: false,
+        },
+        seed: 1,
+    }
+}
+
+/// The drives with this engine: every packing policy, and by turns what else an LSM drive can be.
+pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
+    let base = config(row.name, None);
+    if !row.sections.contains(&"packing") {
+        return vec![base];
+    }
+    let variant = |(turn, packing): (usize, &PackingRow)| {
+        let mut config = base.clone();
+        config.lsm.packing.policy = packing.name.into();
+        config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
+        config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
+        config.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
+        config
+    };
+    PACKINGS.iter().enumerate().map(variant).collect()
+}
+
+pub fn in_memory() -> MediaConfig {
+    MediaConfig { kind: "ram".into(), path: None, sync: false, read_only: false }
+}
+
+/// The keys of the drives.
+pub fn key(number: u64) -> Key {
+    Key::from_u32_be(number as u32)
+}
+
+/// A host of the drive behind `link`.
+pub fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
+    let core = Rc::new(Resource::new(sim, "host", 1));
+    let host = Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).expect("Identify works");
+    let transfer = TransferConfig {
+        method: "prp".into(),
+        threshold1_bytes: 0,
+        threshold2_bytes: 0,
+        alpha: 1.0,
+        beta: 1.0,
+    };
+    Driver::connect(&host, method(&transfer).expect("a row"), 16, 1).expect("a queue pair")
+}
+
+/// Stores and deletes; whatever the drive answers is right.
+fn work(driver: &Driver, rng: &mut Rng, steps: u32) {
+    for _ in 0..steps {
+        let key = key(rng.below(KEYS));
+        let bytes = [0, 8, 100, 500, 2048, 4096, 6000][rng.below(7) as usize];
+        let _ = match rng.below(8) {
+            0 => driver.delete(key),
+            _ => driver.store(key, Piece::Pattern(Pattern::of_value(&key, rng.next_u64(), bytes))),
+        };
+    }
+}
+
+/// What a drive left behind.
+struct Remains {
+    row: &'static EngineRow,
+    config: DriveConfig,
+    survivors: Survivors,
+    /// An image from before, and the records since.
+    before: Vec<u8>,
+    records: Vec<(u8, Vec<u8>)>,
+    /// Numbers of the records, by part and first byte: what kind they are.
+    kinds: Vec<Vec<usize>>,
+}
+
+/// A drive in use, whose image has everything in it and whose records are of every kind that it makes.
+fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
+    let folder = tempfile::tempdir().expect("a folder for the image");
+    let path = folder.path().join("drive.img");
+    let media = MediaConfig { path: Some(path.clone()), ..config.media.clone() };
+    let on_file = DriveConfig { media, ..config.clone() };
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    let (survivors, found) = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, &on_file, None).expect("an empty drive comes up");
+        let driver = connect(&sim, &link, &memory);
+        let mut rng = Rng::stream(7, "work");
+        work(&driver, &mut rng, 900);
+        drive.settle();
+        let found =
+            FileLog::read(&path, drive.identity()).expect("the log is whole").expect("there is a log");
+        (drive.survivors(&mut rng), found)
+    });
+    sim.clear();
+    let (before, records) = found.records.split_at(found.records.len() / 2);
+    let before = (row.fold)(&config.of_engine(), &found.image, before).expect("as the drive wrote it");
+    let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
+    for (number, (part, payload)) in records.iter().enumerate() {
+        kinds.entry((*part, payload[0])).or_default().push(number);
+    }
+    let kinds = kinds.into_values().collect();
+    Remains { row, config, survivors, before, records: records.to_vec(), kinds }
+}
+
+/// What is done to bytes, or to the list of records.
+#[derive(Clone, Debug)]
+enum Change {
+    Byte(Index, u8),
+    Word(Index, u32),
+    Wide(Index, u64),
+    Cut(Index),
+    Append(Vec<u8>),
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let mut put = |at: &Index, new: &[u8]| {
+            let at = at.index(bytes.len().saturating_sub(new.len()) + 1);
+            bytes.iter_mut().skip(at).zip(new).for_each(|(byte, new)| *byte = *new);
+        };
+        match self {
+            Change::Byte(at, new) => put(at, &[*new]),
+            Change::Word(at, new) => put(at, &new.to_le_bytes()),
+            Change::Wide(at, new) => put(at, &new.to_le_bytes()),
+            Change::Cut(at) => bytes.truncate(at.index(bytes.len() + 1)),
+            Change::Append(more) => bytes.extend_from_slice(more),
+        }
+    }
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let edge = prop_oneof![0u64..70, (0u32..64).prop_map(|bit| 1 << bit), Just(u64::MAX), any::<u64>()];
+    let word = prop_oneof![edge.clone(), edge.clone().prop_map(|number| number.wrapping_sub(1))];
+    prop_oneof![
+        3 => (any::<Index>(), any::<u8>()).prop_map(|(at, new)| Change::Byte(at, new)),
+        4 => (any::<Index>(), word).prop_map(|(at, new)| Change::Word(at, new as u32)),
+        2 => (any::<Index>(), edge).prop_map(|(at, new)| Change::Wide(at, new)),
+        1 => any::<Index>().prop_map(Change::Cut),
+        1 => prop::collection::vec(any::<u8>(), 1..20).prop_map(Change::Append),
+    ]
+}
+
+/// What is done to the list of records, from one of a kind on.
+#[derive(Clone, Debug)]
+enum Crafted {
+    Altered(Vec<Change>),
+    Dropped,
+    Repeated,
+    Moved(Index),
+}
+
+fn crafted() -> impl Strategy<Value = Crafted> {
+    prop_oneof![
+        6 => prop::collection::vec(change(), 1..3).prop_map(Crafted::Altered),
+        1 => Just(Crafted::Dropped),
+        1 => Just(Crafted::Repeated),
+        1 => any::<Index>().prop_map(Crafted::Moved),
+    ]
+}
+
+impl Remains {
+    /// The records with one of them crafted.
+    fn records(&self, kind: Index, which: Index, how: &Crafted) -> Vec<(u8, Vec<u8>)> {
+        let mut records = self.records.clone();
+        let numbers = kind.get(&self.kinds);
+        let at = *which.get(numbers);
+        match how {
+            Crafted::Altered(changes) => changes.iter().for_each(|change| change.apply(&mut records[at].1)),
+            Crafted::Dropped => drop(records.remove(at)),
+            Crafted::Repeated => records.insert(at, records[at].clone()),
+            Crafted::Moved(to) => {
+                let record = records.remove(at);
+                records.insert(to.index(records.len() + 1), record);
+            }
+        }
+        records
+    }
+
+    /// The parts of the protected image.
+    fn parts<const N: usize>(&self) -> [Vec<u8>; N] {
+        let (_, parts) = unframe(&self.survivors.protected).expect("its own image");
+        parts.try_into().expect("as many as its engine has")
+    }
+
+    /// A protected image of these parts.
+    fn framed(&self, parts: &[Vec<u8>]) -> Vec<u8> {
+        frame(&owner_of(&self.survivors.protected).expect("its own image"), parts)
+    }
+
+    /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
+    fn use_image(&self, image: Vec<u8>) -> Result<Survivors, PowerOnError> {
+        let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
+        use_survivors(&self.config, &survivors)
+    }
+
+    /// The same, and then once more: what it leaves is all of its own making, but out of what was crafted.
+    fn use_image_twice(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
+        let left = self.use_image(image)?;
+        one_line(use_survivors(&self.config, &left).map(drop));
+        Ok(())
+    }
+
+    /// Brings a drive up with a medium on which `change` was done to pages, and works with it.
+    fn use_medium(&self, change: impl FnMut(usize, &mut Vec<u8>, &mut Spare)) -> Result<(), PowerOnError> {
+        let config = DriveConfig { media: in_memory(), ..self.config.clone() };
+        let media = changed_medium(&self.config, &self.survivors.media, change);
+        let survivors = Survivors { media, protected: self.survivors.protected.clone() };
+        use_survivors(&config, &survivors).map(drop)
+    }
+}
+
+/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of
+/// those that can be read, by their number.
+fn changed_medium(
+    config: &DriveConfig,
+    image: &[u8],
+    mut change: impl FnMut(usize, &mut Vec<u8>, &mut Spare),
+) -> Vec<u8> {
+    let geometry = config.flash.geometry();
+    let before = media::from_image(&config.media.kind, &geometry, image).expect("as the drive left it");
+    let kind = media::kind(&in_memory().kind).expect("a row");
+    let mut after =
+        (kind.open)(&geometry, &MediaOptions { identity: before.identity(), ..MediaOptions::default() })
+            .expect("memory is there");
+    let mut number = 0;
+    for ppa in (0..geometry.pages() as u32).map(Ppa) {
+        match (before.read_spare(ppa), before.read(ppa)) {
+            (MediaPage::Programmed(mut spare), MediaPage::Programmed(data)) => {
+                let mut bytes = data.to_bytes(geometry.page_bytes);
+                change(number, &mut bytes, &mut spare);
+                bytes.truncate(geometry.page_bytes as usize);
+                after.program(ppa, &Rc::new(Region::from_bytes(bytes)).into(), &spare);
+                number += 1;
+            }
+            (MediaPage::Erased, _) => {}
+            _ => after.tear(ppa),
+        }
+    }
+    after.image()
+}
+
+/// Brings a drive up and works with it; returns what it leaves.
+fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivors, PowerOnError> {
+    use_and_watch(config, survivors, &|_| ())
+}
+
+/// The same; `watch` sees the drive at the end.
+fn use_and_watch(
+    config: &DriveConfig,
+    survivors: &Survivors,
+    watch: &dyn Fn(&Drive),
+) -> Result<Survivors, PowerOnError> {
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    let used = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, config, Some(survivors))?;
+        let driver = connect(&sim, &link, &memory);
+        for number in 0..KEYS {
+            let _ = driver.retrieve(key(number), &mut Region::new());
+        }
+        let _ = driver.list(None, 4096);
+        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND);
+        watch(&drive);
+        Ok(drive.survivors(&mut Rng::stream(9, "cut")))
+    });
+    sim.clear();
+    used
+}
+
+impl Remains {
+    /// Folds and comes up, or says in a line why not.
+    fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
+        self.use_image_twice((self.row.fold)(&self.config.of_engine(), &self.before, records)?)
+    }
+
+    /// Comes up with the image after a change of one of its parts, which is framed anew.
+    fn use_changed_image(&self, part: Index, changes: &[Change]) -> Result<(), PowerOnError> {
+        let (_, mut parts) = unframe(&self.survivors.protected)?;
+        let part = part.index(parts.len());
+        changes.iter().for_each(|change| change.apply(&mut parts[part]));
+        self.use_image_twice(self.framed(&parts))
+    }
+}
+
+fn all_remains() -> &'static [Remains] {
+    static REMAINS: OnceLock<Vec<Remains>> = OnceLock::new();
+    REMAINS.get_or_init(|| {
+        let drives =
+            ENGINES.iter().flat_map(|row| variants(row).into_iter().map(move |config| (row, config)));
+        drives.map(remains).collect()
+    })
+}
+
+fn of_lsm() -> impl Iterator<Item = &'static Remains> {
+    all_remains().iter().filter(|remains| remains.row.name == "lsm")
+}
+
+fn one_line(result: Result<(), PowerOnError>) {
+    if let Err(error) = result {
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn what_is_not_crafted_comes_up() {
+    for remains in all_remains() {
+        assert!(remains.kinds.len() > 2, "{}: {} kinds of records", remains.row.name, remains.kinds.len());
+        remains.use_records(&remains.records).expect("as the drive wrote it");
+        let counts_right = |drive: &Drive| {
+            let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
+            assert!(miscounted.is_none_or(|(_, bytes)| bytes == 0), "{miscounted:?}");
+        };
+        let mut survivors = remains.survivors.clone();
+        for _ in 0..5 {
+            survivors = use_and_watch(&remains.config, &survivors, &counts_right).expect("its own image");
+        }
+    }
+}
+
+/// Where the streams of a hash engine's protected image stand: byte positions of each one's next grain.
+fn stream_positions(part: &[u8]) -> [usize; 4] {
+    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let superblocks = 16;
+    let free = superblocks + 4 + 6 * word(superblocks);
+    let streams = free + 4 + 4 * word(free);
+    [0, 1, 2, 3].map(|stream| streams + 8 * stream + 4)
+}
+
+/// A stream that goes on in front of what it has written would write over it; one that leaves a gap would
+/// hide what is behind.
+#[test]
+fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
+    for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {
+        let [part] = remains.parts();
+        for (stream, at) in stream_positions(&part).into_iter().enumerate() {
+            let stands = u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes"));
+            for other in stands.saturating_sub(130)..stands + 130 {
+                let mut crafted = part.clone();
+                crafted[at..at + 4].copy_from_slice(&other.to_le_bytes());
+                let used = remains.use_image(remains.framed(&[crafted]));
+                let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
+                assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
+                one_line(used.map(drop));
+            }
+        }
+    }
+}
+
+/// Where the segments stand in a value log's image: byte positions of their live bytes.
+fn live_positions(part: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let host = 4 + 3 * 4 + 8;
+    let gc = host + 4 + word(host);
+    let segments = gc + 4 + word(gc);
+    (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
+}
+
+/// Nobody can tell that too few bytes are said to live before more of them die.
+#[test]
+fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
+    of_lsm().for_each(count_too_few);
+}
+
+fn count_too_few(remains: &Remains) {
+    let [log, index] = remains.parts();
+    let positions = live_positions(&log);
+    assert!(positions.len() > 5, "{} segments", positions.len());
+    let live = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
+    assert!(
+        positions.iter().map(|at| live(*at)).sum::<u64>() > 50_000,
+        "live bytes are where they are sought"
+    );
+    let lies: [fn(u64) -> u64; 4] = [|_| 0, |_| 1, |live| live / 2, |live| live.saturating_sub(1)];
+    for lie in lies {
+        let one_by_one = positions.iter().map(|at| vec![*at]);
+        for segments in one_by_one.chain([positions.clone()]) {
+            let mut crafted = log.clone();
+            for at in segments {
+                crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
+            }
+            remains.use_image_twice(remains.framed(&[crafted, index.clone()])).expect("it comes up");
+        }
+    }
+}
+
+/// Insertions and tables are numbered; the image says which number comes next.
+#[test]
+fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
+    for remains in of_lsm() {
+        let [log, index] = remains.parts();
+        let with = |at: usize, number: &[u8]| {
+            let mut crafted = index.clone();
+            crafted[at..at + number.len()].copy_from_slice(number);
+            remains.use_image_twice(remains.framed(&[log.clone(), crafted]))
+        };
+        for left in 0..3 {
+            one_line(with(0, &(u32::MAX - left).to_le_bytes()));
+            let refused = with(4, &(u64::MAX - u64::from(left)).to_le_bytes());
+            assert!(refused.is_err(), "{left} insertions are left");
+            one_line(refused);
+        }
+    }
+}
+
+/// New tables get the numbers from the image's next one on; a table that cannot be found has only its number.
+#[test]
+fn a_table_numbered_like_one_that_is_yet_to_come_is_refused() {
+    for remains in of_lsm() {
+        let [log, index] = remains.parts();
+        let word = |at: usize| u32::from_le_bytes(index[at..at + 4].try_into().expect("4 bytes"));
+        let (next, tables) = (word(0), word(12));
+        assert!(tables > 0 && (0..tables).all(|table| word(16 + 5 * table as usize) < next));
+        for ahead in 0..3 {
+            let mut crafted = index.clone();
+            crafted[16..20].copy_from_slice(&(next + ahead).to_le_bytes());
+            let refused = remains.use_image_twice(remains.framed(&[log.clone(), crafted]));
+            assert!(refused.is_err(), "a table has number {} of {next}", next + ahead);
+            one_line(refused);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Pages whose checks fit: of tables and of values, of pairs and of sections.
+    #[test]
+    fn crafted_pages_are_refused_or_borne(
+        which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
+        engine in any::<Index>(), kind in any::<Index>(), part in 0..3u32,
+    ) {
+        let remains = engine.get(all_remains());
+        let mut by_kind: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
+        changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
+            by_kind.entry(spare.kind).or_default().push(number);
+        });
+        let pages = &by_kind.into_values().collect::<Vec<_>>()[..];
+        let pages = kind.get(pages);
+        let chosen: Vec<usize> = which.iter().map(|index| *index.get(pages)).collect();
+        one_line(remains.use_medium(|number, data, spare| {
+            if !chosen.contains(&number) {
+                return;
+            }
+            let mut bytes = match part {
+                0 => std::mem::take(data),
+                1 => spare.tag.to_vec(),
+                _ => [spare.lpa.to_le_bytes(), spare.sequence.to_le_bytes()].concat(),
+            };
+            let before = bytes.len();
+            changes.iter().for_each(|change| change.apply(&mut bytes));
+            bytes.resize(before, 0);
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+            match part {
+                0 => *data = bytes,
+                1 => spare.tag = bytes.try_into().expect("as long as before"),
+                _ => (spare.lpa, spare.sequence) = (word(0), word(8)),
+            }
+        }));
+    }
+
+}
+
+proptest! {
+    #[test]
+    fn crafted_records_are_refused_or_borne(
+        engine in any::<Index>(), kind in any::<Index>(), which in any::<Index>(), how in crafted(),
+    ) {
+        let remains = engine.get(all_remains());
+        one_line(remains.use_records(&remains.records(kind, which, &how)));
+    }
+
+    #[test]
+    fn crafted_images_are_refused_or_borne(
+        engine in any::<Index>(), part in any::<Index>(), changes in prop::collection::vec(change(), 1..3),
+    ) {
+        one_line(engine.get(all_remains()).use_changed_image(part, &changes));
+    }
+}

@@ -1,0 +1,270 @@
+//! Reads, writes and syncs of a drive's files that the machine refuses, during a power-on and a small
+//! workload.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::Path;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_device::engines::ENGINES;
+use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
+use kvdrive_host::modelled::Driver;
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::Status;
+
+use super::crafted::{config, connect, key};
+use super::rig;
+
+const KEYS: u64 = 40;
+/// Commands of the drive during which calls fail, and commands before them.
+const COMMANDS: u32 = 24;
+const COMMANDS_BEFORE: u32 = 500;
+/// Of calls that are much alike, every so many-th fails. It is odd: calls of two kinds take turns.
+const STEP: usize = 5;
+
+/// A value by its seed and size; `None`: no pair.
+type Value = Option<(u64, u32)>;
+
+/// The answers that are allowed for each key: the acknowledged value, and those of later requests that were
+/// refused.
+#[derive(Clone)]
+struct Known(BTreeMap<u64, BTreeSet<Value>>);
+
+impl Known {
+    fn new() -> Known {
+        Known((0..KEYS).map(|number| (number, BTreeSet::from([None]))).collect())
+    }
+
+    /// Stores and deletes; returns every status that was not success.
+    fn work(&mut self, driver: &Driver, rng: &mut Rng, commands: u32) -> Vec<Status> {
+        let mut refused = Vec::new();
+        for _ in 0..commands {
+            let number = rng.below(KEYS);
+            let value =
+                (rng.below(6) > 0).then(|| (rng.next_u64(), [0, 8, 500, 3000, 6000][rng.below(5) as usize]));
+            let answer = match value {
+                Some(value) => driver.store(key(number), content(number, value)),
+                None => driver.delete(key(number)),
+            };
+            let values = self.0.get_mut(&number).expect("all keys are there");
+            if answer.is_ok() {
+                values.clear();
+            }
+            values.insert(value);
+            refused.extend(answer.err());
+        }
+        refused
+    }
+
+    /// Reads every pair; returns how many could not be read. Whatever is read is right.
+    fn check(&self, driver: &Driver, when: &str) -> u32 {
+        let (mut into, mut unreadable) = (Region::new(), 0);
+        for (number, values) in &self.0 {
+            let found = match driver.retrieve(key(*number), &mut into) {
+                Ok(bytes) => Some(into.to_bytes(bytes)),
+                Err(Status::KEY_NOT_FOUND) => None,
+                Err(status) => {
+                    assert_eq!(status, Status::UNRECOVERED_ERROR, "{when}: key {number}");
+                    unreadable += 1;
+                    continue;
+                }
+            };
+            let is_right = values.iter().any(|value| value.map(|value| bytes(*number, value)) == found);
+            assert!(
+                is_right,
+                "{when}: key {number} has {} B, not {values:?}",
+                found.map_or(0, |found| found.len())
+            );
+        }
+        unreadable
+    }
+}
+
+fn content(number: u64, (seed, bytes): (u64, u32)) -> Piece<'static> {
+    Piece::Pattern(Pattern::of_value(&key(number), seed, bytes))
+}
+
+fn bytes(number: u64, value: (u64, u32)) -> Vec<u8> {
+    let mut region = Region::new();
+    region.write(0, content(number, value));
+    region.to_bytes(value.1)
+}
+
+/// Runs `what` on the drive at `path`, if it comes up.
+fn powered<T>(config: &DriveConfig, what: impl FnOnce(&Drive, &Driver) -> T) -> Result<T, String> {
+    let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    let result = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, config, None).map_err(|error| error.to_string())?;
+        let driver = connect(&sim, &link, &memory);
+        Ok(what(&drive, &driver))
+    });
+    // Otherwise its tasks keep the lock.
+    sim.clear();
+    result
+}
+
+/// A file system in memory: syncing takes no time there.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder")
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in std::fs::read_dir(from).expect("a folder").map(|file| file.expect("a file")) {
+        std::fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
+    }
+}
+
+/// A drive in use on files, and what is on it.
+struct Prepared {
+    config: DriveConfig,
+    folder: tempfile::TempDir,
+    known: Known,
+    /// Files that write failures named.
+    failed: RefCell<BTreeSet<String>>,
+}
+
+impl Prepared {
+    fn new(engine: &str) -> Prepared {
+        let folder = folder();
+        let mut config = config(engine, Some(&folder.path().join("drive.img")));
+        config.media.sync = true;
+        let mut known = Known::new();
+        let used =
+            powered(&config, |_, driver| known.work(driver, &mut Rng::stream(1, "before"), COMMANDS_BEFORE));
+        assert_eq!(used, Ok(Vec::new()), "{engine}");
+        Prepared { config, folder, known, failed: RefCell::default() }
+    }
+
+    /// How many calls of each kind a power-on of a copy of it makes.
+    fn power_on_calls(&self) -> [u64; 3] {
+        let copied = folder();
+        copy(self.folder.path(), copied.path());
+        let mut config = self.config.clone();
+        config.media.path = Some(copied.path().join("drive.img"));
+        arm(None);
+        powered(&config, |_, _| arm(None)).expect("it comes up")
+    }
+
+    /// The workload on a copy of it while these calls fail, then on that copy the drive without failures.
+    /// Returns how many calls of each kind there were.
+    fn fail(&self, call: Call, which: Range<u64>) -> [u64; 3] {
+        let when = format!("{} {call:?} {which:?}", self.config.engine);
+        let copied = folder();
+        copy(self.folder.path(), copied.path());
+        let mut config = self.config.clone();
+        config.media.path = Some(copied.path().join("drive.img"));
+        let mut known = self.known.clone();
+        let is_read = call == Call::Read;
+        arm(Some(Fault { call, which, error: ErrorKind::StorageFull }));
+        let worked = powered(&config, |drive, driver| {
+            let refused = known.work(driver, &mut Rng::stream(2, "behind"), COMMANDS);
+            let unreadable = known.check(driver, &when);
+            (refused, unreadable, drive.write_failure())
+        });
+        let calls = arm(None);
+        match worked {
+            // One whose newest state cannot be read is refused.
+            Err(problem) => assert!(is_read, "{when}: {problem}"),
+            // A page of the index has many keys.
+            Ok((refused, _, failure)) if is_read => {
+                assert!(failure.is_none(), "{when}: {failure:?}");
+                assert!(
+                    refused.iter().all(|status| *status == Status::UNRECOVERED_ERROR),
+                    "{when}: {refused:?}"
+                );
+            }
+            Ok((refused, unreadable, failure)) => {
+                assert_eq!(unreadable, 0, "{when}");
+                let protected = refused.iter().all(|status| *status == Status::NAMESPACE_WRITE_PROTECTED);
+                assert!(protected && (refused.is_empty() || failure.is_some()), "{when}: {refused:?}");
+                if let Some(failure) = failure {
+                    assert!(failure.what.contains("no storage space"), "{when}: {failure:?}");
+                    let file = failure.path.as_ref().and_then(|path| path.file_name()).expect("a file");
+                    let file = file.to_string_lossy().into_owned();
+                    self.failed.borrow_mut().insert(file);
+                }
+            }
+        }
+        let again = powered(&config, |drive, driver| {
+            assert_eq!(drive.write_failure(), None);
+            let unreadable = known.check(driver, &format!("behind {when}"));
+            let refused = known.work(driver, &mut Rng::stream(3, "again"), 10);
+            (unreadable, refused)
+        });
+        let (unreadable, refused) = again.unwrap_or_else(|problem| panic!("behind {when}: {problem}"));
+        assert!(is_read || unreadable == 0 && refused.is_empty(), "behind {when}");
+        calls
+    }
+}
+
+/// Each of the calls of power-on and some of those behind it, each kind of them alone and with all behind
+/// it: a group and its moment take turns, and so do the ways to fail, two by two.
+fn each_fails(call: Call) {
+    for row in ENGINES {
+        let prepared = Prepared::new(row.name);
+        let none = u64::MAX - 1..u64::MAX - 1;
+        let calls = prepared.fail(call, none)[call as usize];
+        assert!(calls > 20, "{}: {calls} calls", row.name);
+        let power_on = prepared.power_on_calls()[call as usize];
+        let numbers = (0..power_on).chain((power_on..calls).step_by(STEP));
+        for (turn, number) in numbers.enumerate() {
+            let end = if turn % 4 < 2 { number + 1 } else { u64::MAX };
+            prepared.fail(call, number..end);
+        }
+        let failed = prepared.failed.borrow();
+        assert!(failed.iter().any(|file| file == "drive.img"), "{failed:?}");
+        assert!(failed.iter().any(|file| file.contains(".protected-")), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_drive_whose_file_takes_no_write_turns_read_only_and_loses_nothing() {
+    each_fails(Call::Write);
+}
+
+#[test]
+fn a_drive_whose_file_cannot_be_synced_turns_read_only_and_loses_nothing() {
+    each_fails(Call::Sync);
+}
+
+#[test]
+fn a_read_that_fails_costs_what_lies_there_and_never_the_drive() {
+    for row in ENGINES {
+        let prepared = Prepared::new(row.name);
+        let calls = prepared.fail(Call::Read, u64::MAX - 1..u64::MAX - 1)[Call::Read as usize];
+        for number in (0..calls).step_by(STEP) {
+            prepared.fail(Call::Read, number..number + 1);
+        }
+    }
+}
+
+/// The protected image lies beside the file that the link leads to.
+#[test]
+fn a_drive_is_the_same_through_a_symbolic_link() {
+    let prepared = Prepared::new("lsm");
+    let mut config = prepared.config.clone();
+    let link = prepared.folder.path().join("link.img");
+    std::os::unix::fs::symlink("drive.img", &link).expect("a link");
+    config.media.path = Some(link);
+    let unreadable = powered(&config, |_, driver| prepared.known.check(driver, "by the link"));
+    assert_eq!(unreadable, Ok(0));
+    // And one that is made through a link is there without it.
+    let folder = folder();
+    let (link, path) = (folder.path().join("link.img"), folder.path().join("new.img"));
+    std::os::unix::fs::symlink("new.img", &link).expect("a link");
+    let mut known = Known::new();
+    for path in [link, path] {
+        config.media.path = Some(path);
+        let mut rng = Rng::stream(5, "links");
+        let used =
+            powered(&config, |_, driver| (known.check(driver, "at first"), known.work(driver, &mut rng, 50)));
+        assert_eq!(used, Ok((0, Vec::new())));
+    }
+}

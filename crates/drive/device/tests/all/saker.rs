@@ -1,0 +1,211 @@
+//! SAKER in model time: what its batches cost on the link, counted there, and several clients against an
+//! oracle.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_device::config::Dispatch;
+use kvdrive_host::modelled::saker::{ModelledSaker, SakerCosts};
+use kvdrive_saker::counters::Count;
+use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::commands::{Rig, rig_on};
+use super::mock_engine::{Jitter, MockEngine};
+use super::rig;
+
+const STORES: u64 = 64_000;
+const COSTS: SakerCosts = SakerCosts {
+    bucket_ns: 50,
+    append_ns: 30,
+    close_ns: 40,
+    cache_probe_ns: 50,
+    cache_insert_ns: 80,
+    cache_evict_ns: 40,
+    copy_ns_per_kib: 100,
+};
+
+fn key(number: u64) -> Key {
+    Key::from_u64_be(number)
+}
+
+/// Payload bytes a store of `fillseq` by one client, keys of 8 bytes, batches of 64; and its SAKER.
+fn fillseq(method: &str, granularity: u32, value_bytes: u32, sync_every: u64) -> (f64, Rc<ModelledSaker>) {
+    let rig = rig_on(Sim::new(), granularity, rig::on_contexts(4), MockEngine::new(64 << 10));
+    let saker = ModelledSaker::new(&rig.sim, Config::default(), COSTS).expect("the paper's settings");
+    let driver = rig.driver_with(method, 1_400, 34);
+    let before = rig.link.meter().payload();
+    rig.sim.block_on(|| {
+        let mut handle = saker.connect(&driver);
+        for number in 0..STORES {
+            let value = Piece::Pattern(Pattern::of_value(&key(number), 1, value_bytes));
+            handle.store(key(number), value, StoreOptions::default()).expect("there is room");
+            if sync_every > 0 && (number + 1) % sync_every == 0 {
+                assert!(handle.sync().is_empty());
+            }
+        }
+        assert!(handle.sync().is_empty());
+    });
+    rig.sim.run();
+    let stored = rig.stored_pairs();
+    assert_eq!(stored.len() as u64, STORES);
+    let counts = |count| saker.saker().count(count);
+    assert_eq!(counts(Count::Requests) + counts(Count::Bypassed), STORES);
+    assert!(saker.saker().most_pending_bytes() <= 33 * 4096);
+    (rig.link.meter().payload().since(&before).total() as f64 / STORES as f64, saker)
+}
+
+impl Rig {
+    fn stored_pairs(&self) -> BTreeMap<Key, Vec<u8>> {
+        let values = self.namespace.engine().values.borrow();
+        values.iter().map(|(key, stored)| (*key, stored.content.to_bytes(stored.bytes))).collect()
+    }
+}
+
+#[test]
+fn payload_of_a_store_by_prp() {
+    let table = [
+        (16, 1_000, 65.375),
+        (64, 1_255, 82.045625),
+        (256, 4_267, 278.955125),
+        (1_024, 21_334, 1394.71025),
+        (4_096, 0, 4184.0),
+    ];
+    for (value_bytes, batches, payload) in table {
+        let (counted, saker) = fillseq("prp", 4096, value_bytes, 0);
+        assert_eq!(counted, payload, "{value_bytes} B");
+        assert_eq!(saker.saker().count(Count::Batches), batches, "{value_bytes} B");
+    }
+    let (counted, saker) = fillseq("prp", 4096, 16, 10);
+    assert_eq!(counted, 418.4, "a sync every 10");
+    assert_eq!(saker.saker().count(Count::ClosedBySync), STORES / 10);
+}
+
+#[test]
+fn payload_of_a_store_by_other_methods() {
+    for (method, payload) in [("sgl", 33.625), ("byte-express", 34.375), ("piggyback", 52.25)] {
+        assert_eq!(fillseq(method, 1, 16, 0).0, payload, "{method}");
+    }
+}
+
+/// Three clients with keys of their own and keys of all: each reads what it wrote, and what the drive ends
+/// with of a key of all is what one of them wrote last.
+#[test]
+fn several_clients_read_what_they_wrote() {
+    for (seed, method) in [(1, "prp"), (2, "sgl"), (3, "piggyback"), (4, "byte-express")] {
+        let sim = Sim::permuted(seed);
+        let jitter =
+            Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 9_000 });
+        let engine = MockEngine { jitter, ..MockEngine::new(64 << 10) };
+        let rig = rig_on(sim, 1, Dispatch::RoundRobin { io_threads: 8, deal_ns: 70 }, engine);
+        let config = Config {
+            batch: BatchSize::Fixed(6),
+            container_bytes: 400,
+            in_flight: 3,
+            cache: CacheConfig { bytes: 2_000, charge: Charge::Content, ..Config::default().cache },
+            ..Config::default()
+        };
+        let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
+        let drivers: Vec<_> = (0..3).map(|_| rig.driver_with(method, 200, 5)).collect();
+        let last_of_all = RefCell::new(BTreeMap::<(u64, u64), Option<Vec<u8>>>::new());
+        let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {
+            let (saker, last_of_all) = (saker.clone(), &last_of_all);
+            move || {
+                let mut handle = saker.connect(driver);
+                let mut rng = Rng::stream(seed, &format!("client {client}"));
+                let (mut own, mut into) = (BTreeMap::new(), Region::new());
+                for step in 0..400u64 {
+                    let number = rng.below(10);
+                    let of_all = number < 3;
+                    let key = key(if of_all { number } else { 100 * (client + 1) + number });
+                    // Now and then one that fits no container.
+                    let bytes = if rng.one_in(12) { 500 } else { rng.below(60) };
+                    let value = vec![(client * 80 + step % 80) as u8; bytes as usize];
+                    let written = match rng.below(10) {
+                        0..=4 => {
+                            let stored = handle.store(key, Piece::Bytes(&value), StoreOptions::default());
+                            stored.expect("there is room");
+                            Some(Some(value))
+                        }
+                        5 => {
+                            handle.delete(key).expect("a delete never fails");
+                            Some(None)
+                        }
+                        6 => {
+                            assert!(handle.sync().is_empty());
+                            None
+                        }
+                        7 if !of_all => {
+                            assert_eq!(handle.exist(key), Ok(own.contains_key(&key)));
+                            None
+                        }
+                        _ => {
+                            let found = match handle.retrieve(key, &mut into) {
+                                Ok(bytes) => Some(into.to_bytes(bytes)),
+                                Err(Status::KEY_NOT_FOUND) => None,
+                                Err(status) => panic!("{status}"),
+                            };
+                            assert!(of_all || found.as_ref() == own.get(&key), "{key}");
+                            None
+                        }
+                    };
+                    match written {
+                        Some(value) if of_all => {
+                            last_of_all.borrow_mut().insert((number, client), value);
+                        }
+                        Some(Some(value)) => drop(own.insert(key, value)),
+                        Some(None) => drop(own.remove(&key)),
+                        None => {}
+                    }
+                }
+                assert!(handle.sync().is_empty());
+                own
+            }
+        });
+        let own = rig.sim.block_on(|| kvdrive_sim::join_all(&rig.sim, tasks));
+        let (last_of_all, mut stored) = (last_of_all.into_inner(), rig.stored_pairs());
+        for number in 0..3 {
+            let found = stored.remove(&key(number));
+            let known = last_of_all.iter().filter(|((of, _), _)| *of == number);
+            assert!(known.clone().any(|(_, value)| *value == found), "{method} {number}");
+        }
+        assert_eq!(stored, own.into_iter().flatten().collect(), "{method}");
+        assert!(saker.saker().count(Count::Bypassed) > 0 && saker.saker().count(Count::CacheHits) > 0);
+        assert!(saker.saker().count(Count::ClosedByOrder) > 0 && saker.saker().count(Count::Held) > 0);
+    }
+}
+
+/// A held batch is sent by the client that gets the answer of the batch before it. Clients without further
+/// operations end all the same, and those that continue get their answers.
+#[test]
+fn a_client_that_ends_takes_the_answers_that_others_wait_for() {
+    for seed in 0..24 {
+        let sim = Sim::permuted(seed);
+        let jitter =
+            Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 9_000 });
+        let engine = MockEngine { jitter, ..MockEngine::new(64 << 10) };
+        let rig = rig_on(sim, 1, Dispatch::RoundRobin { io_threads: 4, deal_ns: 70 }, engine);
+        let config = Config { batch: BatchSize::Fixed(4), in_flight: 2, ..Config::default() };
+        let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
+        let drivers: Vec<_> = (0..4).map(|_| rig.driver_with("prp", 20, 3)).collect();
+        let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {
+            let saker = saker.clone();
+            move || {
+                let mut handle = saker.connect(driver);
+                let mut rng = Rng::stream(seed, &format!("client {client}"));
+                for _ in 0..10 + 20 * client {
+                    let stored =
+                        handle.store(key(rng.below(8)), Piece::Bytes(&[7; 20]), StoreOptions::default());
+                    stored.expect("there is room");
+                }
+                assert!(handle.close().is_empty());
+            }
+        });
+        rig.sim.block_on(|| kvdrive_sim::join_all(&rig.sim, tasks));
+        assert!(saker.saker().count(Count::Held) > 0);
+        assert_eq!((saker.saker().count(Count::Unsynced), saker.saker().pending_bytes()), (0, 0));
+    }
+}

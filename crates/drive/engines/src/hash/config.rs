@@ -1,0 +1,270 @@
+//! Configuration of a hash engine. Values and their sources are in the profiles.
+
+use kvdrive_declare::{Section, Words, image_keys};
+use kvdrive_flash::Geometry;
+use kvdrive_sim::Ns;
+use kvdrive_spec::Key;
+
+use super::layout::Layout;
+use super::pair::PREFIX_BYTES;
+use super::scheme::SchemeRow;
+use crate::firmware::CopyCosts;
+
+/// What the DRAM budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
+pub enum Accounting {
+    /// The bytes of cached sections alone; everything else is free, as in the published runs.
+    Published,
+    /// Every structure; the section cache gets what the others leave, and each section in it takes 16 B for
+    /// finding it besides its own bytes.
+    Total,
+}
+
+impl Accounting {
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
+/// Whether sections that a command met again stay in the cache for one more round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
+pub enum SecondChance {
+    /// As designed for the FTL: in `plus2` they do.
+    Usual,
+    /// They do.
+    On,
+    /// They leave in the order in which they came.
+    Off,
+}
+
+/// What a published emulator leaves out, beyond what is not charged: to study that emulator alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
+#[section("hash")]
+pub struct Omissions {
+    /// Does a store that fills a flash page wait until it is programmed? The write buffer is power-protected.
+    pub wait_for_program: bool,
+    /// Does a command whose section takes the place of altered ones wait for the page of sections that these
+    /// fill? That buffer is power-protected, too.
+    pub wait_for_eviction: bool,
+    /// Do sections that collection alters stay clean? They are not written for it; what it altered is kept in
+    /// memory that nobody counts, and survives a power cut there.
+    pub gc_leaves_clean: bool,
+    /// Whether a lookup reserves the flash units of all its hops when it begins, as in the published emulator. A
+    /// later command then waits for a unit that is idle.
+    pub reserve_ahead: bool,
+    /// What collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
+    /// spins on the wall clock.
+    #[setting(is = TIME)]
+    pub gc_page_ns: Ns,
+}
+
+/// The hash engine's part of a profile: section `[hash]`.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("hash", default)]
+pub struct HashConfig {
+    /// Bytes of a grain; 0: as published for the FTL.
+    #[setting(is = OneOf(&[0, 32, 64, 128, 256, 512, 1024]), image)]
+    pub grain_bytes: u32,
+    /// Bytes of a read unit, also the most a section takes.
+    #[setting(is = PowerOfTwo(1024, 65536), image)]
+    pub unit_bytes: u32,
+    /// Bytes of power-protected write buffer for pairs that are not programmed yet.
+    #[setting(is = Integer(1, 1 << 40))]
+    pub write_buffer_bytes: u64,
+    /// The DRAM budget, bytes.
+    #[setting(is = Integer(0, 1 << 40))]
+    pub dram_bytes: u64,
+    /// What the budget is for.
+    pub dram_accounting: Accounting,
+    /// Share of the superblocks that pairs and sections never fill.
+    #[setting(is = Number(0.0, 0.89))]
+    pub over_provisioning: f64,
+    /// Collection runs while so many superblocks are free, or fewer.
+    #[setting(is = Integer(3, 1 << 20))]
+    pub gc_low_superblocks: u32,
+    /// Host commands wait while no more than so many are free; 0: as published for the FTL, and below
+    /// `gc_low_superblocks`.
+    #[setting(is = Integer(0, 1 << 20))]
+    pub gc_stall_superblocks: u32,
+    /// Pages of a victim that are worked on at once.
+    #[setting(is = Integer(1, 1 << 16))]
+    pub gc_workers: u32,
+    /// Does collection leave read units in which nothing is valid in the die? Otherwise a page that it reads
+    /// crosses the channel whole. Time alone: where pairs begin in the units that cross, a drive would have to
+    /// keep beside them.
+    pub gc_skips_dead_units: bool,
+    /// Slots (sections, in `plus2`) of a key's probe sequence before a store gives up. A drive with fewer would not
+    /// find a pair beyond its last one, and would store it twice.
+    #[setting(is = Integer(1, 256), image)]
+    pub max_probes: u32,
+    /// Bits of the key's hash that count; fewer force collisions.
+    #[setting(is = Integer(1, 64), image)]
+    pub hash_bits: u32,
+    /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
+    pub discard_invalid: bool,
+    /// How many times a valid grain of a section counts when a victim is chosen, a pair's being 1; 0: as
+    /// designed for the FTL.
+    #[setting(is = Integer(0, 64))]
+    pub section_weight: u64,
+    /// How sections leave the cache.
+    pub second_chance: SecondChance,
+    /// What is as in a published emulator.
+    #[setting(part)]
+    pub omissions: Omissions,
+    /// What firmware work costs.
+    #[setting(part)]
+    pub costs: HashCosts,
+}
+
+/// Time of firmware work on one core, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[section("hash", default)]
+pub struct HashCosts {
+    /// Finding a section in the directory.
+    #[setting(is = TIME)]
+    pub probe_ns: Ns,
+    /// One comparison while searching a section.
+    #[setting(is = TIME)]
+    pub comparison_ns: Ns,
+    /// Comparing a key with the one found on flash.
+    #[setting(is = TIME)]
+    pub compare_key_ns: Ns,
+    /// What else a pair of another key costs, found where a key was looked for.
+    #[setting(is = TIME)]
+    pub collision_ns: Ns,
+    /// Work of garbage collection on one pair or section, lookups not included.
+    #[setting(is = TIME)]
+    pub gc_item_ns: Ns,
+    /// Work of garbage collection on one pair that turns out to be dead, and on one record that says so.
+    #[setting(is = TIME)]
+    pub dead_item_ns: Ns,
+    /// Choosing and encoding an altered section that is written.
+    #[setting(is = TIME)]
+    pub evict_ns: Ns,
+    /// Copying from a command. Keys of `[controller]`.
+    #[setting(skip)]
+    pub copy: CopyCosts,
+}
+
+/// Superblocks open at one time: two of pairs, two of sections.
+pub const OPEN_SUPERBLOCKS: u32 = 4;
+
+/// A pair is at most this fraction of a superblock, so that little is wasted at its end.
+pub const SUPERBLOCK_PAIRS: u64 = 8;
+/// The header of a pair has 24 bits for the length of the value; the rest of the drive stops here.
+const VALUE_MAX_BYTES: u64 = 2 << 20;
+const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;
+
+impl HashConfig {
+    /// The configuration for one hash FTL: "as designed" settings take the values of its row.
+    pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
+        let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };
+        let section_weight =
+            if self.section_weight == 0 { scheme.section_weight } else { self.section_weight };
+        let second_chance = match self.second_chance {
+            SecondChance::Usual if scheme.second_chance => SecondChance::On,
+            SecondChance::Usual => SecondChance::Off,
+            said => said,
+        };
+        let below_low = self.gc_low_superblocks.saturating_sub(1);
+        let gc_stall_superblocks = match self.gc_stall_superblocks {
+            0 => scheme.stall_superblocks.min(below_low),
+            said => said,
+        };
+        HashConfig { grain_bytes, gc_stall_superblocks, section_weight, second_chance, ..self.clone() }
+    }
+
+    /// If this many superblocks or fewer are free, sections are collected before pairs: two of the published
+    /// four at which commands wait. A drive that keeps fewer free uses half of that number; otherwise
+    /// collection of pairs would start below that mark and reach it with the first superblock it takes.
+    pub fn critical_superblocks(&self) -> u32 {
+        (self.gc_stall_superblocks / 2).min(2)
+    }
+
+    /// Bytes of the write buffer for values whose rest the host has yet to send. A filled page may keep its
+    /// own bytes for ever, and what remains has to hold the largest pair, otherwise nothing could proceed.
+    pub fn unfinished_bytes(&self, layout: &Layout) -> u64 {
+        self.write_buffer_bytes.saturating_sub(layout.page_bytes().into()) / 2
+    }
+
+    /// Largest value, bytes.
+    pub fn largest_value_bytes(&self, layout: &Layout) -> u32 {
+        let superblock = u64::from(layout.superblock_pages) * u64::from(layout.page_bytes());
+        let most = (superblock / SUPERBLOCK_PAIRS).min(self.unfinished_bytes(layout));
+        let grain_bytes = u64::from(layout.grain_bytes);
+        let pair_bytes = most / grain_bytes * grain_bytes;
+        pair_bytes.saturating_sub(PAIR_HEADER_BYTES).min(VALUE_MAX_BYTES) as u32
+    }
+
+    /// Most flash pages that a pair touches.
+    pub fn largest_pair_pages(&self, layout: &Layout) -> u64 {
+        let bytes = u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES;
+        bytes.div_ceil(layout.page_bytes().into()) + 1
+    }
+
+    /// Settings that two drives must have in common to read each other's images:
+    /// [`kvdrive_flash::power::Make`].
+    pub fn make(&self) -> Vec<(&'static str, String)> {
+        image_keys(self)
+    }
+
+    /// Checks the keys; an error has the key and the reason.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), (&'static str, String)> {
+        let fail = |key, what: String| Err((key, what));
+        if !self.grain_bytes.is_power_of_two() || !(32..=4096).contains(&self.grain_bytes) {
+            return fail(
+                "grain_bytes",
+                format!("is {}, must be a power of two, 32 to 4096", self.grain_bytes),
+            );
+        }
+        let grains = self.unit_bytes / self.grain_bytes;
+        let whole = self.unit_bytes.is_multiple_of(self.grain_bytes);
+        if !whole || !(1024..=65536).contains(&self.unit_bytes) || !(1..256).contains(&grains) {
+            let what = format!("is {}, must be 1024 to 65536 and 1 to 255 grains", self.unit_bytes);
+            return fail("unit_bytes", what);
+        }
+        if !geometry.page_bytes.is_multiple_of(self.unit_bytes) {
+            let what = format!("is {}, must divide a flash page, {}", self.unit_bytes, geometry.page_bytes);
+            return fail("unit_bytes", what);
+        }
+        let superblock = u64::from(geometry.units()) * u64::from(geometry.pages_per_block);
+        if superblock * u64::from(geometry.page_bytes / self.grain_bytes) > 1 << 24 {
+            return fail("grain_bytes", "gives a superblock more than 2^24 grains".into());
+        }
+        if !(1..=64).contains(&self.hash_bits) {
+            return fail("hash_bits", format!("is {}, must be 1 to 64", self.hash_bits));
+        }
+        let least = 2 * u64::from(geometry.page_bytes);
+        if self.write_buffer_bytes < least {
+            let what = format!("is {}, must be at least two flash pages, {least}", self.write_buffer_bytes);
+            return fail("write_buffer_bytes", what);
+        }
+        if !(0.0..0.9).contains(&self.over_provisioning) {
+            return fail("over_provisioning", format!("is {}, must be 0 to 0.9", self.over_provisioning));
+        }
+        if self.gc_stall_superblocks < 2 || self.gc_low_superblocks <= self.gc_stall_superblocks {
+            let what = format!(
+                "is {}, must be 2 or more and below gc_low_superblocks, {}",
+                self.gc_stall_superblocks, self.gc_low_superblocks
+            );
+            return fail("gc_stall_superblocks", what);
+        }
+        let needed = self.gc_low_superblocks + OPEN_SUPERBLOCKS + 2;
+        if geometry.blocks_per_unit() <= needed {
+            let what = format!(
+                "is {}; the drive has {} superblocks, must have more than {needed}",
+                self.gc_low_superblocks,
+                geometry.blocks_per_unit()
+            );
+            return fail("gc_low_superblocks", what);
+        }
+        if !(1..=256).contains(&self.max_probes) {
+            return fail("max_probes", format!("is {}, must be 1 to 256", self.max_probes));
+        }
+        if self.gc_workers == 0 {
+            return fail("gc_workers", "is 0, must be at least 1".into());
+        }
+        Ok(())
+    }
+}

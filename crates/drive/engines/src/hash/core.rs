@@ -1,0 +1,418 @@
+//! State that commands and collection of a hash engine share, and the lookup of a key.
+//!
+//! The hash of a key gives a sequence of probes, each of which leads to a section and a tag. The tag is one
+//! slot of the section, or a fingerprint that several slots may have. A lookup follows the sequence until it
+//! finds the key, or a section that no store has ever passed with that tag; for every slot with the tag, it
+//! reads the pair that the slot points to.
+//!
+//! A lookup holds no lock. While it reads a flash page, collection may move the pair and another command may
+//! replace it; therefore the slot is checked again after every read. The slot of a key is written only under
+//! the lock of the key.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_flash::power;
+use kvdrive_flash::{FlashPort, Purpose};
+use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
+use kvdrive_spec::{Key, Status};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
+use super::change::ChangeLog;
+use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS, SecondChance};
+use super::layout::{Grain, Layout};
+use super::pair::PairHeader;
+use super::protected::Bounds;
+use super::records::Records;
+use super::scheme::SchemeRow;
+use super::section::{Entry, Outlook, Probe};
+use super::snapshot::{Held, Released, Snapshots};
+use super::space::{Ahead, KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
+use crate::firmware::{Cores, Role};
+
+/// A place of the hash table in a pinned section.
+pub(super) struct Spot {
+    pub pin: Pin,
+    /// The section.
+    pub section: u64,
+    /// The tag to look for in it.
+    pub tag: u32,
+    /// Index of the probe that led here.
+    pub probe: u8,
+}
+
+/// A pair as it was read: its first read unit.
+pub(super) struct PairRead {
+    pub header: PairHeader,
+    pub grain: Grain,
+    /// The read unit the pair begins in.
+    pub part: Part,
+    pub reader: ReadHold,
+}
+
+/// The end of a lookup.
+pub(super) enum Walk {
+    /// The key was found, in a slot of the section.
+    Found(Spot, u32, PairRead),
+    /// The key does not exist. The first place of its sequence with a vacancy; `None`: there is none.
+    Absent(Option<Spot>),
+}
+
+/// The purpose of a lookup.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// Read: sections that never existed are not created.
+    Read,
+    /// Store: sections that are passed are marked.
+    Store,
+}
+
+/// Counters that no other part of the engine has.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub lookups: Cell<u64>,
+    pub probes: Cell<u64>,
+    pub collisions: Cell<u64>,
+    pub comparisons: Cell<u64>,
+    pub collected_data: Cell<u64>,
+    pub collected_map: Cell<u64>,
+    pub moved_pairs: Cell<u64>,
+    pub moved_grains: Cell<u64>,
+    /// Sections and invalid pages.
+    pub moved_sections: Cell<u64>,
+    /// Bytes of the moved sections, without padding.
+    pub moved_section_bytes: Cell<u64>,
+    pub gc_map_reads: Cell<u64>,
+    pub skipped_pages: Cell<u64>,
+    /// Pairs that were replaced while collection was about to move them.
+    pub outrun_moves: Cell<u64>,
+    pub lost_superblocks: Cell<u64>,
+    /// Value bytes that firmware copied; `memcpy_ns`: the time of that, ns.
+    pub memcpy_bytes: Cell<u64>,
+    pub memcpy_ns: Cell<u64>,
+}
+
+pub(super) fn raise(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}
+
+/// Sections, space and counters of one engine.
+pub(super) struct Core {
+    pub sim: Sim,
+    pub scheme: &'static SchemeRow,
+    pub config: HashConfig,
+    bounds: Bounds,
+    /// [`HashConfig::largest_value_bytes`].
+    pub max_value_bytes: u32,
+    pub layout: Layout,
+    pub space: Rc<Space>,
+    pub cache: Rc<Cache>,
+    pub snapshots: Snapshots,
+    pub records: Option<Rc<Records>>,
+    pub cores: Cores,
+    pub locks: KeyedLock<Key>,
+    pub counters: Counters,
+    /// Value bytes of live pairs.
+    pub live_bytes: Cell<u64>,
+    /// Regions of appended pairs, for reuse.
+    pub regions: TaskCell<Vec<Region>>,
+    pub gc_lock: kvdrive_sim::Mutex,
+    /// Spends [`super::config::Omissions::gc_page_ns`].
+    pub gc_core: Resource,
+    /// Tells images of different drives apart.
+    pub owner: power::Owner,
+}
+
+impl Core {
+    /// An engine on an empty drive.
+    ///
+    /// Errors: the reason why `protected_bytes` bytes of power-protected memory are too few.
+    pub fn new(
+        scheme: &'static SchemeRow,
+        config: &HashConfig,
+        flash: &FlashPort,
+        cores: Cores,
+        owner: power::Owner,
+        journal: power::Journal,
+        protected_bytes: u64,
+    ) -> Result<Rc<Core>, String> {
+        let geometry = flash.geometry();
+        let config = &config.of(scheme);
+        config.check(geometry).expect("a configuration is checked when it is loaded");
+        let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
+        let journal = Rc::new(ChangeLog::new(journal));
+        let format = (scheme.format)(&layout);
+        let validity = (scheme.validity)(&layout);
+        let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));
+        let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
+        let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
+        let others = validity.dram_bytes()
+            + records_bytes
+            + bounds.table_bytes
+            + bounds.write_buffer_bytes
+            + bounds.page_bytes;
+        let budget = match config.dram_accounting {
+            Accounting::Published => {
+                Budget { bytes: config.dram_bytes, slot_bytes: 0, besides: Box::new(|| 0) }
+            }
+            Accounting::Total => {
+                let records = records.clone();
+                Budget {
+                    // 0 if the other structures need all of it or more: the report shows that.
+                    bytes: config.dram_bytes.saturating_sub(others),
+                    slot_bytes: SLOT_BYTES,
+                    besides: Box::new(move || records.as_deref().map_or(0, Records::list_bytes)),
+                }
+            }
+        };
+        let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
+        let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
+        let limits = Limits {
+            page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
+            write_buffer_bytes: config.write_buffer_bytes,
+            unfinished_bytes: config.unfinished_bytes(&layout),
+            low: config.gc_low_superblocks,
+            stall: config.gc_stall_superblocks,
+            valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
+            discard: config.discard_invalid,
+            section_weight: config.section_weight,
+            skips_dead_units: config.gc_skips_dead_units,
+        };
+        let eviction = Eviction {
+            second_chance: config.second_chance == SecondChance::On,
+            waits: config.omissions.wait_for_eviction,
+            gc_leaves_clean: config.omissions.gc_leaves_clean,
+            cores: cores.clone(),
+            write_ns: config.costs.evict_ns,
+        };
+        let space = Space::new(flash, layout, limits, validity, &journal);
+        Ok(Rc::new(Core {
+            sim: flash.sim().clone(),
+            scheme,
+            layout,
+            cache: Cache::new(flash.sim(), &space, format, budget, eviction, bounds.altered_bytes, &journal),
+            space,
+            snapshots: Snapshots::default(),
+            records,
+            cores,
+            locks: KeyedLock::new(flash.sim()),
+            counters: Counters::default(),
+            live_bytes: Cell::new(0),
+            regions: TaskCell::default(),
+            gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
+            gc_core: Resource::new(flash.sim(), "collection", 1),
+            config: config.clone(),
+            bounds,
+            max_value_bytes: config.largest_value_bytes(&layout),
+            owner,
+        }))
+    }
+
+    /// The target of probe `number` of `key`.
+    pub fn probe(&self, key: &Key, number: u8) -> Probe {
+        let bytes = key.to_array();
+        let hash = xxh3_64(&bytes[..key.len()]) & (u64::MAX >> (64 - self.config.hash_bits));
+        self.cache.format().probe(hash, number)
+    }
+
+    /// Grains in use: pairs, sections (on flash or in DRAM), invalid pages.
+    pub fn used_grains(&self) -> u64 {
+        self.used_grains_without(0)
+    }
+
+    /// As [`Core::used_grains`], after `held` grains of pairs are freed.
+    fn used_grains_without(&self, held: u64) -> u64 {
+        let records = self.records.as_deref().map_or(0, Records::grains);
+        let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data() - held);
+        pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
+    }
+
+    /// Is there room for a pair of `grains` grains that replaces one of `old`? Grains that a snapshot may
+    /// hold are not counted as freed.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`]; [`Status::COMMAND_INTERRUPTED`] if there will be room once open
+    /// cursors end.
+    pub fn check_room(&self, grains: u32, old: u32) -> Result<(), Status> {
+        let is_full = |old: u32, held: u64| {
+            let used = self.used_grains_without(held) + u64::from(grains);
+            grains > old && used > self.space.limit_grains() + u64::from(old)
+        };
+        let given_back = if self.snapshots.is_empty() { old } else { 0 };
+        match is_full(given_back, 0) {
+            false => Ok(()),
+            true if is_full(old, self.snapshots.held_grains(&self.layout)) => Err(Status::CAPACITY_EXCEEDED),
+            true => Err(Status::COMMAND_INTERRUPTED),
+        }
+    }
+
+    /// Limit for altered sections in power-protected memory, bytes.
+    pub fn altered_limit_bytes(&self) -> u64 {
+        self.bounds.altered_bytes
+    }
+
+    /// Waits until a host command may use space.
+    ///
+    /// Errors: as [`Core::check_room`], if no space can be freed any more.
+    pub fn admit(&self) -> Result<(), Status> {
+        self.space.admit().map_err(|status| match self.snapshots.holds_any() {
+            true => Status::COMMAND_INTERRUPTED,
+            false => status,
+        })
+    }
+
+    /// Reads the read unit in which the pair at `grain` begins.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
+    pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
+        self.read_pair_ahead(grain, purpose, &Ahead::default())
+    }
+
+    fn read_pair_ahead(&self, grain: Grain, purpose: Purpose, ahead: &Ahead) -> Result<PairRead, Status> {
+        let reader = self.space.pin(grain);
+        let at = self.layout.byte_in_page(grain);
+        let unit = self.layout.unit_begin(at);
+        let (page, unit_bytes) = (self.layout.page(grain), self.layout.unit_bytes);
+        let part = self.space.read_ahead(page, unit, unit_bytes, purpose, ahead)?;
+        let left_bytes = unit + self.layout.unit_bytes - at;
+        let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
+        let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
+        Ok(PairRead { header, grain, part, reader })
+    }
+
+    /// Spends firmware time; the trace labels it `what`.
+    pub fn work(&self, role: Role, span: Ns, what: &'static str) {
+        self.cores.of(role).run_noted(span, "hash", what)
+    }
+
+    /// Follows the key's probe sequence.
+    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
+        raise(&self.counters.lookups, 1);
+        let ahead =
+            if self.config.omissions.reserve_ahead { self.reserve_ahead(key) } else { Ahead::default() };
+        let mut vacant = None;
+        for number in 0..self.config.max_probes {
+            let number = number as u8;
+            let Probe { section, tag } = self.probe(key, number);
+            raise(&self.counters.probes, 1);
+            if aim == Aim::Read && !self.cache.exists(section) {
+                self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
+                return Ok(Walk::Absent(None));
+            }
+            let spot = self.spot_ahead(Probe { section, tag }, number, &ahead)?;
+            if let Some((slot, pair)) = self.look(key, &spot, &ahead)? {
+                return Ok(Walk::Found(spot, slot, pair));
+            }
+            if aim == Aim::Store {
+                self.space.map_room();
+            }
+            let Outlook { vacancy, goes_on } = spot.pin.outlook(tag);
+            if aim == Aim::Store && vacancy.is_none() {
+                spot.pin.mark_passed(tag);
+            } else if vacancy.is_some() {
+                vacant = vacant.or(Some(spot));
+            }
+            if !goes_on && (vacancy.is_some() || aim == Aim::Read) {
+                return Ok(Walk::Absent(vacant));
+            }
+        }
+        Ok(Walk::Absent(vacant))
+    }
+
+    /// Fetches the section that probe `number` of a key leads to.
+    pub fn spot(&self, probe: Probe, number: u8) -> Result<Spot, Status> {
+        self.spot_ahead(probe, number, &Ahead::default())
+    }
+
+    fn spot_ahead(&self, Probe { section, tag }: Probe, number: u8, ahead: &Ahead) -> Result<Spot, Status> {
+        let pin = self.cache.fetch_ahead(section, Purpose::Map, ahead)?;
+        Ok(Spot { pin, section, tag, probe: number })
+    }
+
+    /// Reads the pairs with the spot's tag until one has the key; returns its slot, and the pair.
+    fn look(&self, key: &Key, spot: &Spot, ahead: &Ahead) -> Result<Option<(u32, PairRead)>, Status> {
+        let costs = &self.config.costs;
+        let mut from = 0;
+        let mut work = costs.probe_ns;
+        loop {
+            let seen = self.cache.alterations();
+            let (candidate, comparisons) = spot.pin.candidate(spot.tag, from);
+            raise(&self.counters.comparisons, comparisons);
+            work += comparisons * costs.comparison_ns;
+            if work > 0 {
+                self.work(Role::Dispatch, std::mem::take(&mut work), "probe");
+            }
+            let Some((slot, grain)) = candidate else { return Ok(None) };
+            from = slot;
+            let is_there = || self.cache.alterations() == seen || spot.pin.get(slot) == Entry::At(grain);
+            if !is_there() {
+                // Moved or replaced while the core worked; its page may have been dropped.
+                continue;
+            }
+            let pair = self.read_pair_ahead(grain, Purpose::Lookup, ahead);
+            if !is_there() {
+                // Moved or replaced while it was read: check the slot again.
+                continue;
+            }
+            let pair = pair?;
+            self.work(Role::Dispatch, costs.compare_key_ns, "compare keys");
+            // While the core worked, only a delete and a store together can have given this slot to another
+            // key; then the pair read here is the answer as of before them.
+            if pair.header.key == *key {
+                return Ok(Some((slot, pair)));
+            }
+            raise(&self.counters.collisions, 1);
+            if costs.collision_ns > 0 {
+                self.work(Role::Dispatch, costs.collision_ns, "collision");
+            }
+            from = slot + 1;
+        }
+    }
+
+    /// Notes that the pair of `header` at `grain`, found in a slot of `section`, is replaced or deleted.
+    pub fn drop_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
+        self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
+        if self.snapshots.is_empty() {
+            self.invalidate_pair(header, grain, section, slot);
+        } else {
+            if !self.snapshots.note((section, slot), Some((grain, header))) {
+                self.invalidate_pair(header, grain, section, slot);
+            }
+            self.drop_released(self.snapshots.give_up_large());
+        }
+    }
+
+    /// Frees pairs that no snapshot holds any more.
+    pub fn drop_released(&self, released: Released) {
+        for (grain, Held { header, slot: (section, slot), .. }) in released {
+            self.invalidate_pair(&header, grain, section, slot);
+        }
+    }
+
+    fn invalidate_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
+        let grains = self.layout.grains_of(header.pair_bytes());
+        self.space.invalidate(grain, grains);
+        if let Some(records) = &self.records {
+            let table_slot = section * u64::from(self.cache.format().slots()) + u64::from(slot);
+            records.add(&self.space, table_slot, grain);
+        }
+    }
+
+    /// Use of the drive's DRAM, bytes. What the cache needs to find its sections is part of `section_cache`
+    /// if the budget covers everything, and left out if it is accounted as published.
+    pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        let directory_bytes = self.cache.directory_dram_bytes();
+        vec![
+            ("section_cache", self.cache.budget_bytes()),
+            ("section_cache_most", self.cache.bytes().1),
+            ("directory", directory_bytes),
+            ("superblocks", self.bounds.table_bytes - directory_bytes),
+            ("validity", self.space.validity_dram_bytes()),
+            ("invalid_records", self.bounds.records_bytes),
+            ("invalid_page_lists", self.records.as_deref().map_or(0, Records::list_bytes)),
+            ("write_buffer", self.bounds.write_buffer_bytes),
+            ("pages_on_their_way", self.bounds.page_bytes),
+        ]
+    }
+}

@@ -1,0 +1,239 @@
+//! Engines: index and value placement of a drive. The controller knows an engine by the traits here and by
+//! nothing else; an engine knows flash, and of the link only how values arrive ([`kvdrive_link::Landing`]).
+//!
+//! Begin reading at [`Engine`], then at `store` in `lsm/engine.rs`.
+//!
+//! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no
+//! waiting task: first the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]), then,
+//! when the last byte is in, [`Engine::commit`] makes the value visible under its key. Nothing is visible
+//! before, and a place that is not committed is given back.
+//!
+//! A new engine is one folder here and one row in the table of drives (crate `device`, `ENGINES`).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`lsm`] | LSM-tree over a value log |
+//! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
+//! | [`stored`] | any store of crate `store`, on logical pages |
+//! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
+//! | [`firmware`] | cores, and which takes what kind of step |
+
+use kvdrive_content::Piece;
+use std::collections::BTreeMap;
+
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_link::transfer::Exposing;
+use kvdrive_spec::identify::AtomicLimits;
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+pub mod config;
+pub mod firmware;
+pub mod hash;
+pub mod lsm;
+pub mod packing;
+pub mod page_buffer;
+pub mod stored;
+pub mod value_log;
+
+pub use config::{EngineConfig, Parts};
+
+/// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's
+/// second cache.
+pub const KNOWN_AHEAD: usize = 48;
+
+/// A store or a delete of an atomic batch.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The key.
+    pub key: Key,
+    /// Its value; `None` deletes.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What changes come to, by key: of each the last one counts, for nobody sees those before it.
+pub fn newest(changes: Vec<Change>) -> BTreeMap<Key, Option<Vec<u8>>> {
+    changes.into_iter().map(|Change { key, value }| (key, value)).collect()
+}
+
+/// What the controller asks of an engine.
+///
+/// Errors are the statuses that go to the host. Methods may run side by side for different commands; an
+/// engine orders commands of one key itself.
+pub trait Engine: Exposing + 'static {
+    /// A stored value that stays readable while this is held.
+    type Found;
+    /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash
+    /// table (`EngineRow::ordered` of crate `device`).
+    type Cursor;
+
+    /// The atomic batches that it takes, by the size of their structured value ([`kvdrive_spec::batch`]);
+    /// `None`: none, which is for engines of tests; those of drives take them, and transactions stand on that.
+    /// Stays as it is for as long as the power is on.
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        None
+    }
+
+    /// Carries the changes of an atomic batch out, which is within [`Engine::atomic_batches`], in their order:
+    /// all of them or none, where one of them fails and behind a power cut at any event. All of them become
+    /// visible at one moment: a lookup, and an opening of a cursor, finds what was before it or what is behind
+    /// it.
+    ///
+    /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
+    fn commit_all(&self, _changes: Vec<Change>) -> Result<(), Status> {
+        Err(Status::INVALID_FIELD)
+    }
+
+    /// Makes the bytes at `place` the value of `key`.
+    ///
+    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back
+    /// then.
+    fn commit(&self, key: Key, place: Self::Place, options: StoreOptions) -> Result<(), Status>;
+
+    /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values
+    /// could keep the firmware from taking their rest, so they may have a part only of what values wait for.
+    ///
+    /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An
+    /// engine that looks at it when a place is reserved has nothing to add here.
+    fn begin_unfinished(&self, _place: &Self::Place) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// These keys will be stored or asked for soon. Changes nothing of the model; see
+    /// [`kvdrive_flash::media::Media::expect`].
+    fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
+
+    /// Finds the newest value of `key`.
+    fn find(&self, key: Key) -> Result<Option<Self::Found>, Status>;
+
+    /// Its size in bytes.
+    fn value_bytes(&self, found: &Self::Found) -> u32;
+
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
+    /// Whoever reads a value part by part begins at its front and says with each part that the last one ends
+    /// at byte `until`: what is read together from flash does not depend on how large the host's pages are.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
+    /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
+    fn load(
+        &self,
+        found: &Self::Found,
+        at: u32,
+        bytes: u32,
+        until: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status>;
+
+    /// Removes `key`; removing what is not there succeeds. Never fails for lack of space, but may with
+    /// [`Status::COMMAND_INTERRUPTED`] as long as open cursors hold it.
+    fn delete(&self, key: Key) -> Result<(), Status>;
+
+    /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
+    fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status>;
+
+    /// The cursor's next pair.
+    ///
+    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
+    /// stays. What cannot be read: pairs may be missing there, and older ones come for them; the next call goes
+    /// on behind it, or, in an engine that is a store, meets it again.
+    fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Self::Found)>, Status>;
+
+    /// What is known of the keys that the cursor's last [`Engine::next`] which failed has passed over.
+    fn gap(&self, _cursor: &Self::Cursor) -> Gap {
+        Gap::default()
+    }
+
+    /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of
+    /// keys in memory until it has a table's worth stays there. Not needed for durability.
+    fn drain(&self);
+
+    /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).
+    fn utilization(&self) -> Utilization;
+
+    /// Largest value this engine takes, bytes.
+    fn max_value_bytes(&self) -> u32;
+
+    /// Builds the engine on its flash: empty, or as `image` and the flash say.
+    ///
+    /// Errors: an image that is damaged or of another configuration.
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<Self, PowerOnError>
+    where
+        Self: Sized;
+
+    /// Everything that must survive a power cut and is not on flash. [`Engine::power_on`] takes it.
+    fn protected_image(&self) -> Vec<u8>;
+
+    /// Applies journal records to an image: what [`Engine::protected_image`] would have given after them.
+    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>
+    where
+        Self: Sized;
+
+    /// Counters since power-on.
+    fn counters(&self) -> EngineCounters;
+
+    /// What else it counts since power-on, by names of its own. Names that end in `_now` are states, not
+    /// counts.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// What its structures take of the drive's DRAM, in bytes, by names of its own; those that end in `_most`
+    /// have been taken at some time and are part of another.
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// Keys that a walk could not tell because what lists them cannot be read. None of them may be missing, or all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// No key below this one is missing; `None`: that is not known.
+    pub first: Option<Key>,
+    /// No key above this one is missing; `None`: that is not known.
+    pub last: Option<Key>,
+}
+
+/// What engines count. One that has no such thing leaves it as it is by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// NAND pages opened for values, of an engine that keeps them in pages of their own.
+    pub value_pages_opened: Option<u64>,
+    /// Bytes firmware copied to pack values.
+    pub memcpy_bytes: u64,
+    /// Time that took, ns.
+    pub memcpy_ns: u64,
+    /// Values that garbage collection moved.
+    pub collected_values: u64,
+    /// Bytes of them.
+    pub collected_bytes: u64,
+    /// Segments or superblocks that garbage collection freed.
+    pub collected_segments: u64,
+    /// Merges of index tables.
+    pub compactions: u64,
+}
+
+impl EngineCounters {
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &EngineCounters) -> EngineCounters {
+        EngineCounters {
+            value_pages_opened: self
+                .value_pages_opened
+                .zip(earlier.value_pages_opened)
+                .map(|(now, then)| now - then),
+            memcpy_bytes: self.memcpy_bytes - earlier.memcpy_bytes,
+            memcpy_ns: self.memcpy_ns - earlier.memcpy_ns,
+            collected_values: self.collected_values - earlier.collected_values,
+            collected_bytes: self.collected_bytes - earlier.collected_bytes,
+            collected_segments: self.collected_segments - earlier.collected_segments,
+            compactions: self.compactions - earlier.compactions,
+        }
+    }
+}
+
+/// How full a drive is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilization {
+    /// Bytes of values that have not been replaced or deleted, as far as the engine knows.
+    pub live_bytes: u64,
+    /// Bytes of values that fit.
+    pub capacity_bytes: u64,
+}

@@ -1,0 +1,160 @@
+//! What engine `lsm` is configured with: four sections of a profile.
+
+use kvdrive_declare::{Section, image_keys};
+use kvdrive_flash::Geometry;
+
+use super::bloom::BloomConfig;
+use super::compaction::{COMPACTIONS, compaction_row};
+use super::layout::{LAYOUTS, layout_row};
+use crate::packing::PackingConfig;
+use crate::page_buffer::BufferConfig;
+
+/// Settings of the engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LsmConfig {
+    /// The page buffer.
+    pub buffer: BufferConfig,
+    /// Where values go within pages.
+    pub packing: PackingConfig,
+    /// The index.
+    pub index: IndexConfig,
+    /// Garbage collection of the value log.
+    pub gc: GcConfig,
+}
+
+impl LsmConfig {
+    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::Make`].
+    pub fn make(&self) -> Vec<(&'static str, String)> {
+        let LsmConfig { packing, index, gc, buffer } = self;
+        let mut make = packing.make();
+        make.extend(image_keys(buffer));
+        make.extend(image_keys(index));
+        make.extend(image_keys(gc));
+        make
+    }
+}
+
+/// Garbage collection of the value log: section `[gc]`.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("gc", default)]
+pub struct GcConfig {
+    /// Collect at all? Without, a full log refuses stores until deletes have emptied whole segments.
+    #[setting(default = true)]
+    pub enabled: bool,
+    /// NAND pages of a segment.
+    #[setting(is = Integer(1, 1 << 20), image)]
+    pub segment_pages: u32,
+    /// Stores begin to collect when no more segments than this are free.
+    #[setting(is = Integer(1, 1 << 20), when = &[When::on("gc.enabled")])]
+    pub free_segments_low: u32,
+    /// Segments that stores of the host never take: for tables, and the last one for moved values.
+    #[setting(is = Integer(1, 1 << 20))]
+    pub free_segments_reserved: u32,
+}
+
+impl GcConfig {
+    /// Are these settings possible, on a drive of `geometry`? If not, a line that begins with the key of the
+    /// setting.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), String> {
+        let GcConfig { segment_pages, free_segments_low: low, free_segments_reserved: reserved, .. } = self;
+        if reserved >= low {
+            return Err(format!(
+                "free_segments_reserved: {reserved}; must be below gc.free_segments_low, {low}"
+            ));
+        }
+        let segments = geometry.pages().checked_div((*segment_pages).into()).unwrap_or(0);
+        let least = 2 * u64::from(*low);
+        if segments < least {
+            return Err(format!(
+                "segment_pages: {segment_pages} pages make {segments} segments of the drive; at least {least} (twice gc.free_segments_low)"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Settings of the index: section `[lsm]`, without its iterators. `Default` is the published firmware (facts 3.1-3.3), without any firmware time.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("lsm")]
+pub struct IndexConfig {
+    /// How tables look.
+    #[setting(is = Row(|| LAYOUTS.iter().map(|row| row.name).collect()), image)]
+    pub layout: String,
+    /// Entries of a full memtable.
+    #[setting(is = Integer(16, 1 << 24))]
+    pub memtable_entries: u32,
+    /// Bloom filter bits for each key; 0 for none.
+    #[setting(is = Integer(0, 64))]
+    pub bloom_bits_per_key: u32,
+    /// Bloom filter probes for each key. A filter does not say how many of its bits were set for a key.
+    #[setting(is = Integer(1, 64), image, when = &[When::on("lsm.bloom_bits_per_key")])]
+    pub bloom_hashes: u32,
+    /// When tables are merged.
+    #[setting(is = Row(|| COMPACTIONS.iter().map(|row| row.name).collect()), image)]
+    pub compaction: String,
+    /// Tables that a level has places for, one number for each level (policy `tiered`).
+    #[setting(is = Integers(4, 3, 1 << 20))]
+    pub rings: Vec<u32>,
+    /// Firmware time of an insertion into the memtable, ns; key `controller.index_insert_ns`.
+    #[setting(is = TIME, key = "controller.index_insert_ns")]
+    pub memtable_insert_ns: u64,
+    /// Firmware time of looking for a key in the memtable or in one table, flash reads not included, ns; key
+    /// `controller.index_probe_ns`.
+    #[setting(is = TIME, key = "controller.index_probe_ns")]
+    pub index_probe_ns: u64,
+    /// Firmware time for each entry that is written to a table, by a flush or a merge, ns.
+    #[setting(is = TIME)]
+    pub table_entry_ns: u64,
+}
+
+impl Default for IndexConfig {
+    fn default() -> Self {
+        IndexConfig {
+            layout: "published".into(),
+            memtable_entries: 4096,
+            bloom_bits_per_key: 32,
+            bloom_hashes: 30,
+            compaction: "tiered".into(),
+            rings: vec![4, 16, 128, 65537],
+            memtable_insert_ns: 0,
+            index_probe_ns: 0,
+            table_entry_ns: 0,
+        }
+    }
+}
+
+impl IndexConfig {
+    /// Are these settings possible? If not, a line that begins with the key of the setting.
+    pub fn check(&self) -> Result<(), String> {
+        let names = |rows: Vec<&str>| rows.join(", ");
+        if layout_row(&self.layout).is_none() {
+            let known = names(LAYOUTS.iter().map(|row| row.name).collect());
+            return Err(format!("layout: \"{}\" is not one of {known}", self.layout));
+        }
+        if compaction_row(&self.compaction).is_none() {
+            let known = names(COMPACTIONS.iter().map(|row| row.name).collect());
+            return Err(format!("compaction: \"{}\" is not one of {known}", self.compaction));
+        }
+        if !(1..=1 << 24).contains(&self.memtable_entries) {
+            return Err(format!(
+                "memtable_entries: {} is not between 1 and {}",
+                self.memtable_entries,
+                1 << 24
+            ));
+        }
+        if self.bloom_bits_per_key > 64 {
+            return Err(format!("bloom_bits_per_key: {} is not between 0 and 64", self.bloom_bits_per_key));
+        }
+        if self.bloom_bits_per_key > 0 && !(1..=64).contains(&self.bloom_hashes) {
+            return Err(format!("bloom_hashes: {} is not between 1 and 64", self.bloom_hashes));
+        }
+        if !(1..=255).contains(&self.rings.len()) {
+            return Err(format!("rings: {} levels are not between 1 and 255", self.rings.len()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn bloom(&self) -> BloomConfig {
+        BloomConfig { bits_per_key: self.bloom_bits_per_key, hashes: self.bloom_hashes }
+    }
+}

@@ -1,0 +1,448 @@
+//! Engine `lsm`: a value log and an index of addresses into it, joined.
+//!
+//! ```text
+//!   reserve ─► value log (packing, page buffer) ─► place ─► bytes ─► commit: live bytes, then the index
+//!   find    ─► pin of the past ─► index ─► value log
+//! ```
+//!
+//! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection
+//! while it moves a value ([`super::collection`]). Nobody collects while holding it.
+//!
+//! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A
+//! value's bytes are in the protected buffer before its index entry exists, and its bytes count as live
+//! before it can be found; a cut between the two leaves live bytes that nobody refers to, which collection
+//! finds out.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_content::Piece;
+use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_flash::power::{ImageError, Journal, Owner};
+use kvdrive_link::transfer::Exposing;
+use kvdrive_link::{Arrival, Landing};
+use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::identify::AtomicLimits;
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::collection::Futile;
+use super::cursor::Cursor;
+use super::entry::Entry;
+use super::fit::{logical_pages, pool, shape, tables_in_protected_bytes};
+use super::index::{Index, IndexParts, IndexWork};
+use super::journal::{self, Liveness, Protected};
+use super::{FoundTables, GcConfig};
+use crate::config::{EngineConfig, Parts};
+use crate::firmware::CopyCosts;
+use crate::firmware::{Cores, Role};
+use crate::page_buffer::PageBuffer;
+use crate::value_log::{Head, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare};
+use crate::{Change, Engine, EngineCounters, Gap, Utilization};
+
+/// The engine.
+pub struct LsmEngine {
+    pub(super) cores: Cores,
+    pub(super) copy: CopyCosts,
+    pub(super) gc: GcConfig,
+    pub(super) index: Index,
+    pub(super) log: ValueLog,
+    pub(super) pool: SegmentPool,
+    pub(super) keys: KeyedLock<Key>,
+    /// Held by the one that collects.
+    pub(super) collecting: Mutex,
+    /// Index changes at the last compaction for want of space; without new ones another is of no use.
+    pub(super) compacted_at: Cell<u64>,
+    /// Openings of segments that could not be collected because a page of them, or of a table that names
+    /// them, is damaged.
+    pub(super) damaged: TaskCell<Vec<u64>>,
+    /// Deletes since the whole index was last merged.
+    pub(super) deletes: Cell<u64>,
+    /// See [`Futile`].
+    pub(super) futile: Cell<Futile>,
+    /// The state of the index when it was last looked at whether it has room.
+    pub(super) index_work: Cell<IndexWork>,
+    /// It had less than stores leave it.
+    pub(super) index_short: Cell<bool>,
+    pub(super) counters: Cell<EngineCounters>,
+    pub(super) config: EngineConfig,
+    owner: Owner,
+}
+
+/// A value found: its entry, and what keeps it readable.
+pub struct Found {
+    entry: Entry,
+    /// `None` when a cursor keeps it.
+    _pin: Option<PastPin>,
+}
+
+/// A walk over the pairs of one moment, whose values stay readable.
+pub struct PairCursor {
+    cursor: Cursor,
+    _pin: SnapshotPin,
+}
+
+impl LsmEngine {
+    pub(super) fn count(&self, change: impl FnOnce(&mut EngineCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Firmware copies `bytes` bytes.
+    #[inline]
+    pub(super) fn copy(&self, bytes: u32) {
+        let ns = self.copy.copy_ns(bytes);
+        self.count(|counters| {
+            counters.memcpy_bytes += u64::from(bytes);
+            counters.memcpy_ns += ns;
+        });
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+    }
+
+    /// Is the condition of a store met?
+    fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
+        if !options.update_only && !options.add_only {
+            return Ok(());
+        }
+        match self.index.get(key)? {
+            Some(_) if options.add_only => Err(Status::KEY_EXISTS),
+            None if options.update_only => Err(Status::KEY_NOT_FOUND),
+            _ => Ok(()),
+        }
+    }
+
+    /// `UNRECOVERED_ERROR` for an entry that is not of this log's making, or whose segment an image gave back
+    /// too early: pages there are not the log's to read.
+    pub(super) fn check_value(&self, entry: &Entry) -> Result<(), Status> {
+        let is_there = !entry.has_bytes() || self.log.holds(entry.address, entry.bytes);
+        if is_there { Ok(()) } else { Err(Status::UNRECOVERED_ERROR) }
+    }
+
+    /// Puts the entry of a value whose bytes are in place into the index. The caller holds the key's lock.
+    pub(super) fn point_at(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+        self.log.note_live(address, bytes);
+        let inserted = self.index.insert(key, address, bytes);
+        if inserted.is_err() {
+            self.log.note_dead(address, bytes);
+        }
+        inserted
+    }
+
+    fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+        let _key = self.keys.lock(key);
+        self.check_options(&key, options)?;
+        self.point_at(key, place.address(), place.bytes())
+    }
+
+    fn delete_once(&self, key: Key) -> Result<(), Status> {
+        let _key = self.keys.lock(key);
+        self.index.remove(key)
+    }
+}
+
+impl Landing for LsmEngine {
+    type Place = Place;
+
+    fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+        self.index.accept(key, Vaddr(0), bytes)?;
+        if self.is_short_of_room() {
+            self.keep_room();
+            self.make_room_for_entry()?;
+        }
+        loop {
+            match self.log.reserve(Head::Host, bytes, arrival) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                reserved => return reserved,
+            }
+        }
+    }
+
+    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.copy(bytes.len() as u32);
+        place.write(at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        place.write(at, piece);
+    }
+
+    fn settle(&self, place: &Place) {
+        if place.copied_bytes() > 0 {
+            self.copy(place.copied_bytes());
+        }
+    }
+
+    fn abandon(&self, place: Place) {
+        drop(place);
+    }
+}
+
+/// An open window: a page of the value log, and the leave to keep it.
+pub struct Window {
+    place: Place,
+    _share: WindowShare,
+}
+
+/// A window is a whole page of the value log. What it is packed with is the host's business, and in its
+/// granted rest the controller's; the packing policy sees one value of a page.
+impl Exposing for LsmEngine {
+    type Window = Window;
+
+    fn window_bytes(&self) -> Option<u32> {
+        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.max_value_bytes())
+    }
+
+    fn open_window(&self) -> Result<Window, Status> {
+        let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
+        self.keep_room();
+        self.make_room_for_entry()?;
+        loop {
+            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                reserved => return Ok(Window { place: reserved?, _share: share }),
+            }
+        }
+    }
+
+    fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
+        window.place.write(at, piece);
+    }
+
+    fn read_window(&self, window: &Window, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        window.place.read(at, bytes, sink);
+    }
+
+    fn place_in(&self, window: &Window, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
+        self.index.accept(key, Vaddr(0), bytes)?;
+        Ok(window.place.part(at, bytes))
+    }
+}
+
+impl Engine for LsmEngine {
+    type Found = Found;
+    type Cursor = PairCursor;
+
+    /// Entries of one go to one memtable.
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        let requests = self.config.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
+        Some(AtomicLimits { requests, bytes: self.max_value_bytes() })
+    }
+
+    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+        self.commit_batch(changes)
+    }
+
+    fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
+        place.landed();
+        loop {
+            self.make_room_for_entry()?;
+            match self.commit_once(key, &place, options) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                committed => return committed,
+            }
+        }
+    }
+
+    fn find(&self, key: Key) -> Result<Option<Found>, Status> {
+        let pin = self.log.pin_all();
+        let Some(entry) = self.index.get(&key)? else { return Ok(None) };
+        self.check_value(&entry)?;
+        Ok(Some(Found { entry, _pin: Some(pin) }))
+    }
+
+    fn value_bytes(&self, found: &Found) -> u32 {
+        found.entry.bytes
+    }
+
+    fn load(
+        &self,
+        found: &Found,
+        at: u32,
+        bytes: u32,
+        until: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink)
+    }
+
+    fn delete(&self, key: Key) -> Result<(), Status> {
+        loop {
+            match self.delete_once(key) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                deleted => {
+                    self.forget_deleted();
+                    return deleted;
+                }
+            }
+        }
+    }
+
+    fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
+        let pin = self.log.pin_snapshot();
+        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
+    }
+
+    fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
+        let Some((key, entry)) = cursor.cursor.next_pair()? else { return Ok(None) };
+        self.check_value(&entry)?;
+        Ok(Some((key, Found { entry, _pin: None })))
+    }
+
+    fn gap(&self, cursor: &PairCursor) -> Gap {
+        cursor.cursor.gap()
+    }
+
+    fn drain(&self) {
+        self.log.drain();
+    }
+
+    fn utilization(&self) -> Utilization {
+        let reserve = self.pool.reserve();
+        let segments = self.pool.segments().saturating_sub(reserve.index_segments + reserve.gc_segments);
+        let segment_bytes = self.log.addresses(crate::value_log::SegmentId(0)).end.0;
+        Utilization { live_bytes: self.log.live_bytes(), capacity_bytes: u64::from(segments) * segment_bytes }
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.log.max_value_bytes()
+    }
+
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
+        let Parts { sim, cores, flash, journal, owner, config } = parts;
+        let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
+        let mut tables = FoundTables::default();
+        let mut strays = Vec::new();
+        let ftl = match &protected {
+            _ if !config.flash.enabled => None,
+            None => Some(Ftl::new(flash, &config.ftl)),
+            Some(protected) => {
+                let mut found = |lpa: Lpa, kind: u8, tag: &[u8; 48]| {
+                    if !tables.found(lpa, kind, tag) && !protected.values.owns(lpa.0, kind, tag) {
+                        strays.push(lpa);
+                    }
+                };
+                Some(Ftl::recover(flash, &config.ftl, &mut found))
+            }
+        };
+        if let Some(ftl) = &ftl {
+            strays.into_iter().for_each(|lpa| ftl.trim(lpa));
+        }
+        LsmEngine::assemble(sim, cores, (config, owner), journal, ftl, protected, tables)
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        Protected::of(self.owner.clone(), &self.log, &self.index)
+    }
+
+    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        journal::fold(config, image, records)
+    }
+
+    fn counters(&self) -> EngineCounters {
+        let log = self.log.statistics();
+        let index = self.index.counters();
+        EngineCounters {
+            value_pages_opened: Some(log.pages_opened.iter().sum()),
+            collected_segments: log.segments_freed,
+            compactions: index.merges,
+            ..self.counters.get()
+        }
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("lost_segments", self.damaged.borrow().len() as u64),
+            ("miscounted_bytes", self.log.statistics().miscounted_bytes),
+            // Power-protected: pointers, and the DMA log table of policies that keep one.
+            ("packing_bytes_now", self.config.lsm.packing.state_bytes()),
+        ]
+    }
+}
+
+impl LsmEngine {
+    fn assemble(
+        sim: Sim,
+        cores: Cores,
+        (config, owner): (EngineConfig, Owner),
+        journal: Journal,
+        ftl: Option<Ftl>,
+        protected: Option<Protected>,
+        tables: FoundTables,
+    ) -> Result<LsmEngine, PowerOnError> {
+        let pool = pool(&config, logical_pages(&config), ftl.clone());
+        let shape = shape(&config, &pool)?;
+        let page_bytes = config.flash.page_bytes;
+        let entries = config.lsm.buffer.entries;
+        let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.buffer.eviction, page_bytes);
+        let (log, image) = match protected {
+            None => (ValueLog::new(&sim, &shape, &pool, &buffer), None),
+            Some(Protected { values, index, .. }) => {
+                let log = ValueLog::restore(&sim, &shape, &pool, &buffer, values)
+                    .map_err(|error| ImageError::new(0, error.to_string()))?;
+                (log, Some(index))
+            }
+        };
+        let most_tables = tables_in_protected_bytes(&config, &shape)?;
+        let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
+        let parts = IndexParts {
+            sim: sim.clone(),
+            cores: cores.clone(),
+            flash: ftl.map(|ftl| (ftl, pool.clone())),
+            page_bytes,
+            most_tables,
+            values: liveness.clone(),
+            journal: liveness.clone(),
+        };
+        let index_config = config.lsm.index.clone();
+        let is_new = image.is_none();
+        let index = match image {
+            None => Index::new(parts, index_config),
+            Some(image) => Index::recover(parts, index_config, image, tables)
+                .map_err(|error| ImageError::new(0, error.to_string()))?,
+        };
+        if journal.is_kept() {
+            log.attach(&liveness);
+        }
+        let engine = LsmEngine {
+            keys: KeyedLock::new(&sim),
+            collecting: Mutex::new(&sim),
+            compacted_at: Cell::new(u64::MAX),
+            damaged: TaskCell::default(),
+            deletes: Cell::new(0),
+            futile: Cell::default(),
+            index_work: Cell::default(),
+            index_short: Cell::new(false),
+            counters: Cell::default(),
+            copy: config.copy,
+            gc: config.lsm.gc.clone(),
+            config,
+            owner,
+            cores,
+            index,
+            log,
+            pool,
+        };
+        engine.index_is_short();
+        if is_new {
+            engine.check_segments()?;
+        }
+        Ok(engine)
+    }
+
+    /// Beside what it keeps back, an empty drive has the two segments that packing may hold open, and one to
+    /// go on with: with less, a full one stays full when its values are gone.
+    fn check_segments(&self) -> Result<(), PowerOnError> {
+        let (segments, reserve) = (self.pool.segments(), self.pool.reserve());
+        let least = reserve.index_segments + reserve.gc_segments + 3;
+        if segments >= least {
+            return Ok(());
+        }
+        let pages = self.pool.segment_pages();
+        Err(PowerOnError::Config(format!(
+            "gc.segment_pages: {pages} pages make {segments} segments of the drive; with this index it needs {least}"
+        )))
+    }
+}

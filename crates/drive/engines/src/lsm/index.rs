@@ -1,0 +1,427 @@
+//! The index: one memtable, at most one more that is being written, and levels of tables.
+//!
+//! ```text
+//!   insert ─► active ──full──► frozen ──flush──► level 0 ──merge──► level 1 ──► ...
+//!   get    ─► active, frozen, tables newest first
+//! ```
+//!
+//! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
+//! found the memtable full (as published: the next command waits); insertions beside it go on until the next
+//! memtable is full as well (`maintenance.rs`). The table list changes in one step in which nobody waits,
+//! together with its [`IndexRecord`].
+//!
+//! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
+//! forgotten one. An engine orders changes of one key by a keyed lock of its own.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::Ftl;
+use kvdrive_sim::{Mutex, Sim, TaskCell};
+use kvdrive_spec::{Key, Status};
+
+use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
+use super::config::IndexConfig;
+use super::cursor::Snapshot;
+use super::entry::{Entry, ValueLiveness, is_current};
+use super::layout::{Layout, Start, TableShape, layout_row};
+use super::levels::Version;
+use super::lookup;
+use super::memtable::{Memtable, Pair};
+use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
+use super::room::Ledger;
+use super::space::TableSpace;
+use super::table::{Pull, TableStream};
+use crate::firmware::{Cores, Role};
+use crate::value_log::{SegmentPool, Vaddr};
+
+/// What an index stands on.
+pub struct IndexParts {
+    /// The executor.
+    pub sim: Sim,
+    /// The firmware cores.
+    pub cores: Cores,
+    /// Where tables are written. `None` with flash switched off: the memtable grows without end then.
+    pub flash: Option<(Ftl, SegmentPool)>,
+    /// Bytes of a NAND page.
+    pub page_bytes: u32,
+    /// Tables that power-protected memory can list.
+    pub most_tables: u32,
+    /// The value log.
+    pub values: Rc<dyn ValueLiveness>,
+    /// Where changes are recorded.
+    pub journal: Rc<dyn IndexJournal>,
+}
+
+/// What the index has done so far. Counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexCounters {
+    /// Memtables written as tables of their own; one that is merged along with all tables counts as a merge.
+    pub flushes: u64,
+    /// Merges done.
+    pub merges: u64,
+    /// Tables that went down a level as they were.
+    pub moves: u64,
+    /// Flushes and merges given up for want of space or because a page could not be read.
+    pub failures: u64,
+}
+
+/// A state of the index's tables: who remembers one knows later whether anything was flushed, merged or moved,
+/// or tried to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct IndexWork(u64);
+
+/// A full memtable on its way to flash.
+pub(super) struct Frozen {
+    /// See [`ValueLiveness`].
+    pub age: u64,
+    /// Its entries.
+    pub entries: Memtable,
+}
+
+pub(super) struct Inner {
+    pub cores: Cores,
+    pub space: Option<Rc<TableSpace>>,
+    pub config: IndexConfig,
+    pub layout: Rc<dyn Layout>,
+    pub policy: Box<dyn CompactionPolicy>,
+    pub most_tables: u32,
+    pub values: Rc<dyn ValueLiveness>,
+    pub journal: Rc<dyn IndexJournal>,
+    pub active: TaskCell<Memtable>,
+    /// A sorted copy of `active`, as long as it is one.
+    pub sorted: TaskCell<Option<Rc<[Pair]>>>,
+    pub frozen: TaskCell<Option<Frozen>>,
+    pub tables: TaskCell<Rc<Version>>,
+    pub next_table: Cell<u32>,
+    pub next_sequence: Cell<u64>,
+    /// Held by the one that flushes or merges.
+    pub maintenance: Mutex,
+    /// `next_table` when everything was in one run, the last time it was.
+    pub one_run_at: Cell<u32>,
+    pub counters: Cell<IndexCounters>,
+    pub work: Cell<IndexWork>,
+}
+
+/// The index of one drive; clones are the same index.
+#[derive(Clone)]
+pub struct Index(pub(super) Rc<Inner>);
+
+impl Index {
+    /// An empty index. The settings have passed [`IndexConfig::check`].
+    pub fn new(parts: IndexParts, config: IndexConfig) -> Index {
+        let image = IndexImage { next_table: 1, next_sequence: 1, ..IndexImage::default() };
+        Index::recover(parts, config, image, FoundTables::default()).expect("no table, no contradiction")
+    }
+
+    /// The index of a drive that lost its power: `image` is its part of the protected image, `found` what the
+    /// FTL came across. The FTL forgets table pages that belong to no table; the pages of those that do are
+    /// taken from the pool.
+    pub fn recover(
+        parts: IndexParts,
+        config: IndexConfig,
+        image: IndexImage,
+        found: FoundTables,
+    ) -> Result<Index, RecoverError> {
+        let IndexParts { sim, cores, flash, page_bytes, most_tables, values, journal } = parts;
+        let row = layout_row(&config.layout).expect("the configuration has been checked");
+        let layout: Rc<dyn Layout> = Rc::from((row.build)(TableShape { page_bytes, bloom: config.bloom() }));
+        let row = compaction_row(&config.compaction).expect("the configuration has been checked");
+        let shape =
+            CompactionShape { memtable_entries: config.memtable_entries, rings: config.rings.clone() };
+        let policy = (row.build)(&shape);
+        let space = flash.map(|(ftl, pool)| Rc::new(TableSpace::new(&sim, ftl, pool, page_bytes)));
+        let empty = Version::new((0..policy.levels()).map(|level| policy.partitioned(level)));
+        let on_flash = found.highest_id().map_or(0, |id| id.0.saturating_add(1));
+        let tables = match &space {
+            Some(space) => found.rebuild(&image, space, layout.covered_by_index_page(), empty)?,
+            None => empty,
+        };
+        let memtable = |pairs: std::collections::BTreeMap<Key, Entry>| {
+            let mut memtable = Memtable::new(config.memtable_entries);
+            for (key, entry) in pairs {
+                memtable.insert(key, entry);
+            }
+            memtable
+        };
+        let frozen = image.frozen.map(|(age, pairs)| Frozen { age, entries: memtable(pairs) });
+        Ok(Index(Rc::new(Inner {
+            active: TaskCell::new(memtable(image.active)),
+            sorted: TaskCell::new(None),
+            frozen: TaskCell::new(frozen),
+            tables: TaskCell::new(Rc::new(tables)),
+            next_table: Cell::new(image.next_table.max(on_flash)),
+            next_sequence: Cell::new(image.next_sequence),
+            maintenance: Mutex::new(&sim),
+            one_run_at: Cell::new(0),
+            counters: Cell::default(),
+            work: Cell::default(),
+            cores,
+            space,
+            config,
+            layout,
+            policy,
+            most_tables,
+            values,
+            journal,
+        })))
+    }
+
+    /// The index's part of the protected image, as it is now.
+    pub fn image(&self) -> IndexImage {
+        let inner = &*self.0;
+        let levels = inner.tables.borrow().clone();
+        let tables = (0..)
+            .zip(levels.levels())
+            .flat_map(|(level, tables)| tables.tables().iter().map(move |table| (table.facts.id, level)));
+        let frozen = inner.frozen.borrow();
+        IndexImage {
+            active: inner.active.borrow().pairs().iter().copied().collect(),
+            frozen: frozen
+                .as_ref()
+                .map(|frozen| (frozen.age, frozen.entries.pairs().iter().copied().collect())),
+            tables: tables.collect(),
+            next_table: inner.next_table.get(),
+            next_sequence: inner.next_sequence.get(),
+        }
+    }
+
+    /// Can this pair be indexed? See [`Layout::accept`].
+    pub fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+        self.0.layout.accept(key, address, bytes)
+    }
+
+    /// Makes `address` the place of the value of `key`. The entry it replaces in the memtable is reported
+    /// dead; one in a table is when a merge comes across it.
+    ///
+    /// Errors of [`Index::accept`]; `CAPACITY_EXCEEDED` when the memtable is full and there is no room for a
+    /// table.
+    pub fn insert(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+        self.accept(&key, address, bytes)?;
+        self.put(key, Entry { address, bytes, sequence: 0, tombstone: false })
+    }
+
+    /// Removes `key`, whether it exists or not: a tombstone. Errors as [`Index::insert`].
+    pub fn remove(&self, key: Key) -> Result<(), Status> {
+        self.accept(&key, Vaddr(0), 0)?;
+        self.put(key, Entry::removal(0))
+    }
+
+    fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
+        self.charge_insertions(1);
+        self.make_room_for(1)?;
+        self.put_now(key, entry);
+        Ok(())
+    }
+
+    /// Takes the firmware time of so many insertions.
+    pub(super) fn charge_insertions(&self, count: u32) {
+        let insert_ns = u64::from(count) * self.0.config.memtable_insert_ns;
+        self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
+    }
+
+    /// Has the memtable take so many entries more, until somebody else inserts some.
+    ///
+    /// `CAPACITY_EXCEEDED` when it has to be written for that and there is no room for a table.
+    pub(super) fn make_room_for(&self, entries: u32) -> Result<(), Status> {
+        while self.is_full_for(entries) {
+            self.make_room(entries)?;
+        }
+        Ok(())
+    }
+
+    /// Puts entries into the memtable, which has room for all of them ([`Index::make_room_for`]), in one step.
+    /// Calls `before` with each that is about to be there.
+    pub(super) fn put_together(
+        &self,
+        entries: impl ExactSizeIterator<Item = (Key, Entry)>,
+        before: impl Fn(&Entry),
+    ) {
+        assert!(!self.is_full_for(entries.len() as u32), "the memtable has room for all of them");
+        // Nobody may give way while this is held.
+        let step = TaskCell::new(());
+        let _one_step = step.borrow();
+        for (key, entry) in entries {
+            before(&entry);
+            self.put_now(key, entry);
+        }
+    }
+
+    /// Puts an entry into the memtable, which has room.
+    fn put_now(&self, key: Key, entry: Entry) {
+        let inner = &*self.0;
+        let sequence = inner.next_sequence.get();
+        inner.next_sequence.set(sequence + 1);
+        let entry = Entry { sequence, ..entry };
+        inner.journal.record(IndexRecord::Inserted { key, entry });
+        *inner.sorted.borrow_mut() = None;
+        let replaced = inner.active.borrow_mut().insert(key, entry);
+        if let Some(old) = replaced.filter(Entry::has_bytes) {
+            inner.values.dead(old.address, old.bytes);
+        }
+    }
+
+    /// The newest entry of `key`; `None` if there is none or it is a tombstone.
+    ///
+    /// `INVALID_KEY_SIZE`, or `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
+    pub fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
+        self.find(key, Purpose::Lookup)
+    }
+
+    fn find(&self, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
+        let inner = &*self.0;
+        self.accept(key, Vaddr(0), 0)?;
+        let probe_ns = inner.config.index_probe_ns;
+        inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
+        let newest = match self.find_in_memory(key) {
+            Some(entry) => Some(entry),
+            None => {
+                let tables = inner.tables.borrow().clone();
+                lookup::find(&tables, &*inner.layout, key, inner.cores.of(Role::Dispatch), probe_ns, purpose)?
+            }
+        };
+        Ok(newest.filter(|entry| !entry.tombstone))
+    }
+
+    fn find_in_memory(&self, key: &Key) -> Option<Entry> {
+        let active = self.0.active.borrow().get(key);
+        active.or_else(|| self.0.frozen.borrow().as_ref().and_then(|frozen| frozen.entries.get(key)))
+    }
+
+    /// The index as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = &*self.0;
+        let active = inner.sorted.borrow_mut().get_or_insert_with(|| inner.active.borrow().sorted()).clone();
+        let frozen = inner.frozen.borrow();
+        let memory = std::iter::once(active).chain(frozen.as_ref().map(|frozen| frozen.entries.sorted()));
+        Snapshot::new(inner.layout.clone(), memory.collect(), inner.tables.borrow().clone())
+    }
+
+    /// Garbage collection of the value log: every entry that refers to bytes in `addresses`, also those that
+    /// are not the newest of their key, in no particular order. Tables whose address bounds do not touch the
+    /// range are not read.
+    ///
+    /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
+    /// then.
+    pub fn references(&self, addresses: Range<Vaddr>, found: &mut Vec<Pair>) -> Result<(), Status> {
+        let inner = &*self.0;
+        let tables = inner.tables.borrow().clone();
+        found.extend(inner.active.borrow().pairs().iter().filter(|(_, entry)| entry.touches(&addresses)));
+        if let Some(frozen) = &*inner.frozen.borrow() {
+            let pairs = frozen.entries.pairs().iter().filter(|(_, entry)| entry.touches(&addresses));
+            found.extend(pairs.filter(|(_, entry)| is_current(&*inner.values, entry.address, frozen.age)));
+        }
+        // The entries of a lost table cannot be found again: no value has to stay for them.
+        let readable = tables.newest_first().filter(|table| !table.is_lost());
+        for table in readable.filter(|table| table.facts.addresses.touches(&addresses)) {
+            let start = Start::Addresses(addresses.clone());
+            let mut stream = TableStream::new(&*inner.layout, table.clone(), start, 1, Purpose::GcIndex);
+            let mut pairs = Vec::new();
+            loop {
+                match stream.pull(&mut pairs)? {
+                    Pull::Pairs => found.extend(pairs.drain(..).filter(|(_, entry)| {
+                        entry.touches(&addresses)
+                            && is_current(&*inner.values, entry.address, table.facts.age)
+                    })),
+                    Pull::Blocked => stream.refill()?,
+                    Pull::End => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Garbage collection of the value log: does the newest entry of `key` refer to `address`?
+    pub fn refers(&self, key: &Key, address: Vaddr) -> Result<bool, Status> {
+        let newest = self.find(key, Purpose::GcIndex)?;
+        Ok(newest.is_some_and(|entry| entry.address == address && entry.has_bytes()))
+    }
+
+    /// Insertions and removals so far.
+    pub fn changes(&self) -> u64 {
+        self.0.next_sequence.get()
+    }
+
+    /// Must the memtable be written before it takes so many entries more? Without flash it grows.
+    ///
+    /// # Panics
+    /// An empty one does not take so many.
+    pub(super) fn is_full_for(&self, entries: u32) -> bool {
+        let (there, most) = (self.0.active.borrow().len() as u32, self.0.config.memtable_entries);
+        assert!(entries <= most, "a memtable takes {most} entries, not {entries}");
+        self.0.space.is_some() && there + entries > most
+    }
+
+    /// Counts an attempt to flush, merge or move tables. Room and tables are another [`IndexWork`] then.
+    pub(super) fn count(&self, change: impl FnOnce(&mut IndexCounters)) {
+        self.0.work.set(IndexWork(self.0.work.get().0 + 1));
+        let mut counters = self.0.counters.get();
+        change(&mut counters);
+        self.0.counters.set(counters);
+    }
+
+    /// Which state its tables are in: another one behind every flush, merge or move that was tried.
+    pub(super) fn work(&self) -> IndexWork {
+        self.0.work.get()
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> IndexCounters {
+        self.0.counters.get()
+    }
+
+    /// Flash pages that tables occupy, also tables that only a snapshot holds.
+    pub fn pages_in_use(&self) -> u32 {
+        self.0.space.as_ref().map_or(0, |space| space.pages_in_use())
+    }
+
+    /// Flash pages that new tables could take now.
+    pub fn pages_available(&self) -> u32 {
+        self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
+    }
+
+    /// What the pages of the index are, for `read` to reckon with.
+    pub(super) fn ledger<T>(&self, read: impl FnOnce(&Ledger<'_>) -> T) -> T {
+        let inner = &*self.0;
+        let (mut table_entries, mut table_pages, mut is_damaged) = (0, 0, false);
+        for table in inner.tables.borrow().newest_first() {
+            table_entries += u64::from(table.facts.entries);
+            table_pages += table.facts.total_pages();
+            is_damaged |= table.is_damaged();
+        }
+        read(&Ledger {
+            pages_at_most: &|entries| inner.layout.pages_at_most(entries),
+            split_entries: &|entries| inner.policy.bottom(entries).1,
+            memtable_entries: inner.config.memtable_entries,
+            table_entries,
+            table_pages,
+            is_damaged,
+        })
+    }
+
+    /// Behind a flush or a merge: [`Ledger::check`].
+    pub(super) fn check_room(&self) {
+        let held = self.pages_held();
+        self.ledger(|ledger| ledger.check(self.pages_available(), held));
+    }
+
+    /// Pages in use that are not the index's any more: whoever reads from them holds them.
+    pub fn pages_held(&self) -> u32 {
+        self.pages_in_use().saturating_sub(self.ledger(|ledger| ledger.table_pages))
+    }
+
+    /// Tables by level.
+    pub fn tables_by_level(&self) -> Vec<usize> {
+        self.0.tables.borrow().levels().iter().map(|level| level.tables().len()).collect()
+    }
+
+    /// Entries in memtables and tables, replaced ones and tombstones included.
+    pub fn entries(&self) -> u64 {
+        let tables: u64 =
+            self.0.tables.borrow().newest_first().map(|table| u64::from(table.facts.entries)).sum();
+        let frozen = self.0.frozen.borrow().as_ref().map_or(0, |frozen| frozen.entries.len());
+        tables + (self.0.active.borrow().len() + frozen) as u64
+    }
+}

@@ -1,0 +1,64 @@
+//! One head of the log: a packing policy, the segments that take its values, and its present pages.
+
+use std::collections::VecDeque;
+
+use super::SegmentId;
+use crate::packing::Packing;
+
+/// A page that takes values, with what is needed to reach it without a search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenPage {
+    /// Its first byte in the head's linear space.
+    pub start: u64,
+    pub lpa: u32,
+    pub segment: SegmentId,
+    /// Its entry in the buffer, as long as that entry holds this page.
+    pub slot: u32,
+}
+
+/// A segment that values can go to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenSegment {
+    /// Its first byte in the head's linear space.
+    pub base: u64,
+    pub id: SegmentId,
+}
+
+pub(super) struct LogHead {
+    pub packing: Box<dyn Packing>,
+    /// Oldest first. The write pointer is in the first one or in a later one, the frontier in the last one.
+    pub window: VecDeque<OpenSegment>,
+    /// Pages before it are closed; on a page boundary.
+    pub open_from: u64,
+    /// Where copied values go, and where DMA'd ones go: with Backfill two different pages.
+    pages: [Option<OpenPage>; 2],
+    /// Times a page had to leave before it was full.
+    pub forced_jumps: u64,
+}
+
+impl LogHead {
+    pub fn new(packing: Box<dyn Packing>) -> LogHead {
+        LogHead { packing, window: VecDeque::new(), open_from: 0, pages: [None; 2], forced_jumps: 0 }
+    }
+
+    /// The page at `start`, if it is one of those remembered.
+    #[inline]
+    pub fn open_page(&self, start: u64) -> Option<OpenPage> {
+        let [first, second] = &self.pages;
+        match (first, second) {
+            (Some(page), _) if page.start == start => Some(*page),
+            (_, Some(page)) if page.start == start => Some(*page),
+            _ => None,
+        }
+    }
+
+    pub fn remember(&mut self, page: OpenPage, copied: bool) {
+        self.pages[usize::from(!copied)] = Some(page);
+    }
+
+    /// The segment that holds linear offset `at`.
+    pub fn segment_at(&self, at: u64, segment_bytes: u64) -> Option<OpenSegment> {
+        let holds = |segment: &&OpenSegment| segment.base <= at && at < segment.base + segment_bytes;
+        self.window.iter().rev().find(holds).copied()
+    }
+}

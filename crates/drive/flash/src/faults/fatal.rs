@@ -1,0 +1,16 @@
+//! `fatal`: the command is executed and answered; after that its controller has failed (CSTS.CFS) and answers
+//! nothing until its host resets it.
+
+use kvdrive_spec::transport_fault::TransportFault;
+
+use super::{Effect, FaultKind, Moment};
+
+/// The row of `fatal` in [`super::FAULTS`].
+pub const KIND: FaultKind = FaultKind {
+    name: "fatal",
+    origin: "on a network: behind a command its controller has failed, until its host resets it",
+    moments: &[Moment::Command],
+    keys: &[],
+    example: "",
+    effect: |_| Ok(Effect::AtDoor(TransportFault::Fatal)),
+};

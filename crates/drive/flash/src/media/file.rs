@@ -1,0 +1,501 @@
+//! Medium `file`: pages at fixed positions of an image file. It survives the end of the program at any
+//! instruction.
+//!
+//! ```text
+//!   0              4096
+//!   +--------------+--------------------------+-----------+-----------+---
+//!   | head, twice  | table of bad blocks, 2 x | block 0   | block 1   | ...     the spare blocks come last
+//!   +--------------+--------------------------+-----------+-----------+---
+//!   head:   "KVDRFILE" | version u32 | geometry 8 x u32 | check u64
+//!           | identity of the drive 16 B | check u64                       at 0 and at 2048
+//!   extent: bytes u64 | check u64                                          at 512 and at 2560
+//!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
+//!   table:  as [`crate::bad_blocks`] draws it, rounded up to 4096; zeros before the first one
+//!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
+//! ```
+//!
+//! The file ends after its last programmed block and has holes where nothing was programmed. The *extent* in
+//! its head gives that length ([`extent`]): a shorter file was truncated, and is refused unless it is opened
+//! read-only. The missing part then reads as erased.
+//!
+//! *When does a page count as programmed?* When one of its two headers is valid. Data is written before its
+//! headers, so a page with headers has its data; a program killed in between leaves a page that still reads
+//! as erased. An erase fills the headers of a block with zeros and leaves the data. A page is erased if both
+//! its headers are all zero.
+//!
+//! *The moment* records the progress of the protected image beside the file ([`crate::power::file_log`]); it
+//! tells files of different moments apart. A checkpoint writes both copies; each group of records writes one
+//! of them, alternately: damage to one copy leaves the other, which is one group older.
+//!
+//! *`sync`* waits for the machine's storage between data and headers, and after the headers, so that the same
+//! holds if the machine loses power; for a new file it also syncs the folder.
+//!
+//! *I/O errors of the machine*: a page that cannot be read is damaged. When a write fails (disk full, I/O
+//! error) the file stays as it is then, and later changes are kept in memory
+//! ([`crate::power::machine_file`]).
+
+mod backing;
+pub mod extent;
+mod moment;
+
+use std::fs::{OpenOptions, TryLockError};
+use std::path::Path;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_sim::TaskCell;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::data::PageData;
+use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
+use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
+use crate::bad_blocks::BadBlocks;
+use crate::geometry::{BlockId, Geometry, Ppa};
+use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
+use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+use backing::Backing;
+use extent::Extent;
+pub(crate) use moment::MOMENTS_AT;
+pub use moment::{Moment, MomentCell};
+
+/// The row of `file` in [`super::MEDIA`].
+pub const KIND: MediaKind = MediaKind {
+    name: "file",
+    origin: "an image file; survives the end of the program, with sync also that of the machine",
+    has_file: true,
+    open,
+    from_image,
+};
+
+const MAGIC: &[u8; 8] = b"KVDRFILE";
+const VERSION: u32 = 4;
+const HEAD_BYTES: u64 = 4096;
+const SECOND_HEAD_AT: usize = 2048;
+/// Page data is aligned to this many bytes, so that it lies in whole pages of the file system.
+const ALIGN: u64 = 4096;
+/// The content of a torn header.
+const UNREADABLE: u8 = 0xA5;
+
+/// What a frozen medium keeps.
+struct Frozen {
+    /// Including the dies that were lost since.
+    bad_blocks: BadBlocks,
+    /// The whole image, if it is in memory; a file keeps its content, and its shadow has the later changes.
+    image: Vec<u8>,
+}
+
+/// Pages in the layout of an image file.
+pub struct FileMedia {
+    geometry: Geometry,
+    identity: Identity,
+    backing: Backing,
+    protection: WriteProtection,
+    bad_blocks: BadBlocks,
+    /// If set, images show the content at the time of the freeze.
+    frozen: Option<Frozen>,
+    /// Bytes before the first page of a block.
+    table_bytes: u64,
+    block_bytes: u64,
+    /// Buffer for a page that is written to the file.
+    scratch: Vec<u8>,
+}
+
+/// The part of a head that all drives of one geometry share.
+fn make(geometry: &Geometry) -> Vec<u8> {
+    let mut make = MAGIC.to_vec();
+    make.extend_from_slice(&VERSION.to_le_bytes());
+    make.extend_from_slice(&geometry_bytes(geometry));
+    let check = xxh3_64(&make);
+    make.extend_from_slice(&check.to_le_bytes());
+    make
+}
+
+fn head(geometry: &Geometry, identity: Identity) -> Vec<u8> {
+    let mut head = make(geometry);
+    head.extend_from_slice(&identity.to_bytes());
+    let check = xxh3_64(&head);
+    head.extend_from_slice(&check.to_le_bytes());
+    head
+}
+
+/// The identity in the head at the start of `bytes`; `None` if it is not the head of a drive of this
+/// geometry.
+fn identity_in(geometry: &Geometry, bytes: &[u8]) -> Option<Identity> {
+    let identity = bytes.get(make(geometry).len()..)?.first_chunk::<IDENTITY_BYTES>()?;
+    let identity = Identity::from_bytes(*identity);
+    bytes.starts_with(&head(geometry, identity)).then_some(identity)
+}
+
+/// Was the process that created a file starting with `block` killed before it had written its first head?
+fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
+    let (make, written) = (make(geometry), trimmed(block));
+    let common = make.len().min(written.len());
+    written.len() <= head(geometry, Identity::default()).len() && written[..common] == make[..common]
+}
+
+fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
+    let path = options.path.as_deref().ok_or_else(|| ImageError::whole("medium file needs a path"))?;
+    let wrong = |error: std::io::Error| ImageError::whole(error.to_string()).at(path);
+    let file = open_file(path, options.read_only).map_err(wrong)?;
+    let extent = Extent::of(&file).map_err(wrong)?;
+    let protection = WriteProtection::default();
+    if options.read_only {
+        protection.turn_on_as_asked(path);
+    } else if let Some(shortened) = extent.shortened(&file).map_err(wrong)? {
+        let advice = "put back the whole file, or read what is left of it with media.read_only = true";
+        return Err(ImageError::whole(format!("{shortened}: {advice}")).at(path));
+    } else if options.sync
+        && let Err(error) = machine_file::sync_folder(path)
+    {
+        protection.turn_on(path, "cannot be synced", &error);
+    }
+    let (shadow, unreadable) = (Shadow::default(), TaskCell::default());
+    let backing = Backing::File { file, sync: options.sync, protection, shadow, extent, unreadable };
+    Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
+}
+
+/// Opens and locks the file: it belongs to this drive alone until it is closed, also by a kill.
+fn open_file(path: &Path, read_only: bool) -> std::io::Result<MachineFile> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if read_only {
+        // Opening a pipe would wait for a writer.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(std::io::Error::other("is no regular file"));
+        }
+    } else {
+        options.write(true).create(true).truncate(false);
+    }
+    let file = MachineFile::open(path, &options)?;
+    match file.lock() {
+        Ok(()) if !file.file().metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
+    }
+}
+
+fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
+    let backing = Backing::Memory(TaskCell::new(bytes.to_vec()));
+    Ok(Box::new(FileMedia::on(geometry, backing, Identity::default())?))
+}
+
+impl FileMedia {
+    /// The content of `backing`, or a new drive `new` if it is empty.
+    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
+        let mut block = vec![0; HEAD_BYTES as usize];
+        let unreadable =
+            |error: std::io::Error| ImageError::new(0, format!("the head cannot be read: {error}"));
+        backing.read_at(0, &mut block).map_err(unreadable)?;
+        let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
+        if let Some(identity) = found {
+            let mut media = FileMedia::layout(geometry, backing, identity);
+            media.bad_blocks = media.read_table()?;
+            if media.bad_blocks.is_read_only() {
+                media.protection.turn_on_without_spares();
+            }
+            return Ok(media);
+        }
+        // A new file, or one whose creator was killed before it had written its heads, and thus anything
+        // else.
+        if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
+            let media = FileMedia::layout(geometry, backing, new);
+            let head = head(geometry, new);
+            block.fill(0);
+            block[..head.len()].copy_from_slice(&head);
+            block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
+            media.backing.write_at(0, &block);
+            media.backing.settle();
+            if let Some(failure) = media.backing.protection().reason() {
+                return Err(ImageError::whole(failure.what.clone()));
+            }
+            return Ok(media);
+        }
+        Err(FileMedia::refuse(geometry, &block))
+    }
+
+    /// Why `block`, the start of a file, is not that of a drive of `geometry`.
+    fn refuse(geometry: &Geometry, block: &[u8]) -> ImageError {
+        let fields = geometry_fields(geometry);
+        let size = MAGIC.len() + 4 + 4 * fields.len();
+        for at in [0, SECOND_HEAD_AT] {
+            let (body, check) = block[at..at + size + 8].split_at(size);
+            let mut numbers = body[MAGIC.len()..]
+                .chunks_exact(4)
+                .map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes")));
+            let version = numbers.next().expect("the head has it");
+            // Heads of earlier versions had other lengths and other positions of their check.
+            let is_earlier = (1..VERSION).contains(&version);
+            if !body.starts_with(MAGIC) || !is_earlier && *check != xxh3_64(body).to_le_bytes()[..8] {
+                continue;
+            }
+            if version != VERSION {
+                return ImageError::whole(format!(
+                    "an image of version {version}; this program reads version {VERSION}: take another path"
+                ));
+            }
+            let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
+            let others = names.filter(|((_, of_image), configured)| of_image != configured);
+            let others = others.map(|((key, of_image), configured)| {
+                format!("flash.{key} {of_image} instead of {configured}")
+            });
+            return ImageError::whole(format!(
+                "a drive of another geometry, {}: set that, or take another path",
+                others.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        ImageError::new(0, "this is no image file of a drive; take another path")
+    }
+
+    fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
+        let pages = u64::from(geometry.pages_per_block);
+        let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
+        let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
+        FileMedia {
+            geometry: *geometry,
+            identity,
+            protection: backing.protection(),
+            backing,
+            bad_blocks: BadBlocks::none(geometry),
+            frozen: None,
+            table_bytes,
+            block_bytes,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Positions of the two copies of the table of bad blocks.
+    fn bad_blocks_at(&self) -> [u64; 2] {
+        let bytes = BadBlocks::bytes(&self.geometry) as u64;
+        [HEAD_BYTES, HEAD_BYTES + bytes.next_multiple_of(ALIGN)]
+    }
+
+    /// The table of bad blocks: its first copy, or the second if the first was being written or is damaged.
+    fn read_table(&self) -> Result<BadBlocks, ImageError> {
+        for at in self.bad_blocks_at() {
+            let mut bytes = vec![0; BadBlocks::bytes(&self.geometry)];
+            if self.backing.read_at(at, &mut bytes).is_err() {
+                continue;
+            }
+            if let Some(table) = BadBlocks::from_bytes(&self.geometry, &bytes) {
+                return Ok(table);
+            }
+            // The second copy is written after the first: if it is still blank, there was no table before.
+            if at > HEAD_BYTES && bytes.iter().all(|byte| *byte == 0) {
+                return Ok(BadBlocks::none(&self.geometry));
+            }
+        }
+        Err(ImageError::new(HEAD_BYTES as usize, "the table of bad blocks is damaged, and its copy too"))
+    }
+
+    fn block_at(&self, block: BlockId) -> u64 {
+        let [first, second] = self.bad_blocks_at();
+        second + (second - first) + u64::from(block.0) * self.block_bytes
+    }
+
+    /// Extends the file to the end of a block before any of the block is written.
+    fn reach(&self, block: BlockId) {
+        self.backing.reach(self.block_at(block) + self.block_bytes);
+    }
+
+    fn header_at(&self, ppa: Ppa) -> u64 {
+        let page = u64::from(self.geometry.page_of(ppa));
+        self.block_at(self.geometry.block_of(ppa)) + page * SPARE_USED_BYTES as u64
+    }
+
+    fn data_at(&self, ppa: Ppa) -> u64 {
+        let page = u64::from(self.geometry.page_of(ppa));
+        self.block_at(self.geometry.block_of(ppa))
+            + self.table_bytes
+            + page * u64::from(self.geometry.page_bytes)
+    }
+
+    fn header(&self, ppa: Ppa) -> MediaPage<(Spare, u64)> {
+        let mut headers = [0; SPARE_USED_BYTES];
+        if self.backing.read_at(self.header_at(ppa), &mut headers).is_err() {
+            return MediaPage::Damaged;
+        }
+        match Spare::decode_pair(ppa, &headers) {
+            Some(found) => MediaPage::Programmed(found),
+            None if headers.iter().all(|byte| *byte == 0) => MediaPage::Erased,
+            None => MediaPage::Damaged,
+        }
+    }
+}
+
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
+}
+
+impl Media for FileMedia {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
+        let (_, check) = match self.header(ppa) {
+            MediaPage::Programmed(found) => found,
+            MediaPage::Erased => return MediaPage::Erased,
+            MediaPage::Damaged => return MediaPage::Damaged,
+        };
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let is_read = self.backing.read_at(self.data_at(ppa), &mut data).is_ok();
+        if !is_read || data_check(ppa, &data) != check {
+            return MediaPage::Damaged;
+        }
+        MediaPage::Programmed(PageData::Region(Rc::new(Region::from_bytes(data))))
+    }
+
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
+        match self.header(ppa) {
+            MediaPage::Programmed((spare, _)) => MediaPage::Programmed(spare),
+            MediaPage::Erased => MediaPage::Erased,
+            MediaPage::Damaged => MediaPage::Damaged,
+        }
+    }
+
+    fn protection(&self) -> WriteProtection {
+        self.protection.clone()
+    }
+
+    fn bad_blocks(&self) -> &BadBlocks {
+        &self.bad_blocks
+    }
+
+    fn set_bad_blocks(&mut self, table: &BadBlocks) {
+        let places = self.bad_blocks_at();
+        match &mut self.frozen {
+            None => places.iter().for_each(|at| {
+                self.backing.write_at(*at, &table.to_bytes());
+                self.backing.settle();
+            }),
+            Some(frozen) => {
+                frozen.bad_blocks.lose_dies_of(table);
+                let table = frozen.bad_blocks.to_bytes();
+                places.iter().for_each(|at| self.backing.write_beneath(*at, &table, &mut frozen.image));
+            }
+        }
+        self.bad_blocks = table.clone();
+    }
+
+    /// Writes to a file whose protection is on stay in its shadow anyway.
+    fn freeze(&mut self) {
+        let image = match &self.backing {
+            Backing::Memory(bytes) => bytes.borrow().clone(),
+            Backing::File { .. } => Vec::new(),
+        };
+        self.frozen = Some(Frozen { bad_blocks: self.bad_blocks.clone(), image });
+    }
+
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
+        self.reach(self.geometry.block_of(ppa));
+        self.scratch.resize(self.geometry.page_bytes as usize, 0);
+        data.copy_to(0, &mut self.scratch);
+        let header = spare.encode(ppa, data_check(ppa, &self.scratch));
+        let mut headers = [0; SPARE_USED_BYTES];
+        headers[..header.len()].copy_from_slice(&header);
+        headers[header.len()..].copy_from_slice(&header);
+        self.backing.write_at(self.data_at(ppa), &self.scratch);
+        self.backing.settle();
+        self.backing.write_at(self.header_at(ppa), &headers);
+        self.backing.settle();
+    }
+
+    fn erase(&mut self, block: BlockId) {
+        let headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
+        self.reach(block);
+        self.backing.write_at(self.block_at(block), &headers);
+        self.backing.settle();
+    }
+
+    fn is_blank(&self) -> bool {
+        let end = self.backing.bytes();
+        let mut blocks =
+            (0..self.geometry.blocks()).map(BlockId).take_while(|block| self.block_at(*block) < end);
+        blocks.all(|block| self.programmed_pages(block) == 0)
+    }
+
+    fn programmed_pages(&self, block: BlockId) -> u32 {
+        if self.block_at(block) >= self.backing.bytes() {
+            return 0;
+        }
+        let mut headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
+        if self.backing.look_at(self.block_at(block), &mut headers).is_err() {
+            // A page that cannot be read is unknown, and so not erased.
+            let pages = (0..self.geometry.pages_per_block).rev();
+            let last = pages.map(|page| self.geometry.ppa(block, page));
+            let last = last.into_iter().find(|ppa| self.header(*ppa) != MediaPage::Erased);
+            return last.map_or(0, |ppa| self.geometry.page_of(ppa) + 1);
+        }
+        let last = headers.iter().rposition(|byte| *byte != 0);
+        last.map_or(0, |last| (last / SPARE_USED_BYTES) as u32 + 1)
+    }
+
+    fn copy(&mut self, from: Ppa, to: Ppa) {
+        let (spare, check) = match self.header(from) {
+            MediaPage::Programmed(found) => found,
+            MediaPage::Erased => return,
+            MediaPage::Damaged => return self.tear(to),
+        };
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let is_whole =
+            self.backing.read_at(self.data_at(from), &mut data).is_ok() && data_check(from, &data) == check;
+        let check = data_check(to, &data);
+        self.reach(self.geometry.block_of(to));
+        let header = spare.encode(to, if is_whole { check } else { !check });
+        self.backing.write_at(self.data_at(to), &data);
+        self.backing.settle();
+        self.backing.write_at(self.header_at(to), &[header, header].concat());
+        self.backing.settle();
+    }
+
+    fn tear(&mut self, ppa: Ppa) {
+        self.reach(self.geometry.block_of(ppa));
+        self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
+    }
+
+    /// Flips one bit, in a byte that depends on the page's address.
+    fn flip(&mut self, ppa: Ppa) {
+        if let MediaPage::Programmed(_) = self.read(ppa) {
+            let at = self.data_at(ppa) + u64::from(ppa.0 % self.geometry.page_bytes);
+            let mut byte = [0];
+            // A byte that the machine cannot read is damaged already.
+            if self.backing.read_at(at, &mut byte).is_ok() {
+                self.backing.write_at(at, &[byte[0] ^ 1 << (ppa.0 % 8)]);
+            }
+        }
+    }
+
+    fn blank(&mut self, ppa: Ppa) {
+        self.backing.write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
+    }
+
+    fn fork(&self) -> Box<dyn Media> {
+        let image = Backing::Memory(TaskCell::new(self.image()));
+        let mut fork = FileMedia::layout(&self.geometry, image, self.identity);
+        fork.bad_blocks = self.bad_blocks.clone();
+        Box::new(fork)
+    }
+
+    fn image(&self) -> Vec<u8> {
+        if let Some(frozen) = &self.frozen {
+            return match &self.backing {
+                Backing::Memory(_) => frozen.image.clone(),
+                Backing::File { .. } => self.backing.kept(),
+            };
+        }
+        let mut bytes = vec![0; self.backing.bytes() as usize];
+        for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
+            if self.backing.read_at(index as u64 * ALIGN, piece).is_err() {
+                piece.fill(UNREADABLE); // neither erased nor a header
+            }
+        }
+        bytes
+    }
+}

@@ -1,0 +1,54 @@
+//! Medium `ram`: real bytes in memory. Patterns are expanded when a page is programmed, so that the layers
+//! above see bytes as with a real drive; a page takes memory up to the last byte written.
+
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+
+use super::data::PageData;
+use super::memory::{Keep, Memory};
+use super::{MediaKind, image};
+use crate::spare::Spare;
+
+/// The row of `ram` in [`super::MEDIA`].
+pub const KIND: MediaKind = MediaKind {
+    name: "ram",
+    origin: "real bytes in memory, taken page by page",
+    has_file: false,
+    open: |geometry, options| Ok(Box::new(Memory::<RamPage>::new(geometry, options.identity))),
+    from_image: |geometry, bytes| Ok(Box::new(image::read::<RamPage>(geometry, bytes)?)),
+};
+
+/// A page as real bytes.
+#[derive(Clone)]
+pub struct RamPage {
+    data: Rc<Region>,
+    spare: Box<Spare>,
+}
+
+impl Keep for RamPage {
+    const FORMAT: image::Format = image::Format::Bytes;
+
+    fn keep(data: &PageData, spare: &Spare, _scratch: &mut Vec<u8>) -> RamPage {
+        let data = match data {
+            PageData::Region(region) if region.patterns().is_empty() => region.clone(),
+            data => Rc::new(Region::from_bytes(data.to_bytes(data.written_end()))),
+        };
+        RamPage { data, spare: Box::new(*spare) }
+    }
+
+    fn data(&self) -> PageData {
+        PageData::Region(self.data.clone())
+    }
+
+    fn spare(&self) -> Spare {
+        *self.spare
+    }
+
+    /// Keeps the data: a real drive has the bytes of invalid pages, too.
+    fn let_go(&mut self) {}
+
+    fn has_data(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,40 @@
+//! Errors of powering a drive on.
+
+use std::path::PathBuf;
+
+use super::ImageError;
+use super::file_log::{FileError, LogError};
+use super::machine_file::WriteFailure;
+use crate::media;
+
+/// Why a drive cannot be powered on.
+#[derive(Debug, thiserror::Error)]
+pub enum PowerOnError {
+    /// A name or number of the configuration is invalid.
+    #[error("{0}")]
+    Config(String),
+    /// An engine cannot use the content of its pages.
+    #[error("what is on its pages: {0}")]
+    Pages(String),
+    /// The medium's image is invalid.
+    #[error(transparent)]
+    Media(#[from] media::ImageError),
+    /// The protected image is invalid.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The files of the protected image are invalid.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// One of its files cannot be written, or the image file beside it cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A new drive whose files cannot be written.
+    #[error("{}", .0.cause())]
+    Unwritable(WriteFailure),
+    /// The medium was written to, and its protected image is missing.
+    #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
+    Unprotected(PathBuf),
+    /// There is a protected image, and no medium to which it could belong.
+    #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
+    Imageless(PathBuf),
+}

@@ -1,0 +1,126 @@
+//! The header in the spare area of every programmed page, and its encoding.
+//!
+//! ```text
+//!    0     1      2       3   4        8      16         24     72           80           88
+//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
+//!   | 50h | kind | flags | 0 | erases | lpa  | sequence | tag  | data check | self check |
+//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
+//!     u8    u8     u8      u8  u32      u64    u64        48 B   u64 xxh3     u64 xxh3
+//! ```
+//!
+//! The header is stored twice. Damage to one copy (a single cell, a few bytes) leaves the other one, so a
+//! drive knows *which* page it has lost and answers an error instead of an older version. A page that lost
+//! both copies was either torn by a power cut, and then its write was never acknowledged, or it was
+//! destroyed. Checks are seeded with the page's address: a page in the wrong place is a damaged page.
+//!
+//! Media in memory write these bytes only when they become an image, because nothing outside the program
+//! changes their pages; a file writes them with every page.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::geometry::Ppa;
+
+/// Bytes of an owner's tag.
+pub const TAG_BYTES: usize = 48;
+/// Bytes of one copy of the encoded header.
+pub const HEADER_BYTES: usize = 88;
+/// Bytes of the spare area in use: the header twice.
+pub const SPARE_USED_BYTES: usize = 2 * HEADER_BYTES;
+
+/// First byte of a header. An erased spare area is all zero in an image, so it can be anything else.
+const PROGRAMMED: u8 = b'P';
+/// Bytes of a header that its own check covers.
+const CHECKED_BYTES: usize = HEADER_BYTES - 8;
+/// Flag bit: the content of the page was lost before this copy was made.
+const FLAG_LOST: u8 = 1;
+
+/// What the drive keeps beside a page's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spare {
+    /// The owner's page kind; 0 is reserved for pages whose owner is unknown.
+    pub kind: u8,
+    /// The page holds no data: it stands for content that was lost, so that no older version is taken
+    /// instead.
+    pub lost: bool,
+    /// Number of erases of the page's block at the time of the program.
+    pub block_erases: u32,
+    /// Logical page (or whatever the owner addresses by).
+    pub lpa: u64,
+    /// Number of the data version; a copy by garbage collection keeps it.
+    pub sequence: u64,
+    /// Free for the owner.
+    pub tag: [u8; TAG_BYTES],
+}
+
+impl Spare {
+    /// A header for new data.
+    pub fn new(kind: u8, lpa: u64, sequence: u64, tag: [u8; TAG_BYTES]) -> Spare {
+        Spare { kind, lost: false, block_erases: 0, lpa, sequence, tag }
+    }
+
+    /// Encodes one copy of the header of page `ppa`, whose data has the check `data_check`.
+    pub fn encode(&self, ppa: Ppa, data_check: u64) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0] = PROGRAMMED;
+        out[1] = self.kind;
+        out[2] = if self.lost { FLAG_LOST } else { 0 };
+        out[4..8].copy_from_slice(&self.block_erases.to_le_bytes());
+        out[8..16].copy_from_slice(&self.lpa.to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out[24..72].copy_from_slice(&self.tag);
+        out[72..80].copy_from_slice(&data_check.to_le_bytes());
+        let check = xxh3_64_with_seed(&out[..CHECKED_BYTES], u64::from(ppa.0));
+        out[CHECKED_BYTES..].copy_from_slice(&check.to_le_bytes());
+        out
+    }
+
+    /// Header and data check from one copy of the bytes; `None` if its check does not match.
+    pub fn decode(ppa: Ppa, bytes: &[u8]) -> Option<(Spare, u64)> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        if bytes[0] != PROGRAMMED || word(80) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], u64::from(ppa.0))
+        {
+            return None;
+        }
+        let spare = Spare {
+            kind: bytes[1],
+            lost: bytes[2] & FLAG_LOST != 0,
+            block_erases: u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")),
+            lpa: word(8),
+            sequence: word(16),
+            tag: bytes[24..72].try_into().expect("48 bytes"),
+        };
+        Some((spare, word(72)))
+    }
+
+    /// The first valid one of the two copies.
+    pub fn decode_pair(ppa: Ppa, bytes: &[u8]) -> Option<(Spare, u64)> {
+        let (first, second) = bytes.split_at_checked(HEADER_BYTES)?;
+        Spare::decode(ppa, first).or_else(|| Spare::decode(ppa, second))
+    }
+}
+
+/// The check over a page's data as stored.
+pub fn data_check(ppa: Ppa, data: &[u8]) -> u64 {
+    xxh3_64_with_seed(data, u64::from(ppa.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_flipped_byte_spoils_one_copy_only() {
+        let spare = Spare { lost: true, block_erases: 7, ..Spare::new(2, 77, 1 << 40, [9; 48]) };
+        let copy = spare.encode(Ppa(5), 42);
+        assert_eq!(Spare::decode(Ppa(5), &copy), Some((spare, 42)));
+        assert_eq!(Spare::decode(Ppa(6), &copy), None, "a page in the wrong place");
+        let pair = [copy, copy].concat();
+        for at in 0..pair.len() {
+            let mut damaged = pair.clone();
+            damaged[at] ^= 0x10;
+            assert_eq!(Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_some(), at >= HEADER_BYTES);
+            assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Some((spare, 42)));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How long flash operations take, and what they wait for. What an operation does, the order in which the
+//! operations of one unit take effect, and the counters belong to the [port](super::port) and are the same in
+//! every timing.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`dies`] | units and channels, as NAND has them |
+//! | [`flat`] | a latency and a bandwidth for reads and for writes, as some emulators have them |
+
+pub mod dies;
+pub mod flat;
+
+use kvdrive_declare::{Section, When};
+use kvdrive_sim::{Ns, ResourceStatistics, Sim};
+
+use super::{BY_DIES, ConfigError, FlashConfig, OPERATES, Operation};
+use flat::FlatConfig;
+
+/// The timing is `flat`.
+const BY_FLAT: When = When::one_of("flash.timing", &["flat"]);
+
+/// Which timing, and the numbers of those that have some of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
+#[section("flash", default)]
+pub struct TimingConfig {
+    /// How long flash operations take (`kvdrive list timings`).
+    #[setting(is = Row(|| TIMINGS.iter().map(|row| row.name).collect()), key = "timing", when = &[OPERATES])]
+    pub name: String,
+    /// For `dies`: data bytes of the block that `erase_ns` is the time of. A block of another size takes in
+    /// proportion, so that a byte of flash costs as much to erase whatever blocks it lies in. 0: `erase_ns` is
+    /// the time of any block. Key `flash.erase_block_bytes`.
+    #[setting(is = Integer(0, 1 << 40), when = &[OPERATES, BY_DIES])]
+    pub erase_block_bytes: u64,
+    /// For `flat`.
+    #[setting(part, when = &[OPERATES, BY_FLAT])]
+    pub flat: FlatConfig,
+}
+
+/// What an operation moves between flash and controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// This many data bytes of a page, with their share of the spare area.
+    Data(u32),
+    /// The header in the spare area alone.
+    Header,
+    /// Nothing: an erase.
+    Nothing,
+}
+
+/// How long operations on flash take.
+pub trait Timing {
+    /// Does a unit run one operation at a time, to its end? Otherwise it takes the next one as soon as this
+    /// one has started; operations that change a block still take effect in the order of their calls.
+    fn holds_units(&self) -> bool;
+
+    /// Waits for the part of an operation before its effect: before the content of a read is fixed, or before
+    /// a program or erase starts, so that a power cut may leave a part of it.
+    fn before(&self, operation: Operation, channel: u32, moved: Moved);
+
+    /// Waits for the rest of the operation.
+    fn after(&self, operation: Operation, channel: u32, moved: Moved);
+
+    /// Statistics of the resources that operations wait for, in two kinds, for reports. `units` is the sum
+    /// over all units.
+    fn resources(&self, units: ResourceStatistics) -> [(String, ResourceStatistics); 2];
+}
+
+/// Times of a program of a whole page, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTimes {
+    /// A single program, from its call to its end.
+    pub alone_ns: Ns,
+    /// Each of many concurrent programs: its share of the shared resources.
+    pub share_ns: Ns,
+}
+
+/// One timing.
+pub struct TimingRow {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// What it is and where it comes from, in a line.
+    pub origin: &'static str,
+    /// What a program of a whole page takes.
+    pub program: fn(&FlashConfig) -> ProgramTimes,
+    /// Says which of its numbers cannot be.
+    pub check: fn(&FlashConfig) -> Result<(), ConfigError>,
+    /// That of a drive with this flash, which was checked.
+    pub build: fn(&Sim, &FlashConfig) -> Box<dyn Timing>,
+}
+
+/// Every timing there is.
+pub const TIMINGS: &[TimingRow] = &[dies::ROW, flat::ROW];
+
+/// The timing called `name`.
+pub fn row(name: &str) -> Option<&'static TimingRow> {
+    TIMINGS.iter().find(|row| row.name == name)
+}
+
+/// An hour: beyond that a time is a typing error, and sums of times could overflow.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Says which of these times is too long.
+pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), ConfigError> {
+    match times.iter().find(|(_, value)| *value > LONGEST_NS) {
+        None => Ok(()),
+        Some((key, value)) => {
+            Err(ConfigError { key, what: format!("is {value}, must be at most {LONGEST_NS}") })
+        }
+    }
+}

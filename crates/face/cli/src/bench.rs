@@ -1,0 +1,162 @@
+//! `kvdrive bench`: how fast and how small this program is on this machine, and how fast a drive on a network.
+//!
+//! Memory and instructions are those of a whole process, so this one starts itself again for them.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use kvdrive_bench::connected::{DEFAULT_KEYS, connected};
+use kvdrive_bench::{self as bench, Figures};
+use kvdrive_config::Scale;
+use kvdrive_run::wall::connected::Remote;
+
+use crate::connect::Connection;
+use crate::output;
+use crate::progress::Bars;
+use crate::serve::seen::Seen;
+use crate::serve::{FIRST, control};
+use crate::settings::{Settings, at_least_one};
+
+/// Options of `bench`.
+#[derive(Args)]
+pub struct Bench {
+    /// Stores of each run in virtual time, and of each in wall time
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    stores: u64,
+    /// Pairs whose memory is measured
+    #[arg(long, default_value_t = 10_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    pairs: u64,
+    /// Part of the Plus paper's size at which a hash engine runs: 1, or 1/64
+    #[arg(long, default_value = "1/64", value_name = "1/N")]
+    scale: Scale,
+    /// Half a minute: a quarter of that part, a tenth of the stores and a fiftieth of the pairs, once
+    #[arg(long)]
+    quick: bool,
+    /// Writes the figures as JSON to a file, or to standard output (-) instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+    /// With --connect: operations at depth 32; a tenth of it at depth 1
+    #[arg(long, default_value_t = 300_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
+    operations: u64,
+    /// With --connect: keys that the values are stored under; a tenth of them with --quick
+    #[arg(long, default_value_t = DEFAULT_KEYS, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
+    keys: u64,
+    /// With --connect: the control socket of the server, which knows its process [default: kvdrive.sock in the
+    /// user's runtime folder, if that server is the one]
+    #[arg(long, value_name = "PATH", requires = "connect")]
+    control: Option<PathBuf>,
+    /// With --connect: the process of a server on this machine that is not ours
+    #[arg(long, value_name = "PID", requires = "connect")]
+    server_pid: Option<u32>,
+    /// Only this part, in this process
+    #[arg(long, hide = true)]
+    part: Option<Part>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Part {
+    Simulate,
+    Memory,
+    Collecting,
+}
+
+impl Bench {
+    /// Measures and prints.
+    pub fn run(&self) -> anyhow::Result<()> {
+        if let Some(remote) = self.connection.remote(&Settings::default())? {
+            return self.run_connected(&remote);
+        }
+        match self.part {
+            Some(Part::Simulate) => return bench::simulated(self.stores, 1, &|_, _| {}).map(drop),
+            Some(Part::Memory) => {
+                let bars = Bars::new(&["memory".to_owned()]);
+                let memory = bench::memory(self.pairs, &|done, total| bars.update(0, done, total))?;
+                return output::write_json("-", &memory);
+            }
+            Some(Part::Collecting) => {
+                let bars = Bars::new(&["hash engine".to_owned()]);
+                let collecting = bench::collecting(self.scale, &|done, total| bars.update(0, done, total))?;
+                return output::write_json("-", &collecting);
+            }
+            None => {}
+        }
+        let (stores, pairs, runs) =
+            if self.quick { (self.stores / 10, self.pairs / 50, 1) } else { (self.stores, self.pairs, 3) };
+        let (stores, pairs) = (stores.max(1), pairs.max(1));
+        let executable = std::env::current_exe()?;
+        let scale = if self.quick { self.scale.quarter() } else { self.scale };
+        let part = |part: &str, option: &str, value: String| {
+            let mut command = Command::new(&executable);
+            command.args(["bench", "--part", part, option]).arg(value);
+            command
+        };
+        let bars = Bars::new(&["simulated", "served", "instructions", "stores"].map(str::to_owned));
+        let simulated = bench::simulated(stores, runs, &|done, total| bars.update(0, done, total))?;
+        let wall = bench::wall(stores, runs, &|done, total| bars.update(1, done, total))?;
+        bars.update(2, 0, 1);
+        let instructions =
+            bench::instructions(stores, &|count| part("simulate", "--stores", count.to_string()));
+        bars.update(2, 1, 1);
+        let part_of_stores = if self.quick { 10 } else { 1 };
+        let of_stores = bench::stores::stores(part_of_stores, &|done, total| bars.update(3, done, total))?;
+        let memory = answer(part("memory", "--pairs", pairs.to_string()))?;
+        let collecting = answer(part("collecting", "--scale", scale.to_string()))?;
+        let idle = bench::idle(Duration::from_secs(1))?;
+        let figures = Figures::new(simulated, instructions, memory, collecting, of_stores, wall, idle);
+        if self.json.as_deref() != Some("-") {
+            output::print(&figures.to_string());
+        }
+        match &self.json {
+            Some(path) => output::write_json(path, &figures),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Bench {
+    /// Measures a drive on a network.
+    fn run_connected(&self, remote: &Remote) -> anyhow::Result<()> {
+        let part = if self.quick { 10 } else { 1 };
+        let (operations, keys) = (self.operations.div_ceil(part), self.keys.div_ceil(part));
+        let bars = Bars::new(&["served".to_owned()]);
+        let pid = match self.server_pid {
+            Some(pid) => Some(pid),
+            None => self.pid_of(remote)?,
+        };
+        let figures = connected(remote, operations, keys, pid, &|done, total| bars.update(0, done, total))?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&figures.to_string());
+        }
+        self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))
+    }
+
+    /// The process of the server that listens there, if it is one of ours on this machine.
+    fn pid_of(&self, remote: &Remote) -> anyhow::Result<Option<u32>> {
+        let path = self.control.clone().unwrap_or_else(control::default_path);
+        let asked = control::ask(&path, FIRST, &control::Request::Status);
+        let seen: Seen = match asked {
+            Ok(seen) => serde_json::from_value(seen)?,
+            Err(error) if self.control.is_some() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let is_it = seen.listening.iter().any(|at| at.strip_prefix("tcp://") == Some(&remote.address));
+        anyhow::ensure!(
+            is_it || self.control.is_none(),
+            "--control {}: that server listens at {}",
+            path.display(),
+            seen.listening.join(", ")
+        );
+        Ok(is_it.then_some(seen.pid))
+    }
+}
+
+/// What a part prints that runs in a process of its own.
+fn answer<T: serde::de::DeserializeOwned>(mut command: Command) -> anyhow::Result<T> {
+    let child = command.stderr(Stdio::inherit()).output()?;
+    anyhow::ensure!(child.status.success(), "{command:?} failed");
+    Ok(serde_json::from_slice(&child.stdout)?)
+}

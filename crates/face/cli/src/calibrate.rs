@@ -1,0 +1,67 @@
+//! `kvdrive calibrate`: what the steps that the model charges take on this machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_text::output::{check_apart, check_writable};
+use kvdrive_tune::calibrate::{WorkingSet, calibrate};
+
+use crate::output;
+use crate::progress::Bars;
+use crate::settings::{at_least_one, count};
+
+/// Options of `calibrate`.
+#[derive(Args)]
+pub struct Calibrate {
+    /// Pairs in a store, and in the cache: those of the experiment that the costs are for
+    #[arg(long, default_value = "1M", value_name = "N", value_parser = some_pairs, allow_negative_numbers = true)]
+    pairs: u64,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 16, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=4000))]
+    value_size: u32,
+    /// How often each kind of call is measured; the median counts
+    #[arg(long, default_value_t = 7, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    repetitions: u64,
+    /// Writes the costs as TOML for --config
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Writes the costs as JSON to a file, or to standard output (-) instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+/// Fewer pairs than this fit into the machine's caches, and say nothing of any experiment.
+const LEAST_PAIRS: u64 = 1000;
+
+fn some_pairs(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        few if few < LEAST_PAIRS => Err(format!("{few} is less than {LEAST_PAIRS}")),
+        pairs => Ok(pairs),
+    }
+}
+
+impl Calibrate {
+    /// Measures, prints and writes.
+    pub fn run(&self) -> anyhow::Result<()> {
+        output::check_json(self.json.as_ref())?;
+        check_apart(&[("--out", self.out.as_deref()), ("--json", output::json_file(self.json.as_ref()))])?;
+        self.out.iter().try_for_each(|path| check_writable(path))?;
+        let set = WorkingSet {
+            pairs: self.pairs,
+            value_bytes: self.value_size,
+            repetitions: u32::try_from(self.repetitions).unwrap_or(u32::MAX),
+        };
+        let bars = Bars::new(&["calibrate".to_owned()]);
+        let calibration = calibrate(&set, &|done, total| bars.update(0, done, total));
+        if self.json.as_deref() != Some("-") {
+            output::print(&calibration.to_string());
+        }
+        if let Some(path) = &self.out {
+            output::write(path, &calibration.to_toml())?;
+        }
+        match &self.json {
+            Some(path) => output::write_json(path, &calibration),
+            None => Ok(()),
+        }
+    }
+}

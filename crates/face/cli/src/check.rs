@@ -1,0 +1,144 @@
+//! `kvdrive check` and `kvdrive dump`: an image file from end to end.
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_config::Document;
+use kvdrive_device::namespaces::Unlisted;
+use kvdrive_probe::image::{PairState, Tally, read_image};
+use kvdrive_spec::Key;
+use kvdrive_text::output::shown;
+
+use crate::output;
+use crate::settings::Settings;
+
+/// Wrong keys that are named one by one; of more, the count is.
+const NAMED: u64 = 20;
+
+/// Options of `check`.
+#[derive(Args)]
+pub struct Check {
+    /// The image (`--media file --set media.path=IMAGE`)
+    image: PathBuf,
+    /// Deletes pairs that are damaged or lost, behind naming them all; the exit status stays 1
+    #[arg(long)]
+    repair: bool,
+    /// Names every key that is wrong, and not only the first
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Options of `dump`.
+#[derive(Args)]
+pub struct Dump {
+    /// The image (`--media file --set media.path=IMAGE`)
+    image: PathBuf,
+    /// Keys and sizes, without the values
+    #[arg(long)]
+    keys: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// The drive that an image is of: as it was made, on that file.
+fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyhow::Result<Document> {
+    let mut settings = settings.clone();
+    settings.media = Some("file".to_owned());
+    settings.set.push(format!("media.path={}", image.display()));
+    settings.document_without_work(command, "an image is read as it is")
+}
+
+impl Check {
+    /// Reads everything and says what it found.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let document = document("check", &self.settings, &self.image)?;
+        let mut named = 0;
+        let tally = read_image(&document, self.repair, &mut |key, found| {
+            let what = match found {
+                PairState::Whole(_) => return,
+                PairState::Damaged(status) => format!("damaged: {status}"),
+                PairState::Lost => "lost: listed and not found".to_owned(),
+            };
+            named += 1;
+            // Whoever has pairs deleted sees which.
+            if named <= NAMED || self.all || self.repair {
+                output::print(&format!("{key}  {what}"));
+            }
+        })?;
+        if named > NAMED && !self.all && !self.repair {
+            output::print(&format!("and {} more; --all names them", named - NAMED));
+        }
+        output::print(&summary(&shown(&self.image), &tally));
+        anyhow::ensure!(tally.is_whole(), "{}: not everything is whole", shown(&self.image));
+        Ok(())
+    }
+}
+
+fn summary(image: &str, tally: &Tally) -> String {
+    let Tally { whole, whole_bytes, damaged, lost, removed, gaps, first_gap, shortened, write_failure } =
+        tally;
+    let mut text =
+        format!("{image}: {whole} pairs whole, {whole_bytes} bytes; {damaged} damaged, {lost} lost");
+    if *removed > 0 {
+        text += &format!("; {removed} deleted: they are gone, and answer as keys that were never stored");
+    }
+    if let Some(Unlisted { status, keys }) = first_gap {
+        let which = match (keys.first, keys.last) {
+            (None, None) => "unknown keys".to_owned(),
+            (Some(first), None) => format!("keys from {first} on"),
+            (None, Some(last)) => format!("keys up to {last}"),
+            (Some(first), Some(last)) => format!("keys from {first} to {last}"),
+        };
+        let gaps = match gaps {
+            1 => format!("one gap in its list of keys: {which}"),
+            _ => format!("{gaps} gaps in its list of keys, the first: {which}"),
+        };
+        text += &format!("\n{gaps}, {status}; which of them were stored is not known");
+    }
+    if let Some(shortened) = shortened {
+        text += &format!("\n{image} {shortened}: what was there is lost");
+    }
+    if let Some(failure) = write_failure {
+        text += &format!("\n{failure}: read from what its files hold");
+    }
+    text
+}
+
+impl Dump {
+    /// Prints every pair as a line of JSON.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let document = document("dump", &self.settings, &self.image)?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut written = Ok(());
+        let tally = read_image(&document, false, &mut |key, found| {
+            if written.is_ok() {
+                written = writeln!(out, "{}", self.line(key, found));
+            }
+        })?;
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            anyhow::ensure!(error.kind() == std::io::ErrorKind::BrokenPipe, "standard output: {error}");
+            return Ok(());
+        }
+        anyhow::ensure!(tally.is_whole(), "{}", summary(&shown(&self.image), &tally));
+        Ok(())
+    }
+
+    fn line(&self, key: &Key, found: PairState<'_>) -> serde_json::Value {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        match found {
+            PairState::Whole(value) if self.keys => {
+                serde_json::json!({"key": key.to_string(), "bytes": value.len()})
+            }
+            PairState::Whole(value) => {
+                serde_json::json!({"key": key.to_string(), "bytes": value.len(), "value": hex(value)})
+            }
+            PairState::Damaged(status) => {
+                serde_json::json!({"key": key.to_string(), "damaged": status.to_string()})
+            }
+            PairState::Lost => serde_json::json!({"key": key.to_string(), "lost": true}),
+        }
+    }
+}

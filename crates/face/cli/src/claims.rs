@@ -1,0 +1,129 @@
+//! `kvdrive claims`: every published claim, its value, ours, and the verdict.
+
+use clap::Args;
+use kvdrive_claims::{self as claims, Outcome, Planned, Suite, mutants};
+use kvdrive_config::Scale;
+use kvdrive_experiments as experiments;
+use kvdrive_experiments::runs::Plan;
+
+use crate::batch::Batch;
+use crate::output;
+
+/// Options of `claims`.
+#[derive(Args)]
+pub struct Claims {
+    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), or saker
+    suite: String,
+    /// Only claims whose id, as the table has it, begins with this; may be repeated
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Judges the claims with wrong implementations, all or those whose ids begin with these, and says which notice
+    #[arg(long, value_name = "ID", num_args = 0..)]
+    mutants: Option<Vec<String>>,
+    #[command(flatten)]
+    batch: Batch,
+    /// Writes the outcomes as JSON to a file, or to standard output (-) instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+impl Claims {
+    /// Runs and prints; an error when a claim regressed.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let mut suite = claims::suite(&self.suite)?;
+        if !self.only.is_empty() {
+            for name in &self.only {
+                let ids: Vec<&str> = suite.claims.iter().map(|claim| claim.id.as_str()).collect();
+                anyhow::ensure!(
+                    ids.iter().any(|id| id.starts_with(name.as_str())),
+                    "--only: no claim of {} has an id that begins with {name:?}; there are {}",
+                    suite.name,
+                    ids.join(", ")
+                );
+            }
+            suite.claims.retain(|claim| self.only.iter().any(|name| claim.id.starts_with(name.as_str())));
+        }
+        output::check_json(self.json.as_ref())?;
+        if let Some(ids) = &self.mutants {
+            return self.run_mutants(&suite, ids);
+        }
+        let mut plan = Plan::new(self.batch.options());
+        let planned = plan_all(suite, &mut plan, &self.batch)?;
+        let scales = plan.scales().to_vec();
+        let results = self.batch.run(plan)?;
+        let outcomes =
+            planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.json.as_deref() != Some("-") {
+            // For whoever reads lines, a claim stays one.
+            let room = output::terminal_columns().unwrap_or(usize::MAX);
+            output::print(&claims::text(&outcomes, in_colour(), room));
+            if !scales.is_empty() {
+                output::print(&format!(
+                    "scale {}: drive, pairs, operations and DRAM; --scale 1 is the published size\n",
+                    listed(&scales)
+                ));
+            }
+            if self.batch.options().is_altered() {
+                output::print(
+                    "a scale or settings of your own: nothing is held against what came true before\n",
+                );
+            }
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &outcomes)?;
+        }
+        check(&outcomes)
+    }
+
+    /// Runs and prints; an error when a mutant is noticed by no published claim.
+    fn run_mutants(&self, suite: &Suite, ids: &[String]) -> anyhow::Result<()> {
+        let mut mutants = mutants::mutants(&suite.name)?;
+        if !ids.is_empty() {
+            let begins = |id: &str| ids.iter().any(|name| id.starts_with(name.as_str()));
+            mutants.list.retain(|mutant| begins(&mutant.id));
+            anyhow::ensure!(!mutants.list.is_empty(), "--mutants: none has an id that begins so");
+        }
+        let (options, mut plan) = (self.batch.options(), Plan::new(self.batch.options()));
+        let trials = mutants::plan(suite, mutants, &experiments::figures()?, &mut plan, &options)?;
+        let results = self.batch.run(plan)?;
+        let noticed = trials.iter().map(|trial| trial.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&mutants::text(&noticed));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &noticed)?;
+        }
+        let not: Vec<&str> =
+            noticed.iter().filter(|one| !one.by_published()).map(|one| one.mutant.as_str()).collect();
+        anyhow::ensure!(not.is_empty(), "noticed by no published claim: {}", not.join(", "));
+        Ok(())
+    }
+}
+
+/// Whether standard output is a terminal that shows colours, and nobody asked for none.
+fn in_colour() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+}
+
+/// Scales in words.
+pub fn listed(scales: &[Scale]) -> String {
+    scales.iter().map(Scale::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+/// Asks `plan` for the runs of every claim of a suite.
+pub fn plan_all(suite: Suite, plan: &mut Plan, batch: &Batch) -> anyhow::Result<Vec<Planned>> {
+    let figures = experiments::figures()?;
+    let options = batch.options();
+    suite.claims.into_iter().map(|claim| Planned::new(claim, &figures, plan, &options)).collect()
+}
+
+/// An error when a claim regressed.
+pub fn check(outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let regressed: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| outcome.regressed.is_some())
+        .map(|outcome| outcome.id.as_str())
+        .collect();
+    anyhow::ensure!(regressed.is_empty(), "regressed: {}", regressed.join(", "));
+    Ok(())
+}

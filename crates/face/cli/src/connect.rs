@@ -1,0 +1,183 @@
+//! `--connect`: a drive on a network instead of one of our own.
+
+use anyhow::Context;
+use clap::Args;
+use kvdrive_auth::psk::Version;
+use kvdrive_auth::{Psk, Secret, tls};
+use kvdrive_config::Document;
+use kvdrive_host::tcp::{Authentication, Options, Tls};
+use kvdrive_run::wall::connected::Remote;
+
+use crate::secret;
+use crate::settings::Settings;
+
+/// Where hosts look for a drive unless they are told otherwise.
+const PORT: u16 = 4420;
+/// Sections and keys of the configuration that are the host's; the others are the drive's.
+const OF_HOST: [&str; 4] = ["workload.", "run.seed", "host.depth", "host.queue"];
+
+/// Options of a drive on a network.
+#[derive(Args)]
+pub struct Connection {
+    /// Runs against a drive on a network, any with a namespace of pairs, as tcp://127.0.0.1:4420: `kvdrive serve`
+    /// is one
+    #[arg(long, value_name = "tcp://HOST:PORT", value_parser = address)]
+    connect: Option<String>,
+    /// Name of its subsystem [default: the only one that discovery tells of]
+    #[arg(long, requires = "connect")]
+    nqn: Option<String>,
+    /// Its namespace [default: the first one that has pairs]
+    #[arg(long, value_name = "N", requires = "connect")]
+    nsid: Option<u32>,
+    /// Checksums on the way: of headers, of data, or of both
+    #[arg(long, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
+    digests: Option<String>,
+    /// Name of this host [default: one of our own]
+    #[arg(long, value_name = "NQN", requires = "connect")]
+    host_nqn: Option<String>,
+    /// By which this host authenticates (DH-HMAC-CHAP), or a file that has it
+    #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
+    dhchap_secret: Option<String>,
+    /// By which the subsystem has to authenticate, too
+    #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
+    dhchap_ctrl_secret: Option<String>,
+    /// Speaks TLS 1.3 by this PSK, or a file that has it
+    #[arg(long, value_name = "PSK|@FILE", requires = "connect")]
+    tls_psk: Option<String>,
+    /// Version of the PSK's identity
+    #[arg(long, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
+    psk_version: Version,
+    /// What is made of the PSK: as the specification has it, or as older libnvmes do
+    #[arg(
+        long,
+        value_name = "rfc8446|libnvme",
+        default_value = "rfc8446",
+        hide_possible_values = true,
+        requires = "tls_psk"
+    )]
+    psk_derivation: secret::PskDerivation,
+}
+
+/// `HOST:PORT` out of what the option says.
+fn address(text: &str) -> Result<String, String> {
+    let wrong = || "allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420 or tcp://[::1]:4420".to_owned();
+    let rest = text.strip_prefix("tcp://").filter(|rest| !rest.is_empty()).ok_or_else(wrong)?;
+    let behind_host = rest.rsplit_once(']').map_or(rest, |(_, behind)| behind);
+    match behind_host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_err() => Err(wrong()),
+        Some(_) => Ok(rest.to_owned()),
+        None => Ok(format!("{rest}:{PORT}")),
+    }
+}
+
+impl Connection {
+    /// Is a drive on a network asked for?
+    pub fn is_asked_for(&self) -> bool {
+        self.connect.is_some()
+    }
+
+    /// Where it is; none without the option.
+    ///
+    /// # Errors
+    /// A secret that is none.
+    pub fn remote(&self, settings: &Settings) -> anyhow::Result<Option<Remote>> {
+        let Some(address) = self.connect.clone() else { return Ok(None) };
+        let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
+        let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
+        let controllers = self.dhchap_ctrl_secret.as_ref();
+        let controller_secret = controllers.map(|text| secret("--dhchap-ctrl-secret", text)).transpose()?;
+        let authentication = own.map(|own| Authentication { controller_secret, ..Authentication::from(own) });
+        let psk =
+            self.tls_psk.as_ref().map(|text| secret::read::<Psk>(text).context("--tls-psk")).transpose()?;
+        if psk.is_some() {
+            tls::is_built_in().context("--tls-psk")?;
+        }
+        let (version, derivation) = (self.psk_version, self.psk_derivation.into());
+        let tls = psk.map(|psk| Tls { psk, version, derivation });
+        let has =
+            |digest: &str| self.digests.as_deref().is_some_and(|asked| asked == digest || asked == "both");
+        let of_any = Options::default();
+        let options = Options {
+            header_digest: has("header"),
+            data_digest: has("data"),
+            host_nqn: self.host_nqn.clone().unwrap_or(of_any.host_nqn),
+            authentication,
+            tls,
+            ..of_any
+        };
+        Ok(Some(Remote {
+            address,
+            nqn: self.nqn.clone(),
+            nsid: self.nsid,
+            options,
+            only_verifies: settings.verify_only,
+        }))
+    }
+
+    /// The configuration of a run against it: no option is left that says something of a drive.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn document(settings: &Settings) -> anyhow::Result<Document> {
+        let given = [
+            ("--profile", settings.profile.is_some()),
+            ("--scale", settings.scale.is_some()),
+            ("--dram", settings.dram.is_some()),
+            ("--transfer", settings.transfer.is_some()),
+            ("--packing", settings.packing.is_some()),
+            ("--engine", settings.engine.is_some()),
+            ("--side", settings.side.is_some()),
+            ("--store", settings.store.is_some()),
+            ("--media", settings.media.is_some()),
+            ("--nand", settings.nand.is_some()),
+            ("--io-threads", settings.io_threads.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            anyhow::bail!("{option}: it is of a drive, and --connect has one that is what it is");
+        }
+        let is_hosts = |set: &String| OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
+        if let Some(set) = settings.set.iter().find(|set| !is_hosts(set)) {
+            anyhow::bail!(
+                "--set {set}: --connect looks at workload, run.seed, host.depth, host.queues and host.queue_entries alone"
+            );
+        }
+        anyhow::ensure!(
+            settings.clock.as_deref().is_none_or(|clock| clock == "wall"),
+            "--clock: a drive on a network has the wall clock"
+        );
+        anyhow::ensure!(
+            !settings.verify_only || settings.duration.is_none(),
+            "--verify-only: it has to know how many operations were done; leave out --duration"
+        );
+        let clock = Some("wall".to_owned());
+        // What is read back are pairs of a drive, not of an image.
+        Settings { clock, verify_only: false, ..settings.clone() }.document_of_run()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_tcp_and_has_a_port() {
+        assert_eq!(address("tcp://127.0.0.1:4421").unwrap(), "127.0.0.1:4421");
+        assert_eq!(address("tcp://drive").unwrap(), "drive:4420");
+        assert_eq!(address("tcp://[::1]").unwrap(), "[::1]:4420");
+        assert_eq!(address("tcp://[::1]:1").unwrap(), "[::1]:1");
+        for wrong in ["127.0.0.1:4420", "rdma://127.0.0.1:4420", "tcp://", "tcp://a:b", "tcp://a:"] {
+            assert!(address(wrong).unwrap_err().contains("allowed: tcp://HOST:PORT"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_a_drive_is_refused_by_its_name() {
+        let of = |settings: Settings| Connection::document(&settings).map(drop).unwrap_err().to_string();
+        let error = of(Settings { engine: Some("plus".into()), ..Settings::default() });
+        assert!(error.starts_with("--engine: "), "{error}");
+        let error = of(Settings { set: vec!["flash.channels=8".into()], ..Settings::default() });
+        assert!(error.starts_with("--set flash.channels=8: "), "{error}");
+        let error = of(Settings { clock: Some("virtual".into()), ..Settings::default() });
+        assert!(error.starts_with("--clock: "), "{error}");
+    }
+}

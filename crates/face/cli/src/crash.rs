@@ -1,0 +1,198 @@
+//! `kvdrive crash`: cuts the power at events of a run, and checks every pair in the drives that come back. With
+//! `--saker on`, what a sync has made durable must be there; writes that are pending may be. With `--mutants` what
+//! survives is changed as mistakes of recovery would, and each change has to be found.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use kvdrive_config::Document;
+use kvdrive_device::engines::ENGINES;
+use kvdrive_probe::crash::mutants::MUTANTS;
+use kvdrive_probe::crash::{Cuts, Trial, Verdict};
+use kvdrive_run::many::in_model_time;
+use kvdrive_text::grouped;
+
+use crate::output;
+use crate::settings::{Settings, count, crash_rules};
+
+/// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
+const DEFAULT_OPS: u64 = 2000;
+const DEFAULT_NUM: u64 = 1000;
+/// Power cuts of a command that does not say how many.
+const DEFAULT_CUTS: u64 = 100;
+/// Operations of a store between two synchronisations, bytes: in its own default 2000 operations have none.
+const DEFAULT_OPERATIONS_BYTES: u64 = 65_536;
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    All,
+    Some(u64),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        if text == "all" { Ok(Wanted::All) } else { count(text).map(Wanted::Some) }
+    }
+}
+
+/// Options of `crash`.
+#[derive(Args)]
+pub struct Crash {
+    #[command(flatten)]
+    settings: Settings,
+    /// Events at which power is cut: so many, drawn by the seed, or all of them [default: 100; with a
+    /// `power-cut` rule: where it fires]
+    #[arg(long, value_name = "N|all")]
+    cuts: Option<Wanted>,
+    /// Cuts behind this event alone, whatever --cuts says
+    #[arg(long, value_name = "EVENT", value_parser = count)]
+    at: Option<u64>,
+    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// Lives of a drive that works on behind a cut, each but the last with a cut of its own
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    lives: u32,
+    /// Tries mistakes of recovery, one by one, and says which are found; without --engine on every engine. Exit
+    /// status 1 if one is not
+    #[arg(long, conflicts_with_all = ["at", "faults"])]
+    mutants: bool,
+}
+
+impl Crash {
+    /// Runs it and prints the verdict; an error if a pair is lost.
+    pub fn run(&self) -> anyhow::Result<()> {
+        self.settings.refuse_load("crash")?;
+        if self.mutants {
+            return self.run_mutants();
+        }
+        let document = self.document(&self.settings)?;
+        let (rules, has_cuts) = crash_rules(self.faults.as_ref(), &document)?;
+        let cuts = match self.at {
+            Some(event) => Cuts::At(event),
+            None if has_cuts && self.cuts.is_none() => Cuts::Rules,
+            None => self.cuts(),
+        };
+        let trial = Trial { beside: true, lives: self.lives, ..Trial::new(&rules, cuts) };
+        let verdict = trial.run(&document)?;
+        output::print(&text(&verdict));
+        match &verdict.lost {
+            None => Ok(()),
+            Some(lost) => anyhow::bail!(
+                "power cut behind event {}: {}\nagain: {} --at {}",
+                lost.event,
+                lost.what,
+                command_line(),
+                lost.event
+            ),
+        }
+    }
+
+    fn cuts(&self) -> Cuts {
+        match self.cuts {
+            Some(Wanted::All) => Cuts::All,
+            Some(Wanted::Some(count)) => Cuts::Random(count),
+            None => Cuts::Random(DEFAULT_CUTS),
+        }
+    }
+
+    /// What drive, what work, with defaults under which a cut checks much in little time.
+    fn document(&self, settings: &Settings) -> anyhow::Result<Document> {
+        let mut document = settings.document_of_pairs("crash")?;
+        settings.check_for_run(&document)?;
+        let is_open = |key: &str| {
+            let is_set = settings.set.iter().any(|set| set.starts_with(&format!("{key}=")));
+            !is_set && settings.config.is_empty() && settings.scale.is_none()
+        };
+        for (key, given, default) in [("ops", settings.ops, DEFAULT_OPS), ("num", settings.num, DEFAULT_NUM)]
+        {
+            if given.is_none() && is_open(&format!("workload.{key}")) {
+                document.set(&format!("workload.{key}={default}"))?;
+            }
+        }
+        let config = document.config()?;
+        let is_store = kvdrive_store::STORES.iter().any(|row| row.name == config.engine.name);
+        if is_store && is_open("store.operations_bytes") {
+            document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
+        }
+        in_model_time(&config)?;
+        Ok(document)
+    }
+
+    fn run_mutants(&self) -> anyhow::Result<()> {
+        let engines: Vec<&str> = match &self.settings.engine {
+            Some(engine) => vec![engine],
+            None => ENGINES.iter().map(|row| row.name).collect(),
+        };
+        let mut missed = 0;
+        for engine in engines {
+            let settings = Settings { engine: Some(engine.to_owned()), ..self.settings.clone() };
+            let document = self.document(&settings)?;
+            for mutant in MUTANTS {
+                let trial =
+                    Trial { beside: true, lives: 1, mutant: Some(mutant), ..Trial::new(&[], self.cuts()) };
+                let verdict = trial.run(&document)?;
+                let found = match &verdict.lost {
+                    Some(lost) => format!("found at cut {}: {}", verdict.cuts, lost.what),
+                    None if verdict.spoilt == 0 => format!("nothing to change at {} cuts", verdict.cuts),
+                    None => {
+                        missed += 1;
+                        format!(
+                            "NOT FOUND, changed what survived {} of {} cuts",
+                            verdict.spoilt, verdict.cuts
+                        )
+                    }
+                };
+                output::print(&format!("{engine:<10} {:<20} {found}", mutant.name));
+            }
+        }
+        let rows = MUTANTS.iter().map(|row| format!("{:<20} {}", row.name, row.stands_for));
+        output::print(&format!("\n{}", rows.collect::<Vec<_>>().join("\n")));
+        anyhow::ensure!(missed == 0, "{missed} mistakes of recovery were not found");
+        Ok(())
+    }
+}
+
+fn text(verdict: &Verdict) -> String {
+    let Verdict { operations, events, cuts, cut_recoveries, keys_checked, unreadable, .. } = verdict;
+    let mean_ns = verdict.recovery_ns / cuts.max(&1);
+    let fate = match (&verdict.lost, cuts) {
+        (Some(_), _) => "LOST: a recovered drive does not hold what was acknowledged",
+        (None, 0) => "power was not cut",
+        (None, _) => "nothing is lost: every acknowledged pair was there, and nothing else",
+    };
+    format!(
+        "{} operations, {} events, {} power cuts, {} of them again during recovery, and {} of drives that had come \
+         back and worked on (counted)\n\
+         {} keys looked at in recovered drives, {} answered 88h for an injected fault (counted)\n\
+         recovery took {} ns, {} ns at most (modelled)\n{fate}\n",
+        grouped(*operations),
+        grouped(*events),
+        grouped(*cuts),
+        grouped(*cut_recoveries),
+        grouped(verdict.further_cuts),
+        grouped(*keys_checked),
+        grouped(*unreadable),
+        grouped(mean_ns),
+        grouped(verdict.longest_recovery_ns),
+    )
+}
+
+/// The command as it was given, without an `--at` of its own.
+fn command_line() -> String {
+    let mut words = vec!["kvdrive".to_owned()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(word) = arguments.next() {
+        if word == "--at" {
+            arguments.next();
+        } else if !word.starts_with("--at=") {
+            let is_plain =
+                !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=./:,%".contains(c));
+            words.push(if is_plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) });
+        }
+    }
+    words.join(" ")
+}

@@ -1,0 +1,338 @@
+//! `kvdrive ctl`: looks at a drive that is served, makes it fail, cuts its power.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use kvdrive_flash::faults::{self, FAULTS};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::output;
+use crate::serve::FIRST;
+use crate::serve::control::{self, Request};
+use crate::serve::seen::{Seen, SeenDrive, SeenFault, SeenHost};
+
+/// Options of `ctl`.
+#[derive(Args)]
+pub struct Ctl {
+    #[command(subcommand)]
+    what: What,
+    /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
+    #[arg(long, global = true, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// The namespace whose drive is meant; it stands before the verb
+    #[arg(long, value_name = "N", default_value = "1")]
+    nsid: u32,
+    /// Prints the answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// What the drive and its hosts did so far
+    Status,
+    /// Who is connected
+    Hosts,
+    /// Has the drive fail: `inject read-error --key user42 --times 3`
+    ///
+    /// Behind the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
+    /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%
+    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the kinds,
+    /// and a key that a kind does not look at is refused with those that it does.
+    Inject(Inject),
+    /// Every fault rule with how often it matched and struck; `faults clear` takes them away
+    Faults(Faults),
+    /// Cuts the drive's power, or gives it back
+    #[command(subcommand)]
+    Power(Power),
+    /// Takes no more commands, finishes those under way, and ends the server
+    Drain,
+    /// Ends the server at once
+    Shutdown,
+}
+
+#[derive(Args)]
+struct Inject {
+    /// Kind of the fault
+    kind: String,
+    /// Keys of the rule
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "--KEY VALUE")]
+    keys: Vec<String>,
+}
+
+#[derive(Args)]
+struct Faults {
+    #[command(subcommand)]
+    clear: Option<FaultsVerb>,
+}
+
+#[derive(Subcommand)]
+enum FaultsVerb {
+    /// Takes a rule away, or all
+    Clear {
+        /// Name of the rule
+        name: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Power {
+    /// Now, or with --after: hosts see the drive vanish; what was acknowledged survives
+    Cut {
+        /// Pages that are being programmed may be left torn
+        #[arg(long)]
+        torn: bool,
+        /// After so many more commands
+        #[arg(long, value_name = "COMMANDS")]
+        after: Option<u64>,
+    },
+    /// The drive recovers, and hosts can connect again
+    On,
+}
+
+impl Ctl {
+    /// Asks the server, and prints its answer.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let path = self.control.clone().unwrap_or_else(control::default_path);
+        let request = self.request()?;
+        let answer = control::ask(&path, self.nsid, &request)?;
+        if self.json {
+            return output::write_json("-", &answer);
+        }
+        let text = match &request {
+            Request::Status => status(&from(answer)?),
+            Request::Hosts => hosts(&from::<Vec<SeenHost>>(answer)?),
+            Request::Faults => fault_table(&from::<Vec<SeenFault>>(answer)?),
+            Request::Inject { .. } => from::<String>(answer)?,
+            Request::Clear { .. } => format!("{} rules are gone", from::<u64>(answer)?),
+            Request::PowerCut { .. } => {
+                format!("the power is off; `{} power on` gives it back", self.again())
+            }
+            Request::PowerOn => {
+                format!("recovered in {:.3} ms of model time", from::<u64>(answer)? as f64 / 1e6)
+            }
+            Request::Drain | Request::Shutdown => return Ok(()),
+        };
+        output::print(&text);
+        Ok(())
+    }
+
+    /// How this server and drive are asked again.
+    fn again(&self) -> String {
+        let mut line = "kvdrive ctl".to_owned();
+        if let Some(path) = &self.control {
+            line += &format!(" --control {}", path.display());
+        }
+        if self.nsid != FIRST {
+            line += &format!(" --nsid {}", self.nsid);
+        }
+        line
+    }
+
+    fn request(&self) -> anyhow::Result<Request> {
+        Ok(match &self.what {
+            What::Status => Request::Status,
+            What::Hosts => Request::Hosts,
+            What::Inject(inject) => Request::Inject { rules: inject.rule()? },
+            What::Faults(Faults { clear: None }) => Request::Faults,
+            What::Faults(Faults { clear: Some(FaultsVerb::Clear { name }) }) => {
+                Request::Clear { name: name.clone() }
+            }
+            What::Power(Power::Cut { torn, after: None }) => Request::PowerCut { torn: *torn },
+            What::Power(Power::Cut { torn, after: Some(after) }) => Request::Inject {
+                rules: format!(
+                    "[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nafter = {after}\ntimes = 1\ntorn = {torn}\n"
+                ),
+            },
+            What::Power(Power::On) => Request::PowerOn,
+            What::Drain => Request::Drain,
+            What::Shutdown => Request::Shutdown,
+        })
+    }
+}
+
+fn from<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
+    serde_json::from_value(answer).context("the server is another version of this program")
+}
+
+impl Inject {
+    /// The rule as a file of rules has it.
+    fn rule(&self) -> anyhow::Result<String> {
+        let Some(kind) = faults::kind(&self.kind) else {
+            let names: Vec<_> = FAULTS.iter().map(|kind| kind.name).collect();
+            anyhow::bail!("{:?}: no such fault; there are {}", self.kind, names.join(", "));
+        };
+        let mut rule = format!("[[rule]]\nfault = {}\n", quoted(kind.name));
+        let mut keys = self.keys.iter().peekable();
+        while let Some(option) = keys.next() {
+            let name = option.strip_prefix("--").filter(|name| !name.is_empty());
+            let name = name.with_context(|| format!("{option:?}: expected --KEY VALUE"))?;
+            let (name, value) = match name.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (name, keys.next_if(|next| !next.starts_with("--")).map(String::as_str)),
+            };
+            let key = name.replace('-', "_");
+            // A time is `delay_ns = "10ms"` in a file, and --delay 10ms here.
+            let in_ns = format!("{key}_ns");
+            let key = if kind.keys.contains(&&*in_ns) { in_ns } else { key };
+            let value = value.map_or_else(|| "true".to_owned(), in_toml);
+            rule += &format!("{key} = {value}\n");
+        }
+        Ok(rule)
+    }
+}
+
+/// A number or a flag as it is, a list of several, anything else in quotes.
+fn in_toml(value: &str) -> String {
+    let is_plain = |text: &str| text.parse::<f64>().is_ok() || ["true", "false"].contains(&text);
+    let one = |text: &str| if is_plain(text) { text.to_owned() } else { quoted(text) };
+    match value.split_once(',') {
+        None => one(value),
+        Some(_) => format!("[{}]", value.split(',').map(one).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    // JSON's escapes are some of TOML's.
+    Value::from(text).to_string()
+}
+
+fn status(seen: &Seen) -> String {
+    let hosts = &seen.hosts;
+    let mut text = format!("subsystem   {}\n", seen.nqn);
+    for at in &seen.listening {
+        text += &format!("listening   {at}\n");
+    }
+    let power = if seen.has_power { "on" } else { "off" };
+    text += &format!(
+        "power       {power}, life {}; the server runs for {:.1} s\n",
+        seen.lives,
+        seen.uptime_ms as f64 / 1e3
+    );
+    text += &format!(
+        "hosts       {} controllers, {} admin commands, {} I/O commands did not succeed\n",
+        hosts.controllers, hosts.admin_commands, hosts.io_errors
+    );
+    for (name, count) in &hosts.io_commands {
+        text += &format!("            {name:<12} {count}\n");
+    }
+    text += &format!("            {} bytes came, {} bytes went\n", hosts.written_bytes, hosts.read_bytes);
+    text += &format!(
+        "buffers     {} of {} bytes are given out\n",
+        hosts.buffer_used_bytes, hosts.buffer_limit_bytes
+    );
+    text += &format!(
+        "this look   took {:.1} us of the threads that serve: measured\n",
+        seen.snapshot_ns as f64 / 1e3
+    );
+    if let Some(drive) = &seen.drive {
+        text += &drive_status(drive);
+    }
+    text
+}
+
+fn drive_status(drive: &SeenDrive) -> String {
+    let pages = |by_purpose: &std::collections::BTreeMap<String, u64>| {
+        let named = by_purpose.iter().map(|(name, count)| format!("{name} {count}"));
+        let sum: u64 = by_purpose.values().sum();
+        format!("{sum}  {}", named.collect::<Vec<_>>().join(", "))
+    };
+    let mut text = format!(
+        "drive       {} commands, {:.6} s of model time; power-on took {:.3} ms of it\n",
+        drive.commands,
+        drive.model_ns as f64 / 1e9,
+        drive.recovery_ns as f64 / 1e6
+    );
+    text += &format!("values      {} of {} bytes live\n", drive.live_bytes, drive.capacity_bytes);
+    text += &format!("programs    {}\n", pages(&drive.programs));
+    text += &format!("reads       {}\n", pages(&drive.reads));
+    text += &format!("erases      {}\n", drive.erases);
+    if let Some(late) = &drive.lateness {
+        let us = |ns: u64| ns as f64 / 1e3;
+        text += &format!(
+            "late        {:.1} us (median), {:.1} us (p99) of {} events behind the model: measured\n",
+            us(late.p50_ns),
+            us(late.p99_ns),
+            late.count
+        );
+    }
+    if let Some(why) = &drive.read_only {
+        text += &format!("read-only   {why}\n");
+    }
+    if !drive.faults.is_empty() {
+        text += &fault_table(&drive.faults);
+    }
+    text
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+fn hosts(hosts: &[SeenHost]) -> String {
+    if hosts.is_empty() {
+        return "nobody is connected".to_owned();
+    }
+    let mut text = format!(
+        "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<3}  {:<21}  host\n",
+        "controller", "kind", "queues", "failures", "silent ms", "authenticated", "tls", "reached at"
+    );
+    for host in hosts {
+        text += &format!(
+            "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<3}  {:<21}  {}\n",
+            host.controller,
+            host.kind,
+            host.io_queues,
+            host.failures,
+            host.silent_ms,
+            yes(host.authenticated),
+            yes(host.tls),
+            host.reached_at,
+            host.nqn
+        );
+    }
+    text
+}
+
+fn fault_table(faults: &[SeenFault]) -> String {
+    if faults.is_empty() {
+        return "there are no fault rules".to_owned();
+    }
+    let width = faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0).max(4);
+    let mut text = format!("{:<width$}  {:<12}  {:>10}  {:>10}\n", "rule", "fault", "matched", "fired");
+    for SeenFault { name, kind, matched, fired } in faults {
+        text += &format!("{name:<width$}  {kind:<12}  {matched:>10}  {fired:>10}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(kind: &str, keys: &[&str]) -> anyhow::Result<String> {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Inject { kind: kind.into(), keys }.rule()
+    }
+
+    #[test]
+    fn options_are_the_keys_of_a_rule() {
+        assert_eq!(
+            rule("read-error", &["--key", "user42", "--times", "3"]).unwrap(),
+            "[[rule]]\nfault = \"read-error\"\nkey = \"user42\"\ntimes = 3\n"
+        );
+        assert_eq!(
+            rule("delay", &["--delay=10ms", "--keys", "a,b"]).unwrap(),
+            "[[rule]]\nfault = \"delay\"\ndelay_ns = \"10ms\"\nkeys = [\"a\", \"b\"]\n"
+        );
+        assert_eq!(
+            rule("power-cut", &["--torn", "--probability", "1%"]).unwrap(),
+            "[[rule]]\nfault = \"power-cut\"\ntorn = true\nprobability = \"1%\"\n"
+        );
+        let error = rule("red-error", &[]).unwrap_err().to_string();
+        assert!(error.contains("there are read-error"), "{error}");
+        assert!(rule("flip", &["die", "3"]).unwrap_err().to_string().contains("--KEY VALUE"));
+    }
+}

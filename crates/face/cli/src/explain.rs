@@ -1,0 +1,169 @@
+//! `kvdrive explain`: every step of one command.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use kvdrive_config::Document;
+use kvdrive_probe::explain::{Explanation, Kind, explain};
+use kvdrive_run::many::in_model_time;
+use kvdrive_sim::TraceEntry;
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_text::grouped;
+
+use crate::output;
+use crate::settings::{Settings, fault_rules};
+
+/// Options of `explain`.
+#[derive(Args)]
+pub struct Explain {
+    /// Which command
+    command: CommandName,
+    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CommandName {
+    Store,
+    Retrieve,
+    Delete,
+    Exist,
+    List,
+    Seek,
+}
+
+/// Requests of the batch that is shown.
+fn requests(text: &str) -> anyhow::Result<u32> {
+    let requests = text.parse().ok().filter(|requests| (1..=BATCH_REQUESTS_MAX).contains(requests));
+    requests.ok_or_else(|| anyhow::anyhow!("--batch: {text}; allowed: 1 to {BATCH_REQUESTS_MAX}"))
+}
+
+impl Explain {
+    /// Runs it and prints its steps.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let batch = self.settings.batch.as_deref().map(requests).transpose()?;
+        if self.settings.saker.as_deref() == Some("on") {
+            return self.run_through_saker(batch);
+        }
+        let kind = match self.command {
+            CommandName::Store => batch.map_or(Kind::Store, Kind::Batch),
+            _ if batch.is_some() => anyhow::bail!("--batch is for explain store"),
+            CommandName::Retrieve => Kind::Retrieve,
+            CommandName::Delete => Kind::Delete,
+            CommandName::Exist => Kind::Exist,
+            CommandName::List => Kind::List,
+            CommandName::Seek => Kind::Seek,
+        };
+        // The batch is what is shown, not what SAKER would make.
+        let settings = Settings { batch: None, ..self.settings.clone() };
+        let document = settings.document_of_drive("explain")?;
+        self.refuse_unlooked_at(&document)?;
+        in_model_time(&document.config()?)?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
+        let sources = document.time_sources();
+        output::print(&table(&explain(&document, kind, &rules)?, &sources));
+        Ok(())
+    }
+
+    /// A batch from SAKER's container to flash.
+    fn run_through_saker(&self, batch: Option<u32>) -> anyhow::Result<()> {
+        let is_store = matches!(self.command, CommandName::Store);
+        anyhow::ensure!(
+            is_store,
+            "--saker: explain shows what SAKER does with stores, --batch says how many"
+        );
+        let document = self.settings.document()?;
+        self.refuse_unlooked_at(&document)?;
+        let config = document.config()?;
+        in_model_time(&config)?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
+        let stores = batch.unwrap_or(config.saker.batch.max(1));
+        let explanation = explain(&document, Kind::Batch(stores), &rules)?;
+        output::print(&table(&explanation, &document.time_sources()));
+        Ok(())
+    }
+
+    /// Refuses options of a run that one command on an idle drive has no use for.
+    fn refuse_unlooked_at(&self, document: &Document) -> anyhow::Result<()> {
+        let settings = &self.settings;
+        settings.refuse_load("explain")?;
+        let options = [
+            ("--workload", settings.workload.is_some()),
+            ("--distribution", settings.distribution.is_some()),
+            ("--ops", settings.ops.is_some()),
+            ("--num", settings.num.is_some()),
+            ("--depth", settings.depth.is_some()),
+            ("--queues", settings.queues.is_some()),
+            ("--threads", settings.threads.is_some()),
+            ("--seed", settings.seed.is_some()),
+        ];
+        let is_of_run = |key: &str| match key.split_once('.') {
+            Some(("workload", name)) => name != "value_size",
+            _ => ["host.depth", "host.queues", "host.threads", "host.think_ns", "run.seed"].contains(&key),
+        };
+        let sets =
+            settings.set.iter().map(|set| (set, set.split_once('=').map_or("", |(key, _)| key.trim())));
+        let sets = sets.map(|(set, key)| (format!("--set {set}"), is_of_run(key)));
+        for (option, is_given) in
+            options.map(|(option, is_given)| (option.to_owned(), is_given)).into_iter().chain(sets)
+        {
+            anyhow::ensure!(
+                !is_given,
+                "{option}: explain shows one command on an idle drive and does not look at it; leave it out"
+            );
+        }
+        // Its value has the size that is asked for, as those of this workload.
+        let mut document = document.clone();
+        document.set("workload.name=w-a")?;
+        Ok(settings.check_looked_at([&document.config()?])?)
+    }
+}
+
+fn table(explanation: &Explanation, sources: &str) -> String {
+    let mut text = format!(
+        "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
+        "at ns", "takes ns", "room", "step", "bytes", "purpose"
+    );
+    let Explanation { steps, asking, behind, latency_ns, status, value_bytes } = explanation;
+    let (steps, behind) = steps.split_at(steps.len() - behind);
+    let (ahead, store) = steps.split_at(*asking);
+    if !ahead.is_empty() {
+        text += "asking for a window, as a store does that finds none, or a full one:\n";
+        ahead.iter().for_each(|step| text += &line(step));
+        text += "the store:\n";
+    }
+    store.iter().for_each(|step| text += &line(step));
+    if !behind.is_empty() {
+        text += "behind the answer, when pages that are buffered are written:\n";
+        behind.iter().for_each(|step| text += &line(step));
+    }
+    let crossed = |steps: &[TraceEntry]| -> u64 {
+        steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
+    };
+    text += &format!(
+        "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) \
+         for a value of {} B\n",
+        grouped(*latency_ns),
+        grouped(crossed(steps)),
+        grouped(u64::from(*value_bytes))
+    );
+    if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
+        text += &format!(
+            "without asking for a window: {} ns, {} payload bytes\n",
+            grouped(latency_ns - first.at),
+            grouped(crossed(store))
+        );
+    }
+    text
+}
+
+fn line(step: &TraceEntry) -> String {
+    let bytes = if step.bytes > 0 { grouped(step.bytes) } else { String::new() };
+    let TraceEntry { at, span_ns, room, what, purpose, .. } = step;
+    let (at, span_ns) = (grouped(*at), grouped(*span_ns));
+    let line = format!("{at:>10}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
+    format!("{}\n", line.trim_end())
+}

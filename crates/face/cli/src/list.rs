@@ -1,0 +1,145 @@
+//! `kvdrive list`: what there is to choose from, one line each with where it comes from.
+
+use clap::{Args, ValueEnum};
+use kvdrive_config::{DRAM_POINTS, PROFILES};
+use kvdrive_device::engines::ENGINES;
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::packing::PACKINGS;
+use kvdrive_flash::faults::FAULTS;
+use kvdrive_flash::ftl::victim::VICTIMS;
+use kvdrive_flash::media::MEDIA;
+use kvdrive_flash::timing::TIMINGS;
+use kvdrive_link::transfer::METHODS;
+use kvdrive_saker::cache::EVICTIONS;
+use kvdrive_store::STORES;
+use kvdrive_workload::{FORMATS, FROM_FILES, WORKLOADS, kvcache};
+
+use crate::output;
+
+/// Options of `list`.
+#[derive(Args)]
+pub struct List {
+    /// Only this kind
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Profiles,
+    Workloads,
+    Transfers,
+    Packings,
+    Engines,
+    Compactions,
+    Stores,
+    Evictions,
+    Dram,
+    Media,
+    Victims,
+    Faults,
+    Timings,
+    Traces,
+    Models,
+    Layouts,
+    Policies,
+}
+
+const KINDS: [(Kind, &str); 17] = [
+    (Kind::Profiles, "profiles"),
+    (Kind::Workloads, "workloads"),
+    (Kind::Transfers, "transfers"),
+    (Kind::Packings, "packings"),
+    (Kind::Engines, "engines"),
+    (Kind::Compactions, "compactions"),
+    (Kind::Stores, "stores"),
+    (Kind::Evictions, "evictions"),
+    (Kind::Dram, "dram"),
+    (Kind::Media, "media"),
+    (Kind::Victims, "victims"),
+    (Kind::Faults, "faults"),
+    (Kind::Timings, "timings"),
+    (Kind::Traces, "traces"),
+    (Kind::Models, "models"),
+    (Kind::Layouts, "layouts"),
+    (Kind::Policies, "policies"),
+];
+
+impl List {
+    /// Prints it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        output::print(&self.text(output::terminal_columns()));
+        Ok(())
+    }
+
+    /// A row a line; in a terminal of so many `columns` folded below where it began, for other readers as it is.
+    fn text(&self, columns: Option<usize>) -> String {
+        let mut text = String::new();
+        for (kind, title) in KINDS {
+            if self.kind.is_some_and(|wanted| wanted != kind) {
+                continue;
+            }
+            if self.kind.is_none() {
+                text += &format!("{title}\n");
+            }
+            let rows = rows(kind);
+            let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            for (name, origin) in rows {
+                text += &row(&format!("  {name:width$} "), origin, columns.unwrap_or(usize::MAX));
+            }
+        }
+        text
+    }
+}
+
+/// `head`, and the words of `origin` behind it in as many lines as they need.
+fn row(head: &str, origin: &str, columns: usize) -> String {
+    let (mut text, mut line, indent) = (String::new(), head.to_owned(), " ".repeat(head.len()));
+    for word in origin.split_whitespace() {
+        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > columns {
+            text += &(std::mem::replace(&mut line, indent.clone()) + "\n");
+        }
+        line += &format!(" {word}");
+    }
+    text + &line + "\n"
+}
+
+fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
+    match kind {
+        Kind::Profiles => PROFILES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Workloads => WORKLOADS.iter().chain(FROM_FILES).map(|row| (row.name, row.origin)).collect(),
+        Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Compactions => COMPACTIONS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Stores => STORES.iter().map(|row| (row.name, row.about)).collect(),
+        Kind::Evictions => EVICTIONS.iter().map(|row| (row.name, row.summary)).collect(),
+        Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Victims => VICTIMS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Traces => FORMATS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Models => kvcache::MODELS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Layouts => kvcache::LAYOUTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Policies => kvcache::POLICIES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_the_terminal_and_are_a_line_each_elsewhere() {
+        let list = List { kind: None };
+        let whole = list.text(None);
+        for columns in [60, 80, 140] {
+            let folded = list.text(Some(columns));
+            assert!(folded.lines().all(|line| line.chars().count() <= columns), "{columns}: {folded}");
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&folded), words(&whole));
+        }
+        assert!(whole.lines().any(|line| line.starts_with("  w-m ") && line.len() > 60), "{whole}");
+        assert_eq!(row("  a ", "one two three", 10), "  a  one\n     two\n     three\n");
+    }
+}

@@ -1,0 +1,222 @@
+//! The `kvdrive` command.
+//!
+//! Every subcommand is a file; [`settings`] is what those that run a drive have in common. Nothing is
+//! modelled here: this crate reads the command line, shows progress and prints.
+
+mod batch;
+mod bench;
+mod calibrate;
+mod check;
+mod claims;
+mod compare;
+mod connect;
+mod crash;
+mod ctl;
+mod explain;
+mod figure;
+mod list;
+mod ng;
+mod output;
+mod progress;
+mod replay;
+mod report;
+mod run;
+mod secret;
+mod serve;
+mod settings;
+#[cfg(feature = "shell")]
+mod shell;
+mod storm;
+mod sweep;
+#[cfg(feature = "top")]
+mod top;
+mod tour;
+mod tune;
+mod watch;
+
+use std::sync::LazyLock;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+/// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C
+/// library one of a hash engine took a fifth longer; this one backs its heap with huge pages where the system
+/// allows.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Version of the program, and revision of its source.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), kvdrive_revision::REVISION));
+
+/// A key-value SSD in software.
+///
+/// Without a command: the tour, one million stores of workload W(M) through each transfer method and each
+/// packing policy.
+#[derive(Parser)]
+#[command(name = "kvdrive", version = VERSION.as_str(), max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    tour: tour::Tour,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one workload on one drive and prints the report.
+    Run(run::Run),
+    /// Runs every combination of the given methods, policies and workloads and prints them side by side.
+    #[command(after_help = compare::help_of_lists())]
+    Compare(compare::Compare),
+    /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
+    ///
+    /// Without --ops it does 2000 operations, without --num on 1000 pairs; a --config file, --set and --scale
+    /// have their own.
+    Crash(crash::Crash),
+    /// Tries random drives under random loads, with flash that fails and power that goes, for minutes or nights; exit
+    /// status 1, and the command that repeats it, if a pair is lost.
+    Storm(storm::Storm),
+    /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
+    /// whole.
+    ///
+    /// The files stay as they are, also on a file system that cannot be written. With --repair the drive is powered on
+    /// as ever, which finishes what a killed life left under way, and the files change.
+    Check(check::Check),
+    /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
+    Dump(check::Dump),
+    /// Shows every step of one command: time, room, bytes, purpose.
+    Explain(explain::Explain),
+    /// Says of every published claim whether it comes true here; exit status 1 if one regressed.
+    Claims(claims::Claims),
+    /// Runs the experiment of a published figure and draws every panel.
+    Figure(figure::Figure),
+    /// Runs every combination of some settings on all cores; JSON lines, resumable.
+    Sweep(sweep::Sweep),
+    /// Runs all experiments and claims and writes one HTML page that needs no network.
+    Report(report::Report),
+    /// Serves a drive to hosts over NVMe/TCP.
+    Serve(serve::Serve),
+    /// Runs a program that passes commands through NVMe device nodes, as /dev/ng0n1, on a drive that is served or on one
+    /// in its own process: without root, without a kernel's driver.
+    ///
+    /// kvdrive ng --node /dev/ng0n1=tcp://127.0.0.1:4420 -- nvme id-ctrl /dev/ng0n1
+    Ng(ng::Ng),
+    /// Looks at a drive that is served, makes it fail, cuts its power.
+    Ctl(ctl::Ctl),
+    /// Shows a drive that is served in the terminal, as it runs.
+    #[cfg(feature = "top")]
+    Top(top::Top),
+    /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
+    Replay(replay::Replay),
+    /// Measures this program on this machine: stores a second, instructions, memory.
+    Bench(bench::Bench),
+    /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
+    Calibrate(calibrate::Calibrate),
+    /// Makes a secret or a PSK, by which hosts and a served drive believe each other.
+    Secret(secret::Make),
+    /// Finds the thresholds of the adaptive transfer method by exploratory runs.
+    Tune(tune::Tune),
+    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,
+    /// formats of traces.
+    List(list::List),
+    /// Prints a whole configuration as TOML, every number with its source.
+    Config(PrintConfig),
+    /// Prints what completes commands and options in a shell.
+    #[cfg(feature = "shell")]
+    Completions(shell::Completions),
+    /// Prints a page for man: kvdrive man run | man -l -
+    #[cfg(feature = "shell")]
+    Man(shell::Man),
+}
+
+/// Prints a whole configuration, or the page of all settings.
+#[derive(clap::Args)]
+struct PrintConfig {
+    #[command(flatten)]
+    settings: settings::Settings,
+    /// Prints the reference of all settings instead, as Markdown: unit, range, default, what each is
+    #[arg(long)]
+    reference: bool,
+}
+
+impl PrintConfig {
+    fn run(&self) -> anyhow::Result<()> {
+        let text = match self.reference {
+            true => kvdrive_config::reference(),
+            false => self.settings.document()?.to_string(),
+        };
+        output::print(&text);
+        Ok(())
+    }
+}
+
+/// Commands that ask a drive nothing: hosts, or what an image holds, bring the work.
+const WITHOUT_WORK: &[&str] = &["serve", "check", "dump"];
+
+/// The command; help of each subcommand lists the options that it looks at.
+fn command() -> clap::Command {
+    let of_work: Vec<_> = kvdrive_config::settings()
+        .filter(|setting| settings::describes_work(setting.key))
+        .filter_map(|setting| setting.option)
+        .chain(["verify", "verify-only"])
+        .collect();
+    let hide = |argument: clap::Arg| {
+        let is_of_work = argument.get_long().is_some_and(|long| of_work.contains(&long));
+        if is_of_work { argument.hide(true) } else { argument }
+    };
+    let hide = &hide;
+    WITHOUT_WORK.iter().fold(Arguments::command(), |command, name| {
+        command.mut_subcommand(*name, |subcommand| subcommand.mut_args(hide))
+    })
+}
+
+fn main() {
+    kvdrive_run::revision::set(kvdrive_revision::REVISION);
+    let arguments =
+        Arguments::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let result = match &arguments.command {
+        None => arguments.tour.run(),
+        Some(Command::Run(run)) => run.run(),
+        Some(Command::Compare(compare)) => compare.run(),
+        Some(Command::Crash(crash)) => crash.run(),
+        Some(Command::Storm(storm)) => storm.run(),
+        Some(Command::Check(check)) => check.run(),
+        Some(Command::Dump(dump)) => dump.run(),
+        #[cfg(feature = "shell")]
+        Some(Command::Completions(completions)) => completions.run(),
+        #[cfg(feature = "shell")]
+        Some(Command::Man(man)) => man.run(),
+        Some(Command::Explain(explain)) => explain.run(),
+        Some(Command::Claims(claims)) => claims.run(),
+        Some(Command::Figure(figure)) => figure.run(),
+        Some(Command::Sweep(sweep)) => sweep.run(),
+        Some(Command::Report(report)) => report.run(),
+        Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Ng(ng)) => ng.run(),
+        Some(Command::Ctl(ctl)) => ctl.run(),
+        #[cfg(feature = "top")]
+        Some(Command::Top(top)) => top.run(),
+        Some(Command::Replay(replay)) => replay.run(),
+        Some(Command::Bench(bench)) => bench.run(),
+        Some(Command::Calibrate(calibrate)) => calibrate.run(),
+        Some(Command::Secret(make)) => make.run(),
+        Some(Command::Tune(tune)) => tune.run(),
+        Some(Command::List(list)) => list.run(),
+        Some(Command::Config(config)) => config.run(),
+    };
+    if let Err(error) = result {
+        eprintln!("kvdrive: {}", printable(&format!("{error:#}")));
+        std::process::exit(1);
+    }
+}
+
+/// A message without control characters other than ends of lines: names of files and keys that it repeats may hold
+/// bytes that a terminal would obey.
+fn printable(message: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    message.chars().map(shown).collect()
+}

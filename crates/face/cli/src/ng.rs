@@ -1,0 +1,115 @@
+//! `kvdrive ng`: runs a program that passes commands through Linux's NVMe device nodes, on drives of ours.
+
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use kvdrive_ng::nodes::{Nodes, VARIABLE};
+use kvdrive_ng::supervise::{self, choose};
+
+/// The library, beside this program.
+const LIBRARY: &str = "libkvdrive_ng_preload.so";
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Auto,
+    Preload,
+    Seccomp,
+}
+
+/// Options of `ng`.
+#[derive(Args)]
+pub struct Ng {
+    /// A device node and the drive behind it, as /dev/ng0n1=tcp://127.0.0.1:4420 or
+    /// /dev/ng0n1=kvdrive:cosmos-plus,file=drive.img; may be repeated [default: what the variable KVDRIVE_NG says]
+    #[arg(long, value_name = "PATH=DRIVE")]
+    node: Vec<String>,
+    /// The nodes of a TOML file: [[node]] with path, drive and privileged
+    #[arg(long, value_name = "FILE", conflicts_with = "node")]
+    nodes: Option<PathBuf>,
+    /// How: by a library that is preloaded, or, without one, by asking the system to stop the program's calls;
+    /// `auto` does what the program needs
+    #[arg(long, value_name = "auto|preload|seccomp", default_value = "auto", hide_possible_values = true)]
+    by: By,
+    /// Says on standard error which way it is
+    #[arg(long)]
+    say: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Ng {
+    /// Runs the program; the status of this command is its own.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let value = self.value()?;
+        let nodes = Nodes::of(&value)?;
+        let mut command = Command::new(&self.program[0]);
+        command.args(&self.program[1..]);
+        let library = std::env::current_exe()?.with_file_name(LIBRARY);
+        let (by, why) = self.way(&library)?;
+        if self.say {
+            eprintln!("kvdrive: by {why}");
+        }
+        if by == By::Preload {
+            let mut preload = library.into_os_string();
+            if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+                preload.push(":");
+                preload.push(others);
+            }
+            let error = command.env(VARIABLE, value).env("LD_PRELOAD", preload).exec();
+            return Err(error).with_context(|| self.program[0].to_string_lossy().into_owned());
+        }
+        let ended = supervise::run(nodes, command);
+        let ended = ended.with_context(|| self.program[0].to_string_lossy().into_owned())?;
+        // As a shell tells of a signal.
+        std::process::exit(ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0)));
+    }
+
+    /// The nodes as the variable has them.
+    fn value(&self) -> anyhow::Result<String> {
+        if let Some(file) = &self.nodes {
+            let file = file.canonicalize().with_context(|| format!("--nodes {}", file.display()))?;
+            return Ok(file.to_string_lossy().into_owned());
+        }
+        if !self.node.is_empty() {
+            return Ok(self.node.join(";"));
+        }
+        let value = std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
+        anyhow::ensure!(!value.is_empty(), "no nodes; say --node /dev/ng0n1=tcp://127.0.0.1:4420");
+        Ok(value)
+    }
+
+    /// Which way, and why.
+    fn way(&self, library: &std::path::Path) -> anyhow::Result<(By, &'static str)> {
+        let is_there = library.exists();
+        match self.by {
+            By::Seccomp => return Ok((By::Seccomp, "seccomp, as asked")),
+            By::Preload => {
+                let place = library.display();
+                anyhow::ensure!(
+                    is_there,
+                    "--by preload: {place} is not there; `cargo build --release` makes it"
+                );
+                return Ok((By::Preload, "preloading, as asked"));
+            }
+            By::Auto if !is_there => {
+                return Ok((By::Seccomp, "seccomp: the library is not beside this program"));
+            }
+            By::Auto => {}
+        }
+        let search = std::env::var_os("PATH").unwrap_or_default();
+        let program = choose::find(&self.program[0], &search);
+        Ok(match program.map_or(choose::Way::Preload, |program| choose::way(&program)) {
+            choose::Way::Preload => (By::Preload, "preloading"),
+            choose::Way::NoLinker => {
+                (By::Seccomp, "seccomp: a program without glibc's linker takes no library")
+            }
+            choose::Way::Go => (By::Seccomp, "seccomp: Go calls the system itself"),
+            choose::Way::SetId => (By::Seccomp, "seccomp: a set-user-ID program takes no library"),
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Where results go: text to the terminal, JSON to a file or to standard output.
+
+use std::io::Write;
+use std::path::Path;
+
+use kvdrive_text::WIDTH;
+use kvdrive_text::output::{check_writable, shown};
+
+/// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
+pub fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+    if let Err(error) = written.and_then(|()| out.flush()) {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        eprintln!("kvdrive: standard output: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// The file of [`write_json`], if it is one.
+pub fn json_file(path: Option<&String>) -> Option<&Path> {
+    path.filter(|path| *path != "-").map(Path::new)
+}
+
+/// [`check_writable`] for the file of [`write_json`].
+pub fn check_json(path: Option<&String>) -> anyhow::Result<()> {
+    json_file(path).map_or(Ok(()), check_writable)
+}
+
+/// Writes `value` as JSON to `path`, `-` being standard output.
+pub fn write_json(path: &str, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    if path == "-" {
+        print(&text);
+        return Ok(());
+    }
+    write(Path::new(path), &(text + "\n"))
+}
+
+/// Writes a text file; the error names it.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).map_err(|error| anyhow::anyhow!("{}: {error}", shown(path)))
+}
+
+/// Columns of the terminal that standard output is; elsewhere those of a report. Below 40 nothing is readable.
+pub fn columns() -> usize {
+    terminal_columns().unwrap_or(WIDTH)
+}
+
+/// Columns of the terminal that standard output is, if it is one.
+pub fn terminal_columns() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(std::io::stdout());
+    size.map(|(columns, _)| usize::from(columns.0).max(40))
+}

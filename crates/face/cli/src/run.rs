@@ -1,0 +1,181 @@
+//! `kvdrive run`: one workload on one drive, of our own or on a network.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use kvdrive_config::Document;
+use kvdrive_run::report::{Connected, Verified, compare_in as comparison};
+use kvdrive_run::wall::connected::{Remote, run_connected};
+use kvdrive_run::wall::{WallOptions, run_wall_watched};
+use kvdrive_run::{Progress, Watch, run_watched};
+use kvdrive_sim::wall::Pace;
+use kvdrive_text::output::check_apart;
+
+use crate::compare::{documents, run_with_bars};
+use crate::connect::Connection;
+use crate::output;
+use crate::progress::Bars;
+use crate::settings::{Settings, fault_rules};
+use crate::watch::{Looker, Looking, STOPPED};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PaceName {
+    Model,
+    Jump,
+    Off,
+}
+
+/// Options of `run`.
+#[derive(Args)]
+pub struct Run {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    looking: Looking,
+    /// Wall clock: `model` paces the drive by its model times; `jump` lets it run as fast as the machine can, model
+    /// time passing from event to event; `off` lets it run faster still, with model time standing still
+    /// [default: model]
+    #[arg(long, value_name = "model|jump|off")]
+    pace: Option<PaceName>,
+    /// Wall clock, unpaced, one application thread: the drive has a thread of its own all the same
+    #[arg(long)]
+    own_thread: bool,
+    /// Wall clock: records the run for `kvdrive replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`); in model time
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+impl Run {
+    /// Runs it and prints.
+    pub fn run(&self) -> anyhow::Result<()> {
+        if self.settings.seed.as_ref().is_some_and(|seeds| seeds.contains(',')) {
+            return self.run_seeds();
+        }
+        let remote = self.connection.remote(&self.settings)?;
+        let document = match &remote {
+            Some(_) => Connection::document(&self.settings)?,
+            None => self.settings.document_of_run()?,
+        };
+        let mut files: Vec<_> =
+            self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
+        files.push(("--faults", self.faults.as_deref()));
+        files.push(("--record", self.record.as_deref()));
+        files.extend(self.looking.files());
+        files.push(("--json", output::json_file(self.json.as_ref())));
+        check_apart(&files)?;
+        output::check_json(self.json.as_ref())?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
+        let bars = Bars::new(&["running".to_owned()]);
+        let progress = |done, total| bars.update(0, done, total);
+        let set: Vec<_> =
+            document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let of = [document.profile_name(), &set.join(" ")].join(" ");
+        let what = format!("kvdrive {}: {of}", kvdrive_revision::REVISION);
+        let looker = self.looking.begin(&what, self.json.as_deref())?;
+        if let Some(remote) = remote {
+            return self.run_connected(&document, &remote, looker, &progress);
+        }
+        let going = |going| bars.say(0, going);
+        let watch = Watch { going: Some(&going), ..looker.watch(&progress) };
+        let ran = if document.config()?.run.clock == "wall" {
+            anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
+            let pace = match self.pace {
+                None | Some(PaceName::Model) => Pace::Model,
+                Some(PaceName::Jump) => Pace::Jump,
+                Some(PaceName::Off) => Pace::Off,
+            };
+            let (record, own_thread) = (self.record.as_deref(), self.own_thread);
+            run_wall_watched(&document, &WallOptions { pace, record, own_thread }, &watch)?
+        } else {
+            anyhow::ensure!(
+                self.record.is_none(),
+                "--record: only a wall-time run can be recorded (--clock wall)"
+            );
+            anyhow::ensure!(self.pace.is_none(), "--pace: only a wall-time run has one (--clock wall)");
+            anyhow::ensure!(!self.own_thread, "--own-thread: only in wall time (--clock wall)");
+            run_watched(&document, &rules, &watch)?
+        };
+        looker.end(&ran)?;
+        let report = ran.report;
+        if self.json.as_deref() != Some("-") {
+            output::print(&report.in_columns(output::columns()));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &report)?;
+        }
+        conclude(ran.is_stopped, report.verified.as_ref())
+    }
+
+    /// The same against a drive on a network.
+    fn run_connected(
+        &self,
+        document: &Document,
+        remote: &Remote,
+        looker: Looker,
+        progress: Progress<'_>,
+    ) -> anyhow::Result<()> {
+        let given = [
+            ("--faults", self.faults.is_some()),
+            ("--record", self.record.is_some()),
+            ("--pace", self.pace.is_some()),
+            ("--own-thread", self.own_thread),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
+        }
+        let (target, ran) = run_connected(document, remote, &looker.watch(progress))?;
+        looker.end(&ran)?;
+        let connected = Connected { target, report: ran.report };
+        if self.json.as_deref() != Some("-") {
+            output::print(&connected.in_columns(output::columns()));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &connected)?;
+        }
+        conclude(ran.is_stopped, connected.report.verified.as_ref())
+    }
+
+    /// The same run with several seeds: mean and spread, and every report as JSON.
+    fn run_seeds(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--connect", self.connection.is_asked_for()),
+            ("--faults", self.faults.is_some()),
+            ("--record", self.record.is_some()),
+            ("--pace", self.pace.is_some()),
+            ("--own-thread", self.own_thread),
+            ("--interval and --histogram", self.looking.is_asked_for()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            anyhow::bail!("--seed: {option} are of one run; give one seed");
+        }
+        let documents = documents(&self.settings)?;
+        output::check_json(self.json.as_ref())?;
+        let reports = run_with_bars(&documents)?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&comparison(&reports, output::columns()));
+        }
+        match &self.json {
+            Some(path) => output::write_json(path, &reports),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ends a run whose report is printed as it came out.
+fn conclude(is_stopped: bool, verified: Option<&Verified>) -> anyhow::Result<()> {
+    if is_stopped {
+        eprintln!("kvdrive: stopped; this was the report so far");
+        std::process::exit(STOPPED);
+    }
+    let is_whole = verified.is_none_or(Verified::is_whole);
+    anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
+    Ok(())
+}

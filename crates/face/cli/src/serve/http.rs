@@ -1,0 +1,146 @@
+//! The page of a served drive, and its metrics, over HTTP: on a thread of its own.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/` | a page that shows the drive as it runs; needs nothing else |
+//! | `/metrics` | for Prometheus |
+//! | `/seen` | one snapshot as JSON: [`super::seen::Seen`] |
+//! | `/events` | a snapshot each second, as server-sent events |
+//! | `/2/`, ... | the same of namespace 2 |
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{Html, IntoResponse, Json, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_stream::wrappers::IntervalStream;
+use tokio_stream::{Stream, StreamExt};
+
+use super::metrics::Format;
+use super::station::{Station, Stations};
+
+/// Between two snapshots of the page.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Connections at a time; a further one waits. So page and metrics leave descriptors to hosts.
+const CONNECTIONS_MAX: usize = 32;
+/// A connection ends that has not sent a whole request for so long,
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// or that has not taken what it asked for.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Time until a connection is looked for again after none could be taken.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+const PAGE: &str = include_str!("page.html");
+
+/// Serves page and metrics at `at` for as long as the program runs; returns the address, with the port if the
+/// system chose it.
+///
+/// # Errors
+/// What the system says.
+pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(at).with_context(|| format!("--http {at}"))?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("http".into()).spawn(move || {
+        let router = stations.iter().enumerate().fold(Router::new(), |router, (index, station)| {
+            let of = if index == 0 { "/".to_owned() } else { format!("/{}/", station.nsid()) };
+            router.merge(pages(&of, station.clone()))
+        });
+        let serve = async {
+            let listener = TcpListener::from_std(listener)?;
+            serve(&listener, &router).await;
+            Ok::<(), std::io::Error>(())
+        };
+        if let Err(error) = runtime.block_on(serve) {
+            eprintln!("kvdrive: no page at http://{bound}/: {error}");
+        }
+    })?;
+    Ok(bound)
+}
+
+/// Takes connections for ever, so many at a time, each on a task of its own.
+async fn serve(listener: &TcpListener, router: &Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let socket = loop {
+            match listener.accept().await {
+                Ok((socket, _)) => break socket,
+                // No descriptor is left: some other connection has to end first.
+                Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+            }
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            serve_one(socket, router).await;
+            drop(place);
+        });
+    }
+}
+
+/// Answers the requests of one connection.
+async fn serve_one(socket: TcpStream, router: Router) {
+    // A system that cannot do this waits for the reader.
+    let _ = sockopt::set_tcp_user_timeout(&socket, ANSWER_MAX.as_millis() as u32);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX);
+    // What goes wrong with a connection is its client's to see.
+    let _ = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router)).await;
+}
+
+/// The pages of one drive, at `of` and below.
+fn pages(of: &str, station: Arc<Station>) -> Router {
+    Router::new()
+        .route(of, get(async || Html(PAGE)))
+        .route(&format!("{of}metrics"), get(metrics_page))
+        .route(&format!("{of}seen"), get(seen))
+        .route(&format!("{of}events"), get(events))
+        .with_state(station)
+}
+
+/// Runs `look` where it may wait for the drive.
+async fn look<T: Send + 'static>(
+    station: Arc<Station>,
+    look: impl FnOnce(&Station) -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Response> {
+    let looked = tokio::task::spawn_blocking(move || look(&station)).await;
+    let gone = |what: String| (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+    looked.map_err(|error| gone(error.to_string()))?.map_err(|error| gone(format!("{error:#}")))
+}
+
+async fn metrics_page(State(station): State<Arc<Station>>, headers: HeaderMap) -> Result<Response, Response> {
+    let accept: Vec<&str> =
+        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = Format::accepted_by(&accept.join(","));
+    let text = look(station, move |station| Ok(format.text(station.seen()?, station.hosts()?)?)).await?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
+}
+
+async fn seen(State(station): State<Arc<Station>>) -> Result<Response, Response> {
+    Ok(Json(look(station, Station::seen).await?).into_response())
+}
+
+async fn events(State(station): State<Arc<Station>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let ticks = IntervalStream::new(tokio::time::interval(SECOND));
+    let snapshots = ticks.then(move |_| {
+        let station = station.clone();
+        async move { look(station, Station::seen).await.ok() }
+    });
+    let events = snapshots.filter_map(|seen| Event::default().json_data(seen?).ok()).map(Ok);
+    Sse::new(events).keep_alive(KeepAlive::default())
+}

@@ -1,0 +1,377 @@
+//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP, and that others on this machine look at and make fail.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`station`] | the drive and its server, for other threads; its power |
+//! | [`control`] | the control socket: requests and answers |
+//! | [`descriptors`] | how many connections hosts may have, so that page and control socket stay reachable |
+//! | [`http`] | the page, and what is on it for machines |
+//! | [`metrics`] | for Prometheus |
+//! | [`seen`] | what there is to see |
+
+pub mod control;
+mod descriptors;
+#[cfg(feature = "page")]
+mod http;
+#[cfg(feature = "page")]
+mod metrics;
+pub mod seen;
+mod station;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use kvdrive_auth::tls::{self, Known};
+use kvdrive_config::{Config, Document};
+use kvdrive_run::report::Report;
+use kvdrive_run::wall::open_recorder;
+use kvdrive_sim::wall::Pace;
+use kvdrive_spec::opcode;
+use kvdrive_target::log::Log;
+use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
+use kvdrive_target::tcp::Core;
+use kvdrive_target::tcp::connection::{LeastRate, Limits};
+use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use station::{Made, PowerSupply, Station, Stations};
+
+use crate::settings::{Settings, at_least_one};
+use crate::{output, secret};
+
+/// The namespace of the first drive; the others follow.
+pub const FIRST: u32 = 1;
+/// Least that one command may move, bytes.
+const TRANSFER_MIN_BYTES: u32 = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PaceName {
+    Model,
+    Off,
+}
+
+/// Options of `serve`.
+#[derive(Args)]
+pub struct Serve {
+    #[command(flatten)]
+    settings: Settings,
+    /// Where to listen, as `tcp://127.0.0.1:4420` or `tcp://[::1]:4420`; port 0: one that is free; may be repeated
+    #[arg(long, value_name = "tcp://ADDRESS:PORT", default_value = "tcp://127.0.0.1:4420")]
+    listen: Vec<String>,
+    /// `model` paces the drive by its model times; `off` lets it run as fast as the machine can, model time passing from
+    /// event to event
+    #[arg(long, value_name = "model|off", default_value = "model")]
+    pace: PaceName,
+    /// Name of the subsystem [default: one made from this machine's and the first address]
+    #[arg(long)]
+    nqn: Option<String>,
+    /// Name of a host that may connect, and the secret by which it has to authenticate (DH-HMAC-CHAP; `DHHC-1:...`,
+    /// or a file that has it), and that of the subsystem if the host asks for it; and its PSK of TLS
+    /// (`NVMeTLSkey-1:...`, or a file); may be repeated [default: any, on addresses that only this machine reaches]
+    #[arg(long, value_name = "NQN[=SECRET|PSK|@FILE[,...]]")]
+    host: Vec<String>,
+    /// Weakest hash by which a --host may authenticate
+    #[arg(long, value_name = "sha256|sha384|sha512", default_value = "sha256", hide_possible_values = true)]
+    dhchap_min_hash: secret::HashName,
+    /// Weakest key agreement by which a --host may authenticate; none: its secret alone
+    #[arg(
+        long,
+        value_name = "none|ffdhe2048|...|ffdhe8192",
+        default_value = "none",
+        hide_possible_values = true
+    )]
+    dhchap_min_group: secret::GroupName,
+    /// Every connection has to speak TLS 1.3, by the PSK of a --host; `kvdrive secret psk` makes one
+    #[arg(long, requires = "host")]
+    tls: bool,
+    /// What is made of PSKs: as the specification has it, or as older libnvmes do (nvme-cli: --compat)
+    #[arg(
+        long,
+        value_name = "rfc8446|libnvme",
+        default_value = "rfc8446",
+        hide_possible_values = true,
+        requires = "tls"
+    )]
+    psk_derivation: secret::PskDerivation,
+    /// Lets any host connect, on any address
+    #[arg(long, conflicts_with = "host")]
+    allow_any_host: bool,
+    /// One more namespace (2, 3, ...): a drive of its own on a thread of its own, of the default profile and the keys
+    /// of this TOML file; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    namespace: Vec<PathBuf>,
+    /// Threads for connections: 0, the drive's own looks at them between its events; 1, they have one of their own
+    #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
+    reactors: u32,
+    /// Most entries of an I/O queue
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
+    queue_entries: u64,
+    /// Most data in the capsule of an I/O command, bytes
+    #[arg(long, value_name = "BYTES", default_value = "8192")]
+    in_capsule: u32,
+    /// Memory for data on their way, MiB; one host has at most half of it, and each of n at most a part of n + 1
+    #[arg(long, value_name = "MIB", default_value = "64", value_parser = at_least_one)]
+    memory: u64,
+    /// Least that a host has to move of what it has begun, bytes a second over 30 s: data that it was asked for, a unit,
+    /// answers; a slower one is disconnected
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    least_rate: u64,
+    /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Where the page and the metrics are; port 0: one that is free
+    #[cfg(feature = "page")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    http: SocketAddr,
+    /// Ends when the last host has gone
+    #[arg(long)]
+    once: bool,
+    /// Records what happens to the drive, for `replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+impl Serve {
+    /// Serves until a signal, and prints what was served.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let document = self.settings.document_without_work("serve", "hosts bring the work")?;
+        output::check_json(self.json.as_ref())?;
+        let mut documents = vec![document];
+        for file in &self.namespace {
+            let settings = Settings { config: vec![file.clone()], ..Settings::default() };
+            documents.push(settings.document_of_drive("serve")?);
+        }
+        let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+        let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let subsystem = Subsystem::new(self.options(&configs, &addresses)?)?;
+        let nqn = subsystem.options().nqn.clone();
+
+        let psks = self.psks(subsystem.options())?;
+        let mut sockets = Sockets::new()?;
+        let mut bound = Vec::new();
+        for at in addresses {
+            let listening = match &psks {
+                Some(psks) => sockets.listen_with_tls(at, psks.clone()),
+                None => sockets.listen(at),
+            };
+            bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
+        }
+        let pace = match self.pace {
+            PaceName::Model => Pace::Model,
+            // A command of one host gives way to those of others where model time passes, and nowhere else.
+            PaceName::Off => Pace::Jump,
+        };
+        let transfer_max_bytes = subsystem.options().transfer_max_bytes;
+        let (recorder, started) = open_recorder(&documents[0], self.record.as_deref())?;
+        let bell = sockets.bell().clone();
+        let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
+        let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
+        let mut core = Core::new(subsystem, memory_bytes);
+        core.log = Log::new(|line| eprintln!("kvdrive: {line}"));
+        let (mut recorder, mut drives) = (recorder, Vec::new());
+        for (nsid, config) in (FIRST..).zip(configs) {
+            let (bell, own_thread) = (bell.clone(), self.reactors > 0 || nsid > FIRST);
+            let supply = PowerSupply { config, pace, bell, transfer_max_bytes, own_thread, nsid };
+            let (namespace, serving) = supply
+                .power_on(&mut core, recorder.take(), None)
+                .map_err(|error| anyhow::anyhow!("namespace {nsid}: {error}"))?;
+            core.subsystem.attach(nsid, Box::new(namespace));
+            drives.push((supply, serving));
+        }
+        started.store(true, Ordering::Release);
+        let least = LeastRate { bytes_per_s: self.least_rate, ..LeastRate::default() };
+        let limits = Limits { connections_max: descriptors::for_connections(), least, ..Limits::default() };
+        let server = Server::new(sockets, core, limits);
+        end_by_signal(server.handle())?;
+        let listening: Vec<String> = bound.iter().map(|at| format!("tcp://{at}")).collect();
+        let path = self.control.clone().unwrap_or_else(control::free_path);
+        let station = |(supply, serving)| {
+            let (nqn, listening, control) = (nqn.clone(), listening.clone(), path.clone());
+            Arc::new(Station::new(Made { nqn, listening, control, supply, server: server.handle(), serving }))
+        };
+        let stations: Stations = drives.into_iter().map(station).collect();
+        let socket = control::listen(&path, stations.clone())?;
+        #[cfg(feature = "page")]
+        let page = Some(http::listen(self.http, stations.clone())?);
+        #[cfg(not(feature = "page"))]
+        let page: Option<SocketAddr> = None;
+        if let Some(page) = page.filter(|page| !page.ip().is_loopback()) {
+            eprintln!(
+                "kvdrive: warning: --http {page}: others than this machine can read the page and the metrics there, \
+                 names of hosts among them; no password protects them"
+            );
+        }
+        announce(&nqn, &bound, self.tls, &path, page, stations.len());
+
+        let core = server.run(self.once)?;
+        let counts = core.subsystem.served().clone();
+        drop((core, socket));
+        let mut reports = Vec::new();
+        for (station, document) in stations.iter().zip(&documents) {
+            let seconds = station.seconds();
+            let (drive, lives) = station.end();
+            let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
+            reports.push((station.nsid(), report, lives));
+        }
+        if self.json.as_deref() != Some("-") {
+            print_reports(&reports);
+            output::print(&summary(&counts));
+        }
+        let Some(path) = &self.json else { return Ok(()) };
+        let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
+        match &reports[..] {
+            [] => Ok(()),
+            [report] if self.namespace.is_empty() => output::write_json(path, report),
+            _ => output::write_json(path, &reports),
+        }
+    }
+
+    /// By which PSKs hosts may come; none: without TLS.
+    fn psks(&self, options: &Options) -> anyhow::Result<Option<Known>> {
+        let mut hosts = options.hosts.iter().flatten();
+        if self.tls {
+            tls::is_built_in().context("--tls")?;
+            let psks = options.psks(self.psk_derivation.into());
+            anyhow::ensure!(!psks.is_empty(), "--tls: no --host has a PSK; `kvdrive secret psk` makes one");
+            return Ok(Some(psks.into()));
+        }
+        let with_psk = hosts.find(|host| host.psk.is_some());
+        with_psk.map_or(Ok(None), |host| anyhow::bail!("--host {}: its PSK is for TLS; say --tls", host.nqn))
+    }
+
+    fn options(&self, configs: &[Config], addresses: &[SocketAddr]) -> anyhow::Result<Options> {
+        let only_here = addresses.iter().all(|at| at.ip().is_loopback());
+        anyhow::ensure!(
+            only_here || self.allow_any_host || !self.host.is_empty(),
+            "--listen: others than this machine reach that address; say who may connect with --host NQN, or \
+             --allow-any-host"
+        );
+        let hosts = self.host.iter().map(|text| secret::host(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let largest =
+            configs.iter().map(|config| config.controller.max_value_bytes).fold(TRANSFER_MIN_BYTES, u32::max);
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let nqn =
+            self.nqn.clone().unwrap_or_else(|| nqn_of(&format!("{} {:?}", machine.trim(), self.listen)));
+        Ok(Options {
+            nqn,
+            transfer_max_bytes: largest.checked_next_power_of_two().unwrap_or(1 << 31),
+            in_capsule_bytes: self.in_capsule,
+            queue_entries_max: u32::try_from(self.queue_entries).unwrap_or(u32::MAX),
+            hosts: (!hosts.is_empty()).then_some(hosts),
+            hash_min: self.dhchap_min_hash.into(),
+            group_min: self.dhchap_min_group.into(),
+            ..Options::default()
+        })
+    }
+}
+
+/// The address in `tcp://ADDRESS:PORT`.
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    let wrong = || format!("--listen: {text:?}; allowed: tcp://ADDRESS:PORT, as tcp://127.0.0.1:4420");
+    let rest = text.strip_prefix("tcp://").with_context(wrong)?;
+    rest.to_socket_addrs().with_context(wrong)?.next().with_context(wrong)
+}
+
+/// SIGTERM and SIGINT: commands under way are finished; a second one ends at once.
+fn end_by_signal(server: Handle) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            server.stop();
+        }
+    })?;
+    Ok(())
+}
+
+/// What each drive did, under the number of its namespace if there are several.
+fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
+    for (nsid, report, lives) in reports {
+        if reports.len() > 1 {
+            output::print(&format!("namespace {nsid}"));
+        }
+        report.iter().for_each(|report| output::print(&report.in_columns(output::columns())));
+        if *lives > 1 {
+            output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
+        }
+    }
+}
+
+/// What a user or a script needs to connect; the last line says that it can be done.
+/// `page` is where the page is, in a build that has one.
+fn announce(
+    nqn: &str,
+    bound: &[SocketAddr],
+    tls: bool,
+    control: &Path,
+    page: Option<SocketAddr>,
+    namespaces: usize,
+) {
+    let mut text = format!("subsystem  {nqn}\n");
+    for at in bound {
+        text += &format!("listening  tcp://{at}\n");
+        let host = if at.ip().is_unspecified() { "ADDRESS".to_owned() } else { at.ip().to_string() };
+        text += &format!(
+            "           nvme connect -t tcp -a {host} -s {} -n {nqn}{}\n",
+            at.port(),
+            if tls { " --tls" } else { "" }
+        );
+    }
+    text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
+    if let Some(page) = page {
+        text += &format!("page       http://{page}/\nmetrics    http://{page}/metrics\n");
+    }
+    for nsid in 2..=namespaces {
+        let page = page.map_or_else(String::new, |page| format!("http://{page}/{nsid}/, "));
+        text += &format!("namespace  {nsid}: {page}kvdrive ctl --nsid {nsid} status\n");
+    }
+    output::print(&(text + "ready"));
+}
+
+/// What hosts asked for: counted.
+fn summary(served: &Served) -> String {
+    let mut text = format!(
+        "served: {} controllers, {} queues, {} admin commands; {} hosts fell silent\n",
+        served.controllers, served.queues, served.admin_commands, served.expired
+    );
+    if served.authentication_failures > 0 {
+        text += &format!("  {} queues ended because nobody authenticated\n", served.authentication_failures);
+    }
+    let mut others = 0;
+    for (opcode, count) in (0..=u8::MAX).zip(&served.io_commands).filter(|(_, count)| **count > 0) {
+        match opcode::name(opcode) {
+            Some(name) => text += &format!("  {opcode:02X}h {name:<12} {count}\n"),
+            None => others += count,
+        }
+    }
+    if others > 0 {
+        text += &format!("      {:<12} {others}\n", "other");
+    }
+    text += &format!(
+        "  {} I/O commands did not succeed; {} bytes came, {} bytes went\n",
+        served.io_errors, served.written_bytes, served.read_bytes
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_tcp_and_a_wrong_one_says_what_is_allowed() {
+        assert_eq!(address("tcp://127.0.0.1:4420").unwrap(), "127.0.0.1:4420".parse().unwrap());
+        assert_eq!(address("tcp://[::1]:0").unwrap(), "[::1]:0".parse().unwrap());
+        for wrong in ["127.0.0.1:4420", "rdma://127.0.0.1:4420", "tcp://127.0.0.1", "tcp://", ""] {
+            let error = address(wrong).unwrap_err().to_string();
+            assert!(error.contains("allowed: tcp://ADDRESS:PORT"), "{wrong}: {error}");
+        }
+    }
+}

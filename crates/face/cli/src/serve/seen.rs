@@ -1,0 +1,410 @@
+//! What there is to see of a drive that is served: one snapshot for `ctl status`, metrics, page and `top`.
+//!
+//! ```text
+//!   drive's thread    DriveLook::of    counters and buckets as they lie there   ┐ measured: Seen::snapshot_ns
+//!   server's thread   HostsLook::of    the same of what hosts asked for         ┘
+//!   thread that asks  SeenDrive, SeenHosts: names, quantiles, text
+//! ```
+
+use std::collections::BTreeMap;
+
+use kvdrive_engines::Utilization;
+use kvdrive_flash::faults::FaultCount;
+use kvdrive_flash::power::machine_file::WriteFailure;
+use kvdrive_run::Snapshot;
+use kvdrive_run::wall::Running;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::{Buckets, ResourceStatistics};
+use kvdrive_spec::opcode;
+use kvdrive_target::subsystem::{HostStatus, Served};
+use kvdrive_target::tcp::Core;
+use serde::{Deserialize, Serialize};
+
+/// A drive that is served, as it is now. Counted but where a name ends in a unit of time: `uptime_ms`,
+/// `snapshot_ns` and lateness are measured, the other times are modelled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// The namespace whose drive this is of.
+    pub nsid: u32,
+    /// The server's process.
+    pub pid: u32,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// Has the drive power?
+    pub has_power: bool,
+    /// How often it was powered on.
+    pub lives: u32,
+    /// Time since the server began, ms.
+    pub uptime_ms: u64,
+    /// What this snapshot took of the threads that serve, ns: measured.
+    pub snapshot_ns: u64,
+    /// What hosts asked for.
+    pub hosts: SeenHosts,
+    /// The drive since it was last powered on; `None` without power.
+    pub drive: Option<SeenDrive>,
+}
+
+/// What hosts asked for since the server began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenHosts {
+    /// Controllers that hosts have now.
+    pub controllers: u64,
+    /// I/O commands by the name of their opcode.
+    pub io_commands: BTreeMap<String, u64>,
+    /// Those of them that did not succeed.
+    pub io_errors: u64,
+    /// Admin and Fabrics commands.
+    pub admin_commands: u64,
+    /// Bytes that I/O commands brought.
+    pub written_bytes: u64,
+    /// Bytes that were returned to them.
+    pub read_bytes: u64,
+    /// How long they took in the server by the name of their opcode: measured.
+    pub latencies: BTreeMap<String, SeenLatency>,
+    /// Connections that hosts had.
+    pub connections: u64,
+    /// Those of them that ended because their host did not authenticate.
+    pub authentication_failures: u64,
+    /// Memory for data on their way that is given out.
+    pub buffer_used_bytes: u64,
+    /// The most there is.
+    pub buffer_limit_bytes: u64,
+}
+
+/// One drive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeenDrive {
+    /// Model time.
+    pub model_ns: u64,
+    /// Model time that its power-on took, recovery included.
+    pub recovery_ns: u64,
+    /// Why it is read-only, if it is.
+    pub read_only: Option<String>,
+    /// Commands it has handled.
+    pub commands: u64,
+    /// Bytes over its link as the papers count them.
+    pub payload_bytes: u64,
+    /// Bytes over its link with what the layers below add.
+    pub wire_bytes: u64,
+    /// NAND pages programmed, by purpose.
+    pub programs: BTreeMap<String, u64>,
+    /// NAND pages read, by purpose.
+    pub reads: BTreeMap<String, u64>,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Bytes of live values.
+    pub live_bytes: u64,
+    /// Bytes of values that fit.
+    pub capacity_bytes: u64,
+    /// How long commands took in the drive by the name of their opcode: modelled.
+    pub latencies: BTreeMap<String, SeenLatency>,
+    /// How much later than the model has them its events were carried out: measured; `None` where it is not paced.
+    pub lateness: Option<SeenLatency>,
+    /// Firmware cores, link, channels and dies.
+    pub resources: Vec<SeenResource>,
+    /// Fault rules.
+    pub faults: Vec<SeenFault>,
+}
+
+/// How long operations took, ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeenLatency {
+    /// How many there were.
+    pub count: u64,
+    /// Their sum.
+    pub sum_ns: u64,
+    /// Median, at most an eighth too large, as are the others.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// In number `n` those from two to `n` on and below two to `n + 1`; 0 is in the first.
+    pub by_power_of_two: Vec<u64>,
+}
+
+impl From<&Buckets> for SeenLatency {
+    fn from(buckets: &Buckets) -> SeenLatency {
+        SeenLatency {
+            count: buckets.count(),
+            sum_ns: buckets.sum_ns(),
+            p50_ns: buckets.quantile(0.5),
+            p99_ns: buckets.quantile(0.99),
+            p999_ns: buckets.quantile(0.999),
+            by_power_of_two: buckets.by_power_of_two(),
+        }
+    }
+}
+
+/// Latencies under the names of their opcodes.
+fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
+    let mut named: BTreeMap<&str, Buckets> = BTreeMap::new();
+    of.iter().for_each(|(code, buckets)| named.entry(opcode_name(*code)).or_default().add(buckets));
+    named.into_iter().map(|(name, buckets)| (name.to_owned(), (&buckets).into())).collect()
+}
+
+/// Counts under the names of their opcodes.
+fn by_name(counts: &[u64; 256]) -> BTreeMap<String, u64> {
+    let mut named = BTreeMap::new();
+    for (code, count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0) {
+        *named.entry(opcode_name(code).to_owned()).or_default() += count;
+    }
+    named
+}
+
+/// The name of an opcode. All unknown ones share one: a host chooses them, and each name costs every scrape a row.
+fn opcode_name(code: u8) -> &'static str {
+    opcode::name(code).unwrap_or("other")
+}
+
+/// What a resource did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenResource {
+    /// Its name.
+    pub name: String,
+    /// Sum over its servers of the time they were held, ns.
+    pub busy_ns: u64,
+    /// Sum over its users of the time they waited, ns.
+    pub queue_ns: u64,
+    /// How often it was used.
+    pub uses: u64,
+    /// How many users it serves at once.
+    pub servers: u32,
+}
+
+/// What became of a fault rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenFault {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Commands or operations that it matched while it was not used up.
+    pub matched: u64,
+    /// How often it struck.
+    pub fired: u64,
+}
+
+/// A host that is connected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenHost {
+    /// Its name.
+    pub nqn: String,
+    /// CNTLID.
+    pub controller: u16,
+    /// `io`, or `discovery`.
+    pub kind: String,
+    /// I/O queues that it has.
+    pub io_queues: u32,
+    /// The address of ours that it used.
+    pub reached_at: String,
+    /// Has it shown that it knows its secret?
+    pub authenticated: bool,
+    /// Does it speak TLS?
+    pub tls: bool,
+    /// Time since its last command, ms.
+    pub silent_ms: u64,
+    /// Commands of it that failed.
+    pub failures: u64,
+}
+
+/// What is taken of a server on its thread, as it lies there.
+pub struct HostsLook {
+    served: Served,
+    latencies: BTreeMap<u8, Buckets>,
+    controllers: u64,
+    buffer_used_bytes: u64,
+    buffer_limit_bytes: u64,
+    spent_ns: u64,
+}
+
+impl HostsLook {
+    /// What the subsystem of `core` has counted.
+    pub fn of(core: &Core) -> HostsLook {
+        let clock = Stopwatch::start();
+        let look = HostsLook {
+            served: core.subsystem.served().clone(),
+            latencies: core.latencies.clone(),
+            controllers: core.subsystem.controllers() as u64,
+            buffer_used_bytes: core.used_bytes() as u64,
+            buffer_limit_bytes: core.limit_bytes() as u64,
+            spent_ns: 0,
+        };
+        HostsLook { spent_ns: clock.ns(), ..look }
+    }
+
+    /// What it took of the server's thread.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns
+    }
+}
+
+impl From<HostsLook> for SeenHosts {
+    fn from(look: HostsLook) -> SeenHosts {
+        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } =
+            look.served;
+        SeenHosts {
+            controllers: look.controllers,
+            io_commands: by_name(&io_commands),
+            io_errors,
+            admin_commands,
+            written_bytes,
+            read_bytes,
+            latencies: seen_latencies(&look.latencies),
+            connections: queues,
+            authentication_failures: look.served.authentication_failures,
+            buffer_used_bytes: look.buffer_used_bytes,
+            buffer_limit_bytes: look.buffer_limit_bytes,
+        }
+    }
+}
+
+impl From<HostStatus> for SeenHost {
+    fn from(host: HostStatus) -> SeenHost {
+        SeenHost {
+            nqn: host.host_nqn,
+            controller: host.controller,
+            kind: if host.is_discovery { "discovery" } else { "io" }.to_owned(),
+            io_queues: host.io_queues,
+            authenticated: host.is_authenticated,
+            tls: host.reached_at.is_secure,
+            reached_at: format!("{}:{}", host.reached_at.address, host.reached_at.service),
+            silent_ms: host.silent_ms,
+            failures: host.failures,
+        }
+    }
+}
+
+/// What is taken of a drive on its thread, as it lies there.
+pub struct DriveLook {
+    snapshot: Snapshot,
+    write_failure: Option<WriteFailure>,
+    utilization: Utilization,
+    latencies: BTreeMap<u8, Buckets>,
+    lateness: Buckets,
+    spent_ns: u64,
+}
+
+impl DriveLook {
+    /// What the drive has counted.
+    pub fn of(running: &Running) -> DriveLook {
+        let clock = Stopwatch::start();
+        let look = DriveLook {
+            snapshot: running.snapshot(),
+            write_failure: running.drive().write_failure(),
+            utilization: running.drive().utilization(),
+            latencies: running.latencies(),
+            lateness: running.lateness(),
+            spent_ns: 0,
+        };
+        DriveLook { spent_ns: clock.ns(), ..look }
+    }
+
+    /// What it took of the drive's thread.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns
+    }
+}
+
+impl From<DriveLook> for SeenDrive {
+    fn from(look: DriveLook) -> SeenDrive {
+        let DriveLook { snapshot, write_failure, utilization, latencies, lateness, .. } = look;
+        let named = |(name, count): (&'static str, u64)| (name.to_owned(), count);
+        let resource = |(name, statistics): (String, ResourceStatistics)| {
+            let ResourceStatistics { busy_ns, queue_ns, uses, servers } = statistics;
+            SeenResource { name, busy_ns, queue_ns, uses, servers }
+        };
+        SeenDrive {
+            model_ns: snapshot.at,
+            recovery_ns: snapshot.recovery_ns,
+            read_only: write_failure.map(|failure| failure.to_string()),
+            commands: snapshot.counters.commands,
+            payload_bytes: snapshot.payload.total(),
+            wire_bytes: snapshot.wire.total(),
+            programs: snapshot.counters.programs().map(named).collect(),
+            reads: snapshot.counters.reads().map(named).collect(),
+            erases: snapshot.counters.erases,
+            live_bytes: utilization.live_bytes,
+            capacity_bytes: utilization.capacity_bytes,
+            latencies: seen_latencies(&latencies),
+            lateness: (lateness.count() > 0).then(|| (&lateness).into()),
+            resources: snapshot.resources.into_iter().map(resource).collect(),
+            faults: snapshot.faults.into_iter().map(SeenFault::from).collect(),
+        }
+    }
+}
+
+impl From<FaultCount> for SeenFault {
+    fn from(count: FaultCount) -> SeenFault {
+        let FaultCount { name, kind, matched, fired } = count;
+        SeenFault { name, kind: kind.to_owned(), matched, fired }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_config::Document;
+    use kvdrive_host::threaded::serve_thread;
+    use kvdrive_link::shared::{Controlled, ServerConfig};
+    use kvdrive_run::wall::served;
+    use kvdrive_sim::wall::Pace;
+
+    use super::*;
+
+    #[test]
+    fn opcodes_that_have_no_name_are_one_row() {
+        let mut counts = [0; 256];
+        (0..256).for_each(|code| counts[code] = 1);
+        let named = by_name(&counts);
+        let known = (0..=u8::MAX).filter(|code| opcode::name(*code).is_some()).count();
+        assert_eq!((named.len(), named["other"]), (known + 1, 256 - known as u64));
+        let mut one = Buckets::default();
+        one.record(100);
+        let latencies = seen_latencies(&(0..=u8::MAX).map(|code| (code, one.clone())).collect());
+        assert_eq!((latencies.len(), latencies["other"].count), (known + 1, 256 - known as u64));
+        assert_eq!(latencies["other"].sum_ns, 100 * latencies["other"].count);
+    }
+
+    /// The least of so many looks: what else runs on the machine is not in it.
+    const LOOKS: usize = 200;
+    const MOST_NS: u64 = 50_000;
+
+    /// Spans of every length, in every bucket there is.
+    fn fill(mut record: impl FnMut(u64)) {
+        (0..64).for_each(|log2| (0..8).for_each(|part| record((1 << log2) | (part << log2 >> 3))));
+    }
+
+    #[test]
+    fn a_look_at_a_drive_takes_less_of_its_thread_than_one_event_may_be_late() {
+        let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+        let server = ServerConfig { pace: Pace::Off, recorder: None };
+        let (connector, serving) = serve_thread(server, served(config, None)).unwrap();
+        let least = |is_full: bool| {
+            let look = move |running: &Running| {
+                if is_full {
+                    (0..16).for_each(|opcode| fill(|span| running.note_latency(opcode, span)));
+                    fill(|late_ns| running.note_lateness(late_ns));
+                }
+                DriveLook::of(running)
+            };
+            let looks = (0..LOOKS).map(|_| serving.control().look(move |_, running| look(running)).unwrap());
+            let seen: Vec<_> = looks.map(|look| (look.spent_ns(), SeenDrive::from(look))).collect();
+            let (_, last) = seen.last().unwrap();
+            // All opcodes without a name are one.
+            let named = (0..16).filter(|opcode| opcode::name(*opcode).is_some()).count();
+            assert_eq!(last.latencies.len(), if is_full { named + 1 } else { 0 });
+            assert_eq!(last.lateness.is_some(), is_full);
+            seen.iter().map(|(spent_ns, _)| *spent_ns).min().unwrap()
+        };
+        let (empty_ns, full_ns) = (least(false), least(true));
+        println!("a look: {empty_ns} ns, with full histograms {full_ns} ns");
+        assert!(
+            (1..MOST_NS).contains(&empty_ns) && (1..MOST_NS).contains(&full_ns),
+            "{empty_ns}, {full_ns} ns"
+        );
+        drop(connector);
+        serving.join();
+    }
+}

@@ -1,0 +1,250 @@
+//! A drive that is served, for threads that look at it or change it: whether it has power, and how to reach it
+//! and its server.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use kvdrive_config::Config;
+use kvdrive_flash::power::Survivors;
+use kvdrive_link::recording::Recorder;
+use kvdrive_link::shared::{Control, ServerConfig, Serving};
+use kvdrive_run::wall::{Change, Running, ServedDrive, served};
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_target::bell::Bell;
+use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
+use kvdrive_target::tcp::Core;
+use kvdrive_target::tcp::listener::Handle;
+
+use super::seen::{DriveLook, HostsLook, Seen, SeenDrive, SeenFault, SeenHost};
+
+/// Between two looks whether hosts have seen the power go.
+const LOOK: Duration = Duration::from_millis(1);
+/// Hosts that are looked at in one turn of the server.
+const HOSTS_AT_ONCE: usize = 64;
+
+/// The drives behind one server, in the order of their namespaces; there is one at least.
+pub type Stations = Arc<[Arc<Station>]>;
+
+/// A drive and its thread.
+pub type ServingDrive = Serving<Running, ServedDrive>;
+
+/// The drive's lives so far.
+struct Lives {
+    count: u32,
+    /// The one that has power, or whose power has gone and that nobody has looked at since.
+    serving: Option<ServingDrive>,
+    /// What a drive in memory comes up with, once its thread has ended without power.
+    survivors: Option<Survivors>,
+}
+
+/// How a drive comes up, the first time and again.
+#[derive(Clone)]
+pub struct PowerSupply {
+    /// The drive's configuration.
+    pub config: Config,
+    /// Its pace.
+    pub pace: Pace,
+    /// The bell of the server's thread.
+    pub bell: Arc<Bell>,
+    /// Most bytes that a command moves.
+    pub transfer_max_bytes: u32,
+    /// Does it run on a thread of its own? Else in the loop of the server's, which has room for one.
+    pub own_thread: bool,
+    /// The namespace that it is.
+    pub nsid: u32,
+}
+
+impl PowerSupply {
+    /// Powers the drive on, on the server's thread, and hands it to `core` if it is to run there.
+    ///
+    /// # Errors
+    /// Why it does not come up.
+    pub fn power_on(
+        &self,
+        core: &mut Core,
+        recorder: Option<Recorder>,
+        survivors: Option<Survivors>,
+    ) -> Result<(DriveNamespace, ServingDrive), String> {
+        let config = ServerConfig { pace: self.pace, recorder };
+        let (bell, build) = (self.bell.clone(), served(self.config.clone(), survivors));
+        if self.own_thread {
+            return power_on(config, bell, self.transfer_max_bytes, build).map_err(|error| error.to_string());
+        }
+        let (namespace, serving, drive) = power_on_beside(config, bell, self.transfer_max_bytes, build)
+            .map_err(|error| error.to_string())?;
+        core.drive = Some(drive);
+        Ok((namespace, serving))
+    }
+}
+
+/// See the module.
+pub struct Station {
+    nqn: String,
+    listening: Vec<String>,
+    control: PathBuf,
+    supply: PowerSupply,
+    server: Handle,
+    clock: Stopwatch,
+    lives: Mutex<Lives>,
+}
+
+/// What a [`Station`] is made of.
+pub struct Made {
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// The control socket.
+    pub control: PathBuf,
+    /// How the drive comes up again.
+    pub supply: PowerSupply,
+    /// The server.
+    pub server: Handle,
+    /// The drive, which has power.
+    pub serving: ServingDrive,
+}
+
+impl Station {
+    /// Of a drive that has just been powered on.
+    pub fn new(made: Made) -> Station {
+        let Made { nqn, listening, control, supply, server, serving } = made;
+        let lives = Mutex::new(Lives { count: 1, serving: Some(serving), survivors: None });
+        let clock = Stopwatch::start();
+        Station { nqn, listening, control, supply, server, clock, lives }
+    }
+
+    /// The namespace that it is.
+    pub fn nsid(&self) -> u32 {
+        self.supply.nsid
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Handle {
+        &self.server
+    }
+
+    /// Time since the beginning, s.
+    pub fn seconds(&self) -> f64 {
+        self.clock.seconds()
+    }
+
+    fn lives(&self) -> MutexGuard<'_, Lives> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The drive, whose power may have gone.
+    fn control(&self) -> Option<Control<Running>> {
+        self.lives().serving.as_ref().map(|serving| serving.control().clone())
+    }
+
+    fn powered(&self) -> anyhow::Result<Control<Running>> {
+        self.control().ok_or_else(|| self.off())
+    }
+
+    /// That it has no power, and how it gets some.
+    fn off(&self) -> anyhow::Error {
+        let (path, nsid) = (self.control.display(), self.nsid());
+        anyhow::anyhow!(
+            "the drive has no power; `kvdrive ctl --control {path} --nsid {nsid} power on` gives it some"
+        )
+    }
+
+    /// What there is to see now.
+    pub fn seen(&self) -> anyhow::Result<Seen> {
+        let drive = self.control().and_then(|control| control.look(|_, running| DriveLook::of(running)).ok());
+        let hosts = self.server.ask(|core| HostsLook::of(core))?;
+        Ok(Seen {
+            nqn: self.nqn.clone(),
+            nsid: self.supply.nsid,
+            pid: std::process::id(),
+            listening: self.listening.clone(),
+            has_power: drive.is_some(),
+            lives: self.lives().count,
+            uptime_ms: (self.clock.seconds() * 1e3) as u64,
+            snapshot_ns: hosts.spent_ns() + drive.as_ref().map_or(0, DriveLook::spent_ns),
+            hosts: hosts.into(),
+            drive: drive.map(SeenDrive::from),
+        })
+    }
+
+    /// Who is connected.
+    pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
+        let (mut hosts, mut from) = (Vec::new(), Some(0));
+        // Of a thousand hosts not all in one turn: commands would wait.
+        while let Some(first) = from {
+            let (portion, next) =
+                self.server.ask(move |core| core.subsystem.hosts(first, HOSTS_AT_ONCE, core.now_ms))?;
+            hosts.extend(portion.into_iter().map(SeenHost::from));
+            from = next;
+        }
+        Ok(hosts)
+    }
+
+    /// Adds fault rules; returns their names, a line each.
+    pub fn inject(&self, rules: String) -> anyhow::Result<String> {
+        self.change(Change::AddFaults(rules))
+    }
+
+    /// The fault rules there are.
+    pub fn faults(&self) -> anyhow::Result<Vec<SeenFault>> {
+        let counts = self.powered()?.look(|_, running| running.faults()).map_err(|_| self.off())?;
+        Ok(counts.into_iter().map(SeenFault::from).collect())
+    }
+
+    /// Takes a fault rule away, or all; returns how many.
+    pub fn clear_faults(&self, name: Option<String>) -> anyhow::Result<u64> {
+        Ok(self.change(Change::ClearFaults(name))?.parse()?)
+    }
+
+    fn change(&self, change: Change) -> anyhow::Result<String> {
+        let outcome = self.powered()?.change(change).map_err(|_| self.off())?;
+        outcome.map_err(anyhow::Error::msg)
+    }
+
+    /// Cuts the power, and returns when hosts have seen the drive vanish.
+    pub fn cut_power(&self, torn: bool) -> anyhow::Result<()> {
+        // The drive may end before it has answered.
+        if let Ok(Err(what)) = self.powered()?.change(Change::CutPower { torn }) {
+            anyhow::bail!(what);
+        }
+        let nsid = self.supply.nsid;
+        while !self.server.ask(move |core| core.subsystem.is_off(nsid) && core.subsystem.is_dark())? {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Gives a drive whose power has gone its power back; returns the model time that its power-on took, ns.
+    /// What happens from here on is in no recording.
+    pub fn power_on(&self) -> anyhow::Result<u64> {
+        let mut lives = self.lives();
+        let nsid = self.supply.nsid;
+        anyhow::ensure!(self.server.ask(move |core| core.subsystem.is_off(nsid))?, "the drive has power");
+        if let Some(ended) = lives.serving.take() {
+            lives.survivors = ended.join().take_survivors();
+        }
+        let survivors = lives.survivors.clone();
+        let supply = self.supply.clone();
+        // Nobody is connected: nobody waits for the server's thread meanwhile.
+        let serving = self.server.ask(move |core| {
+            let (namespace, serving) = supply.power_on(core, None, survivors)?;
+            core.subsystem.replace(nsid, Box::new(namespace));
+            Ok::<ServingDrive, String>(serving)
+        })?;
+        let serving = serving.map_err(anyhow::Error::msg)?;
+        let recovery_ns = serving.control().look(|_, running| running.drive().recovery_ns());
+        lives.serving = Some(serving);
+        lives.survivors = None;
+        lives.count += 1;
+        recovery_ns.map_err(|_| self.off())
+    }
+
+    /// The last life, when the server has ended; `None` if the drive could not be powered on again. And how
+    /// many there were.
+    pub fn end(&self) -> (Option<ServedDrive>, u32) {
+        let mut lives = self.lives();
+        (lives.serving.take().map(ServingDrive::join), lives.count)
+    }
+}

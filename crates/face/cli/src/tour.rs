@@ -1,0 +1,70 @@
+//! The tour: what the program does when it is started without a command.
+
+use clap::Args;
+use kvdrive_config::{DEFAULT_PROFILE, Document};
+use kvdrive_run::report::compare_in as comparison;
+use kvdrive_text::grouped;
+
+use crate::compare::run_with_bars;
+use crate::output;
+use crate::settings::count;
+
+/// Options of the tour.
+#[derive(Args)]
+pub struct Tour {
+    /// Stores of each run of the tour
+    #[arg(long = "tour-ops", default_value_t = 1_000_000, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    ops: u64,
+}
+
+impl Tour {
+    /// Runs and prints it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let transfers: &[&[&str]] =
+            &[&["host.transfer=prp"], &["host.transfer=piggyback"], &["host.transfer=adaptive"]];
+        let packings: &[&[&str]] = &[
+            &["packing.policy=block"],
+            &["packing.policy=all"],
+            &["packing.policy=selective"],
+            &["packing.policy=backfill"],
+        ];
+        let stores = grouped(self.ops);
+        output::print(&format!(
+            "kvdrive {}: a key-value SSD in software\n\n\
+             Workload W(M): {stores} stores of RocksDB's mixgraph sizes (mean 35 B) under unique 4 B keys, on the\n\
+             profile {DEFAULT_PROFILE}: one synchronous command at a time, as in the BandSlim paper.\n\n\
+             1. Getting values to the drive (flash off: only the transfer counts)\n",
+            env!("CARGO_PKG_VERSION"),
+        ));
+        output::print(&comparison(
+            &run_with_bars(&self.documents(transfers, "nand.enabled=false")?)?,
+            output::columns(),
+        ));
+        output::print("\n2. Packing them into 16 KiB NAND pages (flash on, adaptive transfer)\n");
+        output::print(&comparison(
+            &run_with_bars(&self.documents(packings, "host.transfer=adaptive")?)?,
+            output::columns(),
+        ));
+        output::print(
+            "\nNext:  kvdrive run --workload w-m --packing all      one run in full\n\
+             \x20      kvdrive list                                  what there is to choose from\n\
+             \x20      kvdrive config                                every number and its source\n",
+        );
+        Ok(())
+    }
+
+    fn documents(&self, choices: &[&[&str]], common: &str) -> anyhow::Result<Vec<Document>> {
+        choices
+            .iter()
+            .map(|choice| {
+                let mut document = Document::profile(DEFAULT_PROFILE)?;
+                document.set(&format!("workload.ops={}", self.ops))?;
+                document.set(common)?;
+                for assignment in *choice {
+                    document.set(assignment)?;
+                }
+                Ok(document)
+            })
+            .collect()
+    }
+}

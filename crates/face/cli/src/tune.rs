@@ -1,0 +1,55 @@
+//! `kvdrive tune`: exploratory runs that find the thresholds of the adaptive transfer method.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_text::output::{check_apart, check_writable};
+
+use crate::batch::jobs;
+use crate::output;
+use crate::settings::{Settings, at_least_one};
+
+/// Stores of one exploratory run, unless --ops says otherwise: fewer than fill a memtable.
+const DEFAULT_OPS: u64 = 400;
+
+/// Options of `tune`.
+#[derive(Args)]
+pub struct Tune {
+    #[command(flatten)]
+    settings: Settings,
+    /// How much slower than PRP a tail in transfer commands may be: 0.02 is 2 %
+    #[arg(long, default_value_t = 0.02, value_name = "FRACTION", allow_negative_numbers = true)]
+    tolerance: f64,
+    /// Writes the thresholds as TOML for --config
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    jobs: Option<u64>,
+}
+
+impl Tune {
+    /// Runs, prints and writes.
+    pub fn run(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.tolerance.is_finite() && self.tolerance >= 0.0,
+            "--tolerance: {}; allowed: 0 or more",
+            self.tolerance
+        );
+        self.settings.refuse_load("tune")?;
+        let document = self.settings.document_of_drive("tune")?;
+        let runs = kvdrive_tune::configs(&document)?;
+        self.settings.check_looked_at(&runs)?;
+        let out = ("--out", self.out.as_deref());
+        let read = self.settings.config.iter().map(|path| ("--config", Some(path.as_path())));
+        check_apart(&read.chain([out]).collect::<Vec<_>>())?;
+        self.out.iter().try_for_each(|path| check_writable(path))?;
+        let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
+        let tuning = kvdrive_tune::tune(&document, ops, self.tolerance, jobs(self.jobs))?;
+        output::print(&tuning.to_text());
+        match &self.out {
+            Some(path) => output::write(path, &tuning.to_toml()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Looking on while a run goes: Ctrl-C, intervals as JSON lines, and the log of latencies.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use clap::Args;
+use kvdrive_run::{HistogramLog, Interval, OnInterval, Progress, Ran, Watch};
+use kvdrive_text::output::{check_writable, shown};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use crate::output;
+use crate::settings::span;
+
+/// What a shell says of a program that Ctrl-C ended.
+pub const STOPPED: i32 = 128 + SIGINT;
+
+/// Options of who looks on.
+#[derive(Args)]
+pub struct Looking {
+    /// A line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    interval: Option<u64>,
+    /// Where the lines go; a file [default: standard output, ahead of the report]
+    #[arg(long, value_name = "FILE|-", requires = "interval")]
+    interval_file: Option<String>,
+    /// Writes all latencies as a log in the format of HdrHistogram, a line for each interval and kind of
+    /// operation
+    #[arg(long, value_name = "FILE")]
+    histogram: Option<PathBuf>,
+}
+
+fn interval(text: &str) -> Result<u64, String> {
+    span(text)?.checked_sub(1).map(|below| below + 1).ok_or_else(|| "allowed: more than no time".to_owned())
+}
+
+/// A file that is made when the first thing goes into it: a run that is refused leaves what is there.
+struct Late<T> {
+    path: PathBuf,
+    open: Box<dyn Fn(File) -> anyhow::Result<T>>,
+    file: Option<T>,
+    /// The first thing that went wrong.
+    result: anyhow::Result<()>,
+}
+
+impl<T> Late<T> {
+    /// Says at once whether it could not be written.
+    fn new(
+        path: &Path,
+        open: impl Fn(File) -> anyhow::Result<T> + 'static,
+    ) -> anyhow::Result<Rc<RefCell<Late<T>>>> {
+        check_writable(path)?;
+        let late = Late { path: path.to_owned(), open: Box::new(open), file: None, result: Ok(()) };
+        Ok(Rc::new(RefCell::new(late)))
+    }
+
+    /// Does this with the file, unless something went wrong before.
+    fn with(&mut self, write: impl FnOnce(&mut T) -> anyhow::Result<()>) {
+        if self.result.is_ok() {
+            self.result = self.opened().and_then(write).with_context(|| shown(&self.path));
+        }
+    }
+
+    fn opened(&mut self) -> anyhow::Result<&mut T> {
+        if self.file.is_none() {
+            self.file = Some((self.open)(File::create(&self.path)?)?);
+        }
+        Ok(self.file.as_mut().expect("it is open"))
+    }
+
+    /// The file is there, and what came of writing it.
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.with(|_| Ok(()));
+        std::mem::replace(&mut self.result, Ok(()))
+    }
+}
+
+type Log = Rc<RefCell<Late<HistogramLog<BufWriter<File>>>>>;
+type Lines = Rc<RefCell<Late<File>>>;
+
+/// Who looks on.
+pub struct Looker {
+    stop: Arc<AtomicBool>,
+    interval: Option<(u64, OnInterval)>,
+    log: Option<Log>,
+    lines: Option<Lines>,
+}
+
+impl Looking {
+    /// Is anything of it given?
+    pub fn is_asked_for(&self) -> bool {
+        self.interval.is_some() || self.histogram.is_some()
+    }
+
+    /// Files that are written, with their options.
+    pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
+        let lines = self.interval_file.as_deref().filter(|path| *path != "-").map(Path::new);
+        [("--interval-file", lines), ("--histogram", self.histogram.as_deref())]
+    }
+
+    /// Looks whether the files can be written, and takes Ctrl-C: the first ends the run, the second the program.
+    pub fn begin(&self, what: &str, json: Option<&str>) -> anyhow::Result<Looker> {
+        let to_output = self.interval_file.as_deref().is_none_or(|path| path == "-");
+        anyhow::ensure!(
+            self.interval.is_none() || !to_output || json != Some("-"),
+            "--interval: its lines and --json both go to standard output; give one of them a file"
+        );
+        let stop = Arc::new(AtomicBool::new(false));
+        flag::register_conditional_shutdown(SIGINT, STOPPED, stop.clone())?;
+        flag::register(SIGINT, stop.clone())?;
+        let log = self.histogram.as_deref().map(|path| {
+            let what = what.to_owned();
+            Late::new(path, move |file| Ok(HistogramLog::new(BufWriter::new(file), &what)?))
+        });
+        let log = log.transpose()?;
+        let lines = self.files()[0].1.map(|path| Late::new(path, Ok)).transpose()?;
+        let interval = self.interval.map(|length_ns| (length_ns, teller(log.clone(), lines.clone())));
+        Ok(Looker { stop, interval, log, lines })
+    }
+}
+
+/// Who writes a line for each interval, and adds it to the log.
+fn teller(log: Option<Log>, lines: Option<Lines>) -> OnInterval {
+    Rc::new(move |interval: &Interval<'_>| {
+        let line = interval.to_json().to_string();
+        match &lines {
+            None => output::print(&line),
+            Some(lines) => lines.borrow_mut().with(|file| Ok(writeln!(file, "{line}")?)),
+        }
+        if let Some(log) = &log {
+            let (began, ended) = (interval.began_ns, interval.ended_ns);
+            log.borrow_mut().with(|log| log.interval(began, ended, interval.latencies()));
+        }
+    })
+}
+
+impl Looker {
+    /// For a run.
+    pub fn watch<'a>(&self, progress: Progress<'a>) -> Watch<'a> {
+        Watch { stop: self.stop.clone(), intervals: self.interval.clone(), ..Watch::progress(progress) }
+    }
+
+    /// Completes the files with a run that has ended.
+    pub fn end(self, ran: &Ran) -> anyhow::Result<()> {
+        if let (Some(log), None) = (&self.log, &self.interval) {
+            let span_ns = match ran.report.clock.as_str() {
+                "wall" => (ran.report.time.wall_s * 1e9) as u64,
+                _ => ran.report.time.virtual_ns,
+            };
+            let latencies = ran.latencies.iter().map(|(kind, histogram)| (*kind, histogram));
+            log.borrow_mut().with(|log| log.interval(0, span_ns, latencies));
+        }
+        let logged = self.log.map_or(Ok(()), |log| log.borrow_mut().end());
+        logged.and(self.lines.map_or(Ok(()), |lines| lines.borrow_mut().end()))
+    }
+}

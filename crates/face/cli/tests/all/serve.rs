@@ -1,0 +1,534 @@
+//! `kvdrive serve` as a program: it says when it can be reached, serves, and ends as it is told to.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use kvdrive_host::tcp::{Initiator, Options};
+use kvdrive_spec::Key;
+
+struct Served {
+    program: Child,
+    output: BufReader<std::process::ChildStdout>,
+    nqn: String,
+    address: String,
+    page: String,
+    _folder: tempfile::TempDir,
+}
+
+/// A test that fails leaves no server behind.
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+    }
+}
+
+/// Unpaced, unless `more` says otherwise.
+fn serve(more: &[&str]) -> Served {
+    serve_by(Command::new(env!("CARGO_BIN_EXE_kvdrive")), more)
+}
+
+/// The same by a program that has `descriptors` file descriptors.
+fn serve_with_descriptors(descriptors: u32, more: &[&str]) -> Served {
+    let mut shell = Command::new("sh");
+    let line = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &line, env!("CARGO_BIN_EXE_kvdrive")]);
+    serve_by(shell, more)
+}
+
+fn serve_by(mut program: Command, more: &[&str]) -> Served {
+    // Tests run side by side, and each has its folder for the socket.
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = program
+        .args(["serve", "--listen", "tcp://127.0.0.1:0"])
+        .args(if more.contains(&"--pace") { &[][..] } else { &["--pace", "off"] })
+        .args(more)
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.ends_with("ready\n") {
+        assert_ne!(output.read_line(&mut text).unwrap(), 0, "it ended: {text}");
+    }
+    let word_behind = |word: &str| {
+        text.split_whitespace().skip_while(|other| *other != word).nth(1).unwrap_or_else(|| panic!("{text}"))
+    };
+    let nqn = word_behind("subsystem").to_owned();
+    let address = word_behind("listening").trim_start_matches("tcp://").to_owned();
+    let page = word_behind("page").trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let connect =
+        format!("nvme connect -t tcp -a 127.0.0.1 -s {} -n {nqn}", address.split_once(':').unwrap().1);
+    assert!(text.contains(&connect) && text.contains(" --tls") == more.contains(&"--tls"), "{text}");
+    Served { program, output, nqn, address, page, _folder: folder }
+}
+
+fn store_and_retrieve(served: &Served) {
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    let key = Key::new(b"key").unwrap();
+    queue.store(key, b"hello").unwrap();
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
+}
+
+#[test]
+fn sigterm_ends_it_with_a_report_of_what_was_served() {
+    let mut served = serve(&[]);
+    store_and_retrieve(&served);
+    let killed = Command::new("kill").arg(served.program.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert!(served.program.wait().unwrap().success(), "{report}");
+    assert!(report.contains("01h store        1") && report.contains("02h retrieve     1"), "{report}");
+}
+
+#[test]
+fn with_once_it_ends_when_the_last_host_has_gone() {
+    let mut served = serve(&["--once", "--engine", "plus", "--scale", "1/256"]);
+    store_and_retrieve(&served);
+    assert!(served.program.wait().unwrap().success());
+}
+
+#[test]
+fn what_it_does_not_look_at_and_who_may_connect_is_said_in_a_line() {
+    for (arguments, line) in [
+        (&["--ops", "5"][..], "--ops: serve does not look at it"),
+        (&["--listen", "tcp://0.0.0.0:0"], "--allow-any-host"),
+        (&["--listen", "http://127.0.0.1:0"], "allowed: tcp://ADDRESS:PORT"),
+        (&["--nqn", "iqn.x"], "a name begins with \"nqn.\""),
+        (&["--in-capsule", "9000"], "allowed: a multiple of 16, to 8192"),
+    ] {
+        let program =
+            Command::new(env!("CARGO_BIN_EXE_kvdrive")).arg("serve").args(arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&program.stderr).into_owned();
+        assert!(!program.status.success() && error.contains(line), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_host_with_a_secret_has_to_know_it_and_a_drive_too() {
+    let secret = |byte| kvdrive_auth::Secret::new(None, &[byte; 32]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret(1).to_interchange()).unwrap();
+    let host = format!("nqn.host=@{},{}", file.display(), secret(2).to_interchange());
+    let served = serve(&["--control", socket.to_str().unwrap(), "--host", &host]);
+    let run = |own: &str, controllers: u8| {
+        let controllers = secret(controllers).to_interchange();
+        let secrets = ["--dhchap-secret", own, "--dhchap-ctrl-secret", &controllers];
+        let work = ["--workload", "ycsb-a", "--ops", "200", "--num", "50", "--host-nqn", "nqn.host"];
+        run_against(&served, &[&work[..], &secrets].concat())
+    };
+    run(&format!("@{}", file.display()), 2).unwrap();
+    let error = run(&secret(3).to_interchange(), 2).unwrap_err();
+    assert!(error.contains("the controller ended it: authentication failed"), "{error}");
+    let error = run(&secret(1).to_interchange(), 3).unwrap_err();
+    assert!(error.contains("the host ended it: authentication failed"), "{error}");
+    assert!(!error.contains("DHHC"), "{error}");
+    let error = run_against(&served, &["--ops", "1", "--host-nqn", "nqn.host"]).unwrap_err();
+    assert!(error.contains("authentication required"), "{error}");
+
+    let own = kvdrive_host::tcp::Authentication::from(secret(1));
+    let options = Options { host_nqn: "nqn.host".into(), authentication: Some(own), ..Options::default() };
+    let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
+}
+
+/// What `kvdrive` prints with these arguments, or what it said was wrong.
+fn kvdrive(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn secrets_and_psks_are_made_and_never_the_same_twice() {
+    for arguments in [&["dhchap"][..], &["dhchap", "--hash", "0"], &["dhchap", "--hash", "3"]] {
+        let made = || kvdrive(&[&["secret"], arguments].concat()).unwrap();
+        assert!(made().trim().parse::<kvdrive_auth::Secret>().is_ok());
+        assert_ne!(made(), made());
+    }
+    for hash in ["1", "2"] {
+        let made = kvdrive(&["secret", "psk", "--hash", hash]).unwrap();
+        assert!(made.starts_with(&format!("NVMeTLSkey-1:0{hash}:")));
+        assert!(made.trim().parse::<kvdrive_auth::Psk>().is_ok());
+    }
+    // libnvme's example.
+    let psk = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let names = ["--host-nqn", "nqn.psk-test-host", "--nqn", "nqn.psk-test-subsys"];
+    let text = kvdrive(&[&["secret", "tls-key", "--psk", psk], &names[..]].concat()).unwrap();
+    let identity =
+        "NVMe1R01 nqn.psk-test-host nqn.psk-test-subsys iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=";
+    assert!(text.contains(identity) && text.contains("8fc3c0badfd4c0c6"), "{text}");
+    let error = kvdrive(&[&["secret", "tls-key", "--psk", "nonsense"], &names[..]].concat()).unwrap_err();
+    assert!(error.contains("--psk: no PSK; it has the form NVMeTLSkey-1"), "{error}");
+}
+
+/// What is wrong with TLS is one line; without the feature, one that says how it is built in.
+#[test]
+fn tls_wants_a_psk_and_a_psk_wants_tls() {
+    let psk = "nqn.host=NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let error = kvdrive(&["serve", "--host", psk]).unwrap_err();
+    assert!(error.contains("--host nqn.host: its PSK is for TLS; say --tls"), "{error}");
+    let error = kvdrive(&["serve", "--tls", "--host", "nqn.host"]).unwrap_err();
+    let built_in = cfg!(feature = "tls");
+    let expected = if built_in { "--tls: no --host has a PSK" } else { "--features tls` builds it in" };
+    assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+    if !built_in {
+        let psk = psk.trim_start_matches("nqn.host=");
+        let error = kvdrive(&["run", "--connect", "tcp://127.0.0.1:9", "--tls-psk", psk]).unwrap_err();
+        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn hosts_and_a_drive_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, file) = (folder.path().join("drive.sock"), folder.path().join("psk"));
+    std::fs::write(&file, kvdrive(&["secret", "psk", "--hash", "2"]).unwrap()).unwrap();
+    let psk = format!("@{}", file.display());
+    let host = format!("nqn.host={psk}");
+    let served = serve(&["--tls", "--control", socket.to_str().unwrap(), "--host", &host]);
+    let work = ["--workload", "ycsb-a", "--ops", "500", "--num", "50", "--depth", "8", "--verify"];
+    let run = |more: &[&str]| run_against(&served, &[&work[..], &["--host-nqn", "nqn.host"], more].concat());
+    run(&["--tls-psk", &psk]).unwrap();
+    run(&["--tls-psk", &psk, "--psk-version", "0"]).unwrap();
+    let error = run(&["--tls-psk", &psk, "--psk-derivation", "libnvme"]).unwrap_err();
+    assert!(error.contains("TLS") || error.contains("closed"), "{error}");
+    assert!(run(&[]).is_err());
+    let tls = kvdrive_host::tcp::Tls::from(
+        std::fs::read_to_string(&file).unwrap().trim().parse::<kvdrive_auth::Psk>().unwrap(),
+    );
+    let options = Options { host_nqn: "nqn.host".into(), tls: Some(tls), ..Options::default() };
+    let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
+}
+
+/// `kvdrive ctl` with these arguments: what it printed, or what it said was wrong.
+fn ctl(socket: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["ctl", "--control"])
+        .arg(socket)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let mut served = serve(&["--control", socket.to_str().unwrap()]);
+    let key = Key::new(b"user42").unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    queue.store(key, b"hello").unwrap();
+
+    let names =
+        ctl(&socket, &["inject", "status", "--opcode", "retrieve", "--status", "88h", "--times", "1"]);
+    assert_eq!(names.as_deref(), Ok("status 1\n"));
+    assert!(queue.retrieve(key, 4096).unwrap_err().to_string().contains("88h"));
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()), "it was once");
+    let faults = ctl(&socket, &["--json", "faults"]).unwrap();
+    assert!(faults.contains("\"fired\": 1") && faults.contains("\"name\": \"status 1\""), "{faults}");
+    assert_eq!(ctl(&socket, &["faults", "clear", "status 1"]).as_deref(), Ok("1 rules are gone\n"));
+    let error = ctl(&socket, &["inject", "red-error"]).unwrap_err();
+    assert!(error.contains("there are read-error") && error.lines().count() == 1, "{error}");
+    let error = ctl(&socket, &["inject", "lose", "--die", "1"]).unwrap_err();
+    assert!(error.contains("die") && error.lines().count() == 1, "{error}");
+
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.contains("io") && hosts.lines().count() == 2, "{hosts}");
+    let status = ctl(&socket, &["status"]).unwrap();
+    assert!(status.contains("power       on, life 1") && status.contains("retrieve     2"), "{status}");
+
+    let error = ctl(&socket, &["power", "on"]).unwrap_err();
+    assert!(error.contains("the drive has power"), "{error}");
+    ctl(&socket, &["power", "cut", "--torn"]).unwrap();
+    queue.retrieve(key, 4096).expect_err("the drive has vanished");
+    assert!(Initiator::connect(&served.address[..], &served.nqn, &Options::default()).is_err());
+    assert!(ctl(&socket, &["status"]).unwrap().contains("power       off"));
+    let error = ctl(&socket, &["inject", "flip"]).unwrap_err();
+    assert!(error.contains("kvdrive ctl --control") && error.contains(" --nsid 1 power on"), "{error}");
+    assert!(ctl(&socket, &["power", "on"]).unwrap().contains("of model time"));
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
+
+    // The power goes by itself after two more commands.
+    ctl(&socket, &["power", "cut", "--after", "2"]).unwrap();
+    queue.store(key, b"once").unwrap();
+    queue.store(key, b"more").unwrap();
+    queue.store(key, b"lost").expect_err("the power has gone");
+    while !ctl(&socket, &["status"]).unwrap().contains("power       off") {}
+    ctl(&socket, &["power", "on"]).unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    assert_eq!(host.io_queue(1, 32).unwrap().retrieve(key, 4096).unwrap(), (4, b"more".to_vec()));
+
+    ctl(&socket, &["drain"]).unwrap();
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert!(served.program.wait().unwrap().success(), "{report}");
+    assert!(report.contains("powered on 3 times"), "{report}");
+    assert!(!socket.exists(), "its socket is gone");
+    let error = ctl(&socket, &["status"]).unwrap_err();
+    assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
+}
+
+/// What its page answers to a request for `path`.
+fn get(served: &Served, path: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.page);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Hosts may come in any number: page and control socket answer, and so does the drive once they are gone.
+#[test]
+fn a_server_with_few_descriptors_stays_reachable() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let served = serve_with_descriptors(64, &["--control", socket.to_str().unwrap()]);
+    let hosts: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&served.address).unwrap()).collect();
+    assert!(ctl(&socket, &["status"]).unwrap().contains("power       on"));
+    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
+    // Connections that are no queue give way to those that become one.
+    store_and_retrieve(&served);
+    // Queues do not: none is taken until one has ended.
+    let connect = || Initiator::connect(&served.address[..], &served.nqn, &Options::default());
+    let mut connected = Vec::new();
+    while let (Ok(host), true) = (connect(), connected.len() < 100) {
+        connected.push(host);
+    }
+    assert!((8..64).contains(&connected.len()), "{} hosts", connected.len());
+    assert!(ctl(&socket, &["status"]).unwrap().contains("power       on"));
+    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
+    drop((hosts, connected));
+    let clock = kvdrive_sim::wall::Stopwatch::start();
+    while connect().is_err() {
+        assert!(clock.seconds() < 10.0, "hosts have gone, and none is taken");
+    }
+    store_and_retrieve(&served);
+}
+
+/// Requests that never end give their places back.
+#[test]
+fn half_sent_requests_do_not_keep_the_page() {
+    let served = serve(&[]);
+    let half = |_| {
+        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+        stream
+    };
+    let mut halves: Vec<_> = (0..40).map(half).collect();
+    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
+    halves[0].set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let mut answer = String::new();
+    halves[0].read_to_string(&mut answer).unwrap();
+    assert!(answer.is_empty() || answer.contains("408"), "{answer}");
+}
+
+#[test]
+fn what_is_lost_with_a_drives_power_says_how_it_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, second) = (folder.path().join("drive.sock"), folder.path().join("second.toml"));
+    std::fs::write(&second, "").unwrap();
+    let path = socket.to_str().unwrap();
+    let _served = serve(&["--control", path, "--namespace", second.to_str().unwrap()]);
+    let again = format!("kvdrive ctl --control {path} --nsid 2 power on");
+    let said = ctl(&socket, &["--nsid", "2", "power", "cut"]).unwrap();
+    assert!(said.contains(&again), "{said}");
+    let error = ctl(&socket, &["--nsid", "2", "faults"]).unwrap_err();
+    assert!(error.contains(&again), "{error}");
+    let arguments: Vec<&str> = again.split(' ').skip(1).collect();
+    assert!(kvdrive(&arguments).unwrap().contains("of model time"));
+}
+
+#[test]
+fn metrics_are_written_as_is_asked_for_and_a_page_for_all_is_warned_of() {
+    let served = serve(&["--http", "127.0.0.1:0"]);
+    let ask = |accept: &str| {
+        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let plain = ask("text/plain");
+    assert!(plain.contains("content-type: text/plain; version=0.0.4") && !plain.contains("# EOF"), "{plain}");
+    let open = ask("application/openmetrics-text;version=1.0.0,text/plain;q=0.3");
+    assert!(open.contains("content-type: application/openmetrics-text") && open.contains("# EOF"), "{open}");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["serve", "--listen", "tcp://127.0.0.1:0", "--http", "0.0.0.0:0"])
+        .args(["--control", served._folder.path().join("other.sock").to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut warning = String::new();
+    BufReader::new(program.stderr.take().unwrap()).read_line(&mut warning).unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert!(warning.contains("warning: --http 0.0.0.0:"), "{warning}");
+}
+
+#[test]
+fn how_late_events_are_is_shown_where_the_drive_is_paced() {
+    let folder = tempfile::tempdir().unwrap();
+    for (pace, is_paced) in [("model", true), ("off", false)] {
+        let socket = folder.path().join(pace);
+        let served = serve(&["--pace", pace, "--control", socket.to_str().unwrap()]);
+        store_and_retrieve(&served);
+        let seen = get(&served, "/seen");
+        assert_eq!(seen.contains("\"lateness\":{\"count\":"), is_paced, "{seen}");
+        let metrics = get(&served, "/metrics");
+        assert_eq!(metrics.contains("kvdrive_lateness_seconds_count"), is_paced, "{metrics}");
+        let status = ctl(&socket, &["status"]).unwrap();
+        assert_eq!(status.contains("\nlate        "), is_paced, "{status}");
+    }
+}
+
+#[test]
+fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
+    let served = serve(&[]);
+    store_and_retrieve(&served);
+    let get = |path: &str| get(&served, path);
+    let page = get("/");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("new EventSource(\"events\")"), "{page}");
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it needs nothing else");
+    let metrics = get("/metrics");
+    for line in [
+        "kvdrive_commands_total{opcode=\"store\"} 1.0",
+        "kvdrive_command_seconds_count{opcode=\"store\"} 1",
+        "kvdrive_drive_command_seconds_count{opcode=\"retrieve\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    let seen = get("/seen");
+    assert!(seen.contains("\"has_power\":true"), "{seen}");
+    assert!(get("/nothing").starts_with("HTTP/1.1 404"));
+}
+
+/// `kvdrive run --connect` with these arguments: what it printed, or what it said was wrong.
+fn run_against(served: &Served, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["run", "--connect", &format!("tcp://{}", served.address)])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
+    let served = serve(&[]);
+    let work = ["--workload", "ycsb-a", "--ops", "2000", "--num", "500", "--depth", "8"];
+    let json = |more: &[&str]| -> serde_json::Value {
+        let text = run_against(&served, &[&work[..], more, &["--json", "-"]].concat()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let report = json(&["--verify", "--queues", "2", "--digests", "both"]);
+    let count = |name: &str| report["ops"][name].as_u64().unwrap();
+    assert_eq!((count("store") + count("retrieve"), count("errors")), (2000, 0), "{report}");
+    assert_eq!(report["verified"]["checked"].as_u64(), Some(count("retrieve")), "{report}");
+    assert_eq!(report["target"]["loaded_pairs"], 500);
+    assert_eq!(report["target"]["header_digests"], true);
+    assert!(report["latency_ns"]["retrieve"]["p50"].as_u64() > Some(1_000), "{report}");
+    assert!(report.get("nand").is_none() && report.get("traffic").is_none(), "nobody knows: {report}");
+
+    // What it left is there, and nothing else.
+    let read_back = json(&["--verify-only"]);
+    assert_eq!(read_back["ops"]["store"], 0);
+    assert_eq!(read_back["verified"]["checked"], 500, "{read_back}");
+    let error = run_against(&served, &[&work[..], &["--verify-only", "--value-size", "33"]].concat());
+    assert!(error.unwrap_err().contains("not everything came back as it was stored"));
+
+    let text = run_against(&served, &["--workload", "ycsb-e", "--ops", "20", "--num", "100"]).unwrap();
+    assert!(text.contains("not known here: ") && text.contains("LATENCY"), "{text}");
+    assert!(
+        !text.contains("NAND") && !text.contains("TRAFFIC") && !text.contains("own clock went"),
+        "{text}"
+    );
+    for (more, line) in [
+        (&["--nqn", "nqn.x"][..], "nqn.x: connect"),
+        (&["--nsid", "7"], "--nsid 7: "),
+        (&["--depth", "1024", "--set", "host.queue_entries=2048"], "host.depth: 1024 on 1 queues; those of"),
+        (&["--set", "flash.channels=8"], "--set flash.channels=8: "),
+        (&["--engine", "plus"], "--engine: "),
+        (&["--rate", "1k/s"], "workload.rate_per_s"),
+    ] {
+        let error = run_against(&served, more).unwrap_err();
+        assert!(error.contains(line) && error.lines().count() == 1, "{more:?}: {error}");
+    }
+    let mut gone = served;
+    gone.address = "127.0.0.1:1".into();
+    let error = run_against(&gone, &work).unwrap_err();
+    assert!(error.starts_with("kvdrive: tcp://127.0.0.1:1: ") && error.contains("refused"), "{error}");
+}
+
+#[test]
+fn several_namespaces_are_drives_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let second = folder.path().join("second.toml");
+    std::fs::write(&second, "[controller]\ncontexts = 2\n").unwrap();
+    let mut served = serve(&["--control", socket.to_str().unwrap(), "--namespace", second.to_str().unwrap()]);
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    let key = Key::new(b"key").unwrap();
+    queue.store(key, b"one").unwrap();
+    queue.nsid = 2;
+    assert!(!queue.exist(key).unwrap());
+    queue.store(key, b"two").unwrap();
+    // A fault of one is none of the other.
+    let inject = ["inject", "status", "--opcode", "retrieve", "--status", "88h"];
+    ctl(&socket, &[&["--nsid", "2"][..], &inject].concat()).unwrap();
+    assert!(queue.retrieve(key, 100).unwrap_err().to_string().contains("88h"));
+    queue.nsid = 1;
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"one");
+    assert_eq!(ctl(&socket, &["--nsid", "2", "faults", "clear"]).as_deref(), Ok("1 rules are gone\n"));
+    let error = ctl(&socket, &["--nsid", "3", "status"]).unwrap_err();
+    assert!(error.contains("nsid 3: there is no such namespace") && error.lines().count() == 1, "{error}");
+    let seen = |path: &str| {
+        use std::io::Write;
+        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: drive\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(seen("/seen").contains("\"nsid\":1,") && seen("/2/seen").contains("\"nsid\":2,"));
+
+    // The subsystem vanishes with either; the one that has power cannot be given any.
+    ctl(&socket, &["--nsid", "2", "power", "cut"]).unwrap();
+    queue.retrieve(key, 100).expect_err("the subsystem has vanished");
+    let error = ctl(&socket, &["power", "on"]).unwrap_err();
+    assert!(error.contains("the drive has power"), "{error}");
+    ctl(&socket, &["--nsid", "2", "power", "on"]).unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"one");
+    queue.nsid = 2;
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"two");
+
+    ctl(&socket, &["drain"]).unwrap();
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert!(served.program.wait().unwrap().success(), "{report}");
+    assert!(report.contains("namespace 1\n") && report.contains("namespace 2\n"), "{report}");
+}

@@ -1,0 +1,137 @@
+//! What the command says of itself: version, completions, pages for man, and what was meant.
+
+use std::process::{Command, Output};
+
+fn kvdrive(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap()
+}
+
+fn said(arguments: &[&str]) -> String {
+    let output = kvdrive(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = kvdrive(arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn version_has_the_revision() {
+    assert!(said(&["--version"]).contains(kvdrive_revision::REVISION));
+}
+
+#[test]
+fn shells_and_man_are_told_of_every_subcommand() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(&["completions", shell]);
+        assert!(script.contains("verify-only") && script.contains("completions"), "{shell}");
+    }
+    assert!(said(&["man"]).contains("kvdrive") && said(&["man", "run"]).contains("histogram"));
+    assert!(refused(&["man", "runs"]).contains("no subcommand \"runs\"; there are run, "));
+}
+
+#[test]
+fn a_trace_is_a_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    std::fs::write(&path, "time,op,key,size\n0,store,a,100\n1ms,get,a,\n").unwrap();
+    let workload = format!("trace:{}", path.display());
+    let report = said(&["run", "--workload", &workload, "--arrivals", "trace", "--json", "-"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["ops"]["store"], &report["ops"]["retrieve"]), (&1.into(), &1.into()));
+    assert!(report["time"]["virtual_ns"].as_u64().unwrap() > 1_000_000);
+    let text = said(&["run", "--workload", &workload]);
+    assert!(text.contains("set: ") && !text.contains("workload.ops"), "{text}");
+    let config = folder.path().join("one.toml");
+    std::fs::write(&config, "workload.ops = 1\n").unwrap();
+    let config = config.display().to_string();
+    let one = said(&["run", "--config", &config, "--workload", &workload, "--json", "-"]);
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    assert_eq!((&one["ops"]["store"], &one["ops"]["retrieve"]), (&1.into(), &0.into()));
+    assert!(said(&["list", "traces"]).contains("twitter"));
+    std::fs::write(&path, "0,store,a,100\n1ms,got,a,\n").unwrap();
+    let error = refused(&["run", "--workload", &workload]);
+    assert!(error.contains("trace, line 2: no operation \"got\""), "{error}");
+    assert!(refused(&["crash", "--workload", &workload]).contains("only kvdrive run"));
+}
+
+#[test]
+fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "host.depth = 0\n").unwrap();
+    let mine = path.display().to_string();
+    for (arguments, line) in [
+        (["--workload", "ycbs-a"], "did you mean ycsb-a?"),
+        (["--transfer", "piggyback2"], "did you mean piggyback?"),
+        (["--packing", "bakcfill"], "did you mean backfill?"),
+        (["--profile", "cosmos"], "did you mean cosmos-plus?"),
+        (["--profile", "mine.toml"], "--config mine.toml lays a file over a profile"),
+        (["--config", &mine], "mine.toml: host.depth: 0; allowed: "),
+    ] {
+        let error = refused(&[&["run"], &arguments[..]].concat());
+        assert!(error.contains(line), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+/// Whatever the command: a setting that changes nothing is a mistake of who gives it.
+#[test]
+fn a_setting_that_a_command_does_not_look_at_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none").display().to_string();
+    let alpha = ["--transfer", "piggyback", "--set", "host.alpha=2"];
+    let transfer = ["--set", "host.transfer=piggyback"];
+    let table = ["--set", "packing.policy=all", "--set", "packing.dlt_entries=4"];
+    for (command, given) in [
+        (&["run", "--ops", "10"][..], &alpha[..]),
+        (&["run", "--ops", "10"], &table),
+        (&["compare", "--ops", "10"], &table),
+        (&["explain", "store"], &alpha),
+        (&["crash", "--ops", "10", "--cuts", "1"], &alpha),
+        (&["crash", "--ops", "10", "--cuts", "1"], &table),
+        (&["crash", "--workload", "w-m", "--ops", "10", "--cuts", "1"], &["--value-size", "33"]),
+        (&["check", &none], &transfer),
+        (&["dump", &none], &table),
+        (&["serve", "--listen", "tcp://127.0.0.1:0", "--json", "/"], &transfer),
+        (&["serve", "--listen", "tcp://127.0.0.1:0", "--json", "/"], &table),
+    ] {
+        let error = refused(&[command, given].concat());
+        let last = given[given.len() - 2..].join(" ");
+        let name = if given[0] == "--value-size" { given[0] } else { &last };
+        assert!(error.starts_with(&format!("kvdrive: {name}: ")), "{command:?} {given:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn an_unknown_figure_or_suite_is_refused_with_what_may_have_been_meant() {
+    assert!(refused(&["figure", "bandslim8"]).contains("did you mean bandslim-8?"));
+    assert!(refused(&["claims", "bandslm"]).contains("did you mean bandslim?"));
+}
+
+#[test]
+fn help_of_compare_names_every_option_that_takes_a_list() {
+    let help = said(&["compare", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let lists = help.split("These options take lists").nth(1).unwrap();
+    for option in ["--workload", "--engine", "--dram", "--media", "--packing", "--transfer", "--seed"] {
+        assert!(lists.contains(option), "{option}: {lists}");
+    }
+}
+
+#[test]
+fn several_seeds_are_a_mean_and_a_spread_and_records_are_flat() {
+    let run = ["--workload", "w-m", "--ops", "2k", "--seed", "1,2,3"];
+    assert!(said(&[&["run"], &run[..]].concat()).contains("seeds 1, 2, 3,"));
+    let lists = ["--packing", "all,backfill", "--records", "-"];
+    let records = said(&[&["compare"], &run[..], &lists[..]].concat());
+    let records: Vec<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(&records).unwrap();
+    let of = |seed: u64| records.iter().filter(|record| record["seed"] == seed).count();
+    assert_eq!((records.len(), of(1), of(2), of(3)), (6, 2, 2, 2));
+    assert!(records[0]["latency_ns.store.p99"].is_number());
+    let refused = refused(&[&["run", "--interval", "1ms"], &run[..]].concat());
+    assert!(refused.contains("--seed: --interval"), "{refused}");
+}

@@ -1,0 +1,163 @@
+//! Targets for arbitrary input bytes, as functions of those bytes: for every input there is an answer, and
+//! all other invariants still hold.
+//!
+//! A [`Target`] takes any bytes and panics on a defect. Targets run in two ways: `cargo test -p kvdrive-fuzz`
+//! changes the seeds some hundred times, in the same way each time; `scripts/fuzz NAME` lets cargo-fuzz
+//! search for inputs that reach new code, for as long as it runs (folder `fuzz`, a workspace of its own).
+//! Inputs that it finds are added to the seeds.
+//!
+//! ```text
+//!   seeds ──► altered by `mutate` (tests), or by libFuzzer ──► Target::run ──► a panic is a defect
+//! ```
+//!
+//! A new target is one function in one file, one row of [`TARGETS`], and two lines in `fuzz`, which a test
+//! checks. Benches and connections are those of the tests of `probe` and `target`, included by path.
+
+pub mod mutate;
+
+mod authentication;
+mod controllers;
+mod drives;
+mod ioctls;
+mod network;
+mod recordings;
+mod texts;
+mod wire;
+
+// Each is a bench of that crate's own tests; a part of it is not used here.
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../../study/probe/tests/all/drive/bench.rs"]
+mod bench;
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../../wire/target/tests/all/wire.rs"]
+mod connections;
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../../wire/target/tests/all/memory.rs"]
+mod memory;
+
+/// A consumer of bytes from outside.
+pub struct Target {
+    /// Its name, and that of its file in `fuzz/fuzz_targets`.
+    pub name: &'static str,
+    /// What the bytes are, and what must hold, in one line.
+    pub about: &'static str,
+    /// Initial inputs: valid ones, and those that once revealed a defect.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Processes the bytes.
+    ///
+    /// # Panics
+    /// An invariant does not hold.
+    pub run: fn(&[u8]),
+    /// Number of inputs in an ordinary test: more for fast targets.
+    pub rounds: u32,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "entries",
+        about: "submission entries of 64 B: each is refused or reads as it was written",
+        seeds: wire::entry_seeds,
+        run: wire::entries,
+        rounds: 20_000,
+    },
+    Target {
+        name: "batch",
+        about: "a structured value: what is wrong is named, what is whole is what a host would have built",
+        seeds: wire::batch_seeds,
+        run: wire::batch,
+        rounds: 20_000,
+    },
+    Target {
+        name: "connection",
+        about: "an NVMe/TCP connection, in pieces: a status, a termination or a close, and memory comes back",
+        seeds: network::connection_seeds,
+        run: network::connection,
+        rounds: 1_500,
+    },
+    Target {
+        name: "initiator",
+        about: "what a controller sends to our initiator, in pieces: an answer, or one line, and memory is bounded",
+        seeds: controllers::initiator_seeds,
+        run: controllers::initiator,
+        rounds: 3_000,
+    },
+    Target {
+        name: "commands",
+        about: "entries to a small drive of any engine: one completion each, and stored pairs stay",
+        seeds: drives::command_seeds,
+        run: drives::commands,
+        rounds: 60,
+    },
+    Target {
+        name: "ioctls",
+        about: "ioctls of a device node, with wild pointers and lengths: a status or an errno, and no stray byte",
+        seeds: ioctls::ioctl_seeds,
+        run: ioctls::ioctls,
+        rounds: 600,
+    },
+    Target {
+        name: "survivors",
+        about: "alterations of what a power cut left: a pair, 88h, or a drive that says why it stays away",
+        seeds: drives::survivor_seeds,
+        run: drives::survivors,
+        rounds: 150,
+    },
+    Target {
+        name: "recording",
+        about: "a recording, with checksums that are right: played to a small drive, or one line that names the byte",
+        seeds: recordings::recording_seeds,
+        run: recordings::recording,
+        rounds: 300,
+    },
+    Target {
+        name: "authentication",
+        about: "a message of DH-HMAC-CHAP: refused with a reason, or read as it was written",
+        seeds: authentication::message_seeds,
+        run: authentication::message,
+        rounds: 20_000,
+    },
+    Target {
+        name: "secret",
+        about: "a secret in the interchange format: refused, or read as it was written",
+        seeds: authentication::secret_seeds,
+        run: authentication::secret,
+        rounds: 20_000,
+    },
+    Target {
+        name: "psk",
+        about: "a PSK in the interchange format: refused, or read as it was written",
+        seeds: authentication::psk_seeds,
+        run: authentication::psk,
+        rounds: 20_000,
+    },
+    Target {
+        name: "configuration",
+        about: "a TOML file over a profile: taken, or one line that names the file",
+        seeds: texts::configuration_seeds,
+        run: texts::configuration,
+        rounds: 300,
+    },
+    Target {
+        name: "faults",
+        about: "a TOML file of fault rules: taken, or one line that names the spot",
+        seeds: texts::fault_seeds,
+        run: texts::faults,
+        rounds: 2_000,
+    },
+    Target {
+        name: "trace",
+        about: "a trace of any format, compressed or not: operations, or one line that names the spot",
+        seeds: texts::trace_seeds,
+        run: texts::trace,
+        rounds: 1_500,
+    },
+];
+
+/// The target of that name.
+///
+/// # Panics
+/// There is no such target: the caller's file has a wrong name.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name:?}"))
+}

@@ -1,0 +1,230 @@
+//! [`Builder`]: the description of a drive.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+
+use kvdrive_config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, default_profile};
+use kvdrive_device::engines::BLOCK;
+use kvdrive_engines::packing::PackingRow;
+use kvdrive_run::report::Report;
+use kvdrive_run::run;
+use kvdrive_sim::wall::Pace;
+use kvdrive_store::STORES;
+use kvdrive_workload::Row;
+
+use crate::block_drive::BlockDrive;
+use crate::drive::{Description, Drive};
+use crate::error::Error;
+
+/// Concurrent commands of one [`Client`](crate::Client), unless `host.depth` is set; the profiles have the
+/// depth of a published study, which is mostly 1.
+const DEPTH: &str = "host.depth=32";
+
+/// Describes a drive and powers it on.
+///
+/// ```
+/// let drive = kvdrive::build()
+///     .profile("cosmos-plus")
+///     .transfer("adaptive")
+///     .set("packing.policy", "backfill")
+///     .set("flash.program_ns", "300us")
+///     .open()?;
+/// # drop(drive);
+/// # Ok::<(), kvdrive::Error>(())
+/// ```
+///
+/// Profiles, methods and policies are those of `kvdrive list`, keys those of `kvdrive config`.
+/// [`Builder::open`] refuses an invalid key or value, in one line that says what is allowed, and also a key
+/// that this drive would not use.
+#[derive(Clone, Default)]
+pub struct Builder {
+    profile: Option<String>,
+    texts: Vec<(String, String)>,
+    settings: Vec<(String, String)>,
+    pace: Option<Pace>,
+    is_here: bool,
+    own_packing: Option<&'static PackingRow>,
+    own_workload: Option<&'static Row>,
+}
+
+impl Builder {
+    /// Starts from this profile. The default is the engine's own profile, `cosmos-plus` for `lsm`.
+    pub fn profile(mut self, name: impl Into<String>) -> Builder {
+        self.profile = Some(name.into());
+        self
+    }
+
+    /// Lays a TOML text over the profile, as the command's `--config` does; messages refer to it as `name`.
+    pub fn config(mut self, name: impl Into<String>, toml: impl Into<String>) -> Builder {
+        self.texts.push((name.into(), toml.into()));
+        self
+    }
+
+    /// Sets one key, to a number or to a text with a unit: `"16KiB"`, `"300us"`.
+    pub fn set(mut self, key: &str, value: impl Display) -> Builder {
+        self.settings.push((key.to_owned(), format!("{key}={value}")));
+        self
+    }
+
+    /// Key `engine.name`: index and value placement.
+    pub fn engine(self, name: &str) -> Builder {
+        self.set("engine.name", name)
+    }
+
+    /// Key `host.transfer`: how values reach the drive. Methods that use a CXL window send these values by
+    /// `prp`, since application threads have no window.
+    pub fn transfer(self, method: &str) -> Builder {
+        self.set("host.transfer", method)
+    }
+
+    /// Keeps pages in an image file, with the protected image beside it: opening the same description again
+    /// finds the drive, also after `kill -9`. Without a file, the drive lives in memory and ends with the
+    /// program.
+    pub fn file(self, path: impl AsRef<Path>) -> Builder {
+        self.set("media.kind", "file").set("media.path", path.as_ref().display())
+    }
+
+    /// With a file: an acknowledged store also survives a crash of the whole machine, at the cost of
+    /// synchronising its storage.
+    pub fn sync(self) -> Builder {
+        self.set("media.sync", true)
+    }
+
+    /// As fast as the machine can, model time standing still ([`Pace::Off`], unless said otherwise) or passing from
+    /// event to event ([`Pace::Jump`], slower); or at the speed of the modelled drive ([`Pace::Model`]): then a call
+    /// takes as long as it would there, if this machine keeps up.
+    ///
+    /// With [`Pace::Off`] no time is modelled, and nothing overtakes anything. While a fault rule is set
+    /// ([`Drive::inject`]) it is as [`Pace::Jump`], since rules strike at times and delay commands.
+    pub fn pace(mut self, pace: Pace) -> Builder {
+        self.pace = Some(pace);
+        self
+    }
+
+    /// The drive gets no thread of its own: the calls of the thread that opens it carry it out, which takes a half to
+    /// a third of what a call costs otherwise. For one thread that asks an unpaced drive.
+    ///
+    /// Calls on other threads fail with [`Error::OtherThread`], of every handle to this drive, and change nothing;
+    /// handles may be moved and dropped there. To end it belongs to its thread, too: dropped or closed on another
+    /// one, it is off when its own thread ends.
+    pub fn in_this_thread(mut self) -> Builder {
+        self.is_here = true;
+        self
+    }
+
+    /// Packs values by a policy of the caller's instead of one of [`PACKINGS`](crate::packing::PACKINGS). An
+    /// image that was packed by it has its name, and is opened with it again.
+    pub fn packing(mut self, own: &'static PackingRow) -> Builder {
+        self.own_packing = Some(own);
+        self
+    }
+
+    /// Runs the caller's workload against this drive in model time, as `kvdrive run` does: the same
+    /// description gives the same report every time, to the last digit. Keys of `workload`, `host` and `run`
+    /// have the same meaning as there: `workload.ops`, `host.depth`, `run.seed`.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`], or [`Error::Run`].
+    pub fn run(&self, own: &'static Row) -> Result<Report, Error> {
+        if self.pace.is_some() {
+            return Err(Error::Configuration("pace: a run in model time has none".into()));
+        }
+        let mut described = self.clone();
+        described.own_workload = Some(own);
+        let (document, _) = described.describe()?;
+        run(&document, &|_, _| ()).map_err(|error| Error::Run(format!("{error:#}")))
+    }
+
+    /// Powers the drive on, on a thread of its own unless [`Builder::in_this_thread`] says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`], [`Error::PowerOn`].
+    pub fn open(&self) -> Result<Drive, Error> {
+        let (document, config) = self.describe()?;
+        let (pace, is_here) = (self.pace.unwrap_or(Pace::Off), self.is_here);
+        if is_here && pace == Pace::Model {
+            let problem =
+                "pace: a drive at the speed of its model waits for the clock, on a thread of its own";
+            return Err(Error::Configuration(problem.to_owned()));
+        }
+        Drive::power_on(Arc::new(Description { document, config, pace, is_here }), None)
+    }
+
+    /// Powers on a drive of blocks instead, in memory, on a thread of its own: its pairs are kept by a store
+    /// in the program.
+    ///
+    /// # Errors
+    /// As [`Builder::open`]; engine and medium must not be set.
+    pub fn open_blocks(&self) -> Result<BlockDrive, Error> {
+        let mut document = Document::profile(self.profile.as_deref().unwrap_or(default_profile(BLOCK.name)))?;
+        // A configuration of blocks requires a store that runs on them; this one is never created.
+        for set in [&format!("engine.name={}", BLOCK.name), &format!("host.store={}", STORES[0].name)] {
+            document.set(set)?;
+        }
+        let (document, assigned) = self.lay_over(document)?;
+        let config = document.config()?;
+        assigned.check_looked_at([&config])?;
+        if self.is_here {
+            let problem = "in_this_thread: stores over blocks work on threads of their own";
+            return Err(Error::Configuration(problem.to_owned()));
+        }
+        let pace = self.pace.unwrap_or(Pace::Off);
+        BlockDrive::power_on(Arc::new(Description { document, config, pace, is_here: false }), None)
+    }
+
+    fn describe(&self) -> Result<(Document, Config), Error> {
+        let profile = match &self.profile {
+            Some(profile) => profile,
+            // The engine is known once everything is laid over any profile.
+            None => default_profile(self.lay_over(Document::profile(DEFAULT_PROFILE)?)?.0.engine()),
+        };
+        let (document, assigned) = self.lay_over(Document::profile(profile)?)?;
+        if document.engine() == BLOCK.name {
+            let problem =
+                "block keeps blocks, and the calls here are of pairs; kvdrive list engines has others";
+            return Err(ConfigError { key: "engine.name".into(), problem: problem.into() }.into());
+        }
+        let config = document.config()?;
+        assigned.check_looked_at([&config])?;
+        Ok((document, config))
+    }
+
+    fn lay_over(&self, mut document: Document) -> Result<(Document, Assigned), Error> {
+        kvdrive_run::revision::set(kvdrive_revision::REVISION);
+        self.own_packing.into_iter().for_each(|row| document.bring_packing(row));
+        match self.own_workload {
+            Some(row) => document.bring_workload(row),
+            None => document.set(DEPTH)?,
+        }
+        for (name, text) in &self.texts {
+            document.merge_text(name, text)?;
+        }
+        let is_strange = |key: &str| match self.own_workload {
+            Some(_) => ["run.clock", "workload.name"].contains(&key),
+            None => is_of_runs(key),
+        };
+        if let Some((key, _)) = self.settings.iter().find(|(key, _)| is_strange(key)) {
+            let problem = match self.own_workload {
+                Some(_) => "the program brings the workload, and runs it in model time",
+                None => "the program is host and work itself; runs of workloads look at it",
+            };
+            return Err(ConfigError { key: key.clone(), problem: problem.into() }.into());
+        }
+        let assigned = Assigned::lay_over(&mut document, self.settings.iter().cloned())?;
+        Ok((document, assigned))
+    }
+}
+
+/// Keys of `[host]` that a driver on application threads uses; the others belong to a modelled host.
+const HOST_KEYS: &[&str] =
+    &["transfer", "threshold1_bytes", "threshold2_bytes", "alpha", "beta", "depth", "queue_entries"];
+
+/// Keys that only runs of workloads use.
+fn is_of_runs(key: &str) -> bool {
+    match key.split_once('.') {
+        Some(("workload", _)) => true,
+        Some(("host", name)) => !HOST_KEYS.contains(&name),
+        _ => key == "run.clock",
+    }
+}

@@ -1,0 +1,317 @@
+//! [`Drive`]: one drive on its thread, from power-on to its end.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kvdrive_config::{Config, Document};
+use kvdrive_device::engines::ENGINES;
+use kvdrive_flash::power::Survivors;
+use kvdrive_host::threaded::{Connector, Serving, block_on, serve_here, serve_thread};
+use kvdrive_link::shared::{Control, ServerConfig};
+use kvdrive_run::report::Report;
+use kvdrive_run::wall::{Change, Running, ServedDrive, served};
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_spec::StoreOptions;
+
+use crate::client::{AsyncClient, Client, Unanswered};
+use crate::error::Error;
+use crate::numbers::Numbers;
+use crate::pairs::Pairs;
+use crate::saker;
+
+/// The description with which a drive was opened.
+pub(crate) struct Description {
+    pub document: Document,
+    pub config: Config,
+    pub pace: Pace,
+    /// Do the calls of the thread that opens it carry it out?
+    pub is_here: bool,
+}
+
+/// A powered drive.
+///
+/// Threads may share it, each call waiting on the thread that makes it; one that has much to do takes a
+/// [`Client`] of its own. Dropping it closes it. A drive that was opened with
+/// [`Builder::in_this_thread`](crate::Builder::in_this_thread) is of one thread, and refuses the calls of others.
+pub struct Drive {
+    described: Arc<Description>,
+    client: Client,
+    connector: Connector,
+    /// `None` after the drive has ended.
+    serving: Option<Serving<Running, ServedDrive>>,
+    control: Control<Running>,
+    unanswered: Unanswered,
+    neighbour: saker::Neighbour,
+    clock: Stopwatch,
+}
+
+impl Drive {
+    pub(crate) fn power_on(
+        described: Arc<Description>,
+        survivors: Option<Survivors>,
+    ) -> Result<Drive, Error> {
+        let server = ServerConfig { pace: described.pace, recorder: None };
+        let build = served(described.config.clone(), survivors);
+        let opened = if described.is_here { serve_here(server, build) } else { serve_thread(server, build) };
+        let (connector, serving) = opened.map_err(|error| Error::PowerOn(error.to_string()))?;
+        let unanswered = Unanswered::default();
+        let neighbour = saker::Neighbour::default();
+        let client = Client(AsyncClient::connect(&connector, &described.config, &unanswered, &neighbour)?);
+        let (control, clock) = (serving.control().clone(), Stopwatch::start());
+        Ok(Drive {
+            described,
+            client,
+            connector,
+            serving: Some(serving),
+            control,
+            unanswered,
+            neighbour,
+            clock,
+        })
+    }
+
+    /// A queue pair for a thread.
+    ///
+    /// # Errors
+    /// The drive is off, or all queue identifiers are used.
+    pub fn client(&self) -> Result<Client, Error> {
+        self.async_client().map(Client)
+    }
+
+    /// A queue pair for futures.
+    ///
+    /// # Errors
+    /// As [`Drive::client`].
+    pub fn async_client(&self) -> Result<AsyncClient, Error> {
+        AsyncClient::connect(&self.connector, &self.described.config, &self.unanswered, &self.neighbour)
+    }
+
+    /// SAKER in front of this drive: small writes travel together, small reads may come from memory. There is one at
+    /// a time; [`saker`](mod@saker) says what calls beside it see.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`]: a setting that cannot be, a container larger than the drive's largest value, or a
+    /// drive of one thread; [`Error::Refused`]: the drive has one already.
+    pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
+        if self.described.is_here {
+            let problem = "in_this_thread: SAKER is shared by threads, and so is the drive behind it";
+            return Err(Error::Configuration(problem.to_owned()));
+        }
+        let (drive, below) = (&self.described.config, self.async_client()?);
+        saker::Saker::new(&self.connector, drive, config, below, &self.unanswered, &self.neighbour)
+    }
+
+    /// [`AsyncClient::store`].
+    ///
+    /// # Errors
+    /// As there; so have the calls below.
+    pub fn store(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.client.store(key, value)
+    }
+
+    /// [`AsyncClient::store_with`].
+    pub fn store_with(&self, key: &[u8], value: &[u8], options: StoreOptions) -> Result<(), Error> {
+        self.client.store_with(key, value, options)
+    }
+
+    /// [`AsyncClient::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.client.get(key)
+    }
+
+    /// [`AsyncClient::delete`].
+    pub fn delete(&self, key: &[u8]) -> Result<(), Error> {
+        self.client.delete(key)
+    }
+
+    /// [`AsyncClient::exist`].
+    pub fn exist(&self, key: &[u8]) -> Result<bool, Error> {
+        self.client.exist(key)
+    }
+
+    /// [`AsyncClient::pairs`].
+    pub fn pairs(&self) -> Result<Pairs<'_>, Error> {
+        self.client.pairs()
+    }
+
+    /// [`AsyncClient::pairs_from`].
+    pub fn pairs_from(&self, start: &[u8]) -> Result<Pairs<'_>, Error> {
+        self.client.pairs_from(start)
+    }
+
+    /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own.
+    pub fn is_ordered(&self) -> bool {
+        let engine = &self.described.config.engine.name;
+        ENGINES.iter().any(|row| row.name == engine && row.ordered)
+    }
+
+    /// What the drive has done so far, by kind of number.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn numbers(&self) -> Result<Numbers, Error> {
+        self.check_thread("numbers")?;
+        let snapshot = self.control.look(|_, running| running.snapshot()).map_err(|_| Error::Off)?;
+        let times = self.described.document.time_sources();
+        let passes = self.described.pace != Pace::Off;
+        Ok(Numbers::of(&snapshot, times, passes, self.clock.seconds()))
+    }
+
+    /// Why the drive is read-only, if it is: flash without a spare block, or a file of the machine's that cannot
+    /// be written.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn write_failure(&self) -> Result<Option<String>, Error> {
+        block_on(self.connector.write_failure()).map_err(|error| Error::of("log page", None, error))
+    }
+
+    /// Adds fault rules, as a TOML text (`kvdrive list faults`); returns their names.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: nothing has changed.
+    pub fn inject(&self, rules: &str) -> Result<Vec<String>, Error> {
+        let names = self.change(Change::AddFaults(rules.to_owned()))?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+
+    /// Removes the fault rule of this name, or all rules.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: there is no such rule.
+    pub fn clear_faults(&self, name: Option<&str>) -> Result<(), Error> {
+        self.change(Change::ClearFaults(name.map(str::to_owned))).map(drop)
+    }
+
+    fn check_thread(&self, call: &'static str) -> Result<(), Error> {
+        self.connector.check_thread().map_err(|error| Error::of(call, None, error))
+    }
+
+    fn change(&self, change: Change) -> Result<String, Error> {
+        self.check_thread("change")?;
+        self.control.change(change).map_err(|_| Error::Off)?.map_err(Error::Refused)
+    }
+
+    /// Cuts the power between two events of the drive. Acknowledged data survives; calls in progress, of all
+    /// clients, fail with [`Error::Off`], and their effects are there wholly or not at all. With `torn`,
+    /// pages that were being programmed may be left as a mixture that fails its checksum.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn cut_power(mut self, torn: bool) -> Result<PoweredOff, Error> {
+        self.check_thread("cut power")?;
+        // The drive may be gone before it has answered.
+        if let Ok(Err(what)) = self.control.change(Change::CutPower { torn }) {
+            return Err(Error::Refused(what));
+        }
+        let mut ended = self.serving.take().ok_or(Error::Off)?.join();
+        Ok(PoweredOff { described: self.described.clone(), survivors: ended.take_survivors() })
+    }
+
+    /// Ends the drive after it has executed all submitted commands; remaining clients find it off.
+    ///
+    /// # Errors
+    /// A number of the report cannot be obtained.
+    pub fn close(mut self) -> Result<Closed, Error> {
+        self.check_thread("close")?;
+        let seconds = self.clock.seconds();
+        let ended = self.end().ok_or(Error::Off)?;
+        let write_failure = ended.write_failure().map(ToString::to_string);
+        let Description { document, config, .. } = &*self.described;
+        let report =
+            ended.into_report(document, seconds).map_err(|error| Error::Refused(error.to_string()))?;
+        let lasting = match (config.media.has_file(), config.media.sync) {
+            (false, _) => Lasting::Nothing,
+            (true, false) => Lasting::Program,
+            (true, true) => Lasting::Machine,
+        };
+        Ok(Closed { lasting, unanswered: self.unanswered.count(), write_failure, report })
+    }
+
+    fn end(&mut self) -> Option<ServedDrive> {
+        let serving = self.serving.take()?;
+        self.connector.close();
+        // On another thread than the one whose calls carry it out the drive cannot be waited for.
+        self.connector.check_thread().is_ok().then(|| serving.join())
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// A drive without power, from which a new one can be powered on. Clones are of the same moment.
+#[derive(Clone)]
+pub struct PoweredOff {
+    described: Arc<Description>,
+    /// For a drive in memory; the survivors of a drive on a file are in the file.
+    survivors: Option<Survivors>,
+}
+
+impl PoweredOff {
+    /// Powers it on again: it recovers from its medium and from the state saved by capacitors, in model time
+    /// ([`Numbers::recovery_ns`](crate::numbers::Modelled::recovery_ns)).
+    ///
+    /// # Errors
+    /// [`Error::PowerOn`].
+    pub fn power_on(self) -> Result<Drive, Error> {
+        Drive::power_on(self.described, self.survivors)
+    }
+}
+
+/// The events that acknowledged stores survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasting {
+    /// Only power cuts of the drive: it is in memory, and gone with the program.
+    Nothing,
+    /// The end of the program, for any reason: the drive is on a file.
+    Program,
+    /// The end of the machine, too: its file is synchronised before each acknowledgement.
+    Machine,
+}
+
+/// How a drive ended.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// The events that all acknowledged stores survive.
+    pub lasting: Lasting,
+    /// Calls whose answers were not received. Their stores may or may not have been executed; each is there
+    /// wholly or not at all.
+    pub unanswered: u64,
+    /// Why the drive was read-only, if it was: acknowledged data is there, and nothing else was stored.
+    pub write_failure: Option<String>,
+    report: Report,
+}
+
+impl Closed {
+    /// All counted and modelled numbers, as `kvdrive serve` reports them, in JSON.
+    pub fn report(&self) -> serde_json::Value {
+        serde_json::to_value(&self.report).expect("a report is JSON")
+    }
+}
+
+/// What was durable, in a line, and the tables of the report.
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.lasting {
+            Lasting::Nothing => "the drive was in memory: nothing of it is left",
+            Lasting::Program => "acknowledged stores are in the file, and outlast the program",
+            Lasting::Machine => "acknowledged stores are in the file, and outlast the machine",
+        })?;
+        if self.unanswered > 0 {
+            write!(
+                f,
+                "; {} calls were never answered, and may have been carried out or not",
+                self.unanswered
+            )?;
+        }
+        if let Some(reason) = &self.write_failure {
+            write!(f, "; the drive was read-only: {reason}")?;
+        }
+        write!(f, "\n{}", self.report)
+    }
+}

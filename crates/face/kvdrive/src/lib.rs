@@ -1,0 +1,97 @@
+//! A key-value SSD in software, in your program.
+//!
+//! Applications store keys and values on such a drive instead of blocks. This one has the internals of a real
+//! drive: NVMe queues and PCIe bytes, a controller with firmware cores and a power-protected page buffer, an
+//! index over a value log, flash translation, dies and channels with time. It runs on a thread of your
+//! program, as fast as your machine can or at the pace of the hardware it models, and counts every byte and
+//! every page.
+//!
+//! ```
+//! let drive = kvdrive::open("cosmos-plus")?;
+//! drive.store(b"user17", b"some value")?;
+//! assert_eq!(drive.get(b"user17")?.as_deref(), Some(&b"some value"[..]));
+//! for pair in drive.pairs()? {
+//!     let (key, value) = pair?;
+//!     println!("{key:?}: {} bytes", value.len());
+//! }
+//! println!("{}", drive.numbers()?);
+//! println!("{}", drive.close()?);
+//! # Ok::<(), kvdrive::Error>(())
+//! ```
+//!
+//! # What to read next
+//!
+//! | for | read |
+//! |---|---|
+//! | another drive: on a file, another engine, a key of the configuration | [`build`], [`Builder`] |
+//! | one thread, as fast as can be | [`Builder::in_this_thread`] |
+//! | several threads; many commands at once; `async` | [`Drive::client`], [`Client::pipeline`], [`Drive::async_client`] |
+//! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
+//! | what outlasts what, and what an end leaves | [`Closed`], [`Lasting`] |
+//! | what was counted, modelled and measured | [`Numbers`] |
+//! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
+//! | a packing policy of your own | [`packing`], [`Builder::packing`] |
+//! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
+//! | small writes that travel together, small reads from memory | [`saker`], [`Drive::saker`] |
+//!
+//! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
+//! `own_workload`, `saker` (`cargo run --release -p kvdrive --example first`).
+//!
+//! # The crates behind it
+//!
+//! In the order from the wire inwards; each crate has a page of its own: [`kvdrive_spec`] (bytes on the
+//! wire), [`kvdrive_host`] (drivers, also over NVMe/TCP), [`kvdrive_link`] (queues and transfer methods),
+//! `kvdrive_device` (the controller), [`kvdrive_engines`] (indexes and packing), [`kvdrive_flash`]
+//! (translation, media, faults), [`kvdrive_sim`] (time), [`kvdrive_run`] (runs and reports: studies in
+//! virtual time, where the same seed gives the same report). The command `kvdrive` is in crate `kvdrive-cli`.
+
+mod block_drive;
+mod builder;
+mod client;
+mod drive;
+mod error;
+pub mod numbers;
+mod pairs;
+mod pipeline;
+pub mod saker;
+
+pub use block_drive::{BlockDrive, BlocksOff};
+pub use builder::Builder;
+pub use client::{AsyncClient, Client};
+pub use drive::{Closed, Drive, Lasting, PoweredOff};
+pub use error::Error;
+pub use kvdrive_sim::wall::Pace;
+pub use kvdrive_spec::{Key, Status, StoreOptions};
+pub use numbers::Numbers;
+pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
+pub use pipeline::{Done, Ended, Pipeline};
+
+/// RocksDB itself, on the blocks of a drive: `RocksDb::open(Arc::new(drive.blocks()?), ...)`.
+#[cfg(feature = "rocksdb")]
+pub use kvdrive_store::{lsmtree::LsmtreeOptions, rocksdb};
+
+/// The types for a packing policy of your own: [`Builder::packing`].
+pub mod packing {
+    pub use kvdrive_engines::packing::*;
+    pub use kvdrive_link::Arrival;
+}
+
+/// The types for a workload of your own: [`Builder::run`].
+pub mod workload {
+    pub use kvdrive_run::report::Report;
+    pub use kvdrive_sim::Rng;
+    pub use kvdrive_workload::{KeyFormat, Keys, Op, Row, ValueSpec, Workload, WorkloadParams, Zipf};
+}
+
+/// Powers on a drive in memory with this profile (`kvdrive list profiles`): `kvdrive::build().profile(name).open()`.
+///
+/// # Errors
+/// [`Error::Configuration`]: there is no such profile; the message lists those there are.
+pub fn open(profile: &str) -> Result<Drive, Error> {
+    build().profile(profile).open()
+}
+
+/// Starts the description of a drive.
+pub fn build() -> Builder {
+    Builder::default()
+}

@@ -1,0 +1,171 @@
+//! [`Pipeline`]: many commands at once from one thread.
+
+use kvdrive_content::Region;
+use kvdrive_host::Pipelined;
+use kvdrive_host::threaded::{self, Driver, Outcome};
+use kvdrive_spec::Status;
+
+use crate::client::Unanswered;
+use crate::error::{Error, key};
+use crate::pairs::bytes_of;
+use crate::saker::Neighbour;
+
+/// The result of a command of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The value is stored.
+    Stored,
+    /// The pair, if it existed, is removed.
+    Deleted,
+    /// Answer to an exist: is there a pair?
+    Exists(bool),
+    /// Answer to a get: the value; `None` if there is no pair.
+    Got(Option<Vec<u8>>),
+}
+
+/// A command that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// How many commands of the pipeline were begun before this one: commands of one key differ in it.
+    pub number: u64,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its result.
+    pub result: Result<Done, Error>,
+}
+
+/// A queue pair used as a queue of commands. Commands gather, cross with one doorbell, and end in any order;
+/// commands in flight when it is dropped are counted in [`Closed::unanswered`](crate::Closed::unanswered).
+pub struct Pipeline<'c> {
+    pipeline: threaded::Pipeline<'c, Value>,
+    most: u32,
+    begun: u64,
+    unanswered: &'c Unanswered,
+    neighbour: &'c Neighbour,
+}
+
+/// State kept for a command: its number, the value of a store, and the kind of call.
+struct Value {
+    number: u64,
+    bytes: Vec<u8>,
+    call: &'static str,
+}
+
+impl kvdrive_host::Content for Value {
+    fn piece(&self) -> kvdrive_content::Piece<'_> {
+        kvdrive_content::Piece::Bytes(&self.bytes)
+    }
+}
+
+impl<'c> Pipeline<'c> {
+    pub(crate) fn new(
+        driver: &'c mut Driver,
+        unanswered: &'c Unanswered,
+        neighbour: &'c Neighbour,
+    ) -> Result<Pipeline<'c>, Error> {
+        let most = driver.max_value_bytes();
+        let pipeline = driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?;
+        Ok(Pipeline { pipeline, most, begun: 0, unanswered, neighbour })
+    }
+
+    /// Starts a store. If all slots are taken, it waits for a command to end and returns that command's
+    /// result.
+    ///
+    /// # Errors
+    /// A key or value of a wrong size; the drive is off. The result of a command is in its [`Ended`].
+    pub fn store(&mut self, of: &[u8], value: impl Into<Vec<u8>>) -> Result<Option<Ended>, Error> {
+        let (key, bytes) = (key(of)?, value.into());
+        if bytes.len() > self.most as usize {
+            return Err(Error::ValueSize { key, bytes: bytes.len(), most: self.most });
+        }
+        let ended = self.make_room()?;
+        let value = self.numbered(bytes, "store");
+        begun(self.pipeline.store(key, value));
+        Ok(ended)
+    }
+
+    /// Starts a get; as [`Pipeline::store`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::store`].
+    pub fn get(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
+        let (key, ended) = (key(of)?, self.make_room()?);
+        let value = self.numbered(Vec::new(), "get");
+        begun(self.pipeline.retrieve(key, value, Region::new()));
+        Ok(ended)
+    }
+
+    /// Starts a delete; as [`Pipeline::store`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::store`].
+    pub fn delete(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
+        let (key, ended) = (key(of)?, self.make_room()?);
+        let value = self.numbered(Vec::new(), "delete");
+        begun(self.pipeline.delete(key, value));
+        Ok(ended)
+    }
+
+    /// Starts an exist; as [`Pipeline::store`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::store`].
+    pub fn exist(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
+        let (key, ended) = (key(of)?, self.make_room()?);
+        let value = self.numbered(Vec::new(), "exist");
+        begun(self.pipeline.exist(key, value));
+        Ok(ended)
+    }
+
+    /// Commands whose end has not been returned.
+    pub fn under_way(&self) -> u32 {
+        self.pipeline.under_way()
+    }
+
+    /// Waits for the next command to end and returns it. `None` if none is in flight.
+    ///
+    /// # Errors
+    /// The drive is off; commands in flight are not answered.
+    pub fn next_ended(&mut self) -> Result<Option<Ended>, Error> {
+        let completion =
+            self.pipeline.next_completion().map_err(|error| Error::of("pipeline", None, error))?;
+        if let Some(completion) = &completion
+            && matches!(completion.value.call, "store" | "delete")
+        {
+            self.neighbour.written(&completion.key);
+        }
+        Ok(completion.map(ended))
+    }
+
+    fn numbered(&mut self, bytes: Vec<u8>, call: &'static str) -> Value {
+        self.begun += 1;
+        Value { number: self.begun - 1, bytes, call }
+    }
+
+    fn make_room(&mut self) -> Result<Option<Ended>, Error> {
+        if self.pipeline.has_room() { Ok(None) } else { self.next_ended() }
+    }
+}
+
+fn begun(begun: Result<(), Value>) {
+    assert!(begun.is_ok(), "a pipeline that has room takes a command");
+}
+
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        self.unanswered.add(u64::from(self.under_way()));
+    }
+}
+
+fn ended(completion: threaded::Completion<Value>) -> Ended {
+    let threaded::Completion { key, value, result } = completion;
+    let result = match result {
+        Ok(Outcome::Stored) => Ok(Done::Stored),
+        Ok(Outcome::Deleted) => Ok(Done::Deleted),
+        Ok(Outcome::Exists(exists)) => Ok(Done::Exists(exists)),
+        Ok(Outcome::Retrieved(bytes, region)) => Ok(Done::Got(Some(region.to_bytes(bytes)))),
+        Err(Status::KEY_NOT_FOUND) if value.call == "get" => Ok(Done::Got(None)),
+        Err(status) => Err(Error::Status { call: value.call, key: Some(key), status }),
+    };
+    Ended { number: value.number, key: bytes_of(&key), result }
+}

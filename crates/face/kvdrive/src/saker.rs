@@ -1,0 +1,376 @@
+//! SAKER in front of a drive: small writes are collected and travel as one command, small reads are served
+//! from pending writes or from a cache ([`kvdrive_saker`] explains how).
+//!
+//! Writes of a [`Handle`] are volatile until its [`Handle::sync`] returns.
+//!
+//! A drive has one SAKER at a time. Calls of the same program that go past it ([`Drive`](crate::Drive),
+//! [`Client`](crate::Client), [`Pipeline`](crate::Pipeline)) work beside it:
+//!
+//! | | |
+//! |---|---|
+//! | a write past SAKER that has returned | handles read it, not an older value of the cache; a transaction that has read its key ends in a conflict |
+//! | a write of a handle that is not synced | reads past SAKER do not see it; when it is sent, it replaces what was written past SAKER meanwhile |
+//! | a call past SAKER whose future or pipeline was dropped | it may be carried out later, and handles may go on to read the older value from the cache |
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kvdrive_config::Config as DriveConfig;
+use kvdrive_content::{Piece, Region};
+use kvdrive_device::engines::ENGINES;
+use kvdrive_host::threaded::saker::Queues;
+use kvdrive_host::threaded::{Connector, block_on};
+use kvdrive_saker::range::{Merged, View};
+pub use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config, Containers, Ending, Failure};
+use kvdrive_saker::{Runner, Saker as Core, threaded};
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_spec::{Key, Status};
+
+use crate::client::{AsyncClient, Unanswered};
+use crate::error::{Error, key};
+use crate::pairs::{self, AsyncPairs, Pair, bytes_of};
+
+/// The SAKER of a drive, if there is one, as calls that go past it know it.
+#[derive(Clone, Default)]
+pub(crate) struct Neighbour(Arc<NeighbourState>);
+
+#[derive(Default)]
+struct NeighbourState {
+    /// There has been one: calls look for it.
+    is_there: AtomicBool,
+    core: Mutex<Weak<Core>>,
+}
+
+impl Neighbour {
+    fn settle(&self, core: &Arc<Core>) -> Result<(), Error> {
+        let mut there = self.0.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if there.strong_count() > 0 {
+            let what = "saker: this drive has one already, and two do not see each other's pending writes; take \
+                        handles of that one, or drop it and its handles first";
+            return Err(Error::Refused(what.to_owned()));
+        }
+        *there = Arc::downgrade(core);
+        self.0.is_there.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// A write of `key` that goes past SAKER: when the guard is dropped, SAKER forgets what it has cached of the key.
+    pub(crate) fn writing(&self, key: Key) -> Writing<'_> {
+        Writing { neighbour: self, key }
+    }
+
+    /// A write of `key` has gone past SAKER.
+    pub(crate) fn written(&self, key: &Key) {
+        if self.0.is_there.load(Ordering::SeqCst) {
+            let core = self.0.core.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+            core.iter().for_each(|core| core.written_elsewhere(key));
+        }
+    }
+}
+
+/// See [`Neighbour::writing`].
+pub(crate) struct Writing<'n> {
+    neighbour: &'n Neighbour,
+    key: Key,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.neighbour.written(&self.key);
+    }
+}
+
+/// SAKER in front of one drive: the state shared by its threads.
+pub struct Saker {
+    threaded: Arc<threaded::Threaded<Queues>>,
+    /// Past SAKER, for the iterators of ranges.
+    below: Arc<AsyncClient>,
+    is_ordered: bool,
+    unanswered: Unanswered,
+}
+
+impl Saker {
+    pub(crate) fn new(
+        connector: &Connector,
+        drive: &DriveConfig,
+        config: Config,
+        below: AsyncClient,
+        unanswered: &Unanswered,
+        neighbour: &Neighbour,
+    ) -> Result<Saker, Error> {
+        let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes);
+        if config.container_bytes > most_bytes {
+            return Err(Error::Configuration(format!(
+                "saker.container_bytes is {}; a value of this drive has at most {most_bytes} bytes \
+                 (controller.max_value_bytes)",
+                config.container_bytes
+            )));
+        }
+        let queues = Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, host.depth);
+        let core = Core::new(config).map_err(|error| Error::Configuration(error.to_string()))?;
+        neighbour.settle(&core)?;
+        let is_ordered = ENGINES.iter().any(|row| row.name == drive.engine.name && row.ordered);
+        let clock = Stopwatch::start();
+        let threaded = threaded::Threaded::new(core, queues, Arc::new(move || clock.ns()));
+        Ok(Saker { threaded, below: Arc::new(below), is_ordered, unanswered: unanswered.clone() })
+    }
+
+    /// A handle with a queue pair of its own, for one thread.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn handle(&self) -> Result<Handle, Error> {
+        let handle = self.threaded.connect().map_err(|_| Error::Off)?;
+        let (below, is_ordered) = (self.below.clone(), self.is_ordered);
+        Ok(Handle { handle, below, is_ordered, unanswered: self.unanswered.clone() })
+    }
+
+    /// What all handles have done so far, by name ([`kvdrive_saker::counters`]): batches sent, requests in them, reads
+    /// answered from pending writes and from the cache, and so on.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.threaded.saker().counts()
+    }
+
+    /// Bytes of the pairs in the cache, counted as [`CacheConfig::charge`] says.
+    pub fn cache_bytes(&self) -> u64 {
+        self.threaded.saker().cache_bytes()
+    }
+
+    /// Bytes of writes that are pending, in containers and in batches that are not answered.
+    pub fn pending_bytes(&self) -> u64 {
+        self.threaded.saker().pending_bytes()
+    }
+}
+
+/// One thread's access to the drive. Dropping it without a sync leaves unsynced writes to the other threads,
+/// and counts them in [`Closed::unanswered`](crate::Closed::unanswered).
+pub struct Handle {
+    handle: threaded::Handle<Queues>,
+    below: Arc<AsyncClient>,
+    is_ordered: bool,
+    unanswered: Unanswered,
+}
+
+impl Handle {
+    /// Writes a pair; volatile until [`Handle::sync`].
+    ///
+    /// # Errors
+    /// For a value that fits no container, the drive's answer; [`Error::Off`].
+    pub fn store(&mut self, of: &[u8], value: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        let stored = self.handle.store(key, Piece::Bytes(value));
+        stored.map_err(|error| Error::of_saker("store", Some(key), error))
+    }
+
+    /// The value of a key, pending or not; `None` if there is none.
+    ///
+    /// # Errors
+    /// The drive's answer; [`Error::Off`].
+    pub fn get(&mut self, of: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (key, mut value) = (key(of)?, Region::new());
+        match self.handle.retrieve(key, &mut value) {
+            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+            Err(threaded::Error::Status(Status::KEY_NOT_FOUND)) => Ok(None),
+            Err(error) => Err(Error::of_saker("get", Some(key), error)),
+        }
+    }
+
+    /// Removes a pair; volatile until [`Handle::sync`].
+    ///
+    /// # Errors
+    /// As [`Handle::store`].
+    pub fn delete(&mut self, of: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        self.handle.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
+    }
+
+    /// Does the pair exist, pending or not?
+    ///
+    /// # Errors
+    /// As [`Handle::get`].
+    pub fn exist(&mut self, of: &[u8]) -> Result<bool, Error> {
+        let key = key(of)?;
+        self.handle.exist(key).map_err(|error| Error::of_saker("exist", Some(key), error))
+    }
+
+    /// A transaction: its writes are executed wholly or not at all, and only if no other handle of this
+    /// [`Saker`] has written what it read. Supported by drives whose engine is a store (`hashlog`, `lsmtree`,
+    /// `btree`).
+    pub fn transaction(&mut self) -> Transaction<'_> {
+        Transaction(self.handle.transaction())
+    }
+
+    /// All pairs as they are now, pending writes of all handles included: by key with an engine that is ordered by
+    /// key, else in the drive's order, pending pairs last.
+    ///
+    /// # Errors
+    /// [`Status::TOO_MANY_ITERATORS`]: the drive has no more; [`Error::Off`].
+    pub fn pairs(&mut self) -> Result<Pairs<'_>, Error> {
+        self.pairs_at(None)
+    }
+
+    /// The pairs from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the engine is not ordered by key; as [`Handle::pairs`].
+    pub fn pairs_from(&mut self, start: &[u8]) -> Result<Pairs<'_>, Error> {
+        if !self.is_ordered {
+            let what = "pairs_from: this engine has an order of its own, in which pending pairs have no place; pairs \
+                        returns all of them";
+            return Err(Error::Refused(what.to_owned()));
+        }
+        self.pairs_at(Some(key(start)?))
+    }
+
+    fn pairs_at(&mut self, start: Option<Key>) -> Result<Pairs<'_>, Error> {
+        let below = &*self.below;
+        loop {
+            let range = self.handle.ask(|client, _| client.begin_range());
+            let cursor = block_on(AsyncPairs::open(below, start))?;
+            // A write on its own was answered meanwhile: what the cursor has of it is not known.
+            let Some(view) = self.handle.ask(|client, steps| client.view(range, start, steps)) else {
+                continue;
+            };
+            let (below, is_ordered) = (pairs::Pairs(cursor), self.is_ordered);
+            return Ok(Pairs { below, view, ahead: None, is_over: false, is_ordered, pending: 0 });
+        }
+    }
+
+    /// Waits until all earlier writes of this handle are durable.
+    ///
+    /// # Errors
+    /// [`Error::Unsynced`]: which writes have failed since the last sync; [`Error::Off`].
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.handle.sync().map_err(|error| Error::of_saker("sync", None, error))
+    }
+
+    /// Number of writes that are not known to be durable.
+    pub fn unsynced(&self) -> u64 {
+        self.handle.unsynced()
+    }
+}
+
+/// The pairs of a drive with what is pending laid over them, as of the moment when it was made.
+///
+/// It keeps an iterator of the drive open until it is dropped.
+pub struct Pairs<'h> {
+    below: pairs::Pairs<'h>,
+    view: View,
+    /// Read from the drive and not returned yet.
+    ahead: Option<Pair>,
+    /// The drive has no more.
+    is_over: bool,
+    is_ordered: bool,
+    /// Pending pairs that were returned, where they come last.
+    pending: usize,
+}
+
+impl Pairs<'_> {
+    fn next_of_drive(&mut self) -> Result<Option<Key>, Error> {
+        if self.ahead.is_none() && !self.is_over {
+            self.ahead = self.below.next().transpose()?;
+            self.is_over = self.ahead.is_none();
+        }
+        let known = |pair: &Pair| Key::new(&pair.0).expect("a drive's keys are keys");
+        Ok(self.ahead.as_ref().map(known))
+    }
+
+    fn next_by_key(&mut self) -> Result<Option<Pair>, Error> {
+        loop {
+            let at = self.next_of_drive()?;
+            match self.view.merge(at) {
+                Merged::End => return Ok(None),
+                Merged::Drive => return Ok(self.ahead.take()),
+                Merged::Deleted => self.ahead = None,
+                Merged::Here(key, value) => {
+                    if at == Some(key) {
+                        self.ahead = None;
+                    }
+                    return Ok(Some((bytes_of(&key), value.to_vec())));
+                }
+            }
+        }
+    }
+
+    fn next_of_drive_then_pending(&mut self) -> Result<Option<Pair>, Error> {
+        while let Some(key) = self.next_of_drive()? {
+            let pair = self.ahead.take();
+            if self.view.get(&key).is_none() {
+                return Ok(pair);
+            }
+        }
+        while let Some((key, value)) = self.view.entries().get(self.pending) {
+            self.pending += 1;
+            if let Some(value) = value {
+                return Ok(Some((bytes_of(key), value.to_vec())));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Ends after the first error.
+impl Iterator for Pairs<'_> {
+    type Item = Result<Pair, Error>;
+
+    fn next(&mut self) -> Option<Result<Pair, Error>> {
+        match self.is_ordered {
+            true => self.next_by_key(),
+            false => self.next_of_drive_then_pending(),
+        }
+        .transpose()
+    }
+}
+
+/// A transaction of a [`Handle`]. Dropping it changes nothing.
+pub struct Transaction<'h>(threaded::InTransaction<'h, Queues>);
+
+impl Transaction<'_> {
+    /// The value of a key, as the transaction itself has written it or else as it is now; `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Handle::get`].
+    pub fn get(&mut self, of: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (key, mut value) = (key(of)?, Region::new());
+        match self.0.retrieve(key, &mut value) {
+            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+            Err(threaded::Error::Status(Status::KEY_NOT_FOUND)) => Ok(None),
+            Err(error) => Err(Error::of_saker("get", Some(key), error)),
+        }
+    }
+
+    /// Writes a pair at the commit.
+    ///
+    /// # Errors
+    /// The writes do not fit one batch.
+    pub fn store(&mut self, of: &[u8], value: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        let stored = self.0.store(key, Piece::Bytes(value));
+        stored.map_err(|error| Error::of_saker("store", Some(key), error))
+    }
+
+    /// Removes a pair at the commit.
+    ///
+    /// # Errors
+    /// As [`Transaction::store`].
+    pub fn delete(&mut self, of: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        self.0.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
+    }
+
+    /// Ends it. What it wrote is durable when this says [`Ending::Committed`]; after [`Ending::Conflict`] nothing
+    /// of it has happened.
+    ///
+    /// # Errors
+    /// What the drive answered, and nothing of it was carried out; [`Error::Off`].
+    pub fn commit(self) -> Result<Ending, Error> {
+        self.0.commit().map_err(|error| Error::of_saker("commit", None, error))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.unanswered.add(self.handle.unsynced());
+    }
+}

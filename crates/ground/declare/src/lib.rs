@@ -1,0 +1,63 @@
+//! How a setting is declared: once, at the field of the struct that reads it.
+//!
+//! ```
+//! use kvdrive_declare::{Section, Setting, default_of, settings};
+//!
+//! #[derive(Section)]
+//! #[section("flash")]
+//! struct FlashConfig {
+//!     /// Channels (buses) that move data at the same time.
+//!     #[setting(is = Integer(1, 256), image)]
+//!     channels: u32,
+//!     /// Time to erase a block.
+//!     #[setting(is = TIME, when = &[When::one_of("flash.timing", &["dies"])])]
+//!     erase_ns: u64,
+//! }
+//!
+//! let keys: Vec<_> = settings(FlashConfig::ENTRIES).iter().map(|(setting, _)| setting.key).collect();
+//! assert_eq!(keys, ["flash.channels", "flash.erase_ns"]);
+//! assert_eq!(default_of::<FlashConfig>().channels, 1);
+//! ```
+//!
+//! | property | what it says |
+//! |---|---|
+//! | the comment | the help text: of the reference page, of the option, of messages |
+//! | `is = RULE` | what it may be ([`Rule`]); left out where the type says it: `bool`, an enum that derives [`Words`](trait@Words) |
+//! | `key = "NAME"` | its name in the section if the field has another one; with a dot, its whole key |
+//! | `unit = UNIT` | its [`Unit`], where the end of the key does not say it |
+//! | `default = VALUE` | what [`default_of`] gives it, instead of the least that its rule allows |
+//! | `option = "NAME"` | the option of the command that is short for it |
+//! | `when = &[..]` | it is looked at where all of these hold ([`When`]) |
+//! | `image` | drives that understand each other's images have the same |
+//! | `shrinks` | a study at a part of its size divides it |
+//! | `part` | the field is a section of its own, or a part of this one, whose keys come here; `when` is for all of them |
+//! | `skip` | not a setting: `Default` |
+//!
+//! `#[section("NAME", default)]` makes [`default_of`] the `Default` of the struct.
+//!
+//! What a field declares is the constant [`Section::ENTRIES`]. Everything else follows from that table and from
+//! [`Section::take`] and [`Section::give`], which carry values between a struct and its keys. A rule looks at one value
+//! alone; conditions between keys are the `check` functions of the structs. Values with their sources stand in
+//! profiles, not here.
+
+mod rule;
+mod section;
+mod setting;
+mod value;
+
+// The derives name this crate by its name, here as well.
+extern crate self as kvdrive_declare;
+
+pub use kvdrive_derive::{Section, Words};
+pub use kvdrive_text::Unit;
+pub use rule::{Rule, TIME, VALUE_MAX_BYTES};
+pub use section::{Section, default_of, image_keys, read};
+pub use serde_json::Value;
+pub use setting::{Entry, Is, Setting, When, settings};
+pub use value::{Field, Given, Natural, Problem, Values, Words, of_word, words};
+
+/// What the expressions in `#[setting(..)]` may name without importing it.
+pub mod words_of_declarations {
+    pub use crate::Rule::*;
+    pub use crate::{Entry, Field, Natural, Rule, Section, Setting, TIME, Unit, VALUE_MAX_BYTES, When};
+}

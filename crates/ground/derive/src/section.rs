@@ -1,0 +1,162 @@
+//! `#[derive(Section)]`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Lit, LitStr, Meta, Result};
+
+/// What `#[setting(..)]` of one field says.
+#[derive(Default)]
+struct Said {
+    is_part: bool,
+    is_skipped: bool,
+    rule: Option<Expr>,
+    key: Option<LitStr>,
+    unit: Option<Expr>,
+    default: Option<Expr>,
+    option: Option<LitStr>,
+    when: Option<Expr>,
+    in_image: bool,
+    shrinks: bool,
+}
+
+impl Said {
+    fn of(field: &Field) -> Result<Said> {
+        let mut said = Said::default();
+        for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("setting")) {
+            if matches!(attribute.meta, Meta::Path(_)) {
+                continue;
+            }
+            attribute.parse_nested_meta(|meta| {
+                let name = meta.path.require_ident()?.to_string();
+                match name.as_str() {
+                    "part" => said.is_part = true,
+                    "skip" => said.is_skipped = true,
+                    "image" => said.in_image = true,
+                    "shrinks" => said.shrinks = true,
+                    "is" => said.rule = Some(meta.value()?.parse()?),
+                    "key" => said.key = Some(meta.value()?.parse()?),
+                    "unit" => said.unit = Some(meta.value()?.parse()?),
+                    "default" => said.default = Some(meta.value()?.parse()?),
+                    "option" => said.option = Some(meta.value()?.parse()?),
+                    "when" => said.when = Some(meta.value()?.parse()?),
+                    _ => return Err(meta.error("a setting has no such property")),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(said)
+    }
+}
+
+/// The lines of a doc comment as one text.
+fn help(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value().trim().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    });
+    lines.collect::<Vec<_>>().join(" ").trim().to_owned()
+}
+
+/// The name of the section, and whether it has a `Default` that is derived as well: `#[section("flash", default)]`.
+fn section_of(input: &DeriveInput) -> Result<(String, bool)> {
+    let attribute = input.attrs.iter().find(|attribute| attribute.path().is_ident("section"));
+    let attribute =
+        attribute.ok_or_else(|| Error::new_spanned(&input.ident, "which section? #[section(\"NAME\")]"))?;
+    attribute.parse_args_with(|input: syn::parse::ParseStream<'_>| {
+        let name = input.parse::<LitStr>()?.value();
+        let has_default = input.parse::<Option<syn::Token![,]>>()?.is_some();
+        if has_default {
+            input.parse::<syn::Token![default]>()?;
+        }
+        Ok((name, has_default))
+    })
+}
+
+pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
+    let name = &input.ident;
+    let (section, has_default) = section_of(input)?;
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new_spanned(name, "Section is for structs"));
+    };
+    let Fields::Named(fields) = &data.fields else {
+        return Err(Error::new_spanned(name, "a setting has a name"));
+    };
+    let (mut entries, mut takes, mut gives) = (Vec::new(), Vec::new(), Vec::new());
+    for field in &fields.named {
+        let said = Said::of(field)?;
+        let ident = field.ident.as_ref().expect("fields are named");
+        let ty = &field.ty;
+        let when = said.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when });
+        if said.is_skipped {
+            takes.push(quote! { #ident: ::core::default::Default::default() });
+            continue;
+        }
+        if said.is_part {
+            entries.push(quote! {
+                Entry::Part(<#ty as Section>::ENTRIES, #when)
+            });
+            takes.push(quote! { #ident: ::kvdrive_declare::Section::take(values)? });
+            gives.push(quote! { ::kvdrive_declare::Section::give(&self.#ident, values); });
+            continue;
+        }
+        let key = said.key.as_ref().map_or_else(|| ident.to_string(), LitStr::value);
+        let key = if key.contains('.') { key } else { format!("{section}.{key}") };
+        let rule =
+            said.rule.as_ref().map_or_else(|| quote! { <#ty as Natural>::RULE }, |rule| quote! { #rule });
+        let unit = said.unit.as_ref().map_or_else(|| quote! { Unit::of(#key) }, |unit| quote! { #unit });
+        let default = match &said.default {
+            Some(default) => quote! {
+                Some(|| {
+                    let value: #ty = #default;
+                    Field::to_value(&value)
+                })
+            },
+            None => quote! { None },
+        };
+        let option = said.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
+        let (help, in_image, shrinks) = (help(&field.attrs), said.in_image, said.shrinks);
+        entries.push(quote! {
+            Entry::Setting(Setting {
+                key: #key,
+                rule: #rule,
+                unit: #unit,
+                help: #help,
+                least: #default,
+                option: #option,
+                in_image: #in_image,
+                shrinks: #shrinks,
+                when: #when,
+            })
+        });
+        takes.push(quote! { #ident: values.field(#key)? });
+        gives.push(quote! { values.put(#key, ::kvdrive_declare::Field::to_value(&self.#ident)); });
+    }
+    let default = has_default.then(|| {
+        quote! {
+            impl Default for #name {
+                fn default() -> Self {
+                    ::kvdrive_declare::default_of()
+                }
+            }
+        }
+    });
+    Ok(quote! {
+        #default
+        impl ::kvdrive_declare::Section for #name {
+            const ENTRIES: &'static [::kvdrive_declare::Entry] = {
+                #[allow(unused_imports)]
+                use ::kvdrive_declare::words_of_declarations::*;
+                &[#(#entries),*]
+            };
+            fn take(values: &::kvdrive_declare::Values<'_>) -> Result<Self, ::kvdrive_declare::Problem> {
+                Ok(Self { #(#takes),* })
+            }
+            fn give(&self, values: &mut ::kvdrive_declare::Given) {
+                #(#gives)*
+            }
+        }
+    })
+}

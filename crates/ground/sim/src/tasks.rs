@@ -1,0 +1,113 @@
+//! The tasks of an executor and their order: a slab of coroutines, an agenda of future events, and a queue of
+//! tasks that are ready now. The executor itself keeps the clock and the running task.
+
+use std::collections::VecDeque;
+
+use crate::Ns;
+use crate::agenda::Agenda;
+use crate::coroutine::Coroutine;
+
+/// Identifies a task for as long as it lives; waking a task that has ended does nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TaskKey {
+    slot: u32,
+    generation: u32,
+}
+
+/// The caller of [`crate::Sim::block_on`], which runs on its own stack.
+pub(crate) const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
+/// No task of this executor runs.
+pub(crate) const NOBODY: TaskKey = TaskKey { slot: u32::MAX, generation: 1 };
+
+/// A task that is due at the present time.
+pub(crate) struct Ready {
+    pub(crate) order: u64,
+    pub(crate) task: TaskKey,
+    /// The task would only sleep for this many ns, so it is scheduled for then without being resumed; 0: it
+    /// is resumed.
+    pub(crate) sleeps: Ns,
+}
+
+#[derive(Default)]
+pub(crate) struct TaskSlot {
+    generation: u32,
+    /// `None` while the task runs, and in a free slot. It is taken out and put back for every event, so it is
+    /// boxed and only a pointer moves.
+    pub(crate) coroutine: Option<Box<Coroutine>>,
+    /// The task is a branch of [`crate::join_all`], whose caller drops it.
+    pub(crate) is_branch: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Tasks {
+    pub(crate) slots: Vec<TaskSlot>,
+    free: Vec<u32>,
+}
+
+impl Tasks {
+    /// Allocates a slot for a task that is about to start.
+    pub(crate) fn open(&mut self, is_branch: bool) -> TaskKey {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(TaskSlot::default());
+            (self.slots.len() - 1) as u32
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.is_branch = is_branch;
+        TaskKey { slot, generation: entry.generation }
+    }
+
+    /// Takes the coroutine out, to resume it; `None` if the task has ended or runs.
+    #[inline]
+    pub(crate) fn take(&mut self, key: TaskKey) -> Option<Box<Coroutine>> {
+        let entry = &mut self.slots[key.slot as usize];
+        // A slot's generation changes when its task ends, so the key of an ended task does not match.
+        if entry.generation == key.generation { entry.coroutine.take() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, key: TaskKey, coroutine: Box<Coroutine>) {
+        self.slots[key.slot as usize].coroutine = Some(coroutine);
+    }
+
+    #[inline]
+    pub(crate) fn close(&mut self, key: TaskKey) {
+        let entry = &mut self.slots[key.slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(key.slot);
+    }
+}
+
+/// All tasks, and the events at which they are due.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    pub(crate) agenda: Agenda,
+    /// Tasks that are due at the present time, in order; empty in permuted mode.
+    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) tasks: Tasks,
+}
+
+/// An event that is due.
+pub(crate) struct Due {
+    pub(crate) at: Ns,
+    pub(crate) task: TaskKey,
+    /// See [`Ready`].
+    pub(crate) sleeps: Ns,
+}
+
+impl Schedule {
+    /// Removes the earliest event.
+    #[inline]
+    pub(crate) fn pop(&mut self, now: Ns, next_due: Ns) -> Option<Due> {
+        if let Some(front) = self.ready.front() {
+            // Ready tasks are due at the present time, so an event of the agenda is rarely earlier.
+            let other_first =
+                next_due == now && self.agenda.first().is_some_and(|first| first.order < front.order);
+            if !other_first {
+                let Ready { task, sleeps, .. } = *front;
+                self.ready.pop_front();
+                return Some(Due { at: now, task, sleeps });
+            }
+        }
+        self.agenda.pop().map(|event| Due { at: event.at, task: event.task, sleeps: 0 })
+    }
+}

@@ -1,0 +1,528 @@
+//! The wall clock: events run when the machine's clock reaches their time, and arrivals come from other
+//! threads.
+//!
+//! Every arrival is stamped with a model time later than that of any event that has run (`max(now + 1,
+//! wall)`), and runs before all other events of that time. So the events of a wall-clock run are a function
+//! of its stamped arrivals alone: a virtual run that is fed the same stamps
+//! ([`crate::Sim::sleep_until_external`]) repeats it exactly.
+//!
+//! Arrivals come from any number of [`Source`]s, which one thread polls in turn. When nothing is due, the
+//! thread spins for a moment if a core is to spare ([`Patience`]) and then sleeps in one place ([`Rest`])
+//! until a source has an arrival or the next event is due. It does not poll while it sleeps, so an idle drive
+//! takes no processor time. A source that other threads fill has a [`Bell`]; sockets are a source and a place
+//! to sleep at once.
+
+#![expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::executor::Sim;
+use crate::tasks::TaskKey;
+use crate::{Histogram, Ns};
+
+/// How wall time and model time are related.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// An event runs when the machine's clock has reached its model time.
+    Model,
+    /// Events run as fast as the machine can; model time jumps from each event to the next.
+    Jump,
+    /// As fast as the machine can, and model time stands still as far as the source allows
+    /// ([`Sim::hold_clock`]): a step of a task that would only take model time is no event.
+    Off,
+}
+
+impl Pace {
+    /// Does wall time say when an event runs?
+    fn is_paced(self) -> bool {
+        self == Pace::Model
+    }
+}
+
+/// Result of polling a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing new.
+    Nothing,
+    /// An arrival, stamped with the time offered; this task is to be woken for it.
+    Woke(TaskKey),
+    /// The source is closed: nothing more will arrive.
+    Closed,
+}
+
+/// A source of arrivals. Called on the executor's thread, between events.
+pub trait Source {
+    /// Takes what has arrived and stamps it with `at`. It is called every few events, so it may leave out
+    /// arrivals that only a system call would find, as long as [`Source::arm`] finds them.
+    fn poll(&mut self, at: Ns) -> Polled;
+    /// The thread is about to sleep: arrivals from now on have to wake it. Returns how long the thread may
+    /// sleep at most, as far as this source is concerned ([`Duration::MAX`]: without limit); zero if
+    /// something has arrived since the last poll.
+    fn arm(&mut self) -> Duration;
+    /// The thread is awake again.
+    fn disarm(&mut self);
+    /// Reports that an event of a paced run ran `late_ns` after its model time, by the machine's clock.
+    fn ran_late(&mut self, late_ns: Ns) {
+        _ = late_ns;
+    }
+}
+
+/// Where the thread sleeps.
+pub trait Rest {
+    /// Sleeps until it is woken or `timeout` has passed ([`Duration::MAX`]: until it is woken); wake-ups may
+    /// be spurious. A wake-up between [`Source::arm`] and this call makes it return at once.
+    fn sleep(&mut self, timeout: Duration);
+}
+
+/// Sleeps by parking the thread; [`std::thread::Thread::unpark`] wakes it.
+pub struct Park;
+
+impl Rest for Park {
+    fn sleep(&mut self, timeout: Duration) {
+        if timeout == Duration::MAX { std::thread::park() } else { std::thread::park_timeout(timeout) }
+    }
+}
+
+/// A value on its own cache lines (two, because processors fetch them in pairs), so that threads do not share
+/// lines by accident.
+#[repr(align(128))]
+#[derive(Default)]
+pub struct Apart<T>(pub T);
+
+/// Notifies a thread of news from other threads; the thread is woken only if it sleeps.
+#[derive(Default)]
+pub struct Bell {
+    /// Counts the rings.
+    news: Apart<AtomicU64>,
+    asleep: Apart<AtomicBool>,
+    wake: OnceLock<Wake>,
+}
+
+struct Wake {
+    call: Box<dyn Fn() + Send + Sync>,
+    /// Does one ring of a sleep call it, whichever is first? Otherwise each does.
+    is_once: bool,
+}
+
+impl Bell {
+    /// A bell that calls `wake` when its thread sleeps.
+    pub fn waking(wake: impl Fn() + Send + Sync + 'static) -> Bell {
+        let bell = Bell::default();
+        bell.set_wake(wake);
+        bell
+    }
+
+    /// Sets how to wake the thread, if that is not set yet. Until then a ring wakes no thread.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        _ = self.wake.set(Wake { call: Box::new(wake), is_once: true });
+    }
+
+    /// Says what to call at each ring, from any thread, as long as the thread is asleep, if that is not set yet.
+    /// For a thread that no other can wake: a ring of its own must not come to nothing because another thread has
+    /// rung before.
+    pub fn set_call(&self, call: impl Fn() + Send + Sync + 'static) {
+        _ = self.wake.set(Wake { call: Box::new(call), is_once: false });
+    }
+
+    /// Announces that there is something to look at.
+    pub fn ring(&self) {
+        // Sequentially consistent, as in `sleeps`: either the sleeper sees the news or the ringer sees the
+        // sleeper.
+        self.news.0.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.0.load(Ordering::SeqCst)
+            && let Some(wake) = self.wake.get()
+            && (!wake.is_once || self.asleep.0.swap(false, Ordering::SeqCst))
+        {
+            (wake.call)();
+        }
+    }
+
+    /// Number of rings so far.
+    pub fn news(&self) -> u64 {
+        self.news.0.load(Ordering::Acquire)
+    }
+
+    /// Announces that the thread is about to sleep. Returns whether there was a ring since `seen`; then it
+    /// must look once more first.
+    pub fn sleeps(&self, seen: u64) -> bool {
+        self.asleep.0.store(true, Ordering::SeqCst);
+        self.news.0.load(Ordering::SeqCst) != seen
+    }
+
+    /// Announces that the thread is awake.
+    pub fn is_awake(&self) {
+        self.asleep.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Steps between two polls of the sources when unpaced.
+const STEPS_PER_LOOK: u32 = 32;
+/// Events of one such step. A task may continue in place for as long as nothing else is due; without this bound a
+/// long command would keep the sources waiting until it ends.
+const EVENTS_PER_STEP: u64 = 16;
+/// Steps that use up their events may run for this long before the sources are polled.
+const LONG_STEPS: Duration = Duration::from_micros(100);
+/// How long a waiting thread spins: about the time that waking it would take. Shorter waits for the clock are
+/// spun, too.
+const SPIN: Duration = Duration::from_micros(60);
+/// Polls between two readings of the clock, each of which takes as long as several polls.
+const LOOKS_PER_READING: u32 = 16;
+/// Two polls of a thread that only polls are never this far apart, unless another thread had its core.
+const GAP: Duration = Duration::from_micros(200);
+/// How long a thread does not spin after another thread took its core: this long the first time, and twice as
+/// long each time that it is disturbed again, up to one second.
+const FIRST_HASTE: Duration = Duration::from_millis(20);
+const LONGEST_HASTE: Duration = Duration::from_secs(1);
+/// A thread that has spun for this long without being disturbed has a core to itself.
+const UNDISTURBED: Duration = Duration::from_millis(10);
+
+/// How long a thread that waits for others stays awake. Spinning answers sooner than sleeping where a core is to
+/// spare and the wait is shorter than a wake-up, and takes a core for nothing where it is not:
+///
+/// * A thread whose last waits took longer than a wake-up, on average, sleeps at once.
+/// * A thread that shares its core sleeps at once, for a while: one that used its share up by spinning waits
+///   milliseconds for the next one, and a sleeper is let in when it wakes up. A gap between two looks tells of it.
+pub struct Patience {
+    /// There is one core only: the thread that is waited for needs it.
+    alone: bool,
+    /// Polls since the clock was last read.
+    looks: u32,
+    /// When the present wait began and the clock was read last, while it spins.
+    spinning: Option<(Instant, Instant)>,
+    /// When the present wait began, once it sleeps.
+    asleep_since: Option<Instant>,
+    /// Moving average of the last waits, less what waking up took.
+    usual_wait: Duration,
+    undisturbed: Duration,
+    haste: Duration,
+    hasty_until: Option<Instant>,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            alone: std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1),
+            looks: 0,
+            spinning: None,
+            asleep_since: None,
+            usual_wait: Duration::ZERO,
+            undisturbed: Duration::ZERO,
+            haste: FIRST_HASTE,
+            hasty_until: None,
+        }
+    }
+}
+
+impl Patience {
+    /// Nothing has arrived, and it is not known when something will. `true`: poll again at once; `false`: sleep.
+    pub fn look_again(&mut self) -> bool {
+        self.may_spin(self.usual_wait <= SPIN)
+    }
+
+    /// What is waited for is due within a wake-up. `true`: look again at once; `false`: sleep.
+    fn look_again_until_due(&mut self) -> bool {
+        self.may_spin(true)
+    }
+
+    fn may_spin(&mut self, is_short: bool) -> bool {
+        if self.spinning.is_some() && self.looks < LOOKS_PER_READING {
+            self.looks += 1;
+            return true;
+        }
+        self.looks = 0;
+        !self.alone && self.may_spin_at(is_short, Instant::now())
+    }
+
+    fn may_spin_at(&mut self, is_short: bool, now: Instant) -> bool {
+        let Some((began, last)) = self.spinning else {
+            let may_spin = is_short && self.hasty_until.is_none_or(|until| now >= until);
+            if may_spin {
+                self.spinning = Some((now, now));
+            } else {
+                self.asleep_since = Some(now);
+            }
+            return may_spin;
+        };
+        if now - last >= GAP {
+            self.hasty_until = Some(now + self.haste);
+            self.haste = (self.haste * 2).min(LONGEST_HASTE);
+            self.undisturbed = Duration::ZERO;
+        } else if now - began < SPIN {
+            self.spinning = Some((began, now));
+            return true;
+        } else {
+            self.note_undisturbed(now - began);
+        }
+        self.spinning = None;
+        self.asleep_since = Some(began);
+        false
+    }
+
+    /// Something has arrived, or the thread has slept.
+    #[inline]
+    pub fn end(&mut self) {
+        if let Some((began, last)) = self.spinning.take() {
+            self.note_undisturbed(last - began);
+            self.note_wait(last - began);
+        } else if let Some(began) = self.asleep_since.take() {
+            self.note_wait((Instant::now() - began).saturating_sub(SPIN));
+        }
+    }
+
+    fn note_wait(&mut self, wait: Duration) {
+        self.usual_wait = (self.usual_wait * 7 + wait.min(SPIN * 16)) / 8;
+    }
+
+    fn note_undisturbed(&mut self, span: Duration) {
+        self.undisturbed += span;
+        if self.undisturbed >= UNDISTURBED {
+            self.undisturbed = Duration::ZERO;
+            self.haste = FIRST_HASTE;
+        }
+    }
+}
+
+/// The machine's clock, counted in ns from its creation, for measured figures in reports.
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    /// Nanoseconds since the start.
+    pub fn ns(&self) -> Ns {
+        self.0.elapsed().as_nanos() as Ns
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// The date by the machine's clock, in UTC: `22 Nov 2026`. For measurements that are written to a file.
+pub fn today() -> String {
+    let whole = httpdate::fmt_http_date(SystemTime::now());
+    // `Sun, 22 Nov 2026 19:51:13 GMT`, of fixed width (RFC 9110, 5.6.7).
+    whole[5..16].to_owned()
+}
+
+/// What a run in wall time did besides its events.
+#[derive(Default)]
+pub struct Ran {
+    /// How late events ran, wall minus model, ns; empty when unpaced.
+    pub lateness: Histogram,
+    /// Number of times the thread slept.
+    pub sleeps: u64,
+}
+
+/// Runs until all sources are closed and no event is left.
+pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dyn Rest) -> Ran {
+    let start = Instant::now();
+    let base = sim.now();
+    let mut ran = Ran::default();
+    let mut patience = Patience::default();
+    let mut outside = Outside::new(sources);
+    if pace.is_paced() {
+        sim.step_every_event();
+    }
+    loop {
+        let wall = match pace {
+            Pace::Model => base + start.elapsed().as_nanos() as Ns,
+            Pace::Jump | Pace::Off => 0,
+        };
+        if outside.look(sim, wall.max(sim.now() + 1)) {
+            patience.end();
+        }
+        // `None`: the thread has something to do. Otherwise how long it may wait for it.
+        let wait = match (sim.next_due(), pace) {
+            (None, _) if outside.is_closed() => return ran,
+            (None, _) => Some(Duration::MAX),
+            (Some(_), Pace::Jump | Pace::Off) => {
+                run_some(sim);
+                None
+            }
+            (Some(due), Pace::Model) if due <= wall => {
+                ran.lateness.record(wall - due);
+                outside.sources.iter_mut().for_each(|source| source.ran_late(wall - due));
+                sim.step();
+                None
+            }
+            (Some(due), Pace::Model) => Some(Duration::from_nanos(due - wall)),
+        };
+        if sim.halted() {
+            return ran;
+        }
+        let Some(wait) = wait else { continue };
+        // The end of a long wait for the clock is spun, because sleepers wake up late.
+        let timeout = match wait {
+            Duration::MAX => wait,
+            wait if wait > SPIN => wait - SPIN,
+            wait => wait,
+        };
+        let spins = match wait {
+            Duration::MAX => patience.look_again(),
+            wait => wait <= SPIN && patience.look_again_until_due(),
+        };
+        if spins {
+            std::hint::spin_loop();
+            continue;
+        }
+        ran.sleeps += u64::from(outside.sleep(rest, timeout));
+        patience.end();
+    }
+}
+
+/// All sources, and which of them are closed.
+struct Outside<'a, 'b> {
+    sources: &'a mut [&'b mut dyn Source],
+    closed: Vec<bool>,
+}
+
+impl<'a, 'b> Outside<'a, 'b> {
+    fn new(sources: &'a mut [&'b mut dyn Source]) -> Outside<'a, 'b> {
+        Outside { closed: vec![false; sources.len()], sources }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.iter().all(|closed| *closed)
+    }
+
+    /// Polls every source; `true` if something has arrived.
+    fn look(&mut self, sim: &Sim, at: Ns) -> bool {
+        let mut any = false;
+        for (source, closed) in self.sources.iter_mut().zip(&mut self.closed).filter(|(_, closed)| !**closed)
+        {
+            match source.poll(at) {
+                Polled::Nothing => {}
+                Polled::Woke(task) => {
+                    sim.wake_external(task, at);
+                    any = true;
+                }
+                Polled::Closed => *closed = true,
+            }
+        }
+        any
+    }
+
+    /// Sleeps, unless something has arrived since the last poll; returns whether it had.
+    fn sleep(&mut self, rest: &mut dyn Rest, timeout: Duration) -> bool {
+        let mut most = timeout;
+        for (source, _) in self.sources.iter_mut().zip(&self.closed).filter(|(_, closed)| !**closed) {
+            most = most.min(source.arm());
+        }
+        if !most.is_zero() {
+            rest.sleep(most);
+        }
+        for (source, _) in self.sources.iter_mut().zip(&self.closed).filter(|(_, closed)| !**closed) {
+            source.disarm();
+        }
+        !most.is_zero()
+    }
+}
+
+/// Runs, unpaced, until nothing is due and the source has nothing; the source is armed then. `true`: it is closed, or
+/// the power was cut. For a thread that does something else until the source rings; it calls this again then.
+pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
+    source.disarm();
+    loop {
+        let is_closed = match source.poll(sim.now() + 1) {
+            Polled::Nothing => false,
+            Polled::Woke(task) => {
+                sim.wake_external(task, sim.now() + 1);
+                false
+            }
+            Polled::Closed => true,
+        };
+        if sim.next_due().is_some() && !sim.halted() {
+            run_some(sim);
+        } else if is_closed || sim.halted() {
+            return true;
+        } else if !source.arm().is_zero() {
+            return false;
+        } else {
+            source.disarm();
+        }
+    }
+}
+
+/// Runs some events. The clock is read only after long steps.
+fn run_some(sim: &Sim) {
+    let mut began = None;
+    for _ in 0..STEPS_PER_LOOK {
+        let before = sim.events();
+        sim.bound_step(EVENTS_PER_STEP);
+        if !sim.step() {
+            return;
+        }
+        if sim.events() - before >= EVENTS_PER_STEP {
+            let now = Instant::now();
+            if now - *began.get_or_insert(now) >= LONG_STEPS {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `Patience`, and a clock that a test sets, in us after its start.
+    fn patience() -> (Patience, impl Fn(u64) -> Instant) {
+        let start = Instant::now();
+        (Patience { alone: false, ..Patience::default() }, move |us| start + Duration::from_micros(us))
+    }
+
+    fn look(patience: &mut Patience, now: Instant) -> bool {
+        patience.may_spin_at(patience.usual_wait <= SPIN, now)
+    }
+
+    #[test]
+    fn a_thread_that_is_disturbed_stops_spinning_and_tries_again_later() {
+        let (mut patience, at) = patience();
+        // Undisturbed: it spins for as long as waking takes, again and again.
+        for round in [0, 1_000] {
+            assert!((0..60).all(|us| look(&mut patience, at(round + us))));
+            assert!(!look(&mut patience, at(round + 60)));
+        }
+        // Disturbed: it does not spin for 20 ms, the next time for 40 ms.
+        assert!(look(&mut patience, at(2_000)));
+        assert!(!look(&mut patience, at(2_500)));
+        assert!(!look(&mut patience, at(22_499)));
+        assert!(look(&mut patience, at(22_500)));
+        assert!(!look(&mut patience, at(24_000)));
+        assert!(!look(&mut patience, at(63_999)));
+        assert!(look(&mut patience, at(64_000)));
+        patience.end();
+        // 10 ms without a disturbance, whatever ended the spins: the thread has a core to itself.
+        for round in 0..200 {
+            assert!((0..=55).all(|us| look(&mut patience, at(100_000 + round * 1_000 + us))));
+            patience.end();
+        }
+        assert_eq!(patience.haste, FIRST_HASTE);
+    }
+
+    #[test]
+    fn a_thread_whose_waits_are_long_sleeps_at_once_and_spins_again_when_they_are_short() {
+        let (mut patience, at) = patience();
+        assert!(look(&mut patience, at(0)));
+        patience.end();
+        for _ in 0..8 {
+            patience.note_wait(Duration::from_millis(1));
+        }
+        assert!(!look(&mut patience, at(1_000)), "spinning would take a core for nothing");
+        // It has slept, and was woken sooner than a wake-up takes.
+        let mut sleeps = 0;
+        while patience.usual_wait > SPIN {
+            patience.note_wait(Duration::from_micros(5));
+            sleeps += 1;
+        }
+        assert!((2..40).contains(&sleeps), "{sleeps}");
+        assert!(look(&mut patience, at(2_000)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Text that people read and write: numbers with grouped digits, wrapped lines, quantities with units,
+//! suggestions for misspelt names, and the files that contain all of it.
+
+pub mod input;
+pub mod names;
+pub mod output;
+pub mod quantity;
+mod unit;
+
+pub use unit::Unit;
+
+/// Columns of a line, where the width of the terminal is unknown.
+pub const WIDTH: usize = 100;
+
+/// A count with grouped digits: 1234567 as `1 234 567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with this many decimals, its whole part grouped as by [`grouped`]: 1234.56 as `1 234.6`.
+pub fn with_decimals(number: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", number.abs());
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let sign = if number < 0.0 { "-" } else { "" };
+    // A value that is not a number, or does not fit a `u64`, stays as it is.
+    format!("{sign}{}{rest}", whole.parse().map_or_else(|_| whole.to_owned(), grouped))
+}
+
+/// Wraps `text` at `columns` columns; all lines but the first are indented.
+pub fn wrap(text: &str, columns: usize) -> String {
+    let mut lines = String::new();
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        let longer = word.chars().count() + 1;
+        if length > 0 && length + longer > columns {
+            lines.push_str("\n   ");
+            length = 3;
+        }
+        if length > 0 {
+            lines.push(' ');
+        }
+        lines.push_str(word);
+        length += longer;
+    }
+    lines + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paragraphs_are_wrapped() {
+        let text = wrap(&"word ".repeat(40), 60);
+        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= 60));
+        assert_eq!(text.split_whitespace().count(), 40);
+    }
+}

@@ -1,0 +1,202 @@
+//! Common knowledge of all drivers about commands and answers: the layout of a slot's buffer, Identify,
+//! creation of a queue pair, and parsing of answers that came by DMA. Nothing here waits or submits.
+
+use kvdrive_content::{Region, expanding};
+use kvdrive_link::HostMemory;
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::iter::{IterHeader, pair_at};
+use kvdrive_spec::list::ListReader;
+use kvdrive_spec::queue::QueueCommand;
+use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode, write_protection};
+use zerocopy::FromBytes;
+
+/// Namespace that drivers talk to.
+pub(crate) const NSID: u32 = 1;
+/// The address that a driver gives for a ring: rings belong to the link (`kvdrive_link::queue`), and the
+/// address is never read.
+pub(crate) const RING: u64 = 0;
+/// Room for a pair in an iterator's answer, besides the largest value.
+const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
+
+/// A pair that an iterator returned. Its value is in the region that was handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The key.
+    pub key: Key,
+    /// Size of the value.
+    pub value_bytes: u32,
+}
+
+/// An open iterator on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IteratorId(u32);
+
+impl IteratorId {
+    /// The iterator that a SEEK opened.
+    pub(crate) fn of(cqe: &Cqe) -> IteratorId {
+        IteratorId(cqe.dw1.get())
+    }
+
+    /// The iterator that commands name so.
+    pub(crate) fn numbered(number: u32) -> IteratorId {
+        IteratorId(number)
+    }
+
+    /// How commands name it.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Size of an iterator's largest answer.
+pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
+    max_value_bytes + ANSWER_HEADER_BYTES
+}
+
+/// Size of a slot's buffer: whole pages that hold the largest pair, and so a list of many keys however short
+/// values are.
+pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
+    pair_bytes(max_value_bytes).next_multiple_of(PAGE_BYTES)
+}
+
+/// A list page that names every page of the buffer at `buffer` but the first.
+pub(crate) fn list_page(buffer: u64, bytes: u32) -> Vec<u8> {
+    let entries: Vec<u8> = (1..bytes / PAGE_BYTES)
+        .flat_map(|page| (buffer + u64::from(page * PAGE_BYTES)).to_le_bytes())
+        .collect();
+    assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
+    entries
+}
+
+/// The commands that create a queue pair of `entries` slots, in this order: the completion queue exists
+/// first.
+pub(crate) fn create_pair(id: u16, entries: u32) -> [QueueCommand; 2] {
+    let completion = id;
+    [
+        QueueCommand::CreateCompletion { id, entries },
+        QueueCommand::CreateSubmission { id, entries, completion },
+    ]
+}
+
+/// What deletes it again, in this order.
+pub(crate) fn delete_pair(id: u16) -> [QueueCommand; 2] {
+    [QueueCommand::DeleteSubmission { id }, QueueCommand::DeleteCompletion { id }]
+}
+
+/// Identify for the KV namespace, answered to the page at `buffer`.
+pub(crate) fn identify_namespace(cid: u16, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    sqe.cdw10.set(u32::from(cns::CSI_NAMESPACE));
+    sqe.cdw11.set(u32::from(CSI_KV) << 24);
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`identify_namespace`].
+pub(crate) fn take_namespace(memory: &dyn HostMemory, buffer: u64) -> KvNamespace {
+    let mut data = Region::new();
+    copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+    let bytes = data.to_bytes(IDENTIFY_BYTES as u32);
+    KvNamespace::read_from_bytes(&bytes).expect("Identify data has its size")
+}
+
+/// Asks for the log page of write protection, to the page at `buffer`.
+pub(crate) fn write_protection_log(cid: u16, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, cid, 0);
+    let dwords_z = write_protection::BYTES as u32 / 4 - 1;
+    sqe.cdw10.set(u32::from(write_protection::LOG_PAGE) | dwords_z << 16);
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`write_protection_log`].
+pub(crate) fn take_write_protection(memory: &dyn HostMemory, buffer: u64) -> Option<String> {
+    let mut data = Region::new();
+    copy_in(memory, buffer, write_protection::BYTES as u32, &mut data);
+    let mut page = [0; write_protection::BYTES];
+    data.copy_to(0, &mut page);
+    write_protection::decode(&page)
+}
+
+/// Appends `bytes` bytes of a driver's own buffer to the front of an empty region.
+pub(crate) fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &mut Region) {
+    let mut at = 0;
+    memory
+        .read(address, bytes, &mut |piece| {
+            into.write(at, piece);
+            at += piece.bytes();
+        })
+        .expect("a driver reads its own buffers");
+}
+
+/// Takes a List's answer apart.
+pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Result<Vec<Key>, Status> {
+    let mut data = Region::new();
+    copy_in(memory, buffer, bytes, &mut data);
+    let bytes = data.to_bytes(bytes);
+    let reader = ListReader::new(&bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
+}
+
+/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of
+/// `buffer_bytes` bytes. `None` behind the last pair.
+pub(crate) fn take_pair(
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    buffer_bytes: u32,
+    into: &mut Region,
+) -> Result<Option<Pair>, Status> {
+    into.clear();
+    if cqe.dw0.get() == 0 {
+        return Ok(None);
+    }
+    pair_from(memory, buffer, buffer_bytes, into).map(Some)
+}
+
+/// The pairs of such an answer behind its first one, each with its value.
+pub(crate) fn take_more_pairs(
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    buffer_bytes: u32,
+) -> Vec<(Result<Pair, Status>, Region)> {
+    let mut pairs = Vec::new();
+    let end = cqe.dw0.get().min(buffer_bytes);
+    if end < IterHeader::BYTES as u32 {
+        return pairs;
+    }
+    let mut at = pair_at(header_at(memory, buffer).answer_bytes().min(end));
+    while at + IterHeader::BYTES as u32 <= end {
+        let mut value = Region::new();
+        let pair = pair_from(memory, buffer + u64::from(at), end - at, &mut value);
+        pairs.push((pair, value));
+        let Ok(Pair { value_bytes, .. }) = pair else { break };
+        at = pair_at(at.saturating_add(value_bytes).saturating_add(IterHeader::BYTES as u32).min(end));
+    }
+    pairs
+}
+
+fn header_at(memory: &dyn HostMemory, address: u64) -> IterHeader {
+    let mut bytes = [0; IterHeader::BYTES];
+    memory
+        .read(address, IterHeader::BYTES as u32, &mut expanding(&mut bytes))
+        .expect("a driver reads its own buffers");
+    IterHeader::from_bytes(bytes)
+}
+
+/// The pair at `address`, and its value into `into`, as far as there are `room_bytes` bytes of both.
+fn pair_from(
+    memory: &dyn HostMemory,
+    address: u64,
+    room_bytes: u32,
+    into: &mut Region,
+) -> Result<Pair, Status> {
+    let header = header_at(memory, address);
+    let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
+    // The value may have been stored under a larger limit.
+    let bytes = header.value_bytes().min(room_bytes - IterHeader::BYTES as u32);
+    copy_in(memory, address + IterHeader::BYTES as u64, bytes, into);
+    Ok(Pair { key, value_bytes: header.value_bytes() })
+}

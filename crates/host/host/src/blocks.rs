@@ -1,0 +1,330 @@
+//! The blocks of a drive as a host uses them (NVM command set), on modelled cores in model time.
+//!
+//! ```text
+//!   BlockHost: what Identify says          BlockDriver: a core, a queue pair, slots
+//!   submit ─► core: submit_ns ─► slot ─► entry in the queue ─┬─► returns a BlockTicket
+//!                                                            └─► a task: doorbell, completion, slot is free
+//!   wait(ticket) ─► the task has ended ─► core: complete_ns ─► the blocks that were read, or a status
+//! ```
+//!
+//! Each command has a task that waits for the completion. The submitter continues at once. A slot is free
+//! when the drive has answered, whether or not the answer is collected; dropping a ticket leaks nothing.
+//!
+//! A command names the buffer of its slot by PRPs. Blocks that are written lie there already, as a host has
+//! them that takes its blocks from pinned memory: setting the transfer up takes `dma_setup_ns`, and no page
+//! is pinned.
+
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::transfer::prp;
+use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
+use kvdrive_spec::identify::{Controller, IDENTIFY_BYTES, cns};
+use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand, RANGES_MAX, Range};
+use kvdrive_spec::{Cqe, Sqe, Status, opcode};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Error;
+use crate::answers::{self, NSID};
+use crate::modelled::{self, HostCosts};
+
+/// Most blocks of a command, if the drive does not take less: 256 KiB. What is longer goes as several commands,
+/// which a drive works on side by side.
+const COMMAND_BLOCKS_MAX: u32 = 64;
+
+/// What a block has in it. Shared, not copied, between who reads it and who keeps it.
+pub type Block = Rc<Region>;
+
+/// What is asked of a drive of blocks.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockCall<'a> {
+    /// Read blocks, [`BlockHost::most_blocks`] at most.
+    Read(Blocks),
+    /// Write blocks from the first one on, as many at most.
+    Write {
+        /// Number of the first one.
+        first: u64,
+        /// What they are to have in them, a [`Region`] of up to a block each.
+        blocks: &'a [Block],
+    },
+    /// Make blocks zeros (Write Zeroes), 65 536 at most.
+    WriteZeroes(Blocks),
+    /// These blocks are not needed any more; they read zeros. 1 to 256 ranges.
+    Deallocate(&'a [Blocks]),
+    /// Make everything durable whose write was answered.
+    Flush,
+}
+
+impl BlockCall<'_> {
+    /// Whether one command can carry it out, of a drive that moves `most_blocks` blocks at most.
+    ///
+    /// # Errors
+    /// [`Error::Count`]: it names too many blocks or ranges, or none.
+    pub(crate) fn check(&self, most_blocks: u32) -> Result<(), Error> {
+        let (of, found, most) = match self {
+            BlockCall::Read(range) => ("blocks", u64::from(range.count), most_blocks),
+            BlockCall::Write { blocks, .. } => ("blocks", blocks.len() as u64, most_blocks),
+            BlockCall::WriteZeroes(range) => ("blocks", u64::from(range.count), 1 << 16),
+            BlockCall::Deallocate(ranges) => ("ranges", ranges.len() as u64, RANGES_MAX),
+            BlockCall::Flush => return Ok(()),
+        };
+        match (1..=u64::from(most)).contains(&found) {
+            true => Ok(()),
+            false => Err(Error::Count { of, found, most }),
+        }
+    }
+}
+
+/// A namespace of blocks: what Identify says of it.
+pub struct BlockHost {
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    costs: HostCosts,
+    blocks: u64,
+    most_blocks: u32,
+}
+
+impl BlockHost {
+    /// Asks the drive how many blocks there are, and how much a command may move.
+    ///
+    /// # Errors
+    /// What the drive answered; [`Status::INVALID_FIELD`] of one whose namespace is of pairs, or of blocks that
+    /// have another size than [`BLOCK_BYTES`].
+    pub fn connect(
+        link: Rc<Link>,
+        memory: Rc<LocalMemory>,
+        costs: HostCosts,
+    ) -> Result<Rc<BlockHost>, Status> {
+        let mut host = BlockHost { link, memory, costs, blocks: 0, most_blocks: COMMAND_BLOCKS_MAX };
+        host.blocks = blocks_of(&host.identify(cns::NAMESPACE)?)?;
+        host.most_blocks = most_blocks_of(&host.identify(cns::CONTROLLER)?);
+        Ok(Rc::new(host))
+    }
+
+    fn identify(&self, structure: u8) -> Result<Vec<u8>, Status> {
+        let ask = |cid, buffer| identify(cid, structure, buffer);
+        modelled::identify(&self.link, &self.memory, ask, |memory, buffer| take_identified(memory, buffer))
+    }
+
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Most blocks of one command that moves them.
+    pub fn most_blocks(&self) -> u32 {
+        self.most_blocks
+    }
+
+    /// The link to the drive.
+    pub fn link(&self) -> &Rc<Link> {
+        &self.link
+    }
+}
+
+/// What a command uses until it is answered: set up once.
+struct Slot {
+    cid: u16,
+    buffer: u64,
+    list: u64,
+}
+
+/// A queue pair and its slots: what outlives who submits.
+struct Lane {
+    host: Rc<BlockHost>,
+    queue: Rc<QueuePair>,
+    free: TaskCell<Vec<Slot>>,
+    freed: WaitQueue,
+}
+
+impl Lane {
+    fn take_slot(&self) -> Slot {
+        loop {
+            let free = self.free.borrow_mut().pop();
+            match free {
+                Some(slot) => return slot,
+                None => self.freed.wait(),
+            }
+        }
+    }
+
+    /// Rings for what lies in the queue and waits for the answer of the command that has `slot`.
+    fn carry_out(&self, slot: Slot, read_blocks: u32) -> Result<Vec<Block>, Status> {
+        let Lane { host, queue, .. } = self;
+        host.link.ring_submission(queue);
+        let cqe: Cqe = queue.completion(slot.cid);
+        host.link.ring_completion(queue);
+        let answer = match cqe.status() {
+            Status::SUCCESS => Ok(take_blocks(&*host.memory, slot.buffer, read_blocks)),
+            status => Err(status),
+        };
+        self.free.borrow_mut().push(slot);
+        self.freed.wake_one();
+        answer
+    }
+}
+
+/// Identify of this structure, answered to the page at `buffer`.
+pub(crate) fn identify(cid: u16, structure: u8, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    sqe.cdw10.set(u32::from(structure));
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`identify`].
+pub(crate) fn take_identified(memory: &dyn HostMemory, buffer: u64) -> Vec<u8> {
+    let mut data = Region::new();
+    answers::copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+    data.to_bytes(IDENTIFY_BYTES as u32)
+}
+
+/// How many blocks a namespace has, by its Identify data.
+pub(crate) fn blocks_of(bytes: &[u8]) -> Result<u64, Status> {
+    let namespace = BlockNamespace::read_from_bytes(bytes).expect("Identify data has its size");
+    let format = usize::from(namespace.format_current & 0xF);
+    if 1u32.checked_shl(namespace.formats[format].block_bytes_log2.into()) != Some(BLOCK_BYTES) {
+        return Err(Status::INVALID_FIELD);
+    }
+    Ok(namespace.size_blocks.get())
+}
+
+/// Most blocks that a command moves, by a controller's Identify data.
+pub(crate) fn most_blocks_of(bytes: &[u8]) -> u32 {
+    let controller = Controller::read_from_bytes(bytes).expect("Identify data has its size");
+    // In units of 4096 bytes, which is a block here; 0 is no limit.
+    match 1u32.checked_shl(controller.transfer_max_log2.into()) {
+        Some(most @ 1..) if controller.transfer_max_log2 > 0 => most.min(COMMAND_BLOCKS_MAX),
+        _ => COMMAND_BLOCKS_MAX,
+    }
+}
+
+/// The blocks that a command brought to the buffer at `buffer`.
+pub(crate) fn take_blocks(memory: &dyn HostMemory, buffer: u64, count: u32) -> Vec<Block> {
+    let block = |number: u32| {
+        let mut content = Region::new();
+        answers::copy_in(memory, buffer + u64::from(number * BLOCK_BYTES), BLOCK_BYTES, &mut content);
+        Rc::new(content)
+    };
+    (0..count).map(block).collect()
+}
+
+/// Puts what a command moves into the empty buffer at `buffer`; the command and the bytes it names.
+pub(crate) fn stage(
+    memory: &dyn HostMemory,
+    buffer: u64,
+    most_blocks: u32,
+    call: BlockCall<'_>,
+) -> (NvmCommand, u32) {
+    let put = |address, piece: Piece<'_>| {
+        memory.write(address, piece).expect("a slot's buffer is mapped");
+    };
+    match call {
+        BlockCall::Read(range) => {
+            assert!(range.count <= most_blocks, "{range:?}");
+            (NvmCommand::Read(range), range.count * BLOCK_BYTES)
+        }
+        BlockCall::Write { first, blocks } => {
+            let count = blocks.len() as u32;
+            assert!(count <= most_blocks, "{count} blocks");
+            for (block, content) in (0..).zip(blocks) {
+                let mut address = buffer + block * u64::from(BLOCK_BYTES);
+                content.read(0, BLOCK_BYTES, &mut |piece| {
+                    put(address, piece);
+                    address += u64::from(piece.bytes());
+                });
+            }
+            (NvmCommand::Write(Blocks { first, count }), count * BLOCK_BYTES)
+        }
+        BlockCall::WriteZeroes(range) => (NvmCommand::WriteZeroes(range), 0),
+        BlockCall::Deallocate(ranges) => {
+            assert!(ranges.len() <= RANGES_MAX as usize, "{} ranges", ranges.len());
+            let named: Vec<Range> = ranges.iter().map(range_of).collect();
+            put(buffer, Piece::Bytes(named.as_bytes()));
+            let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
+            (command, named.as_bytes().len() as u32)
+        }
+        BlockCall::Flush => (NvmCommand::Flush, 0),
+    }
+}
+
+fn range_of(blocks: &Blocks) -> Range {
+    Range { attributes: 0.into(), blocks: blocks.count.into(), first: blocks.first.into() }
+}
+
+/// Commands over one queue pair, from one core.
+pub struct BlockDriver {
+    lane: Rc<Lane>,
+    core: Rc<dyn Core>,
+}
+
+/// A command under way.
+#[must_use = "whoever drops it learns nothing of the answer"]
+pub struct BlockTicket(JoinHandle<Result<Vec<Block>, Status>>);
+
+impl BlockDriver {
+    /// A driver on `core` with a queue pair of `entries` slots, which the drive is asked to create, and up to
+    /// `depth` commands under way.
+    ///
+    /// # Errors
+    /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
+    pub fn connect(
+        host: &Rc<BlockHost>,
+        core: Rc<dyn Core>,
+        entries: u32,
+        depth: u32,
+    ) -> Result<BlockDriver, Status> {
+        assert!((1..entries).contains(&depth), "{depth} commands in a queue of {entries} slots");
+        let bytes = host.most_blocks * BLOCK_BYTES;
+        let slot = |cid| {
+            let (buffer, list) = (host.memory.map(bytes), host.memory.map(PAGE_BYTES));
+            let entries = answers::list_page(buffer, bytes);
+            host.memory.write(list, Piece::Bytes(&entries)).expect("a slot's list is mapped");
+            Slot { cid, buffer, list }
+        };
+        let lane = Lane {
+            queue: modelled::create_queue(&host.link, entries)?,
+            free: TaskCell::new((0..depth as u16).map(slot).collect()),
+            freed: WaitQueue::new(host.link.sim()),
+            host: host.clone(),
+        };
+        Ok(BlockDriver { lane: Rc::new(lane), core })
+    }
+
+    /// Submits a command. Waits while as many as the driver's depth are under way.
+    pub fn submit(&self, call: BlockCall<'_>) -> BlockTicket {
+        let lane = &self.lane;
+        let HostCosts { submit_ns, dma_setup_ns, .. } = lane.host.costs;
+        let moves = matches!(call, BlockCall::Write { .. } | BlockCall::Deallocate(_));
+        self.core.run_noted(submit_ns + if moves { dma_setup_ns } else { 0 }, "host", "submit");
+        let slot = lane.take_slot();
+        lane.host.memory.clear(slot.buffer);
+        let (command, bytes) = stage(&*lane.host.memory, slot.buffer, lane.host.most_blocks, call);
+        let mut sqe = command.encode(slot.cid, NSID);
+        prp::point_at(&mut sqe, slot.buffer, slot.list, bytes);
+        assert!(lane.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
+        let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
+        let lane = lane.clone();
+        BlockTicket(self.lane.host.link.sim().spawn(move || lane.carry_out(slot, read_blocks)))
+    }
+
+    /// Waits for a command, which another driver of this host may have submitted; the blocks, if it read some.
+    ///
+    /// # Errors
+    /// What the drive answered.
+    pub fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status> {
+        let answer = ticket.0.join();
+        self.core.run_noted(self.lane.host.costs.complete_ns, "host", "complete");
+        answer
+    }
+
+    /// Submits and waits.
+    ///
+    /// # Errors
+    /// As [`BlockDriver::wait`].
+    pub fn call(&self, call: BlockCall<'_>) -> Result<Vec<Block>, Status> {
+        self.wait(self.submit(call))
+    }
+}

@@ -1,0 +1,295 @@
+//! [`Client`]: key-value commands to a drive over any connection. Code that uses it runs in model time and in
+//! wall time, with a drive in this program or on a network.
+//!
+//! | client | a call that waits |
+//! |---|---|
+//! | `&`[`modelled::Driver`](crate::modelled::Driver) | suspends the task that it is called on |
+//! | [`threaded::Blocking`](crate::threaded::Blocking) | parks the thread; [`threaded::Driver`](crate::threaded::Driver) has the same calls as futures |
+//! | [`tcp::Client`](crate::tcp::Client) | reads the socket |
+//!
+//! Submitting and waiting are two calls, so that one core or thread has several commands under way:
+//!
+//! ```
+//! # use kvdrive_content::{Piece, Region};
+//! # use kvdrive_host::{Answer, Call, Client, Error};
+//! # use kvdrive_spec::Key;
+//! fn two_at_once(client: &mut impl Client, keys: [Key; 2]) -> Result<[u32; 2], Error> {
+//!     let mut into = Region::new();
+//!     let tickets = [client.submit(Call::retrieve(keys[0]))?, client.submit(Call::retrieve(keys[1]))?];
+//!     let mut bytes = [0; 2];
+//!     for (ticket, bytes) in tickets.into_iter().zip(&mut bytes) {
+//!         *bytes = client.wait(ticket, &mut into)?.value();
+//!     }
+//!     Ok(bytes)
+//! }
+//! ```
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use crate::Error;
+use crate::answers::{IteratorId, Pair};
+
+/// A value that can be kept until it is stored; also what identifies a command to its owner.
+pub trait Content {
+    /// The value.
+    fn piece(&self) -> Piece<'_>;
+}
+
+impl Content for Piece<'_> {
+    fn piece(&self) -> Piece<'_> {
+        *self
+    }
+}
+
+impl Content for Vec<u8> {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Bytes(self)
+    }
+}
+
+impl<const N: usize> Content for [u8; N] {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Bytes(self)
+    }
+}
+
+impl Content for &[u8] {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Bytes(self)
+    }
+}
+
+impl Content for Pattern {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Pattern(*self)
+    }
+}
+
+/// A command, with the value of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<V> {
+    /// Store a value.
+    Store {
+        /// The key.
+        key: Key,
+        /// The value.
+        value: V,
+        /// Under which condition.
+        options: StoreOptions,
+    },
+    /// Carry out the requests of a structured value ([`kvdrive_spec::batch`]).
+    Batch {
+        /// The structured value.
+        value: V,
+    },
+    /// Retrieve a value.
+    Retrieve {
+        /// The key.
+        key: Key,
+    },
+    /// Remove a pair; removing what is not there succeeds.
+    Delete {
+        /// The key.
+        key: Key,
+    },
+    /// Ask whether there is a pair.
+    Exist {
+        /// The key.
+        key: Key,
+    },
+    /// List keys in the drive's order.
+    List {
+        /// From here on; `None`: from the first.
+        start: Option<Key>,
+        /// As many as fit so many bytes, and a client's buffer.
+        buffer_bytes: u32,
+    },
+    /// Open an iterator on the pairs as they are now and read the first one.
+    Seek {
+        /// From here on; `None`: from the first.
+        key: Option<Key>,
+    },
+    /// Read an iterator's next pair.
+    Next {
+        /// The iterator. One command of it is under way at a time.
+        iterator: IteratorId,
+    },
+    /// Close an iterator.
+    Close {
+        /// The iterator.
+        iterator: IteratorId,
+    },
+}
+
+impl<V> Call<V> {
+    /// The value of a store.
+    pub(crate) fn value(&self) -> Piece<'_>
+    where
+        V: Content,
+    {
+        match self {
+            Call::Store { value, .. } | Call::Batch { value } => value.piece(),
+            _ => Piece::Bytes(&[]),
+        }
+    }
+}
+
+impl Call<&'static [u8]> {
+    /// A retrieve, as a call that has no value.
+    pub fn retrieve(key: Key) -> Call<&'static [u8]> {
+        Call::Retrieve { key }
+    }
+}
+
+/// What a drive answered to a [`Call`] that succeeded, and to any batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a store, a delete, a close.
+    Done,
+    /// To a batch: how many of its requests, in their order, were carried out; without success, the status of
+    /// the one behind them, or of the whole.
+    Applied(u32, Status),
+    /// To an exist: is there a pair?
+    Exists(bool),
+    /// To a retrieve: the value's size; the value is where the answer was to go.
+    Value(u32),
+    /// To a list.
+    Keys(Vec<Key>),
+    /// To a seek: the iterator, which is open, and the first pair, if there is one; its value is where the
+    /// answer was to go.
+    Opened(IteratorId, Option<Pair>),
+    /// To a next: `None` behind the last pair; its value is where the answer was to go.
+    Pair(Option<Pair>),
+}
+
+const OTHER_CALL: &str = "an answer is to the call that was made";
+
+impl Answer {
+    /// To an exist. Panics for other calls, as do the others here.
+    pub fn exists(self) -> bool {
+        let Answer::Exists(exists) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        exists
+    }
+
+    /// To a batch.
+    pub fn applied(self) -> (u32, Status) {
+        let Answer::Applied(requests, status) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        (requests, status)
+    }
+
+    /// To a retrieve.
+    pub fn value(self) -> u32 {
+        let Answer::Value(bytes) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        bytes
+    }
+
+    /// To a list.
+    pub fn keys(self) -> Vec<Key> {
+        let Answer::Keys(keys) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        keys
+    }
+
+    /// To a seek.
+    pub fn opened(self) -> (IteratorId, Option<Pair>) {
+        let Answer::Opened(iterator, pair) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        (iterator, pair)
+    }
+
+    /// To a next.
+    pub fn pair(self) -> Option<Pair> {
+        let Answer::Pair(pair) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        pair
+    }
+}
+
+/// Key-value commands on a drive; see above.
+pub trait Client {
+    /// A command under way. Dropping it leaves nothing behind that others would wait for: what was submitted is
+    /// carried out, an iterator that nobody learned of is closed, a pair that nobody learned of is the next one.
+    type Ticket<V: Content>;
+
+    /// Submits a command. Waits for a free slot, which whoever has all of them as tickets must not do; and, for
+    /// a value that needs several commands, each of which goes when the one before is answered, until its
+    /// last one is submitted.
+    ///
+    /// # Errors
+    /// The way to the drive. What the drive answers is for [`Client::wait`].
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Self::Ticket<V>, Error>;
+
+    /// Waits for a command's answer; a value comes into `into`, from its byte 0.
+    ///
+    /// # Errors
+    /// The status that the drive answered, other than to a batch that was sent; or the way to it.
+    fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error>;
+
+    /// Submits and waits.
+    ///
+    /// # Errors
+    /// As [`Client::wait`]; so have the calls below.
+    fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        let ticket = self.submit(call)?;
+        self.wait(ticket, into)
+    }
+
+    /// Stores a value.
+    fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Error> {
+        self.store_with(key, value, StoreOptions::default())
+    }
+
+    /// Stores a value under a condition.
+    fn store_with(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
+        self.call(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
+    }
+
+    /// Retrieves a value into `into`, from its byte 0; returns the value's size.
+    fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
+        self.call(NoValue::Retrieve { key }, into).map(Answer::value)
+    }
+
+    /// Removes a pair; removing what is not there succeeds.
+    fn delete(&mut self, key: Key) -> Result<(), Error> {
+        self.call(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
+    }
+
+    /// Is there a pair?
+    fn exist(&mut self, key: Key) -> Result<bool, Error> {
+        self.call(NoValue::Exist { key }, &mut Region::new()).map(Answer::exists)
+    }
+
+    /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
+    fn list(&mut self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Error> {
+        self.call(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
+    }
+
+    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
+    /// there is none; the iterator is open all the same.
+    fn seek(&mut self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Error> {
+        self.call(NoValue::Seek { key }, into).map(Answer::opened)
+    }
+
+    /// The iterator's next pair; `None` behind the last.
+    fn next(&mut self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Error> {
+        self.call(NoValue::Next { iterator }, into).map(Answer::pair)
+    }
+
+    /// Closes an iterator.
+    fn close(&mut self, iterator: IteratorId) -> Result<(), Error> {
+        self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
+    }
+}
+
+impl<C: Client> Client for &mut C {
+    type Ticket<V: Content> = C::Ticket<V>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Self::Ticket<V>, Error> {
+        C::submit(self, call)
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
+        C::wait(self, ticket, into)
+    }
+}
+
+/// A call without a value.
+pub(crate) type NoValue = Call<&'static [u8]>;

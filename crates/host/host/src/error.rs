@@ -1,0 +1,92 @@
+//! Errors of commands, the same for every connection between host and drive.
+
+use std::io;
+
+use kvdrive_link::shared::{NoQueue, OtherThread, PowerOff};
+use kvdrive_spec::Status;
+use kvdrive_spec::auth::Reason;
+
+/// Why a command failed. A modelled drive only ever answers [`Error::Status`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The drive answered so.
+    #[error(transparent)]
+    Status(#[from] Status),
+    /// The drive is off: its thread has ended.
+    #[error(transparent)]
+    PowerOff(#[from] PowerOff),
+    /// The calls of another thread carry the drive out.
+    #[error(transparent)]
+    OtherThread(#[from] OtherThread),
+    /// The drive has as many queue pairs as it can have.
+    #[error(transparent)]
+    NoQueue(NoQueue),
+    /// A command that cannot be sent: it would name too many of something, or none.
+    #[error("a command has 1 to {most} {of}, not {found}")]
+    Count {
+        /// Of what.
+        of: &'static str,
+        /// How many were asked for.
+        found: u64,
+        /// Most of a command.
+        most: u32,
+    },
+    /// The socket to a drive on a network.
+    #[error("{what}")]
+    Io {
+        /// What kind of failure.
+        kind: io::ErrorKind,
+        /// What the machine said.
+        what: String,
+    },
+    /// A controller on a network refused a Connect; dword 0 says at which byte.
+    #[error("connect: {0}, dword 0 is {1:X}h")]
+    Refused(Status, u32),
+    /// A controller on a network ended the connection.
+    #[error("the controller ended the connection: reason {reason:02X}h, information {information:X}h")]
+    Terminated {
+        /// FES.
+        reason: u16,
+        /// FEI.
+        information: u32,
+    },
+    /// A host and a controller on a network do not believe each other.
+    #[error("{} ended it: {reason}", if *by_controller { "the controller" } else { "the host" })]
+    Authentication {
+        /// What was said.
+        reason: Reason,
+        /// By whom.
+        by_controller: bool,
+    },
+    /// A controller on a network sent what it must not.
+    #[error("the controller broke the protocol: {0}")]
+    Protocol(&'static str),
+}
+
+impl Error {
+    /// What the drive answered; `Err`: there is no answer, and nothing more to ask.
+    ///
+    /// # Errors
+    /// What is wrong with the way to the drive.
+    pub fn status(self) -> Result<Status, Error> {
+        match self {
+            Error::Status(status) => Ok(status),
+            error => Err(error),
+        }
+    }
+}
+
+impl From<NoQueue> for Error {
+    fn from(reason: NoQueue) -> Error {
+        match reason {
+            NoQueue::PowerOff(off) => Error::PowerOff(off),
+            NoQueue::NoIdentifier => Error::NoQueue(reason),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io { kind: error.kind(), what: error.to_string() }
+    }
+}

@@ -1,0 +1,167 @@
+//! HostKV: a key-value store that runs on the host, in the application's threads, over a drive of blocks. The
+//! SAKER paper compares it with a store inside the drive.
+//!
+//! ```text
+//!   thread 0 ─► HostKvClient ─┐              ┌─ core 0, queue pair 0 ─┐
+//!   thread 1 ─► HostKvClient ─┼─► any Store ─┼─ core 1, queue pair 1 ─┼─► link ─► block namespace
+//!   thread 2 ─► HostKvClient ─┘              └─ core 2, queue pair 2 ─┘
+//! ```
+//!
+//! A store is any row of [`kvdrive_store::STORES`]. Its work, and every command it sends, takes time on the
+//! core of the calling thread; what it does not have in memory crosses the link as blocks. Its background
+//! work has threads and queue pairs of its own, and runs in slices on all of these cores or on one more. It
+//! finds its pairs again from its pages alone. A pair is durable after [`HostKvClient::sync`], not before.
+
+mod client;
+mod cpu;
+mod pages;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_sim::{Core, Resource, TaskCell, TimeShare};
+use kvdrive_spec::Status;
+use kvdrive_spec::nvm::BLOCK_BYTES;
+use kvdrive_store::{
+    BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, Recovered, Space, Store, StoreError,
+    StoreOptions, StoreRow, Thread, run_background,
+};
+
+use crate::blocks::BlockHost;
+pub use client::{Ended, HostKvClient};
+use cpu::HostCpu;
+pub use kvdrive_store::StepCosts;
+use pages::BlockPages;
+pub(crate) use pages::error_of;
+
+/// What a store on the host is made of.
+pub struct HostKvConfig<'a> {
+    /// Which store.
+    pub row: &'static StoreRow,
+    /// Its options.
+    pub options: &'a StoreOptions,
+    /// What its steps cost.
+    pub costs_ps: StepCosts,
+    /// Entries of a thread's queue.
+    pub entries: u32,
+    /// Commands of a thread under way at once.
+    pub depth: u32,
+}
+
+/// Why there is no store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Its options do not go with the drive: a line that begins with the key of the option.
+    #[error("{0}")]
+    Options(String),
+    /// The drive has no queue pair for a thread.
+    #[error("queue pairs: {0}")]
+    Queues(#[from] Status),
+    /// What it found on the drive.
+    #[error("recovery: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A store on the host.
+pub struct HostKv {
+    store: Rc<dyn Store>,
+    pages: Rc<BlockPages>,
+    /// The core of its background threads, if they share none.
+    own: Option<Rc<Resource>>,
+    /// Iterators that are open and not in use at this moment.
+    cursors: TaskCell<BTreeMap<u32, Box<dyn Cursor>>>,
+    next_iterator: Cell<u32>,
+}
+
+impl HostKv {
+    /// Opens a store on a drive of blocks, with as many threads as there are cores: what the blocks have of it is
+    /// found, and an empty drive is an empty store.
+    ///
+    /// # Errors
+    /// The options do not go with the drive, or blocks have on them what no store of this kind left there.
+    pub fn open(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+    ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
+        HostKv::on(host, cores, config, false)
+    }
+
+    /// As [`HostKv::open`], on a drive that nobody has written to: its blocks are known to be zero, and none is
+    /// read for that.
+    ///
+    /// # Errors
+    /// The options do not go with the drive.
+    pub fn create(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+    ) -> Result<Rc<HostKv>, OpenError> {
+        HostKv::on(host, cores, config, true).map(|(kv, _)| kv)
+    }
+
+    fn on(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+        is_blank: bool,
+    ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
+        let HostKvConfig { row, options, costs_ps, entries, depth } = config;
+        let sim = host.link().sim();
+        (row.check)(options, BLOCK_BYTES, host.blocks(), cores.len() as u32).map_err(OpenError::Options)?;
+        let background = (row.background)(options);
+        let own = (background == Some(Background::Own))
+            .then(|| Rc::new(Resource::new(sim, "host.core.background", 1)));
+        let served = cores.len() as u32;
+        let beside = background.map(|_| {
+            let cores = own.as_ref().map_or(cores, std::slice::from_ref);
+            Rc::new(TimeShare::new(sim, cores, BACKGROUND_SLICE_NS)) as Rc<dyn Core>
+        });
+        let beside = beside.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
+        let of_threads = cores.iter().map(|core| core.clone() as Rc<dyn Core>);
+        let cores: Vec<_> = of_threads.chain(beside.cloned()).collect();
+        let threads = cores.len() as u32;
+        let pages = Rc::new(BlockPages::connect(host, &cores, *entries, *depth)?);
+        let cpu = Rc::new(HostCpu::new(sim, &cores, *costs_ps));
+        let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads };
+        let store = (row.make)(options, ground);
+        pages.is_blank.set(is_blank);
+        let recovered = store.recover(Thread(0))?;
+        pages.is_blank.set(false);
+        for thread in (served..threads).map(Thread) {
+            let (store, cpu) = (store.clone(), cpu.clone());
+            sim.spawn(move || run_background(&*store, &*cpu, thread));
+        }
+        let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
+        Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
+    }
+
+    /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
+    pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
+        HostKvClient::new(self.clone(), Thread(thread))
+    }
+
+    /// The core that only background work has, if its options ask for one.
+    pub fn background_core(&self) -> Option<&Rc<Resource>> {
+        self.own.as_ref()
+    }
+
+    /// Longest value it takes, bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.store.max_value_bytes()
+    }
+
+    /// How full it is.
+    pub fn space(&self) -> Space {
+        self.store.space()
+    }
+
+    /// What the store counted by names of its own, the memory it takes (`memory.NAME_now`, bytes), and its pages by
+    /// what was done and why (`pages_written.log`). Names that end in `_now` are states.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let own = self.store.counters().into_iter().map(|(name, count)| (name.to_owned(), count));
+        let memory = self.store.dram().into_iter().map(|(name, bytes)| (format!("memory.{name}_now"), bytes));
+        own.chain(memory).chain(self.pages.counters()).collect()
+    }
+}

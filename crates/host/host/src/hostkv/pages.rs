@@ -1,0 +1,189 @@
+//! Blocks of a drive as a store's pages: one page is one block.
+//!
+//! A run of pages is split into commands of at most [`BlockHost::most_blocks`], all in progress at once. A
+//! thread submits on its own queue pair; a thread that waits for another thread's write waits on its own
+//! core.
+//!
+//! A drive of blocks answers a write when it is durable, so no page is ever torn. A page that cannot be read
+//! is lost: the store gets the status unchanged.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_sim::{Core, TaskCell};
+use kvdrive_spec::Status;
+use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks};
+use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble, Writing};
+
+use crate::blocks::{BlockCall, BlockDriver, BlockHost, BlockTicket};
+
+/// Pages by purpose.
+type Counts = [Cell<u64>; Purpose::ALL.len()];
+
+/// Commands under way, each with its first page.
+type UnderWay = Vec<(PageId, BlockTicket)>;
+
+pub(super) struct BlockPages {
+    host: Rc<BlockHost>,
+    /// One a thread.
+    drivers: Vec<BlockDriver>,
+    /// Writes that were started and not finished, by their numbers.
+    writing: TaskCell<BTreeMap<u64, UnderWay>>,
+    next_writing: Cell<u64>,
+    read: Counts,
+    written: Counts,
+    trimmed: Counts,
+    flushes: Cell<u64>,
+    /// Nothing was ever written: pages are zero without being read.
+    pub(super) is_blank: Cell<bool>,
+}
+
+impl BlockPages {
+    /// A queue pair of `entries` slots for each core, with up to `depth` commands under way.
+    pub(super) fn connect(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<dyn Core>],
+        entries: u32,
+        depth: u32,
+    ) -> Result<BlockPages, Status> {
+        let drivers = cores.iter().map(|core| BlockDriver::connect(host, core.clone(), entries, depth));
+        Ok(BlockPages {
+            drivers: drivers.collect::<Result<_, _>>()?,
+            host: host.clone(),
+            writing: TaskCell::default(),
+            next_writing: Cell::new(0),
+            read: Counts::default(),
+            written: Counts::default(),
+            trimmed: Counts::default(),
+            flushes: Cell::new(0),
+            is_blank: Cell::new(false),
+        })
+    }
+
+    fn driver(&self, Thread(thread): Thread) -> &BlockDriver {
+        &self.drivers[thread as usize]
+    }
+
+    /// Divides `count` pages from `first` on among commands: the first page and the number of each.
+    fn commands(&self, first: PageId, count: u32) -> impl Iterator<Item = (PageId, u32)> + use<> {
+        let most = self.host.most_blocks();
+        (0..count)
+            .step_by(most as usize)
+            .map(move |from| (first.plus(u64::from(from)), most.min(count - from)))
+    }
+
+    /// What was counted, by names for reports.
+    pub(super) fn counters(&self) -> Vec<(String, u64)> {
+        let kinds =
+            [("pages_written", &self.written), ("pages_read", &self.read), ("pages_trimmed", &self.trimmed)];
+        let mut all = Vec::new();
+        for (kind, counts) in kinds {
+            let used = Purpose::ALL.iter().zip(counts).filter(|(_, count)| count.get() > 0);
+            all.extend(used.map(|((_, purpose), count)| (format!("{kind}.{purpose}"), count.get())));
+        }
+        all.push(("page_flushes".to_owned(), self.flushes.get()));
+        all
+    }
+}
+
+fn count(counts: &Counts, why: Purpose, pages: u32) {
+    let count = &counts[why as usize];
+    count.set(count.get() + u64::from(pages));
+}
+
+/// Why blocks refuse, as their drive has answered.
+pub(crate) fn error_of(page: PageId, status: Status) -> PageError {
+    let trouble = match status {
+        Status::NAMESPACE_WRITE_PROTECTED => Trouble::ReadOnly,
+        // A drive's blocks are whole or not written: one that cannot be read was whole.
+        Status::UNRECOVERED_ERROR => Trouble::Lost,
+        status => Trouble::Status(status),
+    };
+    PageError { page, trouble }
+}
+
+impl PageStore for BlockPages {
+    fn page_bytes(&self) -> u32 {
+        BLOCK_BYTES
+    }
+
+    fn pages(&self) -> u64 {
+        self.host.blocks()
+    }
+
+    fn is_blank(&self) -> bool {
+        self.is_blank.get()
+    }
+
+    fn read(
+        &self,
+        thread: Thread,
+        first: PageId,
+        pages: u32,
+        why: Purpose,
+        out: &mut Vec<Page>,
+    ) -> Result<(), PageError> {
+        if self.is_blank.get() {
+            out.extend(std::iter::repeat_n(Page::default(), pages as usize));
+            return Ok(());
+        }
+        count(&self.read, why, pages);
+        let driver = self.driver(thread);
+        let submit = |(page, count): (PageId, u32)| {
+            (page, driver.submit(BlockCall::Read(Blocks { first: page.0, count })))
+        };
+        // All of them are under way before the first is waited for.
+        let under_way: UnderWay = self.commands(first, pages).map(submit).collect();
+        for (page, ticket) in under_way {
+            out.extend(driver.wait(ticket).map_err(|status| error_of(page, status))?);
+        }
+        Ok(())
+    }
+
+    fn start_write(
+        &self,
+        thread: Thread,
+        first: PageId,
+        run: &[Page],
+        why: Purpose,
+    ) -> Result<Writing, PageError> {
+        self.is_blank.set(false);
+        count(&self.written, why, run.len() as u32);
+        let driver = self.driver(thread);
+        let mut rest = run;
+        let submit = |(page, count): (PageId, u32)| {
+            let (blocks, behind) = rest.split_at(count as usize);
+            rest = behind;
+            (page, driver.submit(BlockCall::Write { first: page.0, blocks }))
+        };
+        let under_way = self.commands(first, run.len() as u32).map(submit).collect();
+        let number = self.next_writing.replace(self.next_writing.get() + 1);
+        self.writing.borrow_mut().insert(number, under_way);
+        Ok(Writing(number))
+    }
+
+    fn finish_write(&self, thread: Thread, writing: Writing) -> Result<(), PageError> {
+        let under_way = self.writing.borrow_mut().remove(&writing.0).expect("a write is finished once");
+        let mut outcome = Ok(());
+        for (page, ticket) in under_way {
+            // The write is done when all of it is, also if a part was refused.
+            let ended = self.driver(thread).wait(ticket).map_err(|status| error_of(page, status));
+            outcome = outcome.and(ended.map(drop));
+        }
+        outcome
+    }
+
+    fn trim(&self, thread: Thread, first: PageId, pages: u32, why: Purpose) -> Result<(), PageError> {
+        count(&self.trimmed, why, pages);
+        let range = Blocks { first: first.0, count: pages };
+        let ended = self.driver(thread).call(BlockCall::Deallocate(&[range]));
+        ended.map(drop).map_err(|status| error_of(first, status))
+    }
+
+    fn flush(&self, thread: Thread, _: Purpose) -> Result<(), PageError> {
+        self.flushes.set(self.flushes.get() + 1);
+        let ended = self.driver(thread).call(BlockCall::Flush);
+        ended.map(drop).map_err(|status| error_of(PageId(0), status))
+    }
+}

@@ -1,0 +1,145 @@
+//! A host: state that its drivers share, and its use of the admin queue: Identify, and creation of queue
+//! pairs.
+
+use std::rc::Rc;
+
+use kvdrive_declare::Section;
+use kvdrive_link::transfer::{BY_WINDOW, PAIRS};
+use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_sim::{Ns, Resource, TaskCell, WaitQueue};
+use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_spec::{Sqe, Status};
+
+use crate::answers::{self, IteratorId, RING};
+use crate::course::done;
+use crate::unclaimed::{self, Claimed, Unclaimed};
+
+/// What the host's work costs on its core, ns. Sources are in the profiles.
+///
+/// A store names the application's own pages, so it pays for pinning and naming them. What a retrieve, a
+/// listing or an iterator brings lands in the buffer of a slot, which is pinned and named once: they pay for
+/// neither, and the copy from there to the application is not charged. A retrieve is therefore shorter, by up
+/// to `dma_setup_ns` + pages x `pin_page_ns`, than that of a driver that reads into its caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[section("host", default)]
+pub struct HostCosts {
+    /// From the application's call to the doorbell, per command.
+    #[setting(is = TIME)]
+    pub submit_ns: Ns,
+    /// From the completion to the application, per command.
+    #[setting(is = TIME)]
+    pub complete_ns: Ns,
+    /// Setting up a DMA transfer, per store that has one.
+    #[setting(is = TIME)]
+    pub dma_setup_ns: Ns,
+    /// Pinning and naming one page of a store for DMA.
+    #[setting(is = TIME)]
+    pub pin_page_ns: Ns,
+    /// Each further entry that goes with a doorbell, and each further completion that is taken with one.
+    #[setting(is = TIME)]
+    pub entry_ns: Ns,
+    /// Before a store into a window by CXL.mem.
+    #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
+    pub cxl_setup_ns: Ns,
+}
+
+/// A host: its memory, its core and what its work costs. Drivers of several queues share one.
+pub struct Host {
+    pub(super) link: Rc<Link>,
+    pub(super) memory: Rc<LocalMemory>,
+    pub(super) core: Rc<Resource>,
+    pub(super) costs: HostCosts,
+    pub(super) max_value_bytes: u32,
+    /// Answers of NEXT commands that were dropped, and tasks that wait for some of them.
+    pub(super) unclaimed: TaskCell<Unclaimed>,
+    pub(super) unclaimed_came: WaitQueue,
+}
+
+impl Host {
+    /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
+    pub fn connect(
+        link: Rc<Link>,
+        memory: Rc<LocalMemory>,
+        core: Rc<Resource>,
+        costs: HostCosts,
+    ) -> Result<Rc<Host>, Status> {
+        let (unclaimed, unclaimed_came) = (TaskCell::default(), WaitQueue::new(link.sim()));
+        let mut host = Host { link, memory, core, costs, max_value_bytes: 0, unclaimed, unclaimed_came };
+        host.max_value_bytes = host.identify()?.format().value_max_bytes.get();
+        Ok(Rc::new(host))
+    }
+
+    /// Identify data of the KV namespace as it is now.
+    pub fn identify(&self) -> Result<KvNamespace, Status> {
+        identify(&self.link, &self.memory, answers::identify_namespace, answers::take_namespace)
+    }
+
+    /// Largest value the drive takes, bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.max_value_bytes
+    }
+
+    /// Takes an answer of `iterator` whose command was dropped; waits for one that is in progress.
+    pub(super) fn claim(&self, iterator: IteratorId) -> Option<unclaimed::Answer> {
+        loop {
+            let claimed = self.unclaimed.borrow_mut().claim(iterator);
+            match claimed {
+                Claimed::Nothing => return None,
+                Claimed::Expected => self.unclaimed_came.wait(),
+                Claimed::Answer(answer) => return Some(answer),
+            }
+        }
+    }
+
+    /// The iterator is closed.
+    pub(super) fn forget(&self, iterator: IteratorId) {
+        self.unclaimed.borrow_mut().forget(|other| other == iterator);
+        self.unclaimed_came.wake_all();
+    }
+}
+
+/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose
+/// answer comes to the buffer at this address, and `take` reads it there.
+pub(crate) fn identify<T>(
+    link: &Link,
+    memory: &LocalMemory,
+    ask: impl FnOnce(u16, u64) -> Sqe,
+    take: impl FnOnce(&dyn HostMemory, u64) -> T,
+) -> Result<T, Status> {
+    let buffer = memory.map(IDENTIFY_BYTES as u32);
+    let function = link.first_function();
+    let _turn = function.administration().lock();
+    administer(link, ask(0, buffer)).map(|()| take(memory, buffer))
+}
+
+/// Has the drive behind `link` carry out a command of the admin queue, whose turn it is.
+fn administer(link: &Link, sqe: Sqe) -> Result<(), Status> {
+    let queue = link.admin_queue();
+    assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
+    link.ring_submission(&queue);
+    let status = queue.completion(sqe.cid.get()).status();
+    link.ring_completion(&queue);
+    done(status)
+}
+
+/// Has the drive create a queue pair of `entries` slots under the lowest identifier that is free. No time of
+/// a host's core is charged for what is done once.
+pub(crate) fn create_queue(link: &Link, entries: u32) -> Result<Rc<QueuePair>, Status> {
+    let function = link.first_function();
+    let _turn = function.administration().lock();
+    let id = function.free_id().ok_or(Status::INVALID_QUEUE_ID)?;
+    for command in answers::create_pair(id, entries) {
+        administer(link, command.encode(0, RING))?;
+    }
+    Ok(function.queue(id).expect("the drive has created it"))
+}
+
+/// Has the drive delete a queue pair: nothing of it is left then.
+pub(crate) fn delete_queue(link: &Link, queue: &QueuePair) -> Result<(), Status> {
+    let function = link.first_function();
+    let _turn = function.administration().lock();
+    for command in answers::delete_pair(queue.id()) {
+        administer(link, command.encode(0, RING))?;
+    }
+    Ok(())
+}

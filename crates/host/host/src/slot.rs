@@ -1,0 +1,255 @@
+//! A command slot: what the drive has of its command, and what remains to be done after the command is
+//! dropped. No I/O, no clock, no lock: a runner reports events and carries out the answers.
+//!
+//! ```text
+//!            submitted(n)            arrived(last of n)               settled
+//!   free ─────────────────► under way ─────────────────► answered ─────────────► free
+//!                               │ abandoned                  │ abandoned           ▲
+//!                               ▼                            ▼                     │
+//!                            left: completions to come ──► close what a SEEK opened, and wait
+//!                                                      ──► over: torn value, answer of a NEXT ──► free
+//! ```
+//!
+//! A command may be dropped at any moment. Identifier and buffer are the drive's until the last completion, so
+//! the slot stays taken; then [`Left`] says what else there is:
+//!
+//! * A value that needs several inline commands and was dropped between them has left a part of it in the
+//!   drive, which discards it before the next inline value begins (`is_torn`).
+//! * An iterator whose SEEK nobody waits for is closed, in the same slot.
+//! * What a NEXT answers that nobody waits for is kept: the drive has passed that pair
+//!   ([`crate::unclaimed`]).
+
+use kvdrive_link::transfer::outcome;
+use kvdrive_spec::{Command, Cqe, Sqe};
+
+use crate::answers::{IteratorId, NSID};
+
+/// What a command does with an iterator, if anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Walk {
+    #[default]
+    None,
+    /// What it opens is closed if the command was dropped.
+    Opens,
+    /// Its answer, up to this length in the slot's buffer, is kept if the command was dropped.
+    Steps { iterator: IteratorId, buffer_bytes: u32 },
+}
+
+/// What a completion means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// More completions are to come.
+    More,
+    /// It was the last one, and the command is still waited for.
+    Answered,
+    /// The command was dropped.
+    Left(Left),
+}
+
+/// What remains to be done for a dropped command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing, until the next completion comes.
+    Wait,
+    /// Submit this, in the same slot, and wait.
+    Close(Sqe),
+    /// All has come: the slot is free.
+    Over {
+        /// The drive has a part of a value whose rest will not come, and the slot still has the sequence: the
+        /// drive discards it, and the sequence passes on.
+        is_torn: bool,
+        /// A pair, or why there is none, that the next NEXT of this iterator is to get.
+        unclaimed: Option<(IteratorId, u32, Cqe)>,
+    },
+}
+
+/// One slot of a queue pair; see above.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    cid: u16,
+    /// Completions to come of what was submitted last, and what those say that have come.
+    awaited: u32,
+    outcome: Option<Cqe>,
+    walk: Walk,
+    /// The drive has a part of a value, and more is to come. Then the slot has the queue's sequence: the right to
+    /// submit inline commands, which a value holds until its last one is submitted.
+    is_inside: bool,
+    is_abandoned: bool,
+}
+
+impl Slot {
+    /// A free slot with this command identifier.
+    pub(crate) fn new(cid: u16) -> Slot {
+        Slot { cid, ..Slot::default() }
+    }
+
+    /// Something is about to be submitted that will get so many completions. `is_inside`: it is of a value
+    /// that holds the sequence.
+    pub(crate) fn submitted(&mut self, completions: u32, walk: Walk, is_inside: bool) {
+        (self.awaited, self.outcome) = (completions, None);
+        (self.walk, self.is_inside) = (walk, is_inside);
+    }
+
+    /// What was said to be submitted has not been; has anything of the value been before?
+    pub(crate) fn withdrawn(&mut self, is_inside: bool) {
+        *self = Slot { is_inside: is_inside && self.is_inside, ..Slot::new(self.cid) };
+    }
+
+    /// The last inline command of the value is submitted.
+    pub(crate) fn leave_sequence(&mut self) {
+        self.is_inside = false;
+    }
+
+    /// Has the drive a part of a value?
+    pub(crate) fn is_inside(&self) -> bool {
+        self.is_inside
+    }
+
+    /// The completion of a command of this slot.
+    pub(crate) fn arrived(&mut self, cqe: &Cqe) -> Arrived {
+        let Some(awaited) = self.awaited.checked_sub(1) else { return Arrived::More };
+        self.awaited = awaited;
+        self.outcome = Some(self.outcome.map_or(*cqe, |first| outcome(first, *cqe)));
+        match (awaited, self.is_abandoned) {
+            (0, false) => Arrived::Answered,
+            (0, true) => Arrived::Left(self.left()),
+            (_, false) => Arrived::More,
+            (_, true) => Arrived::Left(Left::Wait),
+        }
+    }
+
+    /// What all completions of the last submission say together, once they have come.
+    pub(crate) fn outcome(&self) -> Option<Cqe> {
+        self.outcome.filter(|_| self.awaited == 0)
+    }
+
+    /// Who waits has taken the answer: nothing is left behind it.
+    pub(crate) fn settled(&mut self) {
+        (self.outcome, self.walk) = (None, Walk::None);
+    }
+
+    /// The iterator whose next pair has to be kept if the command is dropped here.
+    pub(crate) fn steps(&self) -> Option<IteratorId> {
+        match self.walk {
+            Walk::Steps { iterator, .. } if self.awaited > 0 || self.outcome.is_some() => Some(iterator),
+            _ => None,
+        }
+    }
+
+    /// Notes that the command was dropped.
+    pub(crate) fn abandon(&mut self) -> Left {
+        self.is_abandoned = true;
+        if self.awaited > 0 { Left::Wait } else { self.left() }
+    }
+
+    /// What is left when all completions have come.
+    fn left(&mut self) -> Left {
+        let (walk, outcome) = (std::mem::take(&mut self.walk), self.outcome.take());
+        let unclaimed = match (walk, outcome) {
+            (Walk::Opens, Some(cqe)) if cqe.status().is_success() => {
+                self.awaited = 1;
+                let iterator = IteratorId::of(&cqe).number();
+                return Left::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
+            }
+            (Walk::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
+            _ => None,
+        };
+        let is_torn = self.is_inside;
+        *self = Slot::new(self.cid);
+        Left::Over { is_torn, unclaimed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvdrive_spec::Status;
+
+    const CID: u16 = 3;
+
+    fn ok() -> Cqe {
+        Cqe::new(CID, Status::SUCCESS).with_result(0, 7)
+    }
+
+    fn over(is_torn: bool) -> Left {
+        Left::Over { is_torn, unclaimed: None }
+    }
+
+    fn submitted(completions: u32, walk: Walk, is_inside: bool) -> Slot {
+        let mut slot = Slot::new(CID);
+        slot.submitted(completions, walk, is_inside);
+        slot
+    }
+
+    #[test]
+    fn a_slot_is_the_drives_until_the_last_completion() {
+        let mut slot = submitted(3, Walk::None, false);
+        assert_eq!(slot.arrived(&ok()), Arrived::More);
+        assert_eq!((slot.abandon(), slot.outcome()), (Left::Wait, None));
+        assert_eq!(slot.arrived(&ok()), Arrived::Left(Left::Wait));
+        assert_eq!(slot.arrived(&ok()), Arrived::Left(over(false)));
+        assert_eq!(slot.arrived(&ok()), Arrived::More, "nothing of it is under way");
+    }
+
+    #[test]
+    fn a_value_is_torn_from_its_first_command_to_its_last() {
+        assert_eq!(Slot::new(CID).abandon(), over(false));
+        for (leaves, is_torn) in [(false, true), (true, false)] {
+            let mut slot = submitted(1, Walk::None, true);
+            if leaves {
+                slot.leave_sequence();
+            }
+            assert_eq!(slot.abandon(), Left::Wait);
+            assert_eq!(slot.arrived(&ok()), Arrived::Left(over(is_torn)));
+        }
+    }
+
+    #[test]
+    fn what_was_not_submitted_tears_only_what_was_begun_before() {
+        for begun in [false, true] {
+            let mut slot = submitted(2, Walk::None, true);
+            slot.withdrawn(begun);
+            assert_eq!(slot.abandon(), over(begun));
+        }
+    }
+
+    #[test]
+    fn an_iterator_that_nobody_learns_of_is_closed() {
+        for answered in [false, true] {
+            let mut slot = submitted(1, Walk::Opens, false);
+            if answered {
+                assert_eq!(slot.arrived(&ok()), Arrived::Answered);
+            }
+            let mut left = slot.abandon();
+            if !answered {
+                assert_eq!((left, slot.arrived(&ok())), (Left::Wait, Arrived::Left(closed())));
+                left = closed();
+            }
+            assert_eq!(left, closed());
+            assert_eq!(slot.arrived(&ok()), Arrived::Left(over(false)));
+        }
+        let mut refused = submitted(1, Walk::Opens, false);
+        assert_eq!(refused.abandon(), Left::Wait);
+        let full = Cqe::new(CID, Status::CAPACITY_EXCEEDED);
+        assert_eq!(refused.arrived(&full), Arrived::Left(over(false)));
+        let mut settled = submitted(1, Walk::Opens, false);
+        assert_eq!(settled.arrived(&ok()), Arrived::Answered);
+        settled.settled();
+        assert_eq!(settled.abandon(), over(false), "its caller has it");
+    }
+
+    fn closed() -> Left {
+        Left::Close(Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, NSID))
+    }
+
+    #[test]
+    fn a_pair_that_nobody_learns_of_is_left_with_its_iterator() {
+        let iterator = IteratorId::numbered(9);
+        assert_eq!(Slot::new(CID).steps(), None, "nothing has been asked");
+        let mut slot = submitted(1, Walk::Steps { iterator, buffer_bytes: 100 }, false);
+        assert_eq!(slot.steps(), Some(iterator));
+        assert_eq!(slot.abandon(), Left::Wait);
+        let unclaimed = Some((iterator, 100, ok()));
+        assert_eq!(slot.arrived(&ok()), Arrived::Left(Left::Over { is_torn: false, unclaimed }));
+    }
+}

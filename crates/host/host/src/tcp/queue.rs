@@ -1,0 +1,451 @@
+//! One connection, which is one queue: commands out, completions in, with data in both directions.
+
+use std::io::{self, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use kvdrive_spec::list::ListReader;
+use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::wire::Wire;
+use super::{Error, Options, Tls};
+use crate::answers::NSID;
+
+/// Bytes that are read from the socket at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Commands that gather go when there are so many bytes of them.
+const GATHERED_MAX_BYTES: usize = 64 << 10;
+
+/// The data of a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// There are none.
+    None,
+    /// They go with it.
+    Out(&'a [u8]),
+    /// There is room for so many bytes of an answer.
+    In(u32),
+}
+
+/// A command that has completed.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// Its completion.
+    pub cqe: Cqe,
+    /// What it returned.
+    pub data: Vec<u8>,
+}
+
+impl Completed {
+    /// # Errors
+    /// The status, if it is not success.
+    pub fn ok(self) -> Result<Completed, Error> {
+        let status = self.cqe.status();
+        if status.is_success() { Ok(self) } else { Err(Error::Status(status)) }
+    }
+}
+
+/// A command under way.
+struct Pending {
+    out: Vec<u8>,
+    /// Bytes of it that the controller has asked for.
+    asked: usize,
+    data: Vec<u8>,
+    room: u32,
+}
+
+/// One connection.
+pub struct Queue {
+    wire: BufReader<Wire>,
+    /// By command identifier.
+    pending: Vec<Option<Pending>>,
+    free: Vec<u16>,
+    /// Memory of answers that were looked at, for the next ones.
+    spare: Vec<Vec<u8>>,
+    digests: u8,
+    padded_digest: bool,
+    data_max_bytes: u32,
+    /// Most data in a capsule, bytes.
+    pub(super) in_capsule_bytes: u32,
+    /// Namespace of the typed commands.
+    pub nsid: u32,
+    /// T_ID of the last authentication.
+    transaction: u16,
+}
+
+impl Queue {
+    /// Connects and initializes; the first command has to be Connect, to the subsystem `nqn`.
+    pub(super) fn open(at: &[SocketAddr], nqn: &str, options: &Options) -> Result<Queue, Error> {
+        Queue::begin(Wire::connect(at, options.silence)?, nqn, options)
+    }
+
+    /// Initializes a connection that there is already, as through a proxy; the first command has to be Connect, to
+    /// the subsystem `nqn`.
+    ///
+    /// # Errors
+    /// The socket, or what the controller sent and must not.
+    pub fn on(socket: TcpStream, nqn: &str, options: &Options) -> Result<Queue, Error> {
+        Queue::begin(Wire::on(socket, options.silence)?, nqn, options)
+    }
+
+    fn begin(mut wire: Wire, nqn: &str, options: &Options) -> Result<Queue, Error> {
+        if let Some(Tls { psk, version, derivation }) = &options.tls {
+            let psk = psk.for_tls(&options.host_nqn, nqn, *version, *derivation);
+            wire.shake_hands(&psk.map_err(io::Error::other)?)?;
+        }
+        let mut wire = BufReader::with_capacity(READ_BYTES, wire);
+        let wanted =
+            u8::from(options.header_digest) * digests::HEADER + u8::from(options.data_digest) * digests::DATA;
+        let mut request = tcp::InitializeRequest::new_zeroed();
+        request.header = Header::new(kind::IC_REQ, 128);
+        request.digests = wanted;
+        wire.get_mut().outbox.extend_from_slice(request.as_bytes());
+        let mut response = tcp::InitializeResponse::new_zeroed();
+        wire.read_exact(response.as_mut_bytes())?;
+        if response.header != Header::new(kind::IC_RESP, 128) || response.data_alignment_z != 0 {
+            return Err(Error::Protocol("no ICResp that fits"));
+        }
+        if response.digests & !wanted != 0 || response.data_max_bytes.get() < 4096 {
+            return Err(Error::Protocol("an ICResp with what was not asked for"));
+        }
+        Ok(Queue {
+            wire,
+            pending: Vec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+            digests: response.digests,
+            padded_digest: options.padded_digest,
+            data_max_bytes: response.data_max_bytes.get(),
+            in_capsule_bytes: if options.in_capsule { tcp::ADMIN_IN_CAPSULE_BYTES } else { 1024 },
+            nsid: NSID,
+            transaction: 0,
+        })
+    }
+
+    /// The socket, for callers that want to break it.
+    pub fn socket(&self) -> &TcpStream {
+        &self.wire.get_ref().socket
+    }
+
+    /// How long the controller may be silent while it is waited for; none: for ever.
+    pub fn set_silence(&mut self, silence: Option<Duration>) {
+        self.wire.get_mut().silence = silence;
+    }
+
+    /// How often its thread slept, waiting for the controller.
+    pub fn sleeps(&self) -> u64 {
+        self.wire.get_ref().sleeps
+    }
+
+    /// Bytes that wait for the socket to take them.
+    pub fn unsent_bytes(&self) -> usize {
+        self.wire.get_ref().unsent_bytes()
+    }
+
+    /// What was negotiated.
+    pub fn digests(&self) -> (bool, bool) {
+        (self.has(digests::HEADER), self.has(digests::DATA))
+    }
+
+    /// A number for one more authentication.
+    pub(super) fn next_transaction(&mut self) -> u16 {
+        self.transaction = self.transaction.wrapping_add(1);
+        self.transaction
+    }
+
+    /// Commands under way.
+    pub fn under_way(&self) -> usize {
+        self.pending.iter().flatten().count()
+    }
+
+    fn has(&self, digest: u8) -> bool {
+        self.digests & digest != 0
+    }
+
+    fn data_digest(&self, data: &[u8]) -> u32 {
+        let padding = if self.padded_digest { data.len().next_multiple_of(4) - data.len() } else { 0 };
+        crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..padding])
+    }
+
+    /// Adds a unit to the outbox, with digests, PDO and PLEN as they must be.
+    fn put(&mut self, header: &mut [u8], data: &[u8]) {
+        let mut bytes = header.len() + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        if self.has(digests::HEADER) {
+            header[1] |= flag::HEADER_DIGEST;
+        }
+        if !data.is_empty() {
+            header[3] = bytes as u8;
+            bytes += data.len();
+            if self.has(digests::DATA) {
+                header[1] |= flag::DATA_DIGEST;
+                bytes += DIGEST_BYTES;
+            }
+        }
+        header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
+        let (has_header_digest, has_data_digest) = self.digests();
+        let data_digest = (!data.is_empty() && has_data_digest).then(|| self.data_digest(data));
+        let outbox = &mut self.wire.get_mut().outbox;
+        outbox.extend_from_slice(header);
+        if has_header_digest {
+            outbox.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
+        }
+        outbox.extend_from_slice(data);
+        if let Some(digest) = data_digest {
+            outbox.extend_from_slice(&digest.to_le_bytes());
+        }
+    }
+
+    /// Sends a command; its identifier and data pointer are made here. Returns the identifier.
+    ///
+    /// # Errors
+    /// The socket.
+    pub fn submit(&mut self, sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+        let cid = self.gather(sqe, data)?;
+        self.wire.get_mut().push()?;
+        Ok(cid)
+    }
+
+    /// As [`Queue::submit`], but the command may be sent as late as the next wait.
+    pub(super) fn gather(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+        let cid = self.free.pop().unwrap_or_else(|| {
+            self.pending.push(None);
+            self.pending.len() as u16 - 1
+        });
+        sqe.cid = U16::new(cid);
+        let memory = self.spare.pop().unwrap_or_default();
+        let mut pending = Pending { out: Vec::new(), asked: 0, data: memory, room: 0 };
+        let mut in_capsule: &[u8] = &[];
+        match data {
+            Data::None => {
+                // Inline commands have bytes of a value where others have their descriptor.
+                sqe.flags |= 0x40;
+            }
+            Data::Out(bytes) if bytes.len() <= self.in_capsule_bytes as usize => {
+                sqe.set_sgl(SglDescriptor::in_capsule(bytes.len() as u32));
+                in_capsule = bytes;
+            }
+            Data::Out(bytes) => {
+                sqe.set_sgl(SglDescriptor::transport(bytes.len() as u32));
+                pending.out = bytes.to_vec();
+            }
+            Data::In(room) => {
+                sqe.set_sgl(SglDescriptor::transport(room));
+                pending.room = room;
+            }
+        }
+        self.pending[usize::from(cid)] = Some(pending);
+        let mut capsule = tcp::CommandCapsule { header: Header::new(kind::CAPSULE_CMD, 72), sqe };
+        self.put(capsule.as_mut_bytes(), in_capsule);
+        if self.wire.get_ref().outbox.len() >= GATHERED_MAX_BYTES {
+            self.wire.get_mut().push()?;
+        }
+        Ok(cid)
+    }
+
+    /// The memory of an answer that was looked at, for another one.
+    pub fn give_back(&mut self, mut data: Vec<u8>) {
+        data.clear();
+        if self.spare.len() < self.pending.len() {
+            self.spare.push(data);
+        }
+    }
+
+    /// Waits for the next completion.
+    ///
+    /// # Errors
+    /// The socket, a termination, or what the controller sent and must not.
+    pub fn next_completion(&mut self) -> Result<Completed, Error> {
+        loop {
+            let mut header = [0; 128];
+            self.wire.read_exact(&mut header[..Header::BYTES])?;
+            let header_bytes = usize::from(header[2]);
+            if Some(header[2]) != tcp::header_bytes(header[0]) {
+                return Err(Error::Protocol("a header of another length"));
+            }
+            self.wire.read_exact(&mut header[Header::BYTES..header_bytes])?;
+            if header[0] == kind::C2H_TERM_REQ {
+                let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
+                let (reason, information) = (unit.reason.get(), unit.information.get());
+                return Err(Error::Terminated { reason, information });
+            }
+            self.check_header_digest(&header[..header_bytes])?;
+            match header[0] {
+                kind::CAPSULE_RESP | kind::R2T if !self.is_header_alone(&header) => {
+                    return Err(Error::Protocol("a unit that is longer or shorter than its header"));
+                }
+                kind::CAPSULE_RESP => {
+                    let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
+                    let cid = unit.cqe.cid.get();
+                    let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
+                    let pending = slot.ok_or(Error::Protocol("a response to nothing"))?;
+                    self.free.push(cid);
+                    return Ok(Completed { cqe: unit.cqe, data: pending.data });
+                }
+                kind::C2H_DATA => self.take_data(&header[..24])?,
+                kind::R2T => self.send_data(&header[..24])?,
+                _ => return Err(Error::Protocol("a unit that only hosts send")),
+            }
+        }
+    }
+
+    /// Is there nothing behind the header of a unit, but its digest?
+    fn is_header_alone(&self, header: &[u8]) -> bool {
+        let (unit, _) = Header::read_from_prefix(header).expect("it has its size");
+        let digest = if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        unit.bytes.get() as usize == usize::from(unit.header_bytes) + digest
+    }
+
+    fn check_header_digest(&mut self, header: &[u8]) -> Result<(), Error> {
+        if !self.has(digests::HEADER) {
+            return Ok(());
+        }
+        let mut digest = [0; DIGEST_BYTES];
+        self.wire.read_exact(&mut digest)?;
+        if header[1] & flag::HEADER_DIGEST == 0 || crc32c::crc32c(header).to_le_bytes() != digest {
+            return Err(Error::Protocol("a header digest is wrong"));
+        }
+        Ok(())
+    }
+
+    fn take_data(&mut self, header: &[u8]) -> Result<(), Error> {
+        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
+        let before = 24 + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        let padding = usize::from(unit.header.data_at)
+            .checked_sub(before)
+            .ok_or(Error::Protocol("data inside their header"))?;
+        let behind = if self.has(digests::DATA) { DIGEST_BYTES } else { 0 };
+        let bytes = unit.length.get() as usize;
+        if unit.header.bytes.get() as usize != before + padding + bytes + behind {
+            return Err(Error::Protocol("data of another length than their unit"));
+        }
+        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
+        let pending = pending.ok_or(Error::Protocol("data for nothing"))?;
+        if bytes == 0
+            || unit.offset.get() as usize != pending.data.len()
+            || pending.data.len() + bytes > pending.room as usize
+        {
+            return Err(Error::Protocol("data that do not follow on, none, or too many"));
+        }
+        let mut skipped = [0; 255];
+        self.wire.read_exact(&mut skipped[..padding])?;
+        let before = pending.data.len();
+        pending.data.resize(before + bytes, 0);
+        self.wire.read_exact(&mut pending.data[before..])?;
+        if behind > 0 {
+            let mut digest = [0; DIGEST_BYTES];
+            self.wire.read_exact(&mut digest)?;
+            let pending = self.pending[usize::from(unit.cid.get())].as_ref().expect("it was there");
+            if self.data_digest(&pending.data[before..]) != u32::from_le_bytes(digest) {
+                return Err(Error::Protocol("a data digest is wrong"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The controller is ready for data.
+    fn send_data(&mut self, header: &[u8]) -> Result<(), Error> {
+        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
+        let (from, bytes) = (unit.offset.get() as usize, unit.length.get() as usize);
+        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
+        let pending = pending.ok_or(Error::Protocol("an R2T for nothing"))?;
+        let out = std::mem::take(&mut pending.out);
+        // Twice the same bytes would be memory without end: what is asked for waits until the socket takes it.
+        pending.asked += bytes;
+        if pending.asked > out.len() {
+            return Err(Error::Protocol("R2Ts for more data than there are"));
+        }
+        let wanted = out.get(from..).and_then(|rest| rest.get(..bytes)).filter(|wanted| !wanted.is_empty());
+        let Some(wanted) = wanted else { return Err(Error::Protocol("an R2T for data there are not")) };
+        let most = self.data_max_bytes as usize;
+        for (index, piece) in wanted.chunks(most).enumerate() {
+            let at = index * most;
+            let mut data = tcp::Transfer::new_zeroed();
+            data.header = Header::new(kind::H2C_DATA, 24);
+            data.header.flags = if at + piece.len() == bytes { flag::LAST } else { 0 };
+            data.cid = unit.cid;
+            data.tag = unit.tag;
+            data.offset = U32::new((from + at) as u32);
+            data.length = U32::new(piece.len() as u32);
+            self.put(data.as_mut_bytes(), piece);
+        }
+        if let Some(pending) = &mut self.pending[usize::from(unit.cid.get())] {
+            pending.out = out;
+        }
+        Ok(self.wire.get_mut().push()?)
+    }
+
+    /// Sends a command and waits for it. Nothing else may be under way.
+    ///
+    /// # Errors
+    /// As [`Queue::next_completion`]; a status other than success is none here.
+    pub fn execute(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Completed, Error> {
+        self.submit(sqe, data)?;
+        self.next_completion()
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn store(&mut self, key: Key, value: &[u8]) -> Result<(), Error> {
+        self.store_with(key, value, StoreOptions::default())
+    }
+
+    /// Stores a value under a condition.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn store_with(&mut self, key: Key, value: &[u8], options: StoreOptions) -> Result<(), Error> {
+        let store = Store { key, value_bytes: value.len() as u32, options };
+        self.execute(Command::Store(store).encode(0, self.nsid), Data::Out(value))?.ok().map(|_| ())
+    }
+
+    /// Retrieves a value, of which `room` bytes are wanted; returns its size and those bytes.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn retrieve(&mut self, key: Key, room: u32) -> Result<(u32, Vec<u8>), Error> {
+        let command = Command::Retrieve { key, buffer_bytes: room, options: RetrieveOptions::default() };
+        let completed = self.execute(command.encode(0, self.nsid), Data::In(room))?.ok()?;
+        let (value_bytes, mut data) = (completed.cqe.dw0.get(), completed.data);
+        // A controller may fill the last dword up.
+        data.truncate(value_bytes as usize);
+        Ok((value_bytes, data))
+    }
+
+    /// Removes a pair.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn delete(&mut self, key: Key) -> Result<(), Error> {
+        let sqe = Command::Delete { key }.encode(0, self.nsid);
+        self.execute(sqe, Data::None)?.ok().map(|_| ())
+    }
+
+    /// Is there a pair?
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn exist(&mut self, key: Key) -> Result<bool, Error> {
+        let sqe = Command::Exist { key }.encode(0, self.nsid);
+        match self.execute(sqe, Data::None)?.ok() {
+            Ok(_) => Ok(true),
+            Err(Error::Status(Status::KEY_NOT_FOUND)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keys from `start` on, as many as fit `room` bytes.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn list(&mut self, start: Option<Key>, room: u32) -> Result<Vec<Key>, Error> {
+        let sqe = Command::List { start, buffer_bytes: room }.encode(0, self.nsid);
+        let completed = self.execute(sqe, Data::In(room))?.ok()?;
+        let keys = ListReader::new(&completed.data).map_err(|_| Error::Protocol("a list cut short"))?;
+        keys.map(|key| key.map_err(|_| Error::Protocol("a list that contradicts itself"))).collect()
+    }
+}

@@ -1,0 +1,440 @@
+//! The application's end of one queue pair: command slots under one lock, who waits for which completion, and
+//! the drive's thread that brings them. What a completion means, and what is left of a command that nobody
+//! waits for any more, is [`crate::slot`]'s; it is carried out by whichever thread finds it.
+//!
+//! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
+//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
+//! which it is told to discard before the sequence passes on.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use kvdrive_content::Piece;
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
+use kvdrive_spec::{Cqe, Sqe};
+
+use super::tokens::Tokens;
+use super::unclaimed::SharedUnclaimed;
+use crate::Error;
+use crate::answers;
+use crate::course::Lot;
+use crate::slot::{Arrived, Left, Slot, Walk};
+use crate::unclaimed::Answer;
+
+/// The sequence is one token; its number says nothing.
+const SEQUENCE: u16 = 0;
+
+/// One slot, and who waits for its command.
+struct Seat {
+    slot: Slot,
+    waiter: Option<Waker>,
+}
+
+struct Slots {
+    seats: Vec<Seat>,
+    free: Tokens,
+    sequence: Tokens,
+    off: bool,
+    /// A pipeline has all slots: their completions are collected, and it may wait for some.
+    is_piped: bool,
+    finished: Vec<Cqe>,
+    collector: Option<Waker>,
+    /// Something was put into the queue that the drive has not been told of.
+    puts: bool,
+}
+
+/// What the application's threads and the drive's both touch.
+pub(super) struct Board {
+    slots: Mutex<Slots>,
+    /// Scratch space of the drive's thread.
+    wakers: Mutex<Vec<Waker>>,
+    /// By slot; the port maps them.
+    buffers: OnceLock<Vec<Arc<SharedBuffer>>>,
+    unclaimed: Arc<SharedUnclaimed>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    pub(super) fn new(depth: u32, unclaimed: Arc<SharedUnclaimed>) -> Arc<Board> {
+        Arc::new(Board {
+            slots: Mutex::new(Slots {
+                seats: (0..depth as u16).map(|cid| Seat { slot: Slot::new(cid), waiter: None }).collect(),
+                // The last one is taken first: a lone command always has identifier 0.
+                free: Tokens::new((0..depth as u16).rev().collect()),
+                sequence: Tokens::new(vec![SEQUENCE]),
+                off: false,
+                is_piped: false,
+                finished: Vec::new(),
+                collector: None,
+                puts: false,
+            }),
+            wakers: Mutex::default(),
+            buffers: OnceLock::new(),
+            unclaimed,
+        })
+    }
+
+    fn depth(&self) -> usize {
+        lock(&self.slots).seats.len()
+    }
+
+    /// What a NEXT brought that nobody waits for.
+    fn answers(&self, cqe: &Cqe, buffer_bytes: u32) -> VecDeque<Answer> {
+        let buffers = self.buffers.get().expect("a port that submits has its buffers");
+        let buffer = &*buffers[usize::from(cqe.cid.get())];
+        Answer::take(cqe, buffer, buffer.address(), buffer_bytes)
+    }
+}
+
+impl Slots {
+    fn complete(&mut self, board: &Board, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
+        if self.is_piped {
+            self.finished.push(*cqe);
+            wakers.extend(self.collector.take());
+            return;
+        }
+        let Some(seat) = self.seats.get_mut(usize::from(cqe.cid.get())) else { return };
+        match seat.slot.arrived(cqe) {
+            Arrived::More => {}
+            Arrived::Answered => wakers.extend(seat.waiter.take()),
+            Arrived::Left(left) => self.carry_out(board, queue, cqe.cid.get(), left, wakers),
+        }
+    }
+
+    /// Nobody waits any more for the command of a slot.
+    fn abandon(&mut self, board: &Board, queue: &SharedQueue, cid: u16, wakers: &mut Vec<Waker>) {
+        let seat = &mut self.seats[usize::from(cid)];
+        seat.waiter = None;
+        if let Some(iterator) = seat.slot.steps() {
+            board.unclaimed.expect(iterator);
+        }
+        let left = seat.slot.abandon();
+        self.carry_out(board, queue, cid, left, wakers);
+    }
+
+    /// Does what is left of a command that nobody waits for. What it puts into the queue is seen when its caller,
+    /// which has a lock that completions take, rings behind that.
+    fn carry_out(
+        &mut self,
+        board: &Board,
+        queue: &SharedQueue,
+        cid: u16,
+        left: Left,
+        wakers: &mut Vec<Waker>,
+    ) {
+        match left {
+            Left::Wait => {}
+            Left::Close(sqe) => {
+                assert!(queue.put(&mut vec![sqe], 0), "the entry of the completed command is free");
+                self.puts = true;
+            }
+            Left::Over { is_torn, unclaimed } => {
+                if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
+                    board.unclaimed.arrive(iterator, board.answers(&cqe, buffer_bytes), wakers);
+                }
+                wakers.extend(self.free.put(cid));
+                if is_torn {
+                    // Its commands have completed, and so have the inline commands before them, which the
+                    // drive handled first.
+                    queue.put_reset();
+                    self.puts = true;
+                    wakers.extend(self.sequence.put(SEQUENCE));
+                }
+            }
+        }
+    }
+}
+
+impl CompletionSink for Board {
+    fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]) {
+        let mut wakers = lock(&self.wakers);
+        let mut slots = lock(&self.slots);
+        cqes.iter().for_each(|cqe| slots.complete(self, queue, cqe, &mut wakers));
+        let puts = std::mem::take(&mut slots.puts);
+        drop(slots);
+        if puts {
+            queue.ring();
+        }
+        wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn power_off(&self) {
+        let mut slots = lock(&self.slots);
+        slots.off = true;
+        let Slots { seats, free, sequence, collector, .. } = &mut *slots;
+        let mut wakers: Vec<Waker> = free.drain_waiting().chain(sequence.drain_waiting()).collect();
+        wakers.extend(collector.take());
+        wakers.extend(seats.iter_mut().filter_map(|seat| seat.waiter.take()));
+        drop(slots);
+        wakers.into_iter().for_each(Waker::wake);
+        self.unclaimed.forget(|_| true);
+    }
+}
+
+/// Which of a board's tokens.
+type Select = fn(&mut Slots) -> &mut Tokens;
+
+/// Waits for a token; leaves the queue when dropped.
+struct Claim<'a> {
+    board: &'a Board,
+    select: Select,
+    ticket: Option<u64>,
+}
+
+impl Claim<'_> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<u16, Error>> {
+        let mut slots = lock(&self.board.slots);
+        if slots.off {
+            return Poll::Ready(Err(PowerOff.into()));
+        }
+        match (self.select)(&mut slots).poll(&mut self.ticket, context.waker()) {
+            Some(token) => Poll::Ready(Ok(token)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let next = (self.select)(&mut lock(&self.board.slots)).cancel(ticket);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// What a slot's commands use: set up once, so that a command allocates nothing.
+struct SlotMemory {
+    buffer: Arc<SharedBuffer>,
+    list: Arc<SharedBuffer>,
+    outbox: Mutex<Vec<Sqe>>,
+}
+
+/// One queue pair with its slots.
+pub(super) struct Port {
+    queue: Arc<SharedQueue>,
+    board: Arc<Board>,
+    memory: Vec<SlotMemory>,
+    /// Queue entries that each command may use at once: an equal share, so that there is always room.
+    slots: u32,
+}
+
+impl Port {
+    /// The port of `queue`, whose completions go to `board`; every slot has a buffer of `buffer_bytes` bytes.
+    pub(super) fn new(
+        link: &SharedLink,
+        queue: Arc<SharedQueue>,
+        board: Arc<Board>,
+        buffer_bytes: u32,
+    ) -> Port {
+        let memory: Vec<SlotMemory> = (0..board.depth())
+            .map(|_| {
+                let buffer = link.memory().map(buffer_bytes);
+                let list = link.memory().map(PAGE_BYTES);
+                list.fill(Piece::Bytes(&answers::list_page(buffer.address(), buffer_bytes)));
+                SlotMemory { buffer, list, outbox: Mutex::default() }
+            })
+            .collect();
+        let buffers = memory.iter().map(|slot| slot.buffer.clone()).collect();
+        assert!(board.buffers.set(buffers).is_ok(), "a board is of one port");
+        let slots = (queue.entries() - 1) / memory.len() as u32;
+        Port { queue, board, memory, slots }
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.memory.len() as u32
+    }
+
+    /// Queue entries that each command may use at once: an equal share, so that there is always room.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    pub(super) fn queue(&self) -> &SharedQueue {
+        &self.queue
+    }
+
+    pub(super) fn buffer(&self, cid: u16) -> &SharedBuffer {
+        &self.memory[usize::from(cid)].buffer
+    }
+
+    /// What a slot offers its command; no window is reached from here. Each crossing between threads costs more
+    /// than a command, so inline commands of a value go together where several commands share doorbells anyway;
+    /// a queue of depth 1 sends them one by one, as published and as the modelled host does.
+    pub(super) fn lot(&self, cid: u16) -> Lot<'static> {
+        let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
+        let (buffer, list) = (buffer.address(), list.address());
+        Lot { cid, buffer, list, entries: self.slots, window: None, is_together: self.depth() > 1 }
+    }
+
+    /// May this thread ask the drive?
+    pub(super) fn check_thread(&self) -> Result<(), Error> {
+        Ok(self.queue.check_thread()?)
+    }
+
+    async fn claim(&self, select: Select) -> Result<u16, Error> {
+        self.check_thread()?;
+        let mut claim = Claim { board: &self.board, select, ticket: None };
+        poll_fn(|context| claim.poll(context)).await
+    }
+
+    /// Gives the lock up, and tells the drive what was put into the queue under it.
+    fn ring_for(&self, mut slots: MutexGuard<'_, Slots>) {
+        let puts = std::mem::take(&mut slots.puts);
+        drop(slots);
+        if puts {
+            self.queue.ring();
+        }
+    }
+
+    /// Waits for a free slot.
+    pub(super) async fn slot(&self) -> Result<Claimed<'_>, Error> {
+        let cid = self.claim(|slots| &mut slots.free).await?;
+        let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
+        Ok(Claimed { port: self, cid, outbox, holds_sequence: false })
+    }
+
+    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
+    pub(super) async fn take_all(&self) -> Result<(), Error> {
+        for _ in 0..self.depth() {
+            self.claim(|slots| &mut slots.free).await?;
+        }
+        self.claim(|slots| &mut slots.sequence).await?;
+        lock(&self.board.slots).is_piped = true;
+        Ok(())
+    }
+
+    /// Moves completions of piped slots to the empty `to`, waiting for the first.
+    pub(super) fn poll_finished(&self, context: &Context<'_>, to: &mut Vec<Cqe>) -> Poll<Result<(), Error>> {
+        let mut slots = lock(&self.board.slots);
+        if !slots.finished.is_empty() {
+            std::mem::swap(&mut slots.finished, to);
+            return Poll::Ready(Ok(()));
+        }
+        if slots.off {
+            return Poll::Ready(Err(PowerOff.into()));
+        }
+        slots.collector = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes a pipeline's slots back, as far as it knows them: `slot` says how one is, and `batch` are
+    /// completions that it has taken over and not looked at, in their order.
+    pub(super) fn give_all(&self, mut slot: impl FnMut(u16) -> Slot, batch: impl Iterator<Item = Cqe>) {
+        let mut slots = lock(&self.board.slots);
+        (slots.is_piped, slots.collector) = (false, None);
+        let finished = std::mem::take(&mut slots.finished);
+        let (mut wakers, mut is_inside) = (Vec::new(), false);
+        for cid in (0..self.depth() as u16).rev() {
+            let slot = slot(cid);
+            is_inside |= slot.is_inside();
+            slots.seats[usize::from(cid)].slot = slot;
+            slots.abandon(&self.board, &self.queue, cid, &mut wakers);
+        }
+        if !is_inside {
+            wakers.extend(slots.sequence.put(SEQUENCE));
+        }
+        for cqe in batch.chain(finished) {
+            slots.complete(&self.board, &self.queue, &cqe, &mut wakers);
+        }
+        self.ring_for(slots);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A claimed slot. Dropping it gives it back, at once or when its command completes.
+pub(super) struct Claimed<'a> {
+    port: &'a Port,
+    cid: u16,
+    /// Entries to submit next.
+    pub(super) outbox: Vec<Sqe>,
+    holds_sequence: bool,
+}
+
+impl Claimed<'_> {
+    /// What it offers its command; no window is reached from here.
+    pub(super) fn lot(&self) -> Lot<'static> {
+        self.port.lot(self.cid)
+    }
+
+    pub(super) fn buffer(&self) -> &SharedBuffer {
+        self.port.buffer(self.cid)
+    }
+
+    /// Waits for the sequence.
+    pub(super) async fn take_sequence(&mut self) -> Result<(), Error> {
+        self.port.claim(|slots| &mut slots.sequence).await?;
+        self.holds_sequence = true;
+        Ok(())
+    }
+
+    /// The last inline command of a value is submitted: others may follow.
+    pub(super) fn leave_sequence(&mut self) {
+        if std::mem::take(&mut self.holds_sequence) {
+            let mut slots = lock(&self.port.board.slots);
+            slots.seats[usize::from(self.cid)].slot.leave_sequence();
+            let next = slots.sequence.put(SEQUENCE);
+            drop(slots);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Submits the outbox with one doorbell; so many completions will come.
+    pub(super) fn submit(&mut self, completions: u32, walk: Walk) -> Result<(), Error> {
+        let mut slots = lock(&self.port.board.slots);
+        if slots.off {
+            return Err(PowerOff.into());
+        }
+        slots.seats[usize::from(self.cid)].slot.submitted(completions, walk, self.holds_sequence);
+        drop(slots);
+        let quiet = self.outbox.len() as u32 - completions;
+        assert!(self.port.queue.submit(&mut self.outbox, quiet), "a port has fewer slots than its queue");
+        Ok(())
+    }
+
+    /// Waits until what was submitted has completed, and acknowledges it with one doorbell. What it opened or
+    /// brought is the caller's.
+    pub(super) async fn completion(&mut self) -> Result<Cqe, Error> {
+        let board = &self.port.board;
+        let cqe = poll_fn(|context| {
+            let mut slots = lock(&board.slots);
+            let off = slots.off;
+            let seat = &mut slots.seats[usize::from(self.cid)];
+            if let Some(cqe) = seat.slot.outcome() {
+                seat.slot.settled();
+                return Poll::Ready(Ok(cqe));
+            }
+            if off {
+                return Poll::Ready(Err(PowerOff));
+            }
+            seat.waiter = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await?;
+        self.port.queue.ring_completion();
+        Ok(cqe)
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let port = self.port;
+        self.outbox.clear();
+        *lock(&port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
+        let mut wakers = Vec::new();
+        let mut slots = lock(&port.board.slots);
+        if self.holds_sequence && !slots.seats[usize::from(self.cid)].slot.is_inside() {
+            wakers.extend(slots.sequence.put(SEQUENCE));
+        }
+        slots.abandon(&port.board, &port.queue, self.cid, &mut wakers);
+        port.ring_for(slots);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

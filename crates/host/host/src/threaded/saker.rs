@@ -1,0 +1,263 @@
+//! SAKER on application threads: the queues that [`kvdrive_saker::threaded`] asks a drive for.
+//!
+//! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the thread
+//! that sends; whoever takes completions polls them all, and one bell wakes him for any of them. They are few: at
+//! most as many as the driver has slots.
+
+use std::collections::VecDeque;
+use std::future::{poll_fn, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use kvdrive_content::Region;
+use kvdrive_link::shared::PowerOff;
+use kvdrive_link::transfer::{self, TransferConfig};
+use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
+use kvdrive_spec::batch::RequestKind;
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::{Connector, Driver, Error, block_on};
+use crate::client::{Answer, Call, Content};
+use crate::pipelined::{Completion as Ended, FailedWrite, Outcome, Pipelined};
+
+/// A drive, as SAKER asks for its queues.
+pub struct Queues {
+    connector: Connector,
+    transfer: TransferConfig,
+    entries: u32,
+    depth: u32,
+}
+
+impl Queues {
+    /// Queues of `entries` slots for `depth` commands each, whose values go by the method of `transfer`. SAKER waits
+    /// where it would have more under way.
+    ///
+    /// # Panics
+    /// There is no such method.
+    pub fn new(connector: Connector, transfer: TransferConfig, entries: u32, depth: u32) -> Queues {
+        assert!(transfer::method(&transfer).is_some(), "no transfer method {:?}", transfer.method);
+        Queues { connector, transfer, entries, depth }
+    }
+}
+
+impl threaded::Drive for Queues {
+    type Queue = Queue;
+
+    fn queue(&self) -> Result<Queue, DriveOff> {
+        let method = transfer::method(&self.transfer).expect("its name was looked up before");
+        let driver = self.connector.connect(method, self.entries, self.depth).map_err(|_| DriveOff)?;
+        let bell = Arc::<Bell>::default();
+        Ok(Queue { driver: Arc::new(driver), under_way: Mutex::default(), waker: bell.clone().into(), bell })
+    }
+}
+
+type Answered = Pin<Box<dyn Future<Output = Result<Completion, DriveOff>> + Send>>;
+
+/// A queue pair and what is under way in it.
+pub struct Queue {
+    driver: Arc<Driver>,
+    under_way: Mutex<UnderWay>,
+    bell: Arc<Bell>,
+    /// The bell's.
+    waker: Waker,
+}
+
+/// Commands that were submitted and whose completions have not been taken.
+#[derive(Default)]
+struct UnderWay {
+    commands: Vec<Answered>,
+    /// One of them has found the drive off: the others will not be answered.
+    is_off: bool,
+}
+
+/// Wakes the thread that waits for a completion of the queue.
+#[derive(Default)]
+struct Bell(Mutex<Option<Waker>>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let waiter = lock(&self.0).take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    /// Takes the first command that has been answered. Once the drive is off, every call says so.
+    fn poll(&self) -> Poll<Result<Completion, DriveOff>> {
+        let mut under_way = lock(&self.under_way);
+        if under_way.is_off {
+            return Poll::Ready(Err(DriveOff));
+        }
+        let mut context = Context::from_waker(&self.waker);
+        for index in 0..under_way.commands.len() {
+            if let Poll::Ready(answer) = under_way.commands[index].as_mut().poll(&mut context) {
+                drop(under_way.commands.remove(index));
+                under_way.is_off = answer.is_err();
+                return Poll::Ready(answer);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl threaded::Queue for Queue {
+    fn submit(&self, ticket: u32, command: Command<'_>) -> Result<bool, DriveOff> {
+        let mut under_way = lock(&self.under_way);
+        if under_way.is_off {
+            return Err(DriveOff);
+        }
+        if under_way.commands.len() as u32 >= self.driver.depth() {
+            return Ok(false);
+        }
+        let mut answered: Answered = Box::pin(carry_out(self.driver.clone(), ticket, call(command)));
+        if let Poll::Ready(answer) = answered.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+            under_way.is_off = answer.is_err();
+            self.waker.wake_by_ref();
+            answered = Box::pin(ready(Ok(answer?)));
+        }
+        under_way.commands.push(answered);
+        Ok(true)
+    }
+
+    fn completion(&self, wait: bool) -> Result<Option<Completion>, DriveOff> {
+        if !wait {
+            return match self.poll() {
+                Poll::Ready(answer) => answer.map(Some),
+                Poll::Pending => Ok(None),
+            };
+        }
+        let answer = poll_fn(|context| {
+            // First this: what is answered from here on rings it.
+            *lock(&self.bell.0) = Some(context.waker().clone());
+            self.poll()
+        });
+        block_on(answer).map(Some)
+    }
+}
+
+/// The command with its value, copied: SAKER goes on writing where it was.
+fn call(command: Command<'_>) -> Call<Vec<u8>> {
+    match command {
+        Command::Batch { content, bytes } => Call::Batch { value: content.to_bytes(bytes) },
+        Command::Store { key, content, at, bytes, options } => {
+            let mut value = vec![0; bytes as usize];
+            content.copy_to(at, &mut value);
+            Call::Store { key, value, options }
+        }
+        Command::Delete { key } => Call::Delete { key },
+        Command::Retrieve { key } => Call::Retrieve { key },
+        Command::Exist { key } => Call::Exist { key },
+    }
+}
+
+async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Result<Completion, DriveOff> {
+    let mut value = Region::new();
+    let answer = match driver.submit(call).await {
+        Ok(submitted) => driver.wait(submitted, &mut value).await,
+        Err(error) => Err(error),
+    };
+    let (status, dw0) = match answer {
+        Ok(Answer::Applied(requests, status)) => (status, requests),
+        Ok(Answer::Value(bytes)) => (Status::SUCCESS, bytes),
+        Ok(Answer::Exists(false)) => (Status::KEY_NOT_FOUND, 0),
+        Ok(_) => (Status::SUCCESS, 0),
+        Err(Error::Status(status)) => (status, 0),
+        Err(_) => return Err(DriveOff),
+    };
+    Ok(Completion { ticket, status, dw0, value })
+}
+
+/// A handle as a pipeline: every call is carried out where it is made, as far as SAKER's callers wait, and its
+/// completion is there at once.
+pub struct Pipeline<V> {
+    handle: threaded::Handle<Queues>,
+    ended: VecDeque<Ended<V>>,
+    is_off: bool,
+}
+
+impl<V: Content> Pipeline<V> {
+    /// One handle's.
+    pub fn new(handle: threaded::Handle<Queues>) -> Pipeline<V> {
+        Pipeline { handle, ended: VecDeque::new(), is_off: false }
+    }
+
+    fn end(&mut self, key: Key, value: V, result: Result<Outcome, threaded::Error>) {
+        let result = match result {
+            Ok(outcome) => Ok(outcome),
+            Err(threaded::Error::Status(status)) => Err(status),
+            Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
+            // Whoever takes the next completion finds the drive off.
+            Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
+        };
+        self.ended.push_back(Ended { key, value, result });
+    }
+}
+
+impl<V: Content> Pipelined<V> for Pipeline<V> {
+    fn has_room(&self) -> bool {
+        self.ended.is_empty() && !self.is_off
+    }
+
+    fn under_way(&self) -> u32 {
+        self.ended.len() as u32
+    }
+
+    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
+        let stored = self.handle.store_with(key, value.piece(), options);
+        self.end(key, value, stored.map(|()| Outcome::Stored));
+        Ok(())
+    }
+
+    fn retrieve(&mut self, key: Key, tag: V, mut into: Region) -> Result<(), V> {
+        let bytes = self.handle.retrieve(key, &mut into);
+        self.end(key, tag, bytes.map(|bytes| Outcome::Retrieved(bytes, into)));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
+        let deleted = self.handle.delete(key);
+        self.end(key, tag, deleted.map(|()| Outcome::Deleted));
+        Ok(())
+    }
+
+    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
+        let exists = self.handle.exist(key);
+        self.end(key, tag, exists.map(Outcome::Exists));
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Result<Option<Ended<V>>, Error> {
+        match self.ended.pop_front() {
+            None if self.is_off => Err(PowerOff.into()),
+            ended => Ok(ended),
+        }
+    }
+
+    fn settle(&mut self, on_failed: &mut dyn FnMut(FailedWrite, Key, Status)) -> Result<(), Error> {
+        let failures = match self.handle.sync() {
+            Ok(()) => return Ok(()),
+            Err(threaded::Error::Failed(failures)) => failures,
+            Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
+            Err(threaded::Error::Off(DriveOff)) => return Err(PowerOff.into()),
+        };
+        for failure in failures {
+            let what = match failure.kind {
+                RequestKind::Store => FailedWrite::Store,
+                RequestKind::Delete => FailedWrite::Delete,
+            };
+            on_failed(what, failure.key, failure.status);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! A drive on a thread of its own, or carried out by the calls of this one, and the connector to it.
+
+use std::rc::Rc;
+
+use kvdrive_link::HostMemory;
+use kvdrive_link::shared::{self, BuildError, Built, Controlled, Ended, ServerConfig, Serving};
+use kvdrive_sim::Sim;
+
+use super::Connector;
+
+/// Builds a drive on a thread of its own and serves it there, until all connectors and drivers are dropped.
+/// `build` gets the executor and the host memory.
+///
+/// Errors: what `build` returns; the thread has ended then.
+pub fn serve_thread<D, R, F>(
+    config: ServerConfig,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
+) -> Result<(Connector, Serving<D, R>), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let connector = Connector::new();
+    let serving = shared::serve_thread(connector.link(), config, build)?;
+    Ok((connector, serving))
+}
+
+/// Builds a drive on this thread, whose calls carry it out: [`kvdrive_link::shared::serve_here`]. Calls on other
+/// threads are refused with [`crate::Error::OtherThread`].
+///
+/// # Errors
+/// What `build` returns.
+pub fn serve_here<D, R, F>(
+    config: ServerConfig,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+) -> Result<(Connector, Serving<D, R>), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let connector = Connector::new();
+    let serving = shared::serve_here(connector.link(), config, build)?;
+    Ok((connector, serving))
+}

@@ -1,0 +1,632 @@
+//! Drivers on threads of their own: every command, values by every method, futures that are dropped, drives
+//! that go.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_host::threaded::{
+    Completion, Connector, Driver, Error, Outcome, Pair, Pipelined, Serving, block_on, serve_thread,
+};
+use kvdrive_link::Class;
+use kvdrive_link::shared::{PowerOff, ServerConfig};
+use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
+use kvdrive_sim::wall::Pace;
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use crate::firmware::{self, Counters, MAX_VALUE_BYTES, Steered};
+
+pub fn by(name: &str) -> Box<dyn Choice> {
+    let config = TransferConfig {
+        method: name.to_owned(),
+        threshold1_bytes: 128,
+        threshold2_bytes: 100,
+        alpha: 1.0,
+        beta: 1.0,
+    };
+    method(&config).expect("a row of METHODS")
+}
+
+pub fn serve() -> (Connector, Serving<Steered, Counters>) {
+    serve_at(Pace::Off)
+}
+
+/// One at the pace of its model has hardly ever answered when a future is polled first.
+fn serve_at(pace: Pace) -> (Connector, Serving<Steered, Counters>) {
+    serve_thread(ServerConfig { pace, recorder: None }, firmware::build).expect("the test drive can be built")
+}
+
+pub fn key(number: u32) -> Key {
+    Key::new(&number.to_be_bytes()).unwrap()
+}
+
+/// Bytes that depend on the key and on every position.
+pub fn value(number: u32, bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|at| (at ^ (at >> 8) ^ number.wrapping_mul(31)) as u8).collect()
+}
+
+fn read(driver: &Driver, number: u32) -> Option<Vec<u8>> {
+    let mut region = Region::new();
+    match driver.blocking().retrieve(key(number), &mut region) {
+        Ok(bytes) => Some(region.to_bytes(bytes)),
+        Err(Error::Status(Status::KEY_NOT_FOUND)) => None,
+        Err(error) => panic!("retrieve: {error}"),
+    }
+}
+
+/// Polls once, as an executor would that then loses interest.
+fn poll_once<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn values_of_all_sizes_come_back_by_every_method() {
+    const SIZES: [u32; 14] =
+        [0, 1, 35, 36, 91, 92, 500, 4095, 4096, 4097, 4200, 8192, 12300, MAX_VALUE_BYTES];
+    let (connector, serving) = serve();
+    for (index, row) in METHODS.iter().enumerate() {
+        let driver = connector.connect(by(row.name), 16, 4).unwrap();
+        for (step, bytes) in SIZES.into_iter().enumerate() {
+            let number = (index * 100 + step) as u32;
+            driver.blocking().store(key(number), Piece::Bytes(&value(number, bytes))).unwrap();
+            assert!(read(&driver, number) == Some(value(number, bytes)), "{} {bytes}", row.name);
+        }
+        let too_long = vec![0; MAX_VALUE_BYTES as usize + 1];
+        let refused = driver.blocking().store(key(0), Piece::Bytes(&too_long));
+        assert_eq!(refused, Err(Error::Status(Status::INVALID_VALUE_SIZE)));
+    }
+    drop(connector);
+    assert!(!serving.join().power_cut);
+}
+
+#[test]
+fn every_command_does_what_it_says() {
+    let (connector, serving) = serve();
+    let queue = connector.connect(by("adaptive"), 16, 4).unwrap();
+    let driver = queue.blocking();
+    for number in 0..20 {
+        driver.store(key(number), Piece::Bytes(&value(number, number * 10))).unwrap();
+    }
+    let add_only = StoreOptions { add_only: true, ..StoreOptions::default() };
+    let again = driver.store_with(key(3), Piece::Bytes(b"again"), add_only);
+    assert_eq!(again, Err(Error::Status(Status::KEY_EXISTS)));
+    driver.delete(key(7)).unwrap();
+    assert_eq!((driver.exist(key(7)), driver.exist(key(8))), (Ok(false), Ok(true)));
+    let listed = driver.list(Some(key(5)), 4096).unwrap();
+    assert_eq!(listed, (5..20).filter(|number| *number != 7).map(key).collect::<Vec<_>>());
+    assert_eq!(driver.list(None, u32::MAX).unwrap().len(), 19, "as much as a slot holds");
+    let mut region = Region::new();
+    let (iterator, mut pair) = driver.seek(Some(key(17)), &mut region).unwrap();
+    for number in 17..20 {
+        let found = pair.expect("a pair is left");
+        assert_eq!(
+            (found.key, region.to_bytes(found.value_bytes)),
+            (key(number), value(number, number * 10))
+        );
+        pair = driver.next(iterator, &mut region).unwrap();
+    }
+    assert_eq!(pair, None);
+    driver.close(iterator).unwrap();
+    drop((queue, connector));
+    serving.join();
+}
+
+#[test]
+fn threads_with_queues_of_their_own_do_not_disturb_each_other() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 150;
+    let (connector, serving) = serve();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let connector = connector.clone();
+            scope.spawn(move || {
+                let driver = connector.connect(by(METHODS[thread as usize].name), 8, 3).unwrap();
+                for number in (0..EACH).map(|step| step * THREADS + thread) {
+                    driver.blocking().store(key(number), Piece::Bytes(&value(number, number % 300))).unwrap();
+                }
+                for number in (0..EACH).map(|step| step * THREADS + thread) {
+                    assert_eq!(read(&driver, number), Some(value(number, number % 300)));
+                }
+            });
+        }
+    });
+    drop(connector);
+    assert!(serving.join().commands > u64::from(2 * THREADS * EACH));
+}
+
+#[test]
+fn futures_of_one_driver_share_its_slots_in_turn() {
+    let (connector, serving) = serve();
+    let driver = connector.connect(by("piggyback"), 8, 3).unwrap();
+    let values: Vec<Vec<u8>> = (0..40).map(|number| value(number, number * 7)).collect();
+    let mut stores: Vec<_> = values
+        .iter()
+        .enumerate()
+        .map(|(number, value)| Some(Box::pin(driver.store(key(number as u32), Piece::Bytes(value)))))
+        .collect();
+    block_on(std::future::poll_fn(|context| {
+        for slot in &mut stores {
+            if let Some(future) = slot
+                && let Poll::Ready(result) = future.as_mut().poll(context)
+            {
+                result.unwrap();
+                *slot = None;
+            }
+        }
+        if stores.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    for number in 0..40 {
+        assert_eq!(read(&driver, number), Some(value(number, number * 7)));
+    }
+    drop(stores);
+    drop((driver, connector));
+    serving.join();
+}
+
+#[test]
+fn a_driver_and_its_futures_may_move_to_other_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    fn is_sync<T: Sync>(_: &T) {}
+    let (connector, serving) = serve();
+    let driver = connector.connect(by("adaptive"), 8, 3).unwrap();
+    is_send(&driver);
+    is_sync(&driver);
+    let mut region = Region::new();
+    is_send(&driver.store(key(1), Piece::Bytes(b"x")));
+    is_send(&driver.retrieve(key(1), &mut region));
+    is_send(&driver.seek(None, &mut region));
+    drop((driver, connector));
+    serving.join();
+}
+
+#[test]
+fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
+    let (connector, serving) = serve();
+    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+    for round in 0..50 {
+        let long = value(round, 400);
+        // A hundred commands, of which a look submits as many as the queue takes: the drive's thread is not
+        // so fast that one look sees them all answered.
+        let longest = value(round, 6_000);
+        {
+            // Its first command is submitted; its slot and the sequence go with it.
+            let mut store = pin!(driver.store(key(900), Piece::Bytes(&longest)));
+            assert!(poll_once(&mut store).is_pending());
+            // These wait: one for the sequence, one for a slot.
+            let mut second = pin!(driver.store(key(901), Piece::Bytes(&long)));
+            let mut third = pin!(driver.exist(key(1)));
+            assert!(poll_once(&mut second).is_pending());
+            assert!(poll_once(&mut third).is_pending());
+        }
+        driver.blocking().store(key(round), Piece::Bytes(&long)).unwrap();
+        assert_eq!(read(&driver, round), Some(long.clone()));
+        if round % 2 == 0 {
+            let mut store = pin!(driver.store(key(900), Piece::Bytes(&longest)));
+            assert!(poll_once(&mut store).is_pending());
+        }
+        // A pipeline finds the same, and is dropped in the middle itself.
+        let mut pipeline = driver.pipeline().unwrap();
+        pipeline.store(key(1000 + round), value(round, 300)).unwrap();
+        let stored = pipeline.next_completion().unwrap().expect("a store is under way");
+        assert_eq!(stored.result, Ok(Outcome::Stored));
+        pipeline.store(key(2000 + round), value(round, 300)).unwrap();
+        pipeline.ring();
+        drop(pipeline);
+        assert_eq!(read(&driver, 1000 + round), Some(value(round, 300)));
+    }
+    assert_eq!(read(&driver, 900), None, "no value was ever submitted whole");
+    drop((driver, connector));
+    serving.join();
+}
+
+/// Many queues, each of which began a value and gave it up, by itself or with its driver: none of these
+/// values stays.
+#[test]
+fn values_that_were_dropped_leave_the_drive() {
+    for piped in [false, true] {
+        let (connector, serving) = serve();
+        let long = value(1, 8_000);
+        let mut drivers = Vec::new();
+        for number in 0..40 {
+            let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+            if piped {
+                let mut pipeline = driver.pipeline().unwrap();
+                pipeline.store(key(number), long.clone()).unwrap();
+                pipeline.ring();
+            } else {
+                let mut store = pin!(driver.store(key(number), Piece::Bytes(&long)));
+                assert!(poll_once(&mut store).is_pending());
+            }
+            if number % 2 == 0 {
+                drivers.push(driver);
+            }
+        }
+        let driver = connector.connect(by("piggyback"), 16, 2).unwrap();
+        driver.blocking().store(key(99), Piece::Bytes(&long)).unwrap();
+        drop((drivers, driver, connector));
+        assert_eq!(serving.join().unfinished, 0, "by pipelines: {piped}");
+    }
+}
+
+/// A select or a time-out drops the future before or behind its completion.
+#[test]
+fn a_next_that_is_dropped_loses_no_pair() {
+    const PAIRS: u32 = 4000;
+    let (connector, serving) = serve_at(Pace::Model);
+    let driver = connector.connect(by("prp"), 4, 1).unwrap();
+    let other = connector.connect(by("prp"), 8, 2).unwrap();
+    for number in 0..PAIRS {
+        driver.blocking().store(key(number), Piece::Bytes(&value(number, 200))).unwrap();
+    }
+    let mut region = Region::new();
+    let (iterator, first) = driver.blocking().seek(None, &mut region).unwrap();
+    let (mut seen, mut dropped) = (0, 0);
+    let mut learn = |pair: Option<Pair>, region: &Region| {
+        let Some(pair) = pair else { return false };
+        assert_eq!((pair.key, region.to_bytes(pair.value_bytes)), (key(seen), value(seen, 200)));
+        seen += 1;
+        true
+    };
+    let mut goes_on = learn(first, &region);
+    let mut turn = 0;
+    while goes_on {
+        turn += 1;
+        let driver = [&driver, &other][turn / 2 % 2];
+        if turn % 5 == 0 {
+            goes_on = learn(driver.blocking().next(iterator, &mut region).unwrap(), &region);
+            continue;
+        }
+        let polled = {
+            let mut next = pin!(driver.next(iterator, &mut region));
+            poll_once(&mut next)
+        };
+        match polled {
+            Poll::Pending => dropped += 1,
+            Poll::Ready(kept) => goes_on = learn(kept.unwrap(), &region),
+        }
+        if turn % 3 == 0 {
+            // Long enough for the completion to come.
+            other.blocking().exist(key(0)).unwrap();
+        }
+    }
+    // Most pairs come with an earlier one; of those that are asked for some are answered at the first look.
+    assert!(seen == PAIRS && dropped > 3, "{seen} pairs, {dropped} futures dropped");
+    driver.blocking().close(iterator).unwrap();
+    drop((driver, other, connector));
+    serving.join();
+}
+
+#[test]
+fn iterators_that_nobody_learned_of_are_closed() {
+    let (connector, serving) = serve_at(Pace::Model);
+    let driver = connector.connect(by("prp"), 8, 2).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"value")).unwrap();
+    let mut region = Region::new();
+    let (mut dropped, mut rounds) = (0, 0);
+    // On a busy machine the answer is often there at the first look.
+    while dropped < 10 {
+        rounds += 1;
+        assert!(rounds < 5_000, "{dropped} futures were dropped before their answer");
+        let polled = {
+            let mut seek = pin!(driver.seek(None, &mut region));
+            let polled = poll_once(&mut seek);
+            if rounds % 2 == 0 && polled.is_pending() {
+                // The answer is there, and nobody has looked.
+                driver.blocking().exist(key(1)).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            polled
+        };
+        match polled {
+            Poll::Pending => dropped += 1,
+            // The drive's thread was faster than this look: the iterator is the caller's.
+            Poll::Ready(found) => driver.blocking().close(found.unwrap().0).unwrap(),
+        }
+        driver.blocking().exist(key(1)).unwrap();
+    }
+    let (iterator, pair) = driver.blocking().seek(None, &mut region).unwrap();
+    assert_eq!(pair.map(|pair| pair.value_bytes), Some(5));
+    driver.blocking().close(iterator).unwrap();
+    drop((driver, connector));
+    assert_eq!(serving.join().open_iterators, 0);
+}
+
+#[test]
+fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
+    let (connector, serving) = serve_at(Pace::Model);
+    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+    let long = value(1, 400);
+    for number in 0..20 {
+        let is_dropped = {
+            let mut store = pin!(driver.store(key(900), Piece::Bytes(&long)));
+            poll_once(&mut store).is_pending()
+        };
+        if !is_dropped {
+            // The drive's thread was faster than this look.
+            driver.blocking().delete(key(900)).unwrap();
+        }
+        let mut pipeline = driver.pipeline().unwrap();
+        // Once a value that is one command, once one that is several.
+        pipeline.store(key(901), value(1, if number % 2 == 0 { 20 } else { 400 })).unwrap();
+        drop(pipeline);
+        driver.blocking().store(key(number), Piece::Bytes(&long)).unwrap();
+        assert_eq!(read(&driver, number), Some(long.clone()));
+    }
+    assert_eq!((read(&driver, 900), read(&driver, 901)), (None, None));
+    drop((driver, connector));
+    serving.join();
+}
+
+#[test]
+fn a_pipelined_value_that_goes_by_prp_instead_ends_with_the_answer_to_that() {
+    for status in [Status::COMMAND_INTERRUPTED, Status::INVALID_OPCODE, Status::STALE_WINDOW] {
+        let config = ServerConfig { pace: Pace::Off, recorder: None };
+        let build = move |sim: &_, memory| firmware::build_refusing(sim, memory, Some(status));
+        let (connector, serving) = serve_thread(config, build).unwrap();
+        let mut driver = connector.connect(by("cxl"), 8, 2).unwrap();
+        let mut pipeline = driver.pipeline().unwrap();
+        pipeline.store(key(1), value(1, 100)).unwrap();
+        let completion = pipeline.next_completion().unwrap().expect("a store is under way");
+        assert_eq!(completion.result, Err(status));
+        drop(pipeline);
+        drop((driver, connector));
+        serving.join();
+    }
+}
+
+#[test]
+fn a_real_sequence_error_is_not_hidden() {
+    let config = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) = serve_thread(config, |sim, memory| {
+        firmware::build_refusing(sim, memory, Some(Status::COMMAND_SEQUENCE_ERROR))
+    })
+    .unwrap();
+    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+    let refused = Err(Error::Status(Status::COMMAND_SEQUENCE_ERROR));
+    let long = value(1, 200);
+    assert_eq!(driver.blocking().store(key(1), Piece::Bytes(&long)), refused);
+    assert_eq!(driver.blocking().store(key(1), Piece::Bytes(&long)), refused);
+    let mut pipeline = driver.pipeline().unwrap();
+    for number in 0..2 {
+        pipeline.store(key(number), value(number, 100)).unwrap();
+    }
+    while let Some(completion) = pipeline.next_completion().unwrap() {
+        assert_eq!(completion.result, Err(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    drop(pipeline);
+    drop((driver, connector));
+    serving.join();
+}
+
+#[test]
+fn a_pipeline_carries_out_mixed_commands_of_every_size() {
+    let (connector, serving) = serve();
+    for row in METHODS {
+        let mut driver = connector.connect(by(row.name), 64, 32).unwrap();
+        let mut pipeline = driver.pipeline().unwrap();
+        let check = |done: Completion<Vec<u8>>| {
+            let stored = done.value.clone();
+            match done.result {
+                Ok(Outcome::Stored | Outcome::Deleted | Outcome::Exists(true)) => {}
+                Ok(Outcome::Retrieved(bytes, region)) => {
+                    assert!(
+                        region.to_bytes(bytes) == stored,
+                        "{}: {:?} of {bytes} bytes",
+                        row.name,
+                        done.key
+                    );
+                }
+                other => panic!("{}: {:?} {other:?}", row.name, done.key),
+            }
+        };
+        for number in 0..300 {
+            while !pipeline.has_room() {
+                check(pipeline.next_completion().unwrap().unwrap());
+            }
+            pipeline.store(key(number), value(number, number * 37 % 9000)).unwrap();
+        }
+        while let Some(done) = pipeline.next_completion().unwrap() {
+            check(done);
+        }
+        for number in 0..300 {
+            while !pipeline.has_room() {
+                check(pipeline.next_completion().unwrap().unwrap());
+            }
+            match number % 3 {
+                0 => pipeline.exist(key(number), Vec::new()).unwrap(),
+                1 => pipeline.delete(key(number), Vec::new()).unwrap(),
+                _ => {
+                    let expected = value(number, number * 37 % 9000);
+                    pipeline.retrieve(key(number), expected, Region::new()).unwrap();
+                }
+            }
+        }
+        while let Some(done) = pipeline.next_completion().unwrap() {
+            check(done);
+        }
+        assert_eq!(pipeline.under_way(), 0);
+    }
+    drop(connector);
+    serving.join();
+}
+
+#[test]
+fn a_store_crosses_with_88_bytes_at_depth_1_and_shares_doorbells_at_depth_32() {
+    let count = |piped: bool| {
+        let (connector, serving) = serve();
+        let mut driver = connector.connect(by("piggyback"), 64, 32).unwrap();
+        if piped {
+            let mut pipeline = driver.pipeline().unwrap();
+            for number in 0..32 {
+                pipeline.store(key(number), [7; 32]).unwrap();
+            }
+            while pipeline.next_completion().unwrap().is_some() {}
+        } else {
+            for number in 0..32 {
+                driver.blocking().store(key(number), Piece::Bytes(&[7; 32])).unwrap();
+            }
+        }
+        drop((driver, connector));
+        serving.join().payload
+    };
+    let (single, piped) = (count(false), count(true));
+    // One Identify and two for the queue pair, the rest stores.
+    assert_eq!(
+        (single.of(Class::Sqe), single.of(Class::Cqe), single.of(Class::Mmio)),
+        (35 * 64, 35 * 16, 35 * 8)
+    );
+    assert_eq!((piped.of(Class::Sqe), piped.of(Class::Cqe)), (35 * 64, 35 * 16));
+    // Two submission doorbells, and no more completion doorbells than completions.
+    assert!((3 * 8 + 3 * 4..=3 * 8 + 34 * 4).contains(&piped.of(Class::Mmio)), "{}", piped.of(Class::Mmio));
+}
+
+#[test]
+fn commands_fail_when_the_power_is_cut() {
+    let (connector, serving) = serve();
+    let mut driver = connector.connect(by("prp"), 8, 2).unwrap();
+    let waiting = connector.connect(by("prp"), 8, 1).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"before")).unwrap();
+    std::thread::scope(|scope| {
+        let stores = scope.spawn(|| {
+            let mut stored = 0;
+            loop {
+                match waiting.blocking().store(key(stored), Piece::Bytes(b"under load")) {
+                    Ok(()) => stored += 1,
+                    Err(error) => return (stored, error),
+                }
+            }
+        });
+        serving.cut_power();
+        assert_eq!(stores.join().unwrap().1, Error::PowerOff(PowerOff));
+    });
+    assert!(serving.join().power_cut);
+    assert_eq!(driver.blocking().exist(key(1)), Err(Error::PowerOff(PowerOff)));
+    assert_eq!(driver.pipeline::<Vec<u8>>().err(), Some(Error::PowerOff(PowerOff)));
+    assert_eq!(connector.connect(by("prp"), 16, 4).err(), Some(Error::PowerOff(PowerOff)));
+}
+
+#[test]
+fn looks_and_changes_are_answered_while_the_drive_serves_and_by_nobody_behind_its_end() {
+    let (connector, serving) = serve();
+    let control = serving.control().clone();
+    let driver = connector.connect(by("prp"), 16, 4).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"x")).unwrap();
+    // Identify, a completion and a submission queue, and a store.
+    assert_eq!(control.look(|_, drive| drive.commands()), Ok(4));
+    assert_eq!(control.change("800"), Ok(Ok("300 ns before".to_owned())));
+    let refused = control.change("fast").unwrap().unwrap_err();
+    assert!(refused.starts_with("\"fast\": "), "{refused}");
+    assert_eq!(control.change("300"), Ok(Ok("800 ns before".to_owned())));
+    // Several threads at once, and a drive that works.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let before = control.look(|_, drive| drive.commands()).unwrap();
+                    assert_eq!(control.change("300").unwrap().unwrap(), "300 ns before");
+                    assert!(control.look(|_, drive| drive.commands()).unwrap() >= before);
+                }
+            });
+        }
+        for number in 0..500 {
+            driver.blocking().store(key(number), Piece::Bytes(b"y")).unwrap();
+        }
+    });
+    assert_eq!(control.look(|_, drive| drive.commands()), Ok(504));
+    serving.cut_power();
+    serving.join();
+    assert_eq!(control.look(|_, drive| drive.commands()), Err(PowerOff));
+    assert_eq!(control.change("300"), Err(PowerOff));
+}
+
+/// Queues of drivers that are gone are used again, or deleted when one of another shape is wanted: also where a
+/// command was dropped whose answer is on its way.
+#[test]
+fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
+    let (connector, serving) = serve();
+    let control = serving.control().clone();
+    for round in 0..60u32 {
+        let entries = 8 + round % 3 * 8;
+        let drivers =
+            [entries, entries + 1].map(|entries| connector.connect(by("piggyback"), entries, 2).unwrap());
+        for driver in &drivers {
+            driver.blocking().store(key(round), Piece::Bytes(&value(round, 300))).unwrap();
+            assert_eq!(read(driver, round), Some(value(round, 300)));
+            drop(Box::pin(driver.store(key(round), Piece::Bytes(&value(round, 500)))));
+            let longest = value(round, 4_000);
+            let mut dropped = pin!(driver.store(key(1000), Piece::Bytes(&longest)));
+            _ = poll_once(&mut dropped);
+        }
+        let free = control.look(|_, drive| drive.free_queue_id()).unwrap();
+        assert!((2..=4).contains(&free.unwrap()), "round {round}: {free:?}");
+    }
+    // What the last drivers left under way ends by itself, as long as there is a link to say so through.
+    let is_over = || control.look(|_, drive| drive.unfinished()).unwrap() == 0;
+    assert!((0..1_000_000).any(|_| is_over()), "a value that nobody will finish stays");
+    drop(connector);
+    assert_eq!(serving.join().unfinished, 0);
+}
+
+#[test]
+fn who_asks_a_drive_that_breaks_is_not_left_waiting() {
+    let config = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let control = serving.control().clone();
+    let (looking, asked) = (control.clone(), control.clone());
+    let broken = std::thread::spawn(move || looking.look(|_, _| -> u64 { panic!("a look that breaks") }));
+    assert_eq!(broken.join().unwrap(), Err(PowerOff));
+    assert_eq!(asked.change("300"), Err(PowerOff));
+    let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.join()));
+    assert!(joined.is_err());
+    drop(connector);
+}
+
+#[test]
+fn a_panic_of_the_drive_reaches_who_waits_and_who_joins() {
+    let config = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) = serve_thread(config, |sim, memory| {
+        let clock = sim.clone();
+        sim.spawn(move || {
+            clock.sleep(1_000_000);
+            panic!("a drive that breaks");
+        });
+        firmware::build(sim, memory)
+    })
+    .unwrap();
+    let driver = connector.connect(by("prp"), 8, 1);
+    let error = driver.and_then(|driver| {
+        loop {
+            driver.blocking().store(key(1), Piece::Bytes(b"x"))?;
+        }
+    });
+    let error: Result<std::convert::Infallible, Error> = error;
+    assert_eq!(error.err(), Some(Error::PowerOff(PowerOff)));
+    let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.join()));
+    assert!(joined.is_err());
+}
+
+#[test]
+fn a_drive_that_cannot_be_built_is_no_connection() {
+    let config = ServerConfig { pace: Pace::Off, recorder: None };
+    let refused = serve_thread(config, |sim, memory| match firmware::build(sim, memory) {
+        Ok(_) if true => Err("no such profile".into()),
+        built => built,
+    });
+    assert_eq!(refused.err().map(|error| error.to_string()), Some("no such profile".to_owned()));
+}
+
+#[test]
+fn the_paced_clock_serves_the_same_commands() {
+    let config = ServerConfig { pace: Pace::Model, recorder: None };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let driver = connector.connect(by("adaptive"), 8, 2).unwrap();
+    for number in 0..50 {
+        driver.blocking().store(key(number), Piece::Bytes(&value(number, 100 + number))).unwrap();
+        assert_eq!(read(&driver, number), Some(value(number, 100 + number)));
+    }
+    drop((driver, connector));
+    let counters = serving.join();
+    // 50 retrieves of 5 us each cannot have taken less than that.
+    assert!(counters.now >= 250_000);
+}

@@ -1,0 +1,156 @@
+//! Settings of SAKER, with the paper's values as defaults where it states them.
+
+use kvdrive_spec::Key;
+use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, request_bytes};
+
+use crate::cache::EVICTIONS;
+
+/// When a container is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchSize {
+    /// With so many requests; 1 sends every request on its own.
+    Fixed(u32),
+    /// A container goes when nothing of its lane is under way; else when the last batch returns, or when
+    /// `container_bytes` are reached.
+    Adaptive,
+}
+
+/// Which clients fill a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Containers {
+    /// Each client its own (section 3.3 of the paper).
+    Own,
+    /// All clients one: what the paper warns of.
+    Shared,
+}
+
+/// What counts towards the bytes of the read cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Charge {
+    /// Keys and values alone, as RocksDB charges its row cache: studies compare caches by it. A cache of small pairs
+    /// then takes several times its bytes of memory.
+    Content,
+    /// All memory that the pairs take: a cache of 4 MiB takes 4 MiB.
+    Memory,
+}
+
+/// Settings of the read cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheConfig {
+    /// Its size in bytes, counted as `charge` says; 0: there is none.
+    pub bytes: u64,
+    /// What is counted.
+    pub charge: Charge,
+    /// Values above this many bytes do not enter.
+    pub admit_bytes: u32,
+    /// Which pairs leave: a row of [`EVICTIONS`].
+    pub eviction: String,
+    /// Parts with a lock and a share of the bytes each. One makes what leaves independent of hashes.
+    pub shards: u32,
+}
+
+/// Settings of SAKER.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Most requests of a batch.
+    pub batch: BatchSize,
+    /// Most bytes of a structured value, head included. A request that does not fit goes on its own.
+    pub container_bytes: u32,
+    /// One container a client, or one for all.
+    pub containers: Containers,
+    /// Closed batches that a lane may have unanswered.
+    pub in_flight: u32,
+    /// Buckets of the pending table, rounded up to a power of two; many more than clients.
+    pub buckets: u32,
+    /// How long a request may wait in an open container, in ns; 0: until something else closes it.
+    pub max_age_ns: u64,
+    /// The read cache.
+    pub cache: CacheConfig,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            batch: BatchSize::Fixed(64),
+            container_bytes: 4096,
+            containers: Containers::Own,
+            in_flight: 32,
+            buckets: 4096,
+            max_age_ns: 0,
+            cache: CacheConfig {
+                bytes: 0,
+                charge: Charge::Memory,
+                admit_bytes: 1024,
+                eviction: "lru".into(),
+                shards: 1,
+            },
+        }
+    }
+}
+
+/// A setting that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A number outside its range.
+    #[error("saker.{key} is {found}; it may be {least} to {most}")]
+    Range {
+        /// Which setting.
+        key: &'static str,
+        /// What it is.
+        found: u64,
+        /// The least it may be.
+        least: u64,
+        /// The most it may be.
+        most: u64,
+    },
+    /// An eviction policy that does not exist.
+    #[error("saker.cache_eviction is {found:?}; there are {known}")]
+    Eviction {
+        /// What it is.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+impl Config {
+    /// Whether these settings can be.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let batch = match self.batch {
+            BatchSize::Fixed(requests) => requests,
+            BatchSize::Adaptive => BATCH_REQUESTS_MAX,
+        };
+        let least_bytes = u64::from(BATCH_HEAD_BYTES) + request_bytes(Key::MAX_LEN, 0);
+        let ranges = [
+            ("batch", u64::from(batch), 1, u64::from(BATCH_REQUESTS_MAX)),
+            ("container_bytes", u64::from(self.container_bytes), least_bytes, 2 << 20),
+            ("in_flight", u64::from(self.in_flight), 1, 1 << 16),
+            ("buckets", u64::from(self.buckets), 1, 1 << 24),
+            ("cache_shards", u64::from(self.cache.shards), 1, 1 << 10),
+        ];
+        for (key, found, least, most) in ranges {
+            if !(least..=most).contains(&found) {
+                return Err(ConfigError::Range { key, found, least, most });
+            }
+        }
+        if !EVICTIONS.iter().any(|row| row.name == self.cache.eviction) {
+            let known: Vec<&str> = EVICTIONS.iter().map(|row| row.name).collect();
+            return Err(ConfigError::Eviction {
+                found: self.cache.eviction.clone(),
+                known: known.join(", "),
+            });
+        }
+        Ok(())
+    }
+
+    /// Most requests of a container.
+    pub(crate) fn most_requests(&self) -> u32 {
+        match self.batch {
+            BatchSize::Fixed(requests) => requests,
+            BatchSize::Adaptive => BATCH_REQUESTS_MAX,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What clients share: the pending table, the read cache, and the list of clients.
+
+use std::sync::atomic::{AtomicU64 as Gauge, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use kvdrive_spec::Key;
+
+use crate::batch::{Batch, Lane};
+use crate::cache::{self, Cache};
+use crate::config::{BatchSize, Config, ConfigError, Containers};
+use crate::counters::{COUNTS, Count, Counters};
+use crate::remembered::Remembered;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::table::PendingTable;
+use crate::writer::ClientId;
+
+/// SAKER in front of one namespace of one drive.
+pub struct Saker {
+    pub(crate) config: Config,
+    pub(crate) table: PendingTable,
+    pub(crate) cache: Option<Box<dyn Cache>>,
+    pub(crate) pending: PendingBytes,
+    pub(crate) remembered: Remembered,
+    /// Batches of dropped clients that can be sent: the next client that asks for its own gets them.
+    orphans: Mutex<Vec<Arc<Batch>>>,
+    has_orphans: AtomicBool,
+    lanes: Mutex<Vec<Weak<Lane>>>,
+    shared: Option<Arc<Lane>>,
+    counters: Mutex<CountersOfAll>,
+    batches: AtomicU64,
+}
+
+/// Of clients that are there, and of those that were, together.
+#[derive(Default)]
+struct CountersOfAll {
+    present: Vec<Arc<Counters>>,
+    past: Counters,
+    /// Clients that were made.
+    clients: u32,
+}
+
+/// Bytes of containers and unanswered batches, heads included, and the most there ever were.
+#[derive(Default)]
+pub(crate) struct PendingBytes {
+    now: Gauge,
+    most: Gauge,
+}
+
+impl PendingBytes {
+    pub(crate) fn add(&self, bytes: u32) {
+        let now = self.now.fetch_add(u64::from(bytes), Relaxed) + u64::from(bytes);
+        if now > self.most.load(Relaxed) {
+            self.most.fetch_max(now, Relaxed);
+        }
+    }
+
+    pub(crate) fn sub(&self, bytes: u32) {
+        self.now.fetch_sub(u64::from(bytes), Relaxed);
+    }
+}
+
+impl Saker {
+    /// SAKER with these settings. A drive that takes no batches needs `batch` = 1.
+    ///
+    /// # Errors
+    /// A setting that cannot be.
+    pub fn new(config: Config) -> Result<Arc<Saker>, ConfigError> {
+        config.check()?;
+        let shared = (config.containers == Containers::Shared).then(Arc::<Lane>::default);
+        let saker = Saker {
+            table: PendingTable::new(config.buckets),
+            cache: cache::new(&config.cache),
+            pending: PendingBytes::default(),
+            remembered: Remembered::default(),
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
+            lanes: Mutex::new(shared.iter().map(Arc::downgrade).collect()),
+            shared,
+            counters: Mutex::default(),
+            batches: AtomicU64::new(0),
+            config,
+        };
+        Ok(Arc::new(saker))
+    }
+
+    /// Counts one more client: its number, its lane and its counters.
+    pub(crate) fn enlist(&self) -> (ClientId, Arc<Lane>, Arc<Counters>) {
+        let counters = Arc::<Counters>::default();
+        let mut all = lock(&self.counters);
+        let id = ClientId(all.clients);
+        all.clients += 1;
+        all.present.push(counters.clone());
+        drop(all);
+        let lane = self.shared.clone().unwrap_or_else(|| {
+            let lane = Arc::<Lane>::default();
+            let mut lanes = lock(&self.lanes);
+            lanes.retain(|lane| lane.strong_count() > 0);
+            lanes.push(Arc::downgrade(&lane));
+            lane
+        });
+        (id, lane, counters)
+    }
+
+    /// A write of `key` that did not go through SAKER has been answered: what the cache has of the key is dropped,
+    /// a retrieve under way does not enter the cache, and transactions that have read the key end in a conflict.
+    pub fn written_elsewhere(&self, key: &Key) {
+        let mut bucket = self.table.bucket(key);
+        bucket.writes += 1;
+        if let Some(cache) = &self.cache {
+            cache.remove(key);
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A count over all clients there were.
+    pub fn count(&self, count: Count) -> u64 {
+        let all = lock(&self.counters);
+        all.past.get(count) + all.present.iter().map(|counters| counters.get(count)).sum::<u64>()
+    }
+
+    /// A client ends: what it counted is kept.
+    pub(crate) fn part_with(&self, counters: &Arc<Counters>) {
+        let mut all = lock(&self.counters);
+        all.present.retain(|other| !Arc::ptr_eq(other, counters));
+        COUNTS.iter().for_each(|(count, _)| all.past.add(*count, counters.get(*count)));
+    }
+
+    /// Every count with its name.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        COUNTS.iter().map(|&(count, name)| (name, self.count(count))).collect()
+    }
+
+    /// Most bytes that were pending at a time: containers and unanswered batches, heads included.
+    pub fn most_pending_bytes(&self) -> u64 {
+        self.pending.most.load(Relaxed)
+    }
+
+    /// Bytes pending now.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending.now.load(Relaxed)
+    }
+
+    /// Bytes of keys and values in the cache.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.bytes())
+    }
+
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.config.batch == BatchSize::Adaptive
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.batches.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
+        lock(&self.lanes).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Leaves batches for the next client that asks.
+    pub(crate) fn leave(&self, batches: impl Iterator<Item = Arc<Batch>>) {
+        let mut orphans = lock(&self.orphans);
+        orphans.extend(batches);
+        self.has_orphans.store(!orphans.is_empty(), Ordering::SeqCst);
+    }
+
+    /// Takes what dropped clients have left.
+    pub(crate) fn adopt(&self) -> Vec<Arc<Batch>> {
+        if !self.has_orphans.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let mut orphans = lock(&self.orphans);
+        self.has_orphans.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *orphans)
+    }
+}

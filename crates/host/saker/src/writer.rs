@@ -1,0 +1,30 @@
+//! What a client still has to hear of its writes.
+
+use kvdrive_spec::batch::RequestKind;
+use kvdrive_spec::{Key, Status};
+
+use crate::sync::{AtomicU64, Mutex};
+
+/// A client's number, in the order in which clients were made, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// A request that the drive did not carry out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Store or delete.
+    pub kind: RequestKind,
+    /// The key.
+    pub key: Key,
+    /// What the drive answered to its batch.
+    pub status: Status,
+}
+
+/// Writes of one client that are not known to be durable.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// Requests in containers and batches that are not answered.
+    pub(crate) unanswered: AtomicU64,
+    /// Requests that failed and that no sync has reported.
+    pub(crate) failures: Mutex<Vec<Failure>>,
+}

@@ -1,0 +1,422 @@
+//! `lsmtree`: a log-structured merge tree with its values in the tables, after LevelDB and RocksDB.
+//!
+//! ```text
+//!   pages   | manifest slot 0 | manifest slot 1 | write-ahead log, a ring | tables, anywhere ... |
+//! ```
+//!
+//! A pair goes to the log and to a memtable; a full memtable becomes a table of level 0; tables of level 0,
+//! which may overlap, are merged into level 1, and from there on down; each level from 1 on is one run of
+//! tables that do not overlap. Options have RocksDB's names and defaults. Not here: a block cache (block
+//! indexes and filters of tables are in memory, data pages are read from the pages below), compression,
+//! column families.
+//!
+//! Flushes of memtables and merges are *jobs* of the background ([`Store::background_step`]). A reader or
+//! cursor keeps the tables with which it began; pages of tables are freed when no reader uses them and the
+//! manifest does not name them.
+//!
+//! A page contains the number of its table, its edition or its position in the log, so none is mistaken for
+//! another. Pages alone cannot tell where the log ends and which manifest is the newest once the newest are
+//! lost; a caller can that remembers up to which record everything was durable ([`Store::mark`]).
+
+mod bloom;
+mod cursor;
+mod jobs;
+mod layout;
+mod memtable;
+mod merging;
+mod options;
+mod put;
+mod recovery;
+mod table;
+mod version;
+mod wal;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+
+use kvdrive_spec::Key;
+use lru::LruCache;
+
+use crate::StoreRow;
+use crate::cpu::{Step, Thread, Turns};
+use crate::key_hash::KeyHasher;
+use crate::pages::Purpose;
+use crate::space::{Extent, FreePages};
+use crate::store::{
+    Applied, Cursor, Ground, Reclaim, Reclaimed, Recovered, Request, Space, Store, StoreError,
+};
+use crate::value::{Kept, Value};
+use layout::Layout;
+use memtable::Memtable;
+pub use options::LsmtreeOptions;
+use table::Table;
+pub(crate) use table::{bytes_page, page_of_bytes};
+use version::{Header, Version};
+use wal::Wal;
+
+/// The store's row.
+pub const ROW: StoreRow = StoreRow {
+    name: "lsmtree",
+    about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
+    sections: &["ftl", "store", "lsmtree"],
+    reclaims: &[Reclaim::Merges],
+    steps: &[
+        Step::MemtableSearch,
+        Step::MemtableInsert,
+        Step::RowProbe,
+        Step::RowInsert,
+        Step::CopyByte,
+        Step::ChecksumByte,
+        Step::BloomCheck,
+        Step::IndexSearch,
+        Step::BlockSearch,
+        Step::MergeEntry,
+    ],
+    check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
+    fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
+    layout: |options| kvdrive_declare::image_keys(&options.lsmtree),
+    read_cache: Some("lsmtree.row_cache_bytes"),
+    background: |options| Some(options.lsmtree.background),
+    make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
+};
+
+/// The store.
+struct Lsmtree(Rc<Tree>);
+
+/// What the store and its cursors share.
+struct Tree {
+    ground: Ground,
+    options: LsmtreeOptions,
+    layout: Layout,
+    state: RefCell<State>,
+    /// Serialises changes of the set of tables.
+    installing: Turns,
+}
+
+/// Counts since the store was made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    flushes: u64,
+    merges: u64,
+    moves: u64,
+    merged_entries: u64,
+    slowed_puts: u64,
+    stopped_puts: u64,
+    row_cache_hits: u64,
+    row_cache_misses: u64,
+    filtered: u64,
+    blocks_read: u64,
+}
+
+/// Background jobs that failed. Every caller that was waiting before gets the error of the last one.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    last: Option<StoreError>,
+    /// The background is idle until it is requested again: its threads wake each other after each job.
+    has_given_up: bool,
+}
+
+/// What is in memory.
+struct State {
+    sequence: u64,
+    /// Every record up to this sequence is certain.
+    certain: u64,
+    active: Rc<Memtable>,
+    /// Full memtables, oldest first.
+    full: VecDeque<Rc<Memtable>>,
+    wal: Wal,
+    version: Rc<Version>,
+    header: Header,
+    edition: u64,
+    free: FreePages,
+    /// Tables that the manifest does not name any more, and that readers may still use.
+    obsolete: Vec<Rc<Table>>,
+    is_flushing: bool,
+    is_merging: bool,
+    /// Edition of the manifest at which a merge that nothing asked for found no room.
+    without_room: Option<u64>,
+    rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
+    row_bytes: u64,
+    failures: Failures,
+    /// A write failed: what was not certain may never be.
+    failed: Option<StoreError>,
+    counters: Counters,
+}
+
+/// Hashes and links of a cached row, bytes.
+const ROW_BYTES: u64 = 96;
+
+impl State {
+    /// The first position of the log that a memtable needs.
+    fn oldest_needed(&self) -> u64 {
+        self.full.front().unwrap_or(&self.active).wal_from
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The active memtable is full; another one begins.
+    fn rotate(&mut self) {
+        self.wal.close_page();
+        let next = Rc::new(Memtable::new(self.wal.next));
+        self.full.push_back(std::mem::replace(&mut self.active, next));
+        self.failures.has_given_up = false;
+    }
+
+    fn cache_row(&mut self, table: u64, key: Key, value: &Kept, most: u64) {
+        let own = match value {
+            Kept::Pattern(_) => value.clone(),
+            _ => Kept::Bytes(value.to_bytes().into()),
+        };
+        let bytes = |value: &Kept| match value {
+            // Counted with its length, as if it were bytes.
+            Kept::Pattern(pattern) => ROW_BYTES + u64::from(pattern.bytes),
+            other => ROW_BYTES + u64::from(other.bytes()),
+        };
+        self.row_bytes += bytes(&own);
+        if let Some((_, old)) = self.rows.push((table, key), own) {
+            self.row_bytes -= bytes(&old);
+        }
+        while self.row_bytes > most
+            && let Some((_, old)) = self.rows.pop_lru()
+        {
+            self.row_bytes -= bytes(&old);
+        }
+    }
+}
+
+impl Tree {
+    fn new(options: &LsmtreeOptions, ground: Ground) -> Tree {
+        let layout = Layout::new(options, ground.pages.page_bytes(), ground.pages.pages());
+        let wal = Wal::new(&layout);
+        let state = State {
+            sequence: 0,
+            certain: 0,
+            active: Rc::new(Memtable::new(0)),
+            full: VecDeque::new(),
+            wal,
+            version: Rc::default(),
+            header: Header::default(),
+            edition: 0,
+            free: FreePages::default(),
+            obsolete: Vec::new(),
+            is_flushing: false,
+            is_merging: false,
+            without_room: None,
+            rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
+            row_bytes: 0,
+            failures: Failures::default(),
+            failed: None,
+            counters: Counters::default(),
+        };
+        Tree {
+            ground,
+            options: options.clone(),
+            layout,
+            state: RefCell::new(state),
+            installing: Turns::default(),
+        }
+    }
+
+    fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
+        self.ground.cpu.work(thread, steps);
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.state.borrow().free.pages() * u64::from(self.layout.page_bytes)
+    }
+
+    fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
+        self.work(thread, &[(Step::MemtableSearch, 1)]);
+        let (in_memory, version) = {
+            let state = self.state.borrow();
+            let memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
+            (
+                memtables.map(|memtable| memtable.get(key)).find(Option::is_some).flatten(),
+                state.version.clone(),
+            )
+        };
+        if let Some(found) = in_memory {
+            return Ok(found);
+        }
+        let hash = bloom::hash_of(key);
+        for table in version.candidates(key) {
+            if let Some(found) = self.get_from(thread, table, key, hash)? {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a table says of a key.
+    fn get_from(
+        &self,
+        thread: Thread,
+        table: &Rc<Table>,
+        key: &Key,
+        hash: u64,
+    ) -> Result<Option<Option<Kept>>, StoreError> {
+        let most = self.options.row_cache_bytes;
+        if most > 0 {
+            self.work(thread, &[(Step::RowProbe, 1)]);
+            let mut state = self.state.borrow_mut();
+            if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
+                state.counters.row_cache_hits += 1;
+                return Ok(Some(Some(row)));
+            }
+            state.counters.row_cache_misses += 1;
+        }
+        if !table.filter.is_empty() {
+            self.work(thread, &[(Step::BloomCheck, 1)]);
+            if !bloom::may_have(&table.filter, hash, self.options.bloom_bits) {
+                self.state.borrow_mut().counters.filtered += 1;
+                return Ok(None);
+            }
+        }
+        let Some(block) = table.block_for(key) else { return Ok(None) };
+        let pages = table::read_pages(&self.ground.pages, thread, &table.extents, block, Purpose::Lookup)?;
+        let checked = pages.len() as u64 * u64::from(self.layout.page_bytes);
+        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
+        let format = table::data_format(self.layout.page_bytes);
+        let found = table::find_in_block(&format, table, &pages, key)?;
+        self.state.borrow_mut().counters.blocks_read += 1;
+        if let (Some(Some(value)), true) = (&found, most > 0) {
+            self.work(thread, &[(Step::RowInsert, 1), (Step::CopyByte, value.bytes().into())]);
+            self.state.borrow_mut().cache_row(table.number, *key, value, most);
+        }
+        Ok(found)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        let ring = self.layout.wal_pages.saturating_sub(8) as u32 / 2;
+        let by_log = wal::format(self.layout.page_bytes).longest_value(ring);
+        if self.options.wal { by_log } else { crate::MAX_VALUE_BYTES }
+    }
+
+    /// Takes pages for tables.
+    fn take_pages(&self, pages: u32) -> Result<Vec<Extent>, StoreError> {
+        self.state.borrow_mut().free.take_runs(pages, usize::MAX).ok_or(StoreError::Full)
+    }
+
+    /// Frees the pages of tables without users.
+    fn reclaim(&self, thread: Thread) -> Result<(), StoreError> {
+        loop {
+            let table = {
+                let mut state = self.state.borrow_mut();
+                let unused = state.obsolete.iter().position(|table| Rc::strong_count(table) == 1);
+                match unused {
+                    Some(index) => state.obsolete.swap_remove(index),
+                    None => return Ok(()),
+                }
+            };
+            for extent in &table.extents {
+                let trimmed = self.ground.pages.trim(thread, extent.first, extent.pages, Purpose::Compaction);
+                self.state.borrow_mut().free.give(*extent);
+                trimmed?;
+            }
+        }
+    }
+}
+
+/// Which level a table is on, and the table.
+type Placed = (usize, Rc<Table>);
+
+impl Store for Lsmtree {
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.0.recover(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.0.state.borrow().certain.to_le_bytes().to_vec()
+    }
+
+    fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)], true)
+    }
+
+    fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)], false)
+    }
+
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+        self.0.get(thread, &key)
+    }
+
+    fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Delete(key)], false)
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+        if atomic {
+            let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
+            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch, has_puts).err() };
+            return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
+        }
+        crate::store::apply_in_order(self, thread, batch)
+    }
+
+    fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
+        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+    }
+
+    fn sync(&self, thread: Thread) -> Result<(), StoreError> {
+        self.0.sync(thread)
+    }
+
+    fn background_due(&self) -> bool {
+        self.0.is_due(&self.0.state.borrow())
+    }
+
+    fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {
+        self.0.job(thread)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.0.max_value_bytes()
+    }
+
+    fn space(&self) -> Space {
+        let page = u64::from(self.0.layout.page_bytes);
+        let all = (self.0.layout.pages - self.0.layout.first_free) * page;
+        let capacity_bytes = all.saturating_sub(self.0.options.reserve_bytes());
+        Space { live_bytes: all - self.0.free_bytes(), capacity_bytes }
+    }
+
+    fn reclaimed(&self) -> Reclaimed {
+        Reclaimed { merges: self.0.state.borrow().counters.merges, ..Reclaimed::default() }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        let counters = &state.counters;
+        vec![
+            ("flushes", counters.flushes),
+            ("merges", counters.merges),
+            ("moved_tables", counters.moves),
+            ("merged_entries", counters.merged_entries),
+            ("slowed_puts", counters.slowed_puts),
+            ("stopped_puts", counters.stopped_puts),
+            ("row_cache_hits", counters.row_cache_hits),
+            ("row_cache_misses", counters.row_cache_misses),
+            ("filtered_lookups", counters.filtered),
+            ("blocks_read", counters.blocks_read),
+            ("tables_now", state.version.tables().count() as u64),
+            ("level0_tables_now", state.version.levels[0].len() as u64),
+            ("free_pages_now", state.free.pages()),
+        ]
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        let full: u64 = state.full.iter().map(|memtable| memtable.bytes.get()).sum();
+        vec![
+            ("memtables", full + state.active.bytes.get()),
+            ("blocks_and_filters", state.version.tables().map(|(_, table)| table.memory_bytes()).sum()),
+            ("row_cache", state.row_bytes),
+        ]
+    }
+}

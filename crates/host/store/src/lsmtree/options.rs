@@ -1,0 +1,144 @@
+//! Options of `lsmtree`: names and defaults are RocksDB's.
+
+use kvdrive_declare::Section;
+
+use crate::store::Background;
+
+/// Options of `lsmtree`.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("lsmtree")]
+pub struct LsmtreeOptions {
+    /// Bytes of a memtable that is full; 0: 64 MiB, or a 256th of the pages if that is less.
+    #[setting(is = Integer(0, 1 << 40), image, shrinks)]
+    pub write_buffer_size: u64,
+    /// Memtables at most, the active one included; a put that would need another waits.
+    #[setting(is = Integer(2, 64), image)]
+    pub max_write_buffer_number: u32,
+    /// Tables on level 0 at which they are merged into level 1.
+    #[setting(is = Integer(1, 1 << 16))]
+    pub level0_file_num_compaction_trigger: u32,
+    /// Tables on level 0 at which puts are slowed down.
+    #[setting(is = Integer(1, 1 << 16))]
+    pub level0_slowdown_writes_trigger: u32,
+    /// Tables on level 0 at which puts wait.
+    #[setting(is = Integer(1, 1 << 16))]
+    pub level0_stop_writes_trigger: u32,
+    /// Bytes a second that puts may bring while they are slowed down.
+    #[setting(is = Integer(1, 1 << 40), unit = Unit::BytesPerSecond)]
+    pub delayed_write_rate: u64,
+    /// Bytes of level 1; 0: those of four memtables.
+    #[setting(is = Integer(0, 1 << 40), unit = Unit::Bytes, shrinks)]
+    pub max_bytes_for_level_base: u64,
+    /// How many times as large each further level may be.
+    #[setting(is = Integer(2, 1000))]
+    pub max_bytes_for_level_multiplier: u32,
+    /// Bytes of a table that a merge writes; 0: those of a memtable.
+    #[setting(is = Integer(0, 1 << 40), unit = Unit::Bytes, image, shrinks)]
+    pub target_file_size_base: u64,
+    /// Bytes of a table that are read to find a pair: rounded up to whole pages.
+    #[setting(is = Integer(1, 1 << 20))]
+    pub block_size: u32,
+    /// Bits of the filter of a table for each key; 0 for none, as RocksDB has by itself.
+    #[setting(is = Integer(0, 64))]
+    pub bloom_bits: u32,
+    /// Bytes of pairs found in tables that are kept in memory. It is searched after the memtables, once for
+    /// each table that may have the key.
+    #[setting(is = Integer(0, 1 << 40), shrinks)]
+    pub row_cache_bytes: u64,
+    /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
+    #[setting(image)]
+    pub wal: bool,
+    /// On whose cores memtables are written to tables, and those merged. Puts go on meanwhile, unless there are too
+    /// many memtables or tables of level 0.
+    pub background: Background,
+}
+
+impl Default for LsmtreeOptions {
+    fn default() -> Self {
+        LsmtreeOptions {
+            write_buffer_size: 64 << 20,
+            max_write_buffer_number: 2,
+            level0_file_num_compaction_trigger: 4,
+            level0_slowdown_writes_trigger: 20,
+            level0_stop_writes_trigger: 36,
+            delayed_write_rate: 16 << 20,
+            max_bytes_for_level_base: 256 << 20,
+            max_bytes_for_level_multiplier: 10,
+            target_file_size_base: 64 << 20,
+            block_size: 4096,
+            bloom_bits: 0,
+            row_cache_bytes: 0,
+            wal: true,
+            background: Background::Shared,
+        }
+    }
+}
+
+impl LsmtreeOptions {
+    /// Gives the options that are 0 their values for so many pages.
+    pub fn fit(&mut self, page_bytes: u32, pages: u64) {
+        const MEMTABLES: u64 = 256;
+        let page = u64::from(page_bytes);
+        if self.write_buffer_size == 0 {
+            let most = LsmtreeOptions::default().write_buffer_size;
+            self.write_buffer_size = (pages * page / MEMTABLES).clamp(2 * page, most);
+        }
+        if self.max_bytes_for_level_base == 0 {
+            self.max_bytes_for_level_base = 4 * self.write_buffer_size;
+        }
+        if self.target_file_size_base == 0 {
+            self.target_file_size_base = self.write_buffer_size;
+        }
+    }
+
+    /// Are these possible on so many pages? If not, a line that begins with the key.
+    pub fn check(&self, page_bytes: u32, pages: u64) -> Result<(), String> {
+        let at_least = |key: &str, value: u64, least: u64| match value < least {
+            true => Err(format!("{key}: {value} is less than {least}")),
+            false => Ok(()),
+        };
+        let page = u64::from(page_bytes);
+        at_least("write_buffer_size", self.write_buffer_size, 2 * page)?;
+        at_least("max_write_buffer_number", self.max_write_buffer_number.into(), 2)?;
+        at_least("level0_file_num_compaction_trigger", self.level0_file_num_compaction_trigger.into(), 1)?;
+        let trigger = self.level0_file_num_compaction_trigger;
+        at_least(
+            "level0_slowdown_writes_trigger",
+            self.level0_slowdown_writes_trigger.into(),
+            trigger.into(),
+        )?;
+        let slowdown = self.level0_slowdown_writes_trigger;
+        at_least("level0_stop_writes_trigger", self.level0_stop_writes_trigger.into(), slowdown.into())?;
+        at_least("delayed_write_rate", self.delayed_write_rate, 1)?;
+        at_least("max_bytes_for_level_base", self.max_bytes_for_level_base, page)?;
+        at_least("max_bytes_for_level_multiplier", self.max_bytes_for_level_multiplier.into(), 2)?;
+        at_least("target_file_size_base", self.target_file_size_base, page)?;
+        at_least("block_size", self.block_size.into(), 1)?;
+        if self.bloom_bits > 64 {
+            return Err(format!("bloom_bits: {} is more than 64", self.bloom_bits));
+        }
+        if pages > u32::MAX.into() {
+            return Err(format!("write_buffer_size: {pages} pages are more than this store can number"));
+        }
+        let layout = super::layout::Layout::new(self, page_bytes, pages);
+        let least = layout.first_free + self.reserve_bytes() / page + 64;
+        match pages < least {
+            true => Err(format!("write_buffer_size: {pages} pages are too few, {least} are needed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of pages that puts leave free, so that memtables can be written and every merge can be made:
+    /// what it reads stays until all of what it writes is there.
+    pub fn reserve_bytes(&self) -> u64 {
+        let top = u64::from(self.level0_file_num_compaction_trigger + 1) * self.write_buffer_size
+            + 2 * self.max_bytes_for_level_base;
+        let table = u64::from(self.max_bytes_for_level_multiplier + 4) * self.target_file_size_base;
+        self.memtables_reserve_bytes() + top.max(table) * 2
+    }
+
+    /// Of these, what is there for memtables.
+    pub fn memtables_reserve_bytes(&self) -> u64 {
+        u64::from(self.max_write_buffer_number + 1) * self.write_buffer_size * 3 / 2
+    }
+}

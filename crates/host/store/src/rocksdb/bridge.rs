@@ -1,0 +1,86 @@
+//! Functions that Rust and C++ call of each other. `cxx` generates both sides of each function and checks
+//! that they agree.
+//!
+//! The generated code is unsafe, as every call between the two languages is; only this module may contain
+//! such code.
+
+#![allow(unsafe_code)]
+
+use super::Disk;
+
+#[cxx::bridge(namespace = "kvdrive")]
+#[allow(missing_docs)]
+mod ffi {
+    /// What pages are read or written for, as far as files tell.
+    #[derive(Debug)]
+    enum Why {
+        Wal,
+        Table,
+        Compaction,
+        Manifest,
+        Lookup,
+        Recovery,
+    }
+
+    /// Options, by RocksDB's names.
+    #[derive(Debug)]
+    struct OpenOptions {
+        write_buffer_size: u64,
+        max_write_buffer_number: u32,
+        level0_file_num_compaction_trigger: u32,
+        level0_slowdown_writes_trigger: u32,
+        level0_stop_writes_trigger: u32,
+        delayed_write_rate: u64,
+        max_bytes_for_level_base: u64,
+        max_bytes_for_level_multiplier: u32,
+        target_file_size_base: u64,
+        block_size: u32,
+        block_align: bool,
+        level_compaction_dynamic_file_size: bool,
+        bloom_bits: u32,
+        row_cache_bytes: u64,
+        wal: bool,
+    }
+
+    extern "Rust" {
+        type Disk;
+        /// A new file, open.
+        fn create(self: &Disk, name: &str) -> u64;
+        /// Opens a file; 0: there is none.
+        fn open(self: &Disk, name: &str) -> u64;
+        fn close(self: &Disk, file: u64);
+        fn append(self: &Disk, file: u64, bytes: &[u8], why: Why) -> Result<()>;
+        fn read(self: &Disk, file: u64, at: u64, out: &mut [u8], why: Why) -> Result<usize>;
+        fn sync(self: &Disk, file: u64) -> Result<()>;
+        fn finish(self: &Disk, file: u64, why: Why) -> Result<()>;
+        fn commit(self: &Disk) -> Result<()>;
+        fn length(self: &Disk, file: u64) -> u64;
+        /// Bytes of the file of this name; -1: there is none.
+        fn find(self: &Disk, name: &str) -> i64;
+        fn rename(self: &Disk, name: &str, to: &str) -> bool;
+        fn remove(self: &Disk, name: &str) -> bool;
+        fn list(self: &Disk, prefix: &str) -> Vec<String>;
+        fn free_bytes(self: &Disk) -> u64;
+    }
+
+    unsafe extern "C++" {
+        include!("kvdrive-store/src/rocksdb/shim.h");
+        type Database;
+        fn open_database(disk: Box<Disk>, options: &OpenOptions) -> Result<UniquePtr<Database>>;
+        fn put(self: &Database, key: &[u8], value: &[u8], sync: bool) -> Result<()>;
+        fn remove(self: &Database, key: &[u8], sync: bool) -> Result<()>;
+        fn get(self: &Database, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+        fn seek(self: &Database, from: &[u8], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool>;
+        fn sync(self: &Database) -> Result<()>;
+        fn wait_until_idle(self: &Database) -> Result<()>;
+        fn property(self: &Database, name: &str) -> String;
+    }
+}
+
+pub use ffi::{Database, OpenOptions, Why, open_database};
+
+// SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of everything
+// that `Database` calls); `Database` has nothing else that changes. The file system below it is `Sync` in Rust.
+unsafe impl Send for Database {}
+// SAFETY: as above.
+unsafe impl Sync for Database {}

@@ -1,0 +1,227 @@
+//! RocksDB itself, Debian's library, on pages: the reference for `lsmtree`, and a store for programs in wall
+//! time. Feature `rocksdb`; `apt install librocksdb-dev`.
+//!
+//! ```text
+//!   RocksDb ─► shim.cc: Database ─► RocksDB with its own threads
+//!                                     │ rocksdb::FileSystem (shim.cc)
+//!   pages ◄─ files ([`crate::files`]) ◄─ Disk
+//! ```
+//!
+//! It is not a row of [`crate::STORES`]: its threads are the machine's and have no model time, and skip lists
+//! draw their heights from a thread's identity, so two runs are not equal to the digit.
+
+mod bridge;
+
+use std::sync::Arc;
+
+use crate::files::{FileId, Files};
+use crate::lsmtree::LsmtreeOptions;
+use crate::pages::{PageStore, Purpose};
+use crate::store::StoreError;
+use bridge::{Database, OpenOptions, Why};
+
+/// Pages that threads of the machine call at once. All of them say that they are thread 0.
+pub trait SharedPages: PageStore + Send + Sync {}
+
+impl<P: PageStore + Send + Sync> SharedPages for P {}
+
+/// Files that RocksDB calls.
+struct Disk(Arc<Files<Arc<dyn SharedPages>>>);
+
+/// Why RocksDB did not do what it was asked to: its own words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RocksDbError {
+    /// What it stands on.
+    #[error(transparent)]
+    Files(#[from] StoreError),
+    /// What it said.
+    #[error("{0}")]
+    Said(String),
+}
+
+impl From<cxx::Exception> for RocksDbError {
+    fn from(exception: cxx::Exception) -> RocksDbError {
+        RocksDbError::Said(exception.what().to_owned())
+    }
+}
+
+/// Options of RocksDB: those that `lsmtree` has, too, with the same meaning, and what sets the two apart. Compression
+/// and block cache are off, and what is not named here is as RocksDB has it by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RocksDbOptions {
+    /// Those of both. `background` is not looked at: RocksDB has threads of its own.
+    pub shared: LsmtreeOptions,
+    /// No block lies on two pages; it ends where the next pair would not fit.
+    pub block_align: bool,
+    /// Merges end their files where those of the level below begin, if that is near.
+    pub level_compaction_dynamic_file_size: bool,
+}
+
+impl From<LsmtreeOptions> for RocksDbOptions {
+    fn from(shared: LsmtreeOptions) -> RocksDbOptions {
+        RocksDbOptions { shared, block_align: false, level_compaction_dynamic_file_size: true }
+    }
+}
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// A database of RocksDB. Threads may share it.
+pub struct RocksDb {
+    database: cxx::UniquePtr<Database>,
+    files: Arc<Files<Arc<dyn SharedPages>>>,
+}
+
+impl RocksDb {
+    /// Opens the database on these pages; pages that are all zero get an empty one.
+    ///
+    /// # Errors
+    /// The pages hold something else, or what RocksDB says.
+    pub fn open(pages: Arc<dyn SharedPages>, options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
+        let files = Arc::new(Files::open_on(pages)?);
+        let RocksDbOptions { shared, block_align, level_compaction_dynamic_file_size } = options;
+        let named = OpenOptions {
+            write_buffer_size: shared.write_buffer_size,
+            max_write_buffer_number: shared.max_write_buffer_number,
+            level0_file_num_compaction_trigger: shared.level0_file_num_compaction_trigger,
+            level0_slowdown_writes_trigger: shared.level0_slowdown_writes_trigger,
+            level0_stop_writes_trigger: shared.level0_stop_writes_trigger,
+            delayed_write_rate: shared.delayed_write_rate,
+            max_bytes_for_level_base: shared.max_bytes_for_level_base,
+            max_bytes_for_level_multiplier: shared.max_bytes_for_level_multiplier,
+            target_file_size_base: shared.target_file_size_base,
+            block_size: shared.block_size,
+            block_align: *block_align,
+            level_compaction_dynamic_file_size: *level_compaction_dynamic_file_size,
+            bloom_bits: shared.bloom_bits,
+            row_cache_bytes: shared.row_cache_bytes,
+            wal: shared.wal,
+        };
+        let database = bridge::open_database(Box::new(Disk(files.clone())), &named)?;
+        Ok(RocksDb { database, files })
+    }
+
+    fn database(&self) -> &Database {
+        self.database.as_ref().expect("it is there until it is closed")
+    }
+
+    /// Gives `key` this value; with `sync` it is durable when this returns, and all that was put before.
+    ///
+    /// # Errors
+    /// What RocksDB says; so have the calls below.
+    pub fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), RocksDbError> {
+        Ok(self.database().put(key, value, sync)?)
+    }
+
+    /// Takes the value of `key` away; there need not be one.
+    pub fn delete(&self, key: &[u8], sync: bool) -> Result<(), RocksDbError> {
+        Ok(self.database().remove(key, sync)?)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RocksDbError> {
+        let mut value = Vec::new();
+        Ok(self.database().get(key, &mut value)?.then_some(value))
+    }
+
+    /// The first pair at or after `from`.
+    pub fn seek(&self, from: &[u8]) -> Result<Option<Pair>, RocksDbError> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        Ok(self.database().seek(from, &mut key, &mut value)?.then_some((key, value)))
+    }
+
+    /// Makes durable what was put.
+    pub fn sync(&self) -> Result<(), RocksDbError> {
+        Ok(self.database().sync()?)
+    }
+
+    /// Waits until RocksDB's threads have nothing to do.
+    pub fn wait_until_idle(&self) -> Result<(), RocksDbError> {
+        Ok(self.database().wait_until_idle()?)
+    }
+
+    /// A property of RocksDB's, such as `rocksdb.num-files-at-level0`; `None`: there is none.
+    pub fn property(&self, name: &str) -> Option<String> {
+        Some(self.database().property(name)).filter(|text| !text.is_empty())
+    }
+
+    /// Closes it, with its log: what was put is durable then.
+    ///
+    /// # Errors
+    /// The pages refused.
+    pub fn close(self) -> Result<(), RocksDbError> {
+        let RocksDb { database, files } = self;
+        drop(database);
+        Ok(files.commit()?)
+    }
+}
+
+fn purpose(why: Why) -> Purpose {
+    match why {
+        Why::Wal => Purpose::Wal,
+        Why::Table => Purpose::Table,
+        Why::Compaction => Purpose::Compaction,
+        Why::Lookup => Purpose::Lookup,
+        Why::Recovery => Purpose::Recovery,
+        _ => Purpose::Manifest,
+    }
+}
+
+/// [`Files`], for C++.
+impl Disk {
+    fn create(&self, name: &str) -> u64 {
+        self.0.create(name).0
+    }
+
+    fn open(&self, name: &str) -> u64 {
+        self.0.open(name).map_or(0, |file| file.0)
+    }
+
+    fn close(&self, file: u64) {
+        self.0.close(FileId(file));
+    }
+
+    fn append(&self, file: u64, bytes: &[u8], why: Why) -> Result<(), StoreError> {
+        self.0.append(FileId(file), bytes, purpose(why))
+    }
+
+    fn read(&self, file: u64, at: u64, out: &mut [u8], why: Why) -> Result<usize, StoreError> {
+        self.0.read(FileId(file), at, out, purpose(why))
+    }
+
+    fn sync(&self, file: u64) -> Result<(), StoreError> {
+        self.0.sync(FileId(file))
+    }
+
+    fn finish(&self, file: u64, why: Why) -> Result<(), StoreError> {
+        self.0.finish(FileId(file), purpose(why))
+    }
+
+    fn commit(&self) -> Result<(), StoreError> {
+        self.0.commit()
+    }
+
+    fn length(&self, file: u64) -> u64 {
+        self.0.length(FileId(file))
+    }
+
+    fn find(&self, name: &str) -> i64 {
+        self.0.find(name).map_or(-1, |bytes| bytes as i64)
+    }
+
+    fn rename(&self, name: &str, to: &str) -> bool {
+        self.0.rename(name, to)
+    }
+
+    fn remove(&self, name: &str) -> bool {
+        self.0.remove(name)
+    }
+
+    fn list(&self, prefix: &str) -> Vec<String> {
+        self.0.list(prefix)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.0.free_bytes()
+    }
+}

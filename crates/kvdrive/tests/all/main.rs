@@ -1,6 +1,0 @@
-//! The library as programs use it.
-
-mod blocks;
-mod calls;
-mod ends;
-mod examples;

@@ -1,0 +1,216 @@
+//! Every setting there is, and the conditions between settings of several rooms.
+//!
+//! A value is checked when it is set, so that the message can name the key; conditions between keys when the
+//! configuration is taken.
+
+use std::sync::LazyLock;
+
+use kvdrive_declare::{Rule, Section, Setting, When, settings};
+use kvdrive_device::engines::BLOCK;
+use kvdrive_engines::hash;
+use kvdrive_store::STORES;
+use kvdrive_text::names::nearest;
+use toml_edit::Value;
+
+use super::{Config, ConfigError};
+
+/// Every setting with all conditions under which a run looks at it, in the order of the declarations.
+static SETTINGS: LazyLock<Vec<(&'static Setting, Vec<&'static When>)>> =
+    LazyLock::new(|| settings(Config::ENTRIES));
+
+/// Every setting, in the order of the declarations.
+pub fn all() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().map(|(setting, _)| *setting)
+}
+
+/// Every key, in the order of the declarations, and what it may be.
+pub fn rules() -> impl Iterator<Item = (&'static str, &'static Rule)> {
+    all().map(|setting| (setting.key, &setting.rule))
+}
+
+/// The setting of a key; `None`: there is no such key.
+pub fn setting(key: &str) -> Option<&'static Setting> {
+    all().find(|setting| setting.key == key)
+}
+
+/// The conditions under which a run looks at a setting.
+pub fn conditions(key: &str) -> &'static [&'static When] {
+    SETTINGS.iter().find(|(setting, _)| setting.key == key).map_or(&[], |(_, conditions)| conditions)
+}
+
+/// What a key may be; `None`: there is no such key.
+pub(super) fn rule(key: &str) -> Option<&'static Rule> {
+    setting(key).map(|setting| &setting.rule)
+}
+
+/// Whether a key may be `value`.
+///
+/// # Errors
+/// A key that is no setting, a wrong type, a value out of range; the message says what is allowed.
+pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
+    let Some(rule) = rule(key) else {
+        return Err(ConfigError::new(key, "unknown key"));
+    };
+    if rule.allows(&json(value)) {
+        return Ok(());
+    }
+    let given = value.clone().decorated("", "");
+    let meant = value.as_str().and_then(|word| nearest(word, &rule.words()));
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    Err(ConfigError::new(key, format!("{given}; allowed: {}{meant}", rule.allowed())))
+}
+
+/// A value of TOML as one of JSON. A number that is not finite is none there.
+fn json(value: &Value) -> kvdrive_declare::Value {
+    match value {
+        Value::String(text) => text.value().as_str().into(),
+        Value::Integer(number) => (*number.value()).into(),
+        Value::Float(number) => (*number.value()).into(),
+        Value::Boolean(flag) => (*flag.value()).into(),
+        Value::Array(list) => list.iter().map(json).collect(),
+        Value::Datetime(_) | Value::InlineTable(_) => kvdrive_declare::Value::Null,
+    }
+}
+
+/// What a key may be, in words.
+pub(super) fn allowed(key: &str) -> String {
+    rule(key).map_or_else(String::new, Rule::allowed)
+}
+
+/// Of what says when operations begin.
+const AS_CLIENTS_DO: &str =
+    "is for model time; by the wall clock a client begins its next operation when its last one has ended";
+
+/// A condition between keys: `Some` says what is wrong.
+type Condition = fn(&Config) -> Option<String>;
+
+/// Conditions between keys, each with the key to blame.
+const CONDITIONS: &[(&str, Condition)] = &[
+    ("host.depth", |c| {
+        let most = u64::from(c.queue_pairs()) * u64::from(c.host.queue_entries - 1);
+        let pairs = if c.threads().is_some() { "host.threads" } else { "host.queues" };
+        (!c.saker.enabled && u64::from(c.host.depth) > most)
+            .then(|| format!("{}; {pairs} and host.queue_entries hold {most}", c.host.depth))
+    }),
+    ("engine.name", |c| {
+        (c.engine.name == BLOCK.name && !c.has_store_on_host()).then(|| {
+            let stores: Vec<_> = STORES.iter().map(|row| row.name).collect();
+            format!("\"block\" takes no pairs; --side host --store {}", stores.join(", "))
+        })
+    }),
+    ("host.store", |c| {
+        let problem = match (c.has_store_on_host(), c.engine.name.as_str(), c.run.clock.as_str()) {
+            (true, engine, _) if engine != BLOCK.name => {
+                format!("stands on blocks; engine.name is \"{engine}\", set it to \"block\"")
+            }
+            (true, _, "wall") => "is for model time; set run.clock to virtual".to_owned(),
+            (true, ..) if c.media.has_file() => "is for a drive in memory; set media.kind to tags".to_owned(),
+            _ => return None,
+        };
+        Some(format!("\"{}\" {problem}", c.host.store))
+    }),
+    ("saker.enabled", |c| {
+        let problem = match c.saker.enabled {
+            true if c.has_store_on_host() => {
+                "lies in front of a drive of pairs; a store on the host has none below it"
+            }
+            true if c.workload.until_full => {
+                "learns at a sync that a pair did not fit; leave out workload.until_full"
+            }
+            _ => return None,
+        };
+        Some(format!("true; {problem}"))
+    }),
+    ("saker.in_flight", |c| {
+        // One slot more is for reads and for writes on their own.
+        let most = c.host.queue_entries.saturating_sub(2);
+        (c.saker.enabled && c.saker.in_flight > most).then(|| {
+            format!("{}; host.queue_entries of {} hold {most}", c.saker.in_flight, c.host.queue_entries)
+        })
+    }),
+    ("saker.container_bytes", |c| {
+        let most = c.controller.max_value_bytes;
+        (c.saker.enabled && c.saker.container_bytes > most)
+            .then(|| format!("{}; controller.max_value_bytes is {most}", c.saker.container_bytes))
+    }),
+    ("nand.enabled", |c| {
+        // Engine lsm has keys and sizes in memory, and says of a value that it is gone.
+        (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
+            .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
+    }),
+    ("workload.name", |c| {
+        (c.workload.has_units() && c.run.clock == "wall")
+            .then(|| format!("{:?} is for model time; set run.clock to virtual", c.workload.name))
+    }),
+    ("run.interval_ns", |c| {
+        (c.run.interval_ns > 0 && c.run.clock == "wall")
+            .then(|| format!("{}; is for model time; set run.clock to virtual", c.run.interval_ns))
+    }),
+    ("workload.timed_load", |c| {
+        if !c.workload.timed_load && c.has_store_on_host() {
+            return Some("false; a store on the host is loaded by its threads: set it to true".into());
+        }
+        if !c.workload.timed_load && c.workload.has_units() {
+            return Some("false; rows of tpcc are bytes, which clients bring: set it to true".into());
+        }
+        (!c.workload.timed_load && c.run.clock == "wall")
+            .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
+    }),
+    ("workload.trace", |c| {
+        (c.workload.name == "trace" && c.workload.trace.is_empty())
+            .then(|| "empty; workload.name = \"trace\" needs the path of one".to_owned())
+    }),
+    ("workload.arrivals", |c| {
+        let problem = match (c.workload.arrivals.as_str(), c.run.clock.as_str()) {
+            ("trace", "wall") => AS_CLIENTS_DO,
+            ("trace", _) if !c.workload.ends() => {
+                "is for a workload that is read from a file, trace or kvcache"
+            }
+            ("trace", _) if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
+            _ => return None,
+        };
+        Some(format!("{:?}; {problem}", c.workload.arrivals))
+    }),
+    ("workload.rate_per_s", |c| {
+        (c.workload.rate_per_s > 0 && c.run.clock == "wall")
+            .then(|| format!("{}; {AS_CLIENTS_DO}", c.workload.rate_per_s))
+    }),
+    ("workload.verify", |c| {
+        let problem = match c.workload.verify.as_str() {
+            "off" => return None,
+            _ if c.workload.has_units() => "is for patterns; tpcc checks its own rows at the end",
+            "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
+            "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
+                "has to know how many operations were done; leave out workload.duration_ns and until_full"
+            }
+            _ => return None,
+        };
+        Some(format!("{:?}; {problem}", c.workload.verify))
+    }),
+    ("workload.value_size", |c| {
+        (c.workload.value_size > c.controller.max_value_bytes).then(|| {
+            format!(
+                "{}; controller.max_value_bytes is {}",
+                c.workload.value_size, c.controller.max_value_bytes
+            )
+        })
+    }),
+];
+
+/// Checks the conditions between keys: those of the drive, which knows them itself, and those above.
+///
+/// # Errors
+/// The first that does not hold.
+pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
+    for (key, condition) in CONDITIONS {
+        if let Some(problem) = condition(config) {
+            return Err(ConfigError::new(*key, problem));
+        }
+    }
+    let blamed = |line: String| {
+        let (key, problem) = line.split_once(": ").expect("the line begins with a key");
+        ConfigError::new(key, problem)
+    };
+    config.media.check().map_err(blamed)?;
+    config.drive().check().map_err(|error| blamed(error.to_string()))
+}

@@ -1,0 +1,169 @@
+//! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
+//!
+//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer
+//! and what is on its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and
+//! those that collection keeps free weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
+//!
+//! Of a store over pages its buffers shrink (memtables, levels, nodes in memory), and read caches: a short run fills
+//! and empties them as often as a long one, and finds the same share of its pairs in them. A run that ends behind
+//! so much time ends sooner, and so do its intervals.
+
+use std::fmt;
+use std::str::FromStr;
+
+use kvdrive_engines::hash::layout::Layout;
+use kvdrive_engines::hash::protected::bytes_on_their_way;
+use kvdrive_engines::hash::{self, Accounting};
+
+use super::{Config, ConfigError, Document, rules};
+
+/// How many times fewer rows tpcc has: multiplied.
+const FEWER_ROWS: &str = "workload.shrink";
+/// Superblocks that are kept free, divided too, with what must be left.
+const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
+const DRAM: &str = "hash.dram_bytes";
+const ACCOUNTING: &str = "hash.dram_accounting";
+/// What a [`DramPoint`] is made of.
+pub const DRAM_KEYS: &[&str] = &[ACCOUNTING, DRAM];
+
+/// A part of the full size: 1, 1/64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    divisor: u64,
+}
+
+impl Scale {
+    /// As it is written down.
+    pub const FULL: Scale = Scale { divisor: 1 };
+    /// Below this a drive has too few superblocks for what is kept free of them.
+    const SMALLEST: u64 = 256;
+
+    /// A quarter of it, or the smallest there is.
+    pub fn quarter(self) -> Scale {
+        Scale { divisor: (4 * self.divisor).min(Scale::SMALLEST) }
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.divisor {
+            1 => f.pad("1"),
+            divisor => f.pad(&format!("1/{divisor}")),
+        }
+    }
+}
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Scale, String> {
+        let divisor = match text.trim() {
+            "1" => Some(1),
+            other => other.strip_prefix("1/").and_then(|divisor| divisor.trim().parse().ok()),
+        };
+        let whole = |divisor: &u64| divisor.is_power_of_two() && *divisor <= Scale::SMALLEST;
+        divisor
+            .filter(whole)
+            .map(|divisor| Scale { divisor })
+            .ok_or_else(|| format!("\"{text}\": expected 1, or 1/2, 1/4, ... 1/{}", Scale::SMALLEST))
+    }
+}
+
+impl Document {
+    /// Shrinks drive, pairs, operations and DRAM to `scale` of what they are.
+    ///
+    /// # Errors
+    /// One of them would be too small.
+    pub fn shrink(&mut self, scale: Scale) -> Result<(), ConfigError> {
+        if scale == Scale::FULL {
+            return Ok(());
+        }
+        let config = self.config()?;
+        // The pairs and operations of a workload are divided also where another workload would look at them.
+        let shrinks = |key: &str| !is_buffer(key) || config.ignores(key).is_none();
+        for setting in rules::all().filter(|setting| setting.shrinks && shrinks(setting.key)) {
+            let value = self.integer(setting.key);
+            if value > 0 {
+                self.set(&format!("{}={}", setting.key, value / scale.divisor))?;
+            }
+        }
+        if config.ignores(FEWER_ROWS).is_none() {
+            let times = (u64::from(config.workload.shrink) * scale.divisor).min(Scale::SMALLEST);
+            self.set(&format!("{FEWER_ROWS}={times}"))?;
+        }
+        for (key, least) in KEPT_FREE {
+            let value = self.integer(key);
+            self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
+        }
+        let kept = if config.hash.dram_accounting == Accounting::Total { buffered_bytes(&config) } else { 0 };
+        let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
+        // A part of a point is still that point.
+        let point = self.dram_point;
+        self.set(&format!("{DRAM}={dram_bytes}"))?;
+        self.dram_point = point;
+        Ok(())
+    }
+}
+
+/// Is it a size of a store or of SAKER?
+fn is_buffer(key: &str) -> bool {
+    !["flash.", "workload.", "run."].iter().any(|section| key.starts_with(section))
+}
+
+/// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
+fn buffered_bytes(config: &Config) -> u64 {
+    let drive = config.drive();
+    let Ok((_, hash)) = hash::of_config(&drive.of_engine()) else { return 0 };
+    let layout = Layout::new(drive.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
+    hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
+}
+
+/// What the DRAM of a hash engine is compared at.
+#[derive(Debug)]
+pub struct DramPoint {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it means, in a line.
+    pub origin: &'static str,
+    accounting: &'static str,
+    bytes: u64,
+}
+
+/// Every point, at full size.
+pub const DRAM_POINTS: &[DramPoint] = &[
+    DramPoint {
+        name: "published",
+        origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",
+        accounting: "published",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-128",
+        origin: "128 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-256",
+        origin: "256 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 256 << 20,
+    },
+];
+
+impl Document {
+    /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
+        let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
+            let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
+            return Err(ConfigError::new("--dram", format!("{name:?}; there are {}", names.join(", "))));
+        };
+        self.set(&format!("{ACCOUNTING}={}", point.accounting))?;
+        self.set(&format!("{DRAM}={}", point.bytes))?;
+        self.dram_point = Some(point);
+        Ok(())
+    }
+}

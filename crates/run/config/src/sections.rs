@@ -1,0 +1,298 @@
+//! The typed configuration: one struct a section of the document. Most are those of the rooms that look at
+//! them, and what a key means stands there; here are the sections of runs themselves. Sources and defaults
+//! stand in `profiles/`.
+
+use kvdrive_declare::{Given, Section, Value, Values, When, read};
+use kvdrive_device::MediaConfig;
+use kvdrive_device::config::ControllerConfig;
+use kvdrive_device::engines::{BLOCK, ENGINES, engine_row};
+use kvdrive_engines::hash::HashConfig;
+use kvdrive_engines::lsm::{GcConfig, IndexConfig};
+use kvdrive_engines::packing::PackingConfig;
+use kvdrive_engines::page_buffer::BufferConfig;
+use kvdrive_flash::FlashConfig;
+use kvdrive_flash::ftl::FtlConfig;
+use kvdrive_host::modelled::HostCosts;
+use kvdrive_host::modelled::saker::SakerCosts;
+use kvdrive_link::LinkConfig;
+use kvdrive_link::transfer::{PAIRS, TransferConfig};
+use kvdrive_saker::cache::EVICTIONS;
+use kvdrive_saker::{BatchSize, CacheConfig, Charge, Containers};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_store::btree::BtreeOptions;
+use kvdrive_store::hashlog::HashlogOptions;
+use kvdrive_store::lsmtree::LsmtreeOptions;
+use kvdrive_store::{STORES, StepSettings, store_row};
+
+use super::rules::setting;
+use super::{ConfigError, NO_STORE};
+use kvdrive_workload::WorkloadParams;
+
+/// The engine, or the store on the host, looks at the section of the setting. A section that no engine has to itself is
+/// looked at by all.
+const OF_ENGINE: When = When::row("engine.name", engine_has);
+/// Stores lie in the drive or on the host.
+const OF_ENGINE_OR_HOST: When =
+    When::Any(&[When::row("engine.name", engine_has), When::row("host.store", store_has)]);
+
+fn engine_has(engine: &str, key: &str) -> bool {
+    let section = key.split('.').next().unwrap_or(key);
+    let is_of_engines = ENGINES.iter().any(|row| row.sections.contains(&section));
+    !is_of_engines || engine_row(engine).is_ok_and(|row| row.sections.contains(&section))
+}
+
+fn store_has(store: &str, key: &str) -> bool {
+    let section = key.split('.').next().unwrap_or(key);
+    store_row(store).is_some_and(|row| row.sections.contains(&section))
+}
+
+/// Everything a run depends on.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("")]
+pub struct Config {
+    /// PCIe.
+    #[setting(part)]
+    pub link: LinkConfig,
+    /// The machine that asks.
+    #[setting(part)]
+    pub host: Host,
+    /// Index and value placement.
+    #[setting(part)]
+    pub engine: Engine,
+    /// Firmware and its cores.
+    #[setting(part)]
+    pub controller: ControllerConfig,
+    /// Power-protected NAND page buffer.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub buffer: BufferConfig,
+    /// Where values land in a page.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub packing: PackingConfig,
+    /// The index.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub lsm: IndexConfig,
+    /// NAND.
+    #[setting(part)]
+    pub flash: FlashConfig,
+    /// Flash translation.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub ftl: FtlConfig,
+    /// Garbage collection of the value log.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub gc: GcConfig,
+    /// Engines that are hash FTLs.
+    #[setting(part, when = &[OF_ENGINE])]
+    pub hash: HashConfig,
+    /// What survives a power cut.
+    #[setting(part)]
+    pub power: Power,
+    /// Where pages are kept.
+    #[setting(part)]
+    pub media: MediaConfig,
+    /// The run itself.
+    #[setting(part)]
+    pub run: Run,
+    /// Engines that are stores over pages.
+    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
+    pub store: Store,
+    /// The store `hashlog`.
+    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
+    pub hashlog: HashlogOptions,
+    /// The store `lsmtree`.
+    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
+    pub lsmtree: LsmtreeOptions,
+    /// The store `btree`.
+    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
+    pub btree: BtreeOptions,
+    /// The layer in front of the driver.
+    #[setting(part)]
+    pub saker: Saker,
+    /// What is asked of the drive.
+    #[setting(part, when = &[When::row("workload.name", kvdrive_workload::looks_at)])]
+    pub workload: WorkloadParams,
+    /// Of the tests of this crate alone.
+    #[cfg(test)]
+    #[setting(part)]
+    pub probe: super::probe::Probe,
+}
+
+impl Config {
+    /// The configuration with these values: those of a document, or of a report.
+    ///
+    /// # Errors
+    /// A key is missing or unknown, or its value cannot be.
+    pub fn of_values(values: &Value) -> Result<Config, ConfigError> {
+        let mut keys = Vec::new();
+        collect_keys(values, "", &mut keys);
+        if let Some(key) = keys.into_iter().find(|key| setting(key).is_none()) {
+            return Err(ConfigError::new(key, "unknown key"));
+        }
+        read(&Values::new(values))
+    }
+
+    /// The value of every setting, by its key.
+    pub fn values(&self) -> Value {
+        let mut given = Given::default();
+        self.give(&mut given);
+        given.into()
+    }
+}
+
+/// The keys of all values below `values` that are no objects.
+fn collect_keys(values: &Value, path: &str, keys: &mut Vec<String>) {
+    for (name, value) in values.as_object().into_iter().flatten() {
+        let key = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match value.is_object() {
+            true => collect_keys(value, &key, keys),
+            false => keys.push(key),
+        }
+    }
+}
+
+/// Drivers share cores and queue pairs; otherwise each thread has its own.
+const OWN_CORES: &[When] =
+    &[When::off("host.threads"), When::one_of("host.store", &[NO_STORE]), When::off("saker.enabled")];
+/// SAKER is on.
+const ON: When = When::on("saker.enabled");
+/// It has a cache.
+const CACHES: When = When::on("saker.cache_bytes");
+
+/// `[host]`: the machine that asks, and its driver.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("host")]
+pub struct Host {
+    /// Cores.
+    #[setting(is = Integer(1, 1024), when = OWN_CORES)]
+    pub cores: u32,
+    /// What its work on commands costs.
+    #[setting(part)]
+    pub costs: HostCosts,
+    /// Work between two operations.
+    #[setting(is = TIME)]
+    pub think_ns: u64,
+    /// The store that runs on the host; `none` where the drive takes pairs.
+    #[setting(is = Row(|| [NO_STORE].into_iter().chain(STORES.iter().map(|row| row.name)).collect()))]
+    pub store: String,
+    /// Threads, with a core and a queue pair each; 0: `cores` are shared, and there are `queues`.
+    #[setting(is = Integer(0, 256), option = "threads")]
+    pub threads: u32,
+    /// Queue pairs.
+    #[setting(is = Integer(1, 1024), option = "queues", when = OWN_CORES)]
+    pub queues: u32,
+    /// Entries of a queue.
+    #[setting(is = Integer(2, 65536))]
+    pub queue_entries: u32,
+    /// Operations under way at once, over all queues.
+    #[setting(is = Integer(1, 65535), option = "depth", when = &[When::off("saker.enabled")])]
+    pub depth: u32,
+    /// Transfer method.
+    #[setting(part, when = &[PAIRS])]
+    pub transfer: TransferConfig,
+}
+
+/// `[saker]`: what lies between application and driver, if it is there.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("saker")]
+pub struct Saker {
+    /// Whether SAKER, a layer that batches small writes and caches small reads, lies in front of the driver.
+    #[setting(option = "saker")]
+    pub enabled: bool,
+    /// Most requests of a batch; 0: adaptive.
+    #[setting(is = Integer(0, BATCH_REQUESTS_MAX as i64), option = "batch", when = &[ON])]
+    pub batch: u32,
+    /// Most bytes of a batch.
+    #[setting(is = Integer(64, VALUE_MAX_BYTES), when = &[ON])]
+    pub container_bytes: u32,
+    /// `own` or `shared`.
+    #[setting(is = Word(&["own", "shared"]), when = &[ON])]
+    pub containers: String,
+    /// Batches of a client under way at once.
+    #[setting(is = Integer(1, 4096), when = &[ON])]
+    pub in_flight: u32,
+    /// Buckets of the table of what is pending.
+    #[setting(is = Integer(1, 1 << 24), when = &[ON])]
+    pub buckets: u32,
+    /// Bytes of the read cache.
+    #[setting(is = Integer(0, 1 << 40), option = "cache", shrinks, when = &[ON])]
+    pub cache_bytes: u64,
+    /// Largest value that enters it.
+    #[setting(is = Integer(0, VALUE_MAX_BYTES), when = &[ON, CACHES])]
+    pub admit_bytes: u32,
+    /// What leaves it.
+    #[setting(is = Row(|| EVICTIONS.iter().map(|row| row.name).collect()), when = &[ON, CACHES])]
+    pub eviction: String,
+    /// What its steps cost.
+    #[setting(part, when = &[ON])]
+    pub costs: SakerCosts,
+}
+
+impl Saker {
+    /// As SAKER itself has its settings. In model time nothing is gained by shards, and one makes what leaves the
+    /// cache independent of hashes.
+    pub fn settings(&self) -> kvdrive_saker::Config {
+        kvdrive_saker::Config {
+            batch: match self.batch {
+                0 => BatchSize::Adaptive,
+                requests => BatchSize::Fixed(requests),
+            },
+            container_bytes: self.container_bytes,
+            containers: if self.containers == "shared" { Containers::Shared } else { Containers::Own },
+            in_flight: self.in_flight,
+            buckets: self.buckets,
+            max_age_ns: 0,
+            cache: CacheConfig {
+                bytes: self.cache_bytes,
+                // As RocksDB's row cache, which the paper's cache is and is compared with.
+                charge: Charge::Content,
+                admit_bytes: self.admit_bytes,
+                eviction: self.eviction.clone(),
+                shards: 1,
+            },
+        }
+    }
+}
+
+/// `[engine]`: index and value placement.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("engine")]
+pub struct Engine {
+    /// Name in the device's table of engines.
+    #[setting(is = Row(|| ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect()), option = "engine")]
+    pub name: String,
+}
+
+/// `[power]`: what survives a power cut.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("power")]
+pub struct Power {
+    /// Protected bytes.
+    #[setting(is = Integer(1, 1 << 40))]
+    pub protected_bytes: u64,
+}
+
+/// `[run]`: the run itself.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("run")]
+pub struct Run {
+    /// Seed of every random stream.
+    #[setting(is = Integer(0, i64::MAX), option = "seed")]
+    pub seed: u64,
+    /// `virtual` or `wall`.
+    #[setting(is = Word(&["virtual", "wall"]), option = "clock")]
+    pub clock: String,
+    /// Length of the intervals that the report has operations of, ns of model time; 0: it has no series.
+    #[setting(is = Integer(0, 1 << 60), shrinks)]
+    pub interval_ns: u64,
+}
+
+/// `[store]`: stores over pages, in the drive or on the host. Steps of work, in picoseconds of a core.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("store")]
+pub struct Store {
+    /// Most bytes of operations that are not on pages; 0: half of what the protected memory has for them.
+    #[setting(is = Integer(0, 1 << 40), shrinks, when = &[When::row("engine.name", store_has)])]
+    pub operations_bytes: u64,
+    /// What its steps cost.
+    #[setting(part)]
+    pub costs: StepSettings,
+}

@@ -1,0 +1,90 @@
+//! From a configuration to the parts of a run: what each room wants to know of it.
+
+use std::rc::Rc;
+
+use kvdrive_engines::stored::StoredConfig;
+use kvdrive_host::blocks::BlockHost;
+use kvdrive_host::hostkv::{HostKv, HostKvConfig, OpenError};
+use kvdrive_host::modelled::saker::ModelledSaker;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::transfer;
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::{Resource, Sim};
+use kvdrive_spec::nvm::BLOCK_BYTES;
+use kvdrive_store::store_row;
+
+use crate::Config;
+
+/// The host's cores: one for each of its threads, or all that its drivers share as one.
+pub fn cores(config: &Config, sim: &Sim) -> Vec<Rc<Resource>> {
+    let core = |name: String, servers| Rc::new(Resource::new(sim, name, servers));
+    match config.threads() {
+        Some(threads) => (0..threads).map(|thread| core(format!("host.core.{thread}"), 1)).collect(),
+        None => vec![core("host.core".into(), config.host.cores)],
+    }
+}
+
+/// One driver a queue pair, each for its share of the operations under way at once, on its core of `cores`.
+pub fn drivers(
+    config: &Config,
+    link: &Rc<Link>,
+    memory: &Rc<LocalMemory>,
+    cores: &[Rc<Resource>],
+) -> anyhow::Result<Vec<Driver>> {
+    let connect =
+        |core: &Rc<Resource>| Host::connect(link.clone(), memory.clone(), core.clone(), config.host.costs);
+    let hosts = cores.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+    let per_queue = match config.saker.enabled {
+        // Its batches, and what goes on its own.
+        true => config.saker.in_flight + 1,
+        false => config.host.depth.div_ceil(config.queue_pairs()),
+    };
+    (0..config.queue_pairs() as usize)
+        .map(|queue| {
+            let method = transfer::method(&config.host.transfer).ok_or_else(|| {
+                anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method)
+            })?;
+            Ok(Driver::connect(&hosts[queue % hosts.len()], method, config.host.queue_entries, per_queue)?)
+        })
+        .collect()
+}
+
+/// SAKER, if it is there.
+pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSaker>>> {
+    let saker = &config.saker;
+    let make = || ModelledSaker::new(sim, saker.settings(), saker.costs);
+    Ok(saker.enabled.then(make).transpose()?)
+}
+
+/// The store that runs on the host, over the blocks of the drive behind `link`, with a thread on each core.
+pub fn store_on_host(
+    config: &Config,
+    link: &Rc<Link>,
+    memory: &Rc<LocalMemory>,
+    cores: &[Rc<Resource>],
+) -> anyhow::Result<Rc<HostKv>> {
+    let name = &config.host.store;
+    let row = store_row(name).ok_or_else(|| anyhow::anyhow!("host.store: no store {name:?}"))?;
+    let blocks = BlockHost::connect(link.clone(), memory.clone(), config.host.costs)?;
+    let threads = cores.len() as u32;
+    let StoredConfig { mut options, costs_ps, .. } = config.stored();
+    (row.fit)(&mut options, BLOCK_BYTES, blocks.blocks(), threads);
+    let setup = HostKvConfig {
+        row,
+        options: &options,
+        costs_ps,
+        entries: config.host.queue_entries,
+        depth: config.host.depth.div_ceil(threads),
+    };
+    // No medium of such a drive has a past.
+    HostKv::create(&blocks, cores, &setup).map_err(|error| match error {
+        OpenError::Options(line) => anyhow::anyhow!("{name}.{line}"),
+        error => anyhow::anyhow!("host.store: {name:?} on this drive: {error}"),
+    })
+}
+
+/// For each task that runs at once, the number of its driver.
+pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use<> {
+    let queues = config.queue_pairs() as usize;
+    (0..config.host.depth as usize).map(move |task| task % queues)
+}

@@ -1,0 +1,126 @@
+//! A run in slices: what happened in each interval of its clock, reported while the run goes on.
+//!
+//! Counters are those of the drive at the end of an interval; operations and their latencies are those
+//! answered in it. The intervals of a run add up to the run, except for the drain after its last operation.
+
+use kvdrive_sim::{Histogram, Ns};
+use serde_json::{Map, Value, json};
+
+use super::{KINDS, OnInterval, Seen, Snapshot};
+
+/// What applications saw in the present interval.
+#[derive(Default)]
+pub(crate) struct Recent {
+    pub latency: [Histogram; KINDS.len()],
+    pub errors: u64,
+}
+
+/// One interval of a run.
+pub struct Interval<'a> {
+    /// Start of the interval, ns after the start of the measured operations.
+    pub began_ns: Ns,
+    /// End of the interval; see `began_ns`.
+    pub ended_ns: Ns,
+    /// Bytes of values that were stored.
+    pub stored_bytes: u64,
+    /// Bytes of values that were returned.
+    pub read_bytes: u64,
+    pub(super) recent: &'a Recent,
+    pub(super) began: &'a Snapshot,
+    pub(super) ended: &'a Snapshot,
+}
+
+/// The consecutive intervals of one run.
+pub(super) struct Slices {
+    /// Length of an interval, ns.
+    pub length_ns: Ns,
+    tell: OnInterval,
+    /// Start of the run, and of the present interval with the bytes stored and read before it.
+    start_ns: Ns,
+    before: Snapshot,
+    bytes_before: (u64, u64),
+}
+
+impl Slices {
+    /// Intervals that start at `began`.
+    pub(super) fn new(length_ns: Ns, tell: OnInterval, began: Snapshot) -> Slices {
+        Slices { length_ns, tell, start_ns: began.at, before: began, bytes_before: (0, 0) }
+    }
+
+    /// End of the present interval.
+    pub(super) fn next_end(&self) -> Ns {
+        self.before.at.saturating_add(self.length_ns)
+    }
+
+    /// Ends the present interval at `now`; `seen` covers the whole run.
+    pub(super) fn end(&mut self, now: Snapshot, seen: &mut Seen) {
+        if now.at == self.before.at {
+            return;
+        }
+        let bytes = (seen.stored_bytes, seen.read_bytes.iter().sum());
+        let recent = seen.recent.replace(Box::default()).unwrap_or_default();
+        (self.tell)(&Interval {
+            began_ns: self.before.at - self.start_ns,
+            ended_ns: now.at - self.start_ns,
+            stored_bytes: bytes.0 - self.bytes_before.0,
+            read_bytes: bytes.1 - self.bytes_before.1,
+            recent: &recent,
+            began: &self.before,
+            ended: &now,
+        });
+        (self.before, self.bytes_before) = (now, bytes);
+    }
+}
+
+impl Interval<'_> {
+    /// Latencies of the operations answered in the interval, in ns, by kind; only kinds that occurred.
+    pub fn latencies(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
+        let pairs = KINDS.into_iter().zip(&self.recent.latency);
+        pairs.filter(|(_, histogram)| histogram.summary().count > 0)
+    }
+
+    /// The interval as one line of JSON. Times are in ns; all else is counted, except for rates.
+    pub fn to_json(&self) -> Value {
+        let span_s = (self.ended_ns - self.began_ns).max(1) as f64 / 1e9;
+        let latency: Map<String, Value> = self
+            .latencies()
+            .map(|(kind, histogram)| {
+                let summary = histogram.summary();
+                let kvdrive_sim::Summary { count, mean, p50, p95, p99, p999, p9999, max } = summary;
+                let figures = json!({"count": count, "mean": mean, "p50": p50, "p95": p95, "p99": p99,
+                    "p999": p999, "p9999": p9999, "max": max});
+                (kind.to_owned(), figures)
+            })
+            .collect();
+        let ops: u64 = self.latencies().map(|(_, histogram)| histogram.summary().count).sum();
+        let counters = self.ended.counters.since(&self.began.counters);
+        let by_purpose = |counts: &[(&'static str, u64)]| -> Map<String, Value> {
+            let total = counts.iter().map(|(_, count)| count).sum();
+            let occurring = counts.iter().copied().filter(|(_, count)| *count > 0);
+            [("total", total)].into_iter().chain(occurring).map(|(name, n)| (name.into(), json!(n))).collect()
+        };
+        let (programs, reads): (Vec<_>, Vec<_>) = (counters.programs().collect(), counters.reads().collect());
+        let of_gc = |counts: &[(&'static str, u64)]| -> u64 {
+            let is_of_gc = |name: &str| name.split('_').any(|word| word == "gc");
+            counts.iter().filter(|(name, _)| is_of_gc(name)).map(|(_, count)| count).sum()
+        };
+        json!({
+            "began_ns": self.began_ns,
+            "ended_ns": self.ended_ns,
+            "ops": ops,
+            "errors": self.recent.errors,
+            "throughput_ops_per_s": ops as f64 / span_s,
+            "stored_bytes": self.stored_bytes,
+            "retrieved_bytes": self.read_bytes,
+            "latency_ns": latency,
+            "payload_bytes": self.ended.payload.since(&self.began.payload).total(),
+            "wire_bytes": self.ended.wire.since(&self.began.wire).total(),
+            "nand": {
+                "programs": by_purpose(&programs),
+                "reads": by_purpose(&reads),
+                "erases": counters.erases,
+            },
+            "gc": {"programs": of_gc(&programs), "reads": of_gc(&reads)},
+        })
+    }
+}

@@ -1,0 +1,492 @@
+//! One run, or several in sequence: a drive, a host and workloads in model time, and the reports of what
+//! happened.
+//!
+//! ```text
+//!   power on ─► connect ─► load ─► drain ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
+//!                                            └──────────────── a session: once for each of its runs ◄──────────────────┘
+//! ```
+//!
+//! Counters of the report cover the measured operations and the drain after them; latency, throughput and the
+//! utilisation of resources cover the operations alone. The host ([`seats`]) decides how many tasks there are
+//! and what they send operations to. A task begins its next operation when its last one has completed and the
+//! host's work between two operations is done. The same tasks first load the pairs of the workload and
+//! overwrite them as often as it asks; if `workload.timed_load` is off, loading takes no time. The report
+//! contains the cost of loading, too.
+
+mod arrivals;
+mod histogram_log;
+mod intervals;
+pub mod many;
+mod outcome;
+pub mod report;
+pub mod revision;
+mod scan;
+mod seats;
+mod seen;
+mod series;
+mod stream;
+mod units;
+pub(crate) mod verify;
+pub mod wall;
+mod watch;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece};
+use kvdrive_device::{Counters, Drive};
+use kvdrive_flash::FlashHealth;
+use kvdrive_flash::faults::{FaultCount, Rule};
+use kvdrive_link::{Link, LocalMemory, Traffic};
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_spec::Key;
+
+pub use histogram_log::HistogramLog;
+pub use intervals::Interval;
+use intervals::Slices;
+use kvdrive_config::{Config, Document};
+use kvdrive_workload::{self as workload, Count, ValueSpec, Workload, WorkloadParams};
+use report::Report;
+pub(crate) use scan::Scan;
+pub use scan::answered;
+use seats::HostSide;
+pub(crate) use seats::saker_counts;
+pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
+use series::Sampler;
+use stream::Stream;
+pub(crate) use stream::note_of_end;
+use units::RowLocks;
+use verify::{ReadBack, Verifier};
+pub use watch::{Going, OnInterval, Watch};
+
+/// Operations between two calls of a progress hook.
+const PROGRESS_STEP: u64 = 8192;
+
+/// Callback for progress: operations done and operations in all, loading included.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
+
+/// Runs `document`.
+pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
+    run_counted(document, progress).map(|(report, _)| report)
+}
+
+/// As [`run`], with fault rules. They are active from the first measured operation on; loading happens
+/// without them.
+pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -> anyhow::Result<Report> {
+    run_watched(document, rules, &Watch::progress(progress)).map(|ran| ran.report)
+}
+
+/// A run that has ended.
+pub struct Ran {
+    /// Its report.
+    pub report: Report,
+    /// Latencies of its operations in ns, by kind; only kinds that occurred.
+    pub latencies: Vec<(&'static str, Histogram)>,
+    /// Whether it was stopped before its end.
+    pub is_stopped: bool,
+}
+
+/// As [`run_faulty`]; `watch` observes the run and may stop it.
+pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Ran> {
+    let (mut ran, _) = run_all(std::slice::from_ref(document), rules, watch)?;
+    Ok(ran.pop().expect("a report for the run"))
+}
+
+/// As [`run`]; also returns the number of simulation events from power-on to the end.
+pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
+    let (mut ran, events) = run_all(std::slice::from_ref(document), &[], &Watch::progress(progress))?;
+    Ok((ran.pop().expect("a report for the run").report, events))
+}
+
+/// Runs `documents` in sequence on one drive, which is loaded as the first of them says.
+///
+/// # Errors
+/// Two of them describe different drives or hosts, or a run fails.
+pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
+    let (ran, _) = run_all(documents, &[], &Watch::progress(progress))?;
+    Ok(ran.into_iter().map(|ran| ran.report).collect())
+}
+
+fn run_all(documents: &[Document], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<(Vec<Ran>, u64)> {
+    let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+    for config in &configs[1..] {
+        let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
+        anyhow::ensure!(same, "{}: runs of one session share all but their workload", config.workload.name);
+    }
+    let stopwatch = Stopwatch::start();
+    let bench = Bench::new(&configs[0])?;
+    let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, watch))?;
+    let mut all = Vec::with_capacity(outcomes.len());
+    for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
+        let latencies = outcome.seen.latencies();
+        let report = outcome.into_report(document, config)?;
+        all.push(Ran { report, latencies, is_stopped: watch.is_stopped() });
+    }
+    // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
+    // sessions run.
+    all.iter_mut().for_each(|ran| ran.report.time.wall_s = stopwatch.seconds() / documents.len() as f64);
+    let events = bench.sim.events();
+    bench.sim.clear();
+    Ok((all, events))
+}
+
+/// Number of operations of a run, loading included.
+///
+/// # Errors
+/// The workload cannot be built.
+pub fn operations(config: &Config) -> anyhow::Result<u64> {
+    if config.workload.ends() {
+        // The length of a trace is unknown until its end.
+        return Ok(config.workload.ops);
+    }
+    let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
+    Ok(workload.preload() + config.workload.ops)
+}
+
+struct Bench {
+    sim: Sim,
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+}
+
+pub(crate) struct Outcome {
+    pub seen: Seen,
+    pub began: Snapshot,
+    /// After the last operation: the end of throughput and utilisation.
+    pub ended: Snapshot,
+    /// After the drain as well: the end of the counters.
+    pub drained: Snapshot,
+    pub notes: Vec<String>,
+    /// Counters of the workload.
+    pub workload: Vec<Count>,
+    pub loading: Option<Loading>,
+    /// What was done over time, if requested.
+    pub series: Option<report::Series>,
+    /// Result of checking values, with the first wrong one.
+    pub verified: Option<(report::Verified, Option<String>)>,
+}
+
+/// The cost of loading a drive and overwriting its pairs.
+#[derive(Clone)]
+pub(crate) struct Loading {
+    pub began: Snapshot,
+    pub ended: Snapshot,
+    pub stores: u64,
+    pub stored_bytes: u64,
+}
+
+/// Everything of which a report takes a difference: counted or modelled, since power-on.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Model time.
+    pub at: Ns,
+    /// Bytes over the link as the papers count them.
+    pub payload: Traffic,
+    /// Bytes over the link with the overhead of the layers below.
+    pub wire: Traffic,
+    /// Counters of the drive.
+    pub counters: Counters,
+    /// The engine's own counters, by name.
+    pub details: Vec<(&'static str, u64)>,
+    /// The own counters of a store on the host, by name.
+    pub stored: Vec<(String, u64)>,
+    /// Counters of SAKER.
+    pub saker: Vec<(String, u64)>,
+    /// DRAM used by the engine's structures, bytes.
+    pub dram: Vec<(&'static str, u64)>,
+    /// Statistics of host cores, link, firmware cores, channels and dies.
+    pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+    /// Model time that power-on took.
+    pub recovery_ns: Ns,
+    /// Fault rules, with how often each matched and struck.
+    pub faults: Vec<FaultCount>,
+    /// Health of its flash.
+    pub flash_health: FlashHealth,
+}
+
+impl Bench {
+    fn new(config: &Config) -> anyhow::Result<Bench> {
+        let sim = Sim::new();
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
+        Ok(Bench { sim, link, memory })
+    }
+
+    fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
+        let (config, progress) = (&configs[0], watch.progress);
+        let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
+        let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
+        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
+        let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
+        let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
+        let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
+        let mut before: Option<WorkloadParams> = None;
+        for (index, config) in configs.iter().enumerate() {
+            let mut params = config.workload.clone();
+            if let Some(before) = &before {
+                follow(&mut params, before);
+            }
+            let mut ops = config.workload.ops;
+            let mut source =
+                workload::open(&params, config.run.seed + index as u64).map_err(anyhow::Error::msg)?;
+            if params.verify == "only" {
+                let read_back = ReadBack::of(source, ops, config.host.depth, &mut verifier.borrow_mut());
+                let read_back = read_back.map_err(anyhow::Error::msg)?;
+                ops = read_back.keys();
+                source = Box::new(read_back);
+            }
+            let checks = (params.verify != "off").then(|| verifier.clone());
+            let stream = self.stream(config, &drive, &host, source, checks, watch);
+            let mut notes = Vec::new();
+            let tell = |now| match stream.workload.borrow().read_share().filter(|share| *share > 0.0) {
+                Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
+                None => progress(done + now, total),
+            };
+            match &before {
+                None => {
+                    loading = self.load(&stream, config, &host, &tell)?;
+                    drive.faults().set(rules, config.run.seed);
+                }
+                Some(before) => {
+                    notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
+                }
+            }
+            let began = self.snapshot(&drive, &host);
+            stream.begin(config, ops, began.at);
+            let slices = self.cut_into_slices(&stream, &host, watch, &began);
+            let sampler = self.sample(&stream, config.run.interval_ns, began.at);
+            let loaded = stream.done.get();
+            let tell = |now| {
+                tell(now);
+                if let Some(going) = watch.going {
+                    going(self.going(&drive, &began, now - loaded));
+                }
+            };
+            stream.run_tasks(&host.seats, &tell);
+            let ended = self.snapshot(&drive, &host);
+            if let Some(slices) = slices {
+                slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
+            }
+            let series = sampler.map(|sampler| {
+                let mut sampler = sampler.borrow_mut();
+                sampler.end(ended.at, &stream.seen.borrow());
+                sampler.take()
+            });
+            done += stream.done.get();
+            if let Some(failure) = stream.failure.take() {
+                anyhow::bail!(failure);
+            }
+            // A trace adds notes while it is read.
+            notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
+            let (run_ops, span_ns) = (stream.done.get() - loaded, ended.at - began.at);
+            notes.extend(stream.notes_at_end(&config.workload, ops, run_ops, span_ns));
+            host.sync()?;
+            drive.drain();
+            // A file that cannot be written ends the run. Flash without a spare block (a failure without a
+            // path) may be the subject of the run: its report says so.
+            if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
+                return Err(failure.into());
+            }
+            params.num += stream.workload.borrow().inserted();
+            before = Some(params);
+            let workload = stream.workload.borrow().counts();
+            let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
+            notes.extend(stream.check_units(&host.seats[0], seen.errors)?);
+            let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
+            let loading = loading.clone();
+            outcomes.push(Outcome {
+                seen,
+                began,
+                ended,
+                drained,
+                notes,
+                workload,
+                loading,
+                series,
+                verified,
+            });
+        }
+        progress(total, total);
+        Ok(outcomes)
+    }
+
+    /// Progress of the operations since `began`, of which `ops` have been answered.
+    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> Going {
+        let counters = drive.counters().since(&began.counters);
+        Going {
+            ops,
+            model_ns: self.sim.now() - began.at,
+            programs: counters.programs().map(|(_, pages)| pages).sum(),
+            payload_bytes: self.link.meter().payload().since(&began.payload).total(),
+        }
+    }
+
+    /// Reports the run in intervals if `watch` asks for that. The last interval ends with the run.
+    fn cut_into_slices(
+        &self,
+        stream: &Rc<Stream>,
+        host: &Rc<HostSide>,
+        watch: &Watch<'_>,
+        began: &Snapshot,
+    ) -> Option<Rc<TaskCell<Slices>>> {
+        let (length_ns, tell) = watch.intervals.clone()?;
+        stream.seen.borrow_mut().recent = Some(Box::default());
+        let slices = Rc::new(TaskCell::new(Slices::new(length_ns, tell, began.clone())));
+        let (sim, link, host) = (self.sim.clone(), self.link.clone(), host.clone());
+        let (stream, cut) = (stream.clone(), slices.clone());
+        self.sim.spawn(move || {
+            loop {
+                let end = cut.borrow().next_end();
+                sim.sleep_until(end);
+                if stream.is_over.get() {
+                    return;
+                }
+                let now = Snapshot::of(&sim, &link, &stream.drive, &host.cores);
+                cut.borrow_mut().end(now, &mut stream.seen.borrow_mut());
+            }
+        });
+        Some(slices)
+    }
+
+    /// Counts the run in intervals of `interval_ns`; 0: not at all. The last interval ends with the run.
+    fn sample(&self, stream: &Rc<Stream>, interval_ns: Ns, began: Ns) -> Option<Rc<TaskCell<Sampler>>> {
+        let has_units = stream.units.is_some();
+        let sampler = (interval_ns > 0).then(|| Sampler::new(interval_ns, began, has_units))?;
+        let sampler = Rc::new(TaskCell::new(sampler));
+        let (sim, stream, ours) = (self.sim.clone(), stream.clone(), sampler.clone());
+        self.sim.spawn(move || {
+            loop {
+                let end = ours.borrow().next_end();
+                sim.sleep_until(end);
+                if stream.is_over.get() {
+                    return;
+                }
+                ours.borrow_mut().end(sim.now(), &stream.seen.borrow());
+            }
+        });
+        Some(sampler)
+    }
+
+    fn stream(
+        &self,
+        config: &Config,
+        drive: &Rc<Drive>,
+        host: &HostSide,
+        source: Box<dyn Workload>,
+        verifier: Option<Rc<TaskCell<Verifier>>>,
+        watch: &Watch<'_>,
+    ) -> Rc<Stream> {
+        let units = source.units();
+        Rc::new(Stream {
+            sim: self.sim.clone(),
+            think_ns: config.host.think_ns,
+            drive: drive.clone(),
+            workload: TaskCell::new(source),
+            drawn: TaskCell::default(),
+            arrivals: TaskCell::default(),
+            start: Cell::new(0),
+            until: Cell::new(Ns::MAX),
+            at_recorded_times: Cell::new(false),
+            is_over: Cell::new(false),
+            stop: watch.stop.clone(),
+            failure: TaskCell::default(),
+            verifier,
+            sync_every: config.workload.sync_every,
+            sees_all: !config.saker.enabled || host.seats.len() == 1,
+            loaded: Cell::new(0),
+            load_end: Cell::new(0),
+            left: Cell::new(0),
+            until_full: config.workload.until_full,
+            full: Cell::new(false),
+            done: Cell::new(0),
+            seen: TaskCell::default(),
+            units,
+            units_begun: Cell::new(0),
+            rows: RowLocks::new(&self.sim),
+            running: Cell::new(0),
+            news: WaitQueue::new(&self.sim),
+        })
+    }
+
+    /// Loads the pairs that the workload begins with.
+    fn load(
+        &self,
+        stream: &Rc<Stream>,
+        config: &Config,
+        host: &HostSide,
+        tell: &dyn Fn(u64),
+    ) -> anyhow::Result<Option<Loading>> {
+        let stores = stream.workload.borrow().preload();
+        if stores == 0 {
+            return Ok(None);
+        }
+        let began = self.snapshot(&stream.drive, host);
+        stream.load_end.set(stores);
+        if config.workload.timed_load {
+            stream.run_tasks(&host.seats, tell);
+        } else {
+            stream.load_at_once(tell);
+        }
+        tell(stream.done.get());
+        let seen = stream.seen.take();
+        if let Some(failure) = stream.drive.write_failure() {
+            return Err(failure.into());
+        }
+        if let Some(error) = seen.first_error {
+            let (name, done) = (&config.workload.name, stream.done.get());
+            anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
+        }
+        let done = stream.done.get();
+        anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
+        // Pages that loading left in buffers are programmed before the run is measured.
+        host.sync()?;
+        stream.drive.drain();
+        let ended = self.snapshot(&stream.drive, host);
+        Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
+    }
+
+    fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
+        Snapshot {
+            stored: host.store_counts(),
+            saker: host.saker_counts(),
+            ..Snapshot::of(&self.sim, &self.link, drive, &host.cores)
+        }
+    }
+}
+
+/// Continues with a workload on the same drive after another one: it knows the pairs that were inserted, and
+/// no version of a value occurs twice.
+fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
+    params.num = before.num;
+    params.overwrites = before.num + before.overwrites + before.ops;
+}
+
+impl Snapshot {
+    /// The present state of link, drive and the host's cores, if those are modelled.
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> Snapshot {
+        let mut resources: Vec<_> =
+            cores.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+        resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
+        resources.extend(drive.resources());
+        Snapshot {
+            at: sim.now(),
+            payload: link.meter().payload(),
+            wire: link.meter().wire(),
+            counters: drive.counters(),
+            details: drive.engine_details(),
+            stored: Vec::new(),
+            saker: Vec::new(),
+            dram: drive.dram(),
+            resources,
+            recovery_ns: drive.recovery_ns(),
+            faults: drive.faults().counts(),
+            flash_health: drive.flash_health(),
+        }
+    }
+}
+
+/// The content that generated workloads give to a version of a key.
+pub fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
+    Piece::Pattern(Pattern::of_value(key, value.version, value.bytes))
+}

@@ -1,0 +1,206 @@
+//! Makes a report from what was seen and counted.
+
+use kvdrive_device::engines::ENGINES;
+use kvdrive_flash::FlashHealth;
+use kvdrive_flash::faults::FaultCount;
+use kvdrive_link::Traffic;
+use kvdrive_sim::{Histogram, Ns, Summary};
+
+use super::seen::{NEXT, SEEK};
+use super::units::UnitsSeen;
+use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
+use crate::report::{self, Named, Report};
+use kvdrive_config::{Config, Document};
+use kvdrive_text::grouped;
+
+/// A note for runs that list keys on an engine that does not list them in order.
+fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
+    let is_unordered = ENGINES.iter().any(|row| row.name == engine && !row.ordered);
+    (is_unordered && ops.list + ops.seek > 0)
+        .then(|| format!("{engine} goes through keys in the order of its table, not in theirs"))
+}
+
+/// A note for workloads in which one operation counts as several in the report.
+fn counting_of_scans(ops: &report::Ops) -> Option<String> {
+    (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
+}
+
+impl Outcome {
+    pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
+        let Outcome { seen, began, ended, drained, mut notes, workload, loading, series, verified } = self;
+        let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
+        notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
+        notes.extend(
+            seen.first_error.map(|error| format!("first of {} errors: {error}", grouped(seen.errors))),
+        );
+        let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
+        let ops = report::Ops {
+            store: counts[STORE],
+            retrieve: counts[RETRIEVE],
+            delete: counts[DELETE],
+            exist: counts[EXIST],
+            list: counts[LIST],
+            seek: counts[SEEK],
+            next: counts[NEXT],
+            errors: seen.errors,
+        };
+        notes.extend(order_of_listing(&ops, &config.engine.name));
+        notes.extend(counting_of_scans(&ops));
+        let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
+        let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
+        let span_ns = ended.at - began.at;
+        let counters = drained.counters.since(&began.counters);
+        let payload = traffic(&drained.payload.since(&began.payload));
+        let programs: report::ByPurpose = counters.programs().collect();
+        let stored = seen.stored_bytes;
+        let resources = resources(&began, &ended);
+        Ok(Report {
+            profile: document.profile_name().to_owned(),
+            set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            config: document.values(),
+            dram_point: document.dram_point().map(str::to_owned),
+            seed: config.run.seed,
+            clock: "virtual".into(),
+            revision: crate::revision::of_program().to_owned(),
+            time_sources: document.time_sources(),
+            notes,
+            throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
+            latency_ns: latencies(&seen.latency),
+            commands: Named::default(),
+            transactions: transactions(&seen.units, span_ns),
+            series,
+            amplification: report::Amplification {
+                traffic: per_value_byte(payload.total(), stored),
+                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),
+            },
+            traffic: report::Traffic {
+                payload_bytes: payload,
+                wire_bytes: traffic(&drained.wire.since(&began.wire)),
+            },
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            pages: report::Pages { value_opened: counters.engine.value_pages_opened },
+            memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
+            workload: workload.iter().map(|count| (count.name, count.value)).collect(),
+            engine: details(&began.details, &drained.details),
+            store: details(&began.stored, &drained.stored),
+            saker: details(&began.saker, &drained.saker),
+            dram: drained.dram.iter().copied().collect(),
+            flash_health: health(drained.flash_health, !drained.faults.is_empty()),
+            faults: drained.faults.into_iter().map(fault).collect(),
+            verified,
+            precondition: loading.map(|loading| loading.into_report(config)),
+            resources,
+            value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
+            read_bytes,
+            time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
+            ops,
+        })
+    }
+}
+
+impl Loading {
+    fn into_report(self, config: &Config) -> report::Precondition {
+        let counters = self.ended.counters.since(&self.began.counters);
+        let programs: report::ByPurpose = counters.programs().collect();
+        let programmed = programs.total() * u64::from(config.flash.page_bytes);
+        report::Precondition {
+            stores: self.stores,
+            stored_bytes: self.stored_bytes,
+            virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
+            write_amplification: per_value_byte(programmed, self.stored_bytes),
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            engine: details(&self.began.details, &self.ended.details),
+        }
+    }
+}
+
+fn fault(count: FaultCount) -> report::Fault {
+    let FaultCount { name, kind, matched, fired } = count;
+    report::Fault { rule: name, fault: kind, matched, fired }
+}
+
+/// Health of flash, if fault rules may strike it or something has failed.
+fn health(health: FlashHealth, has_rules: bool) -> Option<report::FlashHealth> {
+    let (spare_blocks, spare_blocks_left) = health.spare_blocks;
+    let none = FlashHealth { spare_blocks: (spare_blocks, spare_blocks), ..FlashHealth::default() };
+    (has_rules || health != none).then_some(report::FlashHealth {
+        retired_blocks: health.retired_blocks,
+        spare_blocks,
+        spare_blocks_left,
+        is_read_only: health.is_read_only,
+        program_errors: health.program_errors,
+        erase_errors: health.erase_errors,
+        read_retries: health.read_retries,
+        read_errors: health.read_errors,
+    })
+}
+
+/// Bytes moved per byte stored; `None` if nothing was stored.
+fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
+    (stored > 0).then(|| bytes as f64 / stored as f64)
+}
+
+/// Counters of an engine or of a layer of the host between two snapshots, and its states at the end.
+fn details<N: AsRef<str>>(began: &[(N, u64)], ended: &[(N, u64)]) -> Named<u64> {
+    let before =
+        |name: &str| began.iter().find(|(known, _)| known.as_ref() == name).map_or(0, |(_, count)| *count);
+    let since = |(name, now): &(N, u64)| {
+        let name = name.as_ref();
+        (name.to_owned(), if report::is_state(name) { *now } else { now - before(name) })
+    };
+    ended.iter().map(since).collect()
+}
+
+fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
+    let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
+    pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
+}
+
+fn latency(summary: Summary) -> report::Latency {
+    let Summary { mean, p50, p95, p99, p999, p9999, max, .. } = summary;
+    report::Latency { mean, p50, p95, p99, p999, p9999, max }
+}
+
+fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions> {
+    let of = |units: &UnitsSeen| {
+        let summary = units.latency.summary();
+        let committed = summary.count;
+        let per_s = committed as f64 * 1e9 / span_ns.max(1) as f64;
+        let latency_ns = latency(summary);
+        (units.kind, report::Transactions { committed, rolled_back: units.rolled_back, per_s, latency_ns })
+    };
+    let mut of_kinds: Vec<_> = units.iter().map(of).collect();
+    // In a fixed order, not that of the first units that ended.
+    of_kinds.sort_by_key(|(kind, _)| *kind);
+    of_kinds.into_iter().collect()
+}
+
+fn traffic(traffic: &Traffic) -> report::TrafficBytes {
+    use kvdrive_link::Class;
+    report::TrafficBytes {
+        mmio: traffic.of(Class::Mmio),
+        sqe: traffic.of(Class::Sqe),
+        cqe: traffic.of(Class::Cqe),
+        list: traffic.of(Class::List),
+        to_drive: traffic.of(Class::ToDrive),
+        to_host: traffic.of(Class::ToHost),
+        interrupt: traffic.of(Class::Interrupt),
+        cxl: traffic.of(Class::Cxl),
+    }
+}
+
+fn resources(began: &Snapshot, ended: &Snapshot) -> Named<report::Resource> {
+    let span_ns = (ended.at - began.at).max(1) as f64;
+    let pairs = began.resources.iter().zip(&ended.resources);
+    pairs
+        .map(|((name, before), (_, after))| {
+            let servers = f64::from(after.servers.max(1));
+            let uses = (after.uses - before.uses).max(1) as f64;
+            let resource = report::Resource {
+                busy_fraction: (after.busy_ns - before.busy_ns) as f64 / (span_ns * servers),
+                queue_ns_mean: (after.queue_ns - before.queue_ns) as f64 / uses,
+            };
+            (name.clone(), resource)
+        })
+        .collect()
+}

@@ -1,0 +1,566 @@
+//! The report of a run: every figure by name, as JSON and as tables.
+//!
+//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says
+//! of every table whether its figures are counted (exact), modelled (times from a profile) or measured (on
+//! this machine).
+
+mod compare;
+mod connected;
+mod dram;
+mod table;
+mod text;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+pub use compare::{compare, compare_in};
+pub use connected::{Connected, Target};
+
+/// Values by name, in the order they were added; a JSON object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<T>(Vec<(String, T)>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Named(Vec::new())
+    }
+}
+
+impl<T> Named<T> {
+    /// Appends a value.
+    ///
+    /// # Panics
+    /// When the name exists already.
+    pub fn push(&mut self, name: impl Into<String>, value: T) {
+        let name = name.into();
+        assert!(self.get(&name).is_none(), "{name} twice in a report");
+        self.0.push((name, value));
+    }
+
+    /// The value with that name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Is it empty?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<N: Into<String>, T> FromIterator<(N, T)> for Named<T> {
+    fn from_iter<I: IntoIterator<Item = (N, T)>>(pairs: I) -> Self {
+        let mut named = Named::default();
+        for (name, value) in pairs {
+            named.push(name, value);
+        }
+        named
+    }
+}
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+/// Counts by purpose. The total is computed from them, so it cannot disagree. A JSON object with `total`
+/// first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ByPurpose(Named<u64>);
+
+impl ByPurpose {
+    /// Sum over all purposes.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Count of one purpose; 0 if it did not occur.
+    pub fn get(&self, purpose: &str) -> u64 {
+        self.0.get(purpose).copied().unwrap_or(0)
+    }
+
+    /// Purposes and counts in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, count)| (name, *count))
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, u64)> for ByPurpose {
+    fn from_iter<I: IntoIterator<Item = (N, u64)>>(pairs: I) -> Self {
+        ByPurpose(pairs.into_iter().collect())
+    }
+}
+
+impl Serialize for ByPurpose {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("total", &self.total())?;
+        for (name, count) in self.iter() {
+            map.serialize_entry(name, &count)?;
+        }
+        map.end()
+    }
+}
+
+/// Whether the count with this name is a state at the end (`_now`) or a maximum since power-on (`most_`), not
+/// something that happened in the run.
+pub(crate) fn is_state(name: &str) -> bool {
+    name.ends_with("_now") || name.starts_with("most_")
+}
+
+/// Whether the structure with this name is the maximum that another one has taken (`_most`), and so part of
+/// that.
+pub(crate) fn is_part_of_another(name: &str) -> bool {
+    name.ends_with("_most")
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Name of the profile on which the configuration is based.
+    pub profile: String,
+    /// Settings that differ from the profile, `KEY=VALUE` each, for the text: JSON has the whole
+    /// configuration.
+    #[serde(skip)]
+    pub set: Vec<String>,
+    /// The whole configuration, as JSON.
+    pub config: serde_json::Value,
+    /// Name of the requested DRAM point, such as `total-128`; none if bytes were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dram_point: Option<String>,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// `virtual` or `wall`.
+    pub clock: String,
+    /// Revision of the program.
+    pub revision: String,
+    /// Sources of the times in the profile, as
+    /// [`Document::time_sources`](kvdrive_config::Document::time_sources) lists them. Empty when no modelled
+    /// time is in the report.
+    pub time_sources: String,
+    /// Notes: how the workload departs from its source, and how the run ended.
+    pub notes: Vec<String>,
+    /// Operations answered.
+    pub ops: Ops,
+    /// Bytes of values, as applications count them.
+    pub value_bytes: ValueBytes,
+    /// Bytes of values that were returned, by kind of operation; they add up to `value_bytes.retrieved`.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub read_bytes: Named<u64>,
+    /// Duration of the run.
+    pub time: Time,
+    /// Operations that were not refused, per second of the run's clock.
+    pub throughput_ops_per_s: f64,
+    /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
+    pub latency_ns: Named<Latency>,
+    /// Commands that the drive completed, by name, if its hosts are not known.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub commands: Named<Commands>,
+    /// Units of the workload, by kind: transactions.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub transactions: Named<Transactions>,
+    /// What was done over time, if `run.interval_ns` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// Bytes over the link.
+    pub traffic: Traffic,
+    /// Flash operations.
+    pub nand: Nand,
+    /// Pages.
+    pub pages: Pages,
+    /// Copies within the controller's memory.
+    pub memcpy: Memcpy,
+    /// Bytes moved per byte of value.
+    pub amplification: Amplification,
+    /// The workload's own counters, such as the hits of a cache: exact, and the same on every drive.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub workload: Named<u64>,
+    /// The engine's own counters; names that end in `_now` are states at the end.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub engine: Named<u64>,
+    /// The own counters of a store on the host, its pages by operation and purpose among them; names that end
+    /// in `_now` are states at the end.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub store: Named<u64>,
+    /// Counters of SAKER, if it is in use; see [`is_state`].
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub saker: Named<u64>,
+    /// DRAM used by the engine's structures, bytes.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub dram: Named<u64>,
+    /// Fault rules, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// Result of checking the values that were read back, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+    /// Health of flash, if faults were injected or happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash_health: Option<FlashHealth>,
+    /// Cost of loading the drive, if the workload begins with pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<Precondition>,
+    /// Every resource of the model, over the measured operations; the drain after them is not included.
+    pub resources: Named<Resource>,
+}
+
+/// Commands of one kind, in ns of model time from where they took effect to their completion; percentiles are
+/// accurate to one eighth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Commands {
+    /// Number of commands.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+}
+
+/// Transactions of one kind: several operations of one client, each of which is also counted and timed among
+/// the others of its kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Transactions {
+    /// Committed transactions.
+    pub committed: u64,
+    /// Transactions that the workload rolls back on purpose.
+    pub rolled_back: u64,
+    /// Committed transactions per second of the run's clock.
+    pub per_s: f64,
+    /// From the start of a committed transaction, locks included, to its last answer, in ns of the run's
+    /// clock.
+    pub latency_ns: Latency,
+}
+
+/// A run over time: what was done in each interval of the run's clock, starting with the first measured
+/// operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Series {
+    /// Length of an interval, ns. The last one ends with the run and may be shorter.
+    pub interval_ns: u64,
+    /// Operations that were not refused.
+    pub ops: Vec<u64>,
+    /// Committed transactions, if the workload consists of transactions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<Vec<u64>>,
+}
+
+/// Loading a drive with pairs and overwriting them, before anything is measured. Includes programming what
+/// that left in buffers; a drive that is served in wall time programs it during the run instead.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Precondition {
+    /// Stores.
+    pub stores: u64,
+    /// Bytes of their values.
+    pub stored_bytes: u64,
+    /// Model time, the drain at its end included; `None` if loading took no time.
+    pub virtual_ns: Option<u64>,
+    /// Bytes programmed per byte of value stored; `None` if nothing was stored.
+    pub write_amplification: Option<f64>,
+    /// Flash operations.
+    pub nand: Nand,
+    /// The engine's own counters.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub engine: Named<u64>,
+}
+
+/// Values read back, compared with what was stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verified {
+    /// Reads that were compared.
+    pub checked: u64,
+    /// Reads that returned a value that was not stored.
+    pub wrong: u64,
+    /// Reads that found nothing although something was stored.
+    pub missing: u64,
+    /// Reads that were answered with an error, so nothing can be compared. They are among the errors, too.
+    pub unread: u64,
+    /// Reads of pairs from an earlier life of the drive, for which no expectation exists.
+    pub unknown: u64,
+}
+
+impl Verified {
+    /// Whether every value compared is as it was stored.
+    pub fn is_whole(&self) -> bool {
+        self.wrong == 0 && self.missing == 0 && self.unread == 0
+    }
+}
+
+/// The effect of one fault rule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fault {
+    /// The rule's name.
+    pub rule: String,
+    /// Kind of the fault.
+    pub fault: &'static str,
+    /// Commands or flash operations that it matched until it was used up.
+    pub matched: u64,
+    /// How often it struck.
+    pub fired: u64,
+}
+
+/// Health of flash at the end of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlashHealth {
+    /// Blocks retired in the life of the drive, spare ones included.
+    pub retired_blocks: u32,
+    /// Spare blocks of the new drive.
+    pub spare_blocks: u32,
+    /// Spare blocks left.
+    pub spare_blocks_left: u32,
+    /// A plane needed a spare block and had none left: since then the drive is read-only.
+    pub is_read_only: bool,
+    /// Programs that failed since power-on.
+    pub program_errors: u64,
+    /// Erases that failed since power-on.
+    pub erase_errors: u64,
+    /// Read retries since power-on; each retry counts.
+    pub read_retries: u64,
+    /// Pages that could not be read since power-on.
+    pub read_errors: u64,
+}
+
+/// Operations, by kind and by whether they failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "one field an operation, named as it is")]
+pub struct Ops {
+    pub store: u64,
+    pub retrieve: u64,
+    pub delete: u64,
+    pub exist: u64,
+    pub list: u64,
+    pub seek: u64,
+    pub next: u64,
+    /// Operations answered with an error, which count as no other kind; not finding a key is no error.
+    pub errors: u64,
+}
+
+impl Ops {
+    /// Operations that were not refused, by name.
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("store", self.store),
+            ("retrieve", self.retrieve),
+            ("delete", self.delete),
+            ("exist", self.exist),
+            ("list", self.list),
+            ("seek", self.seek),
+            ("next", self.next),
+        ]
+    }
+
+    /// All operations that were not refused.
+    pub fn total(&self) -> u64 {
+        self.by_name().into_iter().map(|(_, count)| count).sum()
+    }
+
+    /// All operations, refused ones included: their traffic on the link is counted, too.
+    pub fn answered(&self) -> u64 {
+        self.total() + self.errors
+    }
+}
+
+/// Bytes of values, without keys, padding or headers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ValueBytes {
+    /// Of stores that succeeded.
+    pub stored: u64,
+    /// Of retrieves, seeks and nexts that found something.
+    pub retrieved: u64,
+}
+
+/// Duration of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Time {
+    /// Model time.
+    pub virtual_ns: u64,
+    /// Measured time of this machine.
+    pub wall_s: f64,
+    /// Model time of power-on: finding on flash what an earlier life left there. 0 for a new drive.
+    pub recovery_ns: u64,
+}
+
+/// Latency of one kind of operation, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// 99.99th percentile.
+    pub p9999: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// Bytes over the link in both accountings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
+    /// As the papers count: 64 + 16 + 2 x 4 B per command, 4096 B per page, 68 B per flit.
+    pub payload_bytes: TrafficBytes,
+    /// With packet and link overhead; for CXL the same 68 B per flit, without flit headers and responses.
+    pub wire_bytes: TrafficBytes,
+}
+
+/// Bytes of each traffic class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrafficBytes {
+    /// Doorbells.
+    pub mmio: u64,
+    /// Submission entries.
+    pub sqe: u64,
+    /// Completion entries.
+    pub cqe: u64,
+    /// PRP and SGL lists.
+    pub list: u64,
+    /// Data to the drive.
+    pub to_drive: u64,
+    /// Data to the host.
+    pub to_host: u64,
+    /// Interrupts.
+    pub interrupt: u64,
+    /// CXL flits.
+    pub cxl: u64,
+}
+
+impl TrafficBytes {
+    /// Every class with its name.
+    pub fn by_name(&self) -> [(&'static str, u64); 8] {
+        [
+            ("mmio", self.mmio),
+            ("sqe", self.sqe),
+            ("cqe", self.cqe),
+            ("list", self.list),
+            ("to_drive", self.to_drive),
+            ("to_host", self.to_host),
+            ("interrupt", self.interrupt),
+            ("cxl", self.cxl),
+        ]
+    }
+
+    /// Sum over all classes.
+    pub fn total(&self) -> u64 {
+        self.by_name().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Serialize for TrafficBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([("total", self.total())].into_iter().chain(self.by_name()))
+    }
+}
+
+/// Flash operations, including the drain at the end of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Nand {
+    /// Programmed pages.
+    pub programs: ByPurpose,
+    /// Read pages.
+    pub reads: ByPurpose,
+    /// Erased blocks.
+    pub erases: u64,
+}
+
+/// Pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Pages {
+    /// Opened pages of the value log; `None` if the engine has no such log.
+    pub value_opened: Option<u64>,
+}
+
+/// Copies within the controller's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Memcpy {
+    /// Copied bytes.
+    pub bytes: u64,
+    /// Modelled time of the copies.
+    pub ns: u64,
+}
+
+/// Bytes moved per byte of value stored; `None` if nothing was stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Amplification {
+    /// Payload bytes over the link.
+    pub traffic: Option<f64>,
+    /// Bytes programmed to flash.
+    pub write: Option<f64>,
+}
+
+/// One resource of the model, during the operations of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Resource {
+    /// Fraction of the time in which it was in use.
+    pub busy_fraction: f64,
+    /// Mean time that its users waited for it, ns.
+    pub queue_ns_mean: f64,
+}
+
+impl Report {
+    /// Whether times that applications saw are modelled or measured, for a table's heading.
+    fn time_kind(&self) -> String {
+        if self.clock == "wall" { "measured".into() } else { self.model_kind() }
+    }
+
+    /// Whether the drive's own times are modelled, for any clock of the run.
+    fn model_kind(&self) -> String {
+        match self.time_sources.as_str() {
+            "" => "modelled".into(),
+            sources => format!("modelled: {sources}"),
+        }
+    }
+
+    /// A value of the configuration as plain text; empty if there is none.
+    fn setting(&self, section: &str, key: &str) -> String {
+        match self.config.get(section).and_then(|section| section.get(key)) {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => String::new(),
+        }
+    }
+}
+
+/// A report as one flat record, for a data frame: nested names are joined by dots, as in
+/// `latency_ns.store.p99`; elements of a list are concatenated.
+pub fn record(report: &Report) -> serde_json::Map<String, Value> {
+    let mut record = serde_json::Map::new();
+    flatten(serde_json::to_value(report).expect("a report is JSON"), "", &mut record);
+    record
+}
+
+fn flatten(value: Value, path: &str, record: &mut serde_json::Map<String, Value>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(value, &path, record);
+            }
+        }
+        Value::Array(parts) => {
+            let text = |part: &Value| part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+            let parts: Vec<_> = parts.iter().map(text).collect();
+            record.insert(path.to_owned(), parts.join("; ").into());
+        }
+        value => {
+            record.insert(path.to_owned(), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

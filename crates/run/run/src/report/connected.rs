@@ -1,0 +1,131 @@
+//! The report of a run against a drive on a network: what its application saw. The inside of the drive is not
+//! visible from there.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::Report;
+use super::table::{bytes, edges};
+use super::text::Text;
+use kvdrive_text::{WIDTH, grouped, wrap};
+
+/// What the report lacks, in the words of its other tables.
+const UNKNOWN: &str = "not known here: traffic over the drive's link, flash operations, amplification, its own \
+                       clock; of a drive of kvdrive serve, kvdrive ctl status has them, and its report at the end";
+
+/// The drive on the network.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Target {
+    /// `HOST:PORT`, as requested.
+    pub address: String,
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// MN.
+    pub model: String,
+    /// SN.
+    pub serial: String,
+    /// FR.
+    pub firmware: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Longest value that it accepts, bytes.
+    pub value_max_bytes: u32,
+    /// Most data that a command moves, bytes; `None`: no limit.
+    pub transfer_max_bytes: Option<u32>,
+    /// I/O queues; each has a connection and a thread.
+    pub connections: u32,
+    /// Operations in progress at once, over all connections.
+    pub depth: u32,
+    /// Header digests, as negotiated.
+    pub header_digests: bool,
+    /// Data digests, as negotiated.
+    pub data_digests: bool,
+    /// Pairs that were stored before the measured operations.
+    pub loaded_pairs: u64,
+    /// Bytes of their values.
+    pub loaded_bytes: u64,
+    /// How often a thread slept because no completion had arrived, loading included; otherwise it polled.
+    pub sleeps: u64,
+}
+
+/// The result of a run against `target`; of `report`, only what the application saw is filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Connected {
+    /// The drive.
+    pub target: Target,
+    /// The run.
+    pub report: Report,
+}
+
+impl Connected {
+    /// The report as tables that fit `room` columns.
+    pub fn in_columns(&self, room: usize) -> String {
+        let Connected { target, report } = self;
+        let text = Text { report, room: room.min(WIDTH) };
+        let what = format!(
+            "{} | tcp://{} | depth {}",
+            text.setting("workload", "name"),
+            target.address,
+            target.depth
+        );
+        let how = format!("seed {}, {} clock, {}", report.seed, report.clock, report.revision);
+        let mut lines = edges(&what, &how, text.room) + "\n" + &"-".repeat(text.room) + "\n";
+        lines.push_str(&text.settings());
+        let notes = self.about_target().into_iter().chain(report.notes.iter().cloned());
+        notes.for_each(|note| lines.push_str(&wrap(&format!("note: {note}"), text.room)));
+        lines
+            + &text.throughput()
+            + &text.latency()
+            + &text.verified()
+            + wrap(UNKNOWN, text.room).trim_end()
+            + "\n"
+    }
+
+    fn about_target(&self) -> Vec<String> {
+        let target = &self.target;
+        let digests = match (target.header_digests, target.data_digests) {
+            (false, false) => "no digests",
+            (true, false) => "header digests",
+            (false, true) => "data digests",
+            (true, true) => "header and data digests",
+        };
+        let most = target
+            .transfer_max_bytes
+            .map_or_else(String::new, |most| format!(", {} a command", bytes(f64::from(most))));
+        let mut notes = vec![
+            format!("{} at namespace {} of {}", target.model, target.nsid, target.nqn),
+            format!(
+                "values to {}{most}; connections: {}, {digests}; threads slept {} times, and spun otherwise",
+                bytes(f64::from(target.value_max_bytes)),
+                target.connections,
+                grouped(target.sleeps)
+            ),
+        ];
+        if target.loaded_pairs > 0 {
+            let (pairs, values) = (grouped(target.loaded_pairs), bytes(target.loaded_bytes as f64));
+            notes.push(format!("loaded first, not measured: {pairs} pairs, {values} of values"));
+        }
+        notes
+    }
+}
+
+impl Serialize for Connected {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Connected { target, report } = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("target", target)?;
+        map.serialize_entry("workload", &report.config.get("workload"))?;
+        map.serialize_entry("seed", &report.seed)?;
+        map.serialize_entry("clock", &report.clock)?;
+        map.serialize_entry("revision", &report.revision)?;
+        map.serialize_entry("notes", &report.notes)?;
+        map.serialize_entry("ops", &report.ops)?;
+        map.serialize_entry("value_bytes", &report.value_bytes)?;
+        map.serialize_entry("read_bytes", &report.read_bytes)?;
+        map.serialize_entry("wall_s", &report.time.wall_s)?;
+        map.serialize_entry("throughput_ops_per_s", &report.throughput_ops_per_s)?;
+        map.serialize_entry("latency_ns", &report.latency_ns)?;
+        map.serialize_entry("verified", &report.verified)?;
+        map.end()
+    }
+}

@@ -1,0 +1,376 @@
+//! One report as tables.
+
+use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
+use super::{ByPurpose, Commands, Latency, Named, Report, is_state};
+use kvdrive_config::NO_STORE;
+use kvdrive_device::engines::looks_at;
+use kvdrive_text::{WIDTH, grouped, wrap};
+use std::fmt;
+use std::ops::Deref;
+
+const COUNTED: &str = "counted";
+
+/// Number of resources shown; the others are idle or nearly so, and in the JSON.
+const BUSIEST: usize = 10;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.in_columns(WIDTH))
+    }
+}
+
+impl Report {
+    /// The report as tables that fit `room` columns.
+    pub fn in_columns(&self, room: usize) -> String {
+        // Lines aligned at both edges do not become longer when there is more room.
+        Text { report: self, room: room.min(WIDTH) }.to_string()
+    }
+}
+
+/// A report being written as text.
+pub(super) struct Text<'a> {
+    pub(super) report: &'a Report,
+    pub(super) room: usize,
+}
+
+impl Deref for Text<'_> {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        self.report
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.heading())?;
+        f.write_str(&self.throughput())?;
+        f.write_str(&self.latency())?;
+        f.write_str(&self.commands())?;
+        f.write_str(&self.transactions())?;
+        f.write_str(&self.traffic())?;
+        f.write_str(&self.flash())?;
+        f.write_str(&self.amplification())?;
+        f.write_str(&self.verified())?;
+        f.write_str(&self.faults())?;
+        f.write_str(&self.flash_health())?;
+        f.write_str(&self.precondition())?;
+        f.write_str(&self.counts("WORKLOAD", &self.workload))?;
+        f.write_str(&self.counts("ENGINE", &self.engine))?;
+        f.write_str(&self.counts("SAKER", &self.saker))?;
+        f.write_str(&self.counts("STORE ON THE HOST", &self.store))?;
+        f.write_str(&self.dram_table())?;
+        f.write_str(self.resources().trim_end())?;
+        f.write_str("\n")
+    }
+}
+
+impl Text<'_> {
+    fn heading(&self) -> String {
+        let engine = self.setting("engine", "name");
+        // The heading of an engine without a packing policy is its own name.
+        let how_placed =
+            if looks_at(&engine, "packing") { self.setting("packing", "policy") } else { engine };
+        let store = self.setting("host", "store");
+        let (transfer, how_placed) = match store == NO_STORE {
+            true => (self.setting("host", "transfer"), how_placed),
+            // Blocks move by PRP, whatever the profile says of pairs.
+            false => ("prp".to_owned(), format!("{store} on host")),
+        };
+        let what = [self.setting("workload", "name"), self.profile.clone(), transfer, how_placed];
+        let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
+        let mut text = edges(&what.join(" | "), &how, self.room) + "\n";
+        text.push_str(&"-".repeat(self.room));
+        text.push('\n');
+        text.push_str(&self.settings());
+        for note in &self.notes {
+            text.push_str(&wrap(&format!("note: {note}"), self.room));
+        }
+        text
+    }
+
+    /// Settings that differ from the profile, wrapped.
+    pub(super) fn settings(&self) -> String {
+        let mut text = String::new();
+        let mut line = "set:".to_owned();
+        for setting in &self.set {
+            if line.chars().count() + 1 + setting.chars().count() > self.room {
+                text.push_str(&(std::mem::replace(&mut line, "    ".to_owned()) + "\n"));
+            }
+            line.push(' ');
+            line.push_str(setting);
+        }
+        if self.set.is_empty() { text } else { text + &line + "\n" }
+    }
+
+    pub(super) fn throughput(&self) -> String {
+        let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
+        for (name, count) in self.ops.by_name() {
+            let value_bytes = match name {
+                "store" => Some(self.value_bytes.stored),
+                name => self.read_bytes.get(name).copied(),
+            };
+            let value_bytes = value_bytes.map_or_else(String::new, |count| bytes(count as f64));
+            if count > 0 {
+                table.row(name, &[grouped(count), value_bytes]);
+            }
+        }
+        table.row("errors", &[grouped(self.ops.errors)]);
+        let mut text = table.finish(self.room);
+        let by_wall = self.clock == "wall";
+        let (heading, span_ns) = match by_wall {
+            true => ("wall time", self.time.wall_s * 1e9),
+            false => ("model time", self.time.virtual_ns as f64),
+        };
+        let mut table = Table::new("THROUGHPUT", &["operations", heading], &self.time_kind());
+        table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
+        text.push_str(table.finish(self.room).trim_end());
+        text.push('\n');
+        // For a drive on a network the model time is unknown.
+        if by_wall && self.time.virtual_ns > 0 {
+            let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
+            text.push_str(&edges(&line, &self.model_kind(), self.room));
+            text.push('\n');
+        }
+        if self.clock == "virtual" && self.time.wall_s > 0.0 {
+            let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
+            let simulated = self.if_operated(rate((loaded + self.ops.answered()) as f64 / self.time.wall_s));
+            let took = time(self.time.wall_s * 1e9);
+            let line = format!("  simulated at {simulated}, in {took} of this machine's time");
+            text.push_str(&edges(&line, "measured", self.room));
+            text.push('\n');
+        }
+        if self.time.recovery_ns > 0 {
+            let line = format!(
+                "  power-on took {}: what was on flash was found again",
+                time(self.time.recovery_ns as f64)
+            );
+            text.push_str(&edges(&line, &self.model_kind(), self.room));
+            text.push('\n');
+        }
+        text + "\n"
+    }
+
+    /// A figure for each operation; a replay does not know the operations.
+    fn if_operated(&self, figure: String) -> String {
+        if self.ops.answered() > 0 { figure } else { "-".to_owned() }
+    }
+
+    pub(super) fn latency(&self) -> String {
+        if self.latency_ns.is_empty() {
+            return String::new();
+        }
+        let headings = ["mean", "p50", "p95", "p99", "p99.9", "p99.99", "max"];
+        let mut table = Table::new("LATENCY", &headings, &self.time_kind());
+        for (name, latency) in self.latency_ns.iter() {
+            let Latency { p50, p95, p99, p999, p9999, max, .. } = *latency;
+            let tail = [p50, p95, p99, p999, p9999, max];
+            let cells: Vec<_> =
+                std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
+            table.row(name, &cells);
+        }
+        table.finish(self.room)
+    }
+
+    fn commands(&self) -> String {
+        if self.commands.is_empty() {
+            return String::new();
+        }
+        let headings = ["completed", "mean", "p50", "p99", "p99.9"];
+        let mut table = Table::new("COMMANDS", &headings, &self.time_kind());
+        for (name, commands) in self.commands.iter() {
+            let Commands { count, mean_ns, p50_ns, p99_ns, p999_ns } = *commands;
+            let spans = [mean_ns, p50_ns as f64, p99_ns as f64, p999_ns as f64];
+            let cells: Vec<_> = std::iter::once(grouped(count)).chain(spans.map(time)).collect();
+            table.row(name, &cells);
+        }
+        table.finish(self.room)
+    }
+
+    fn transactions(&self) -> String {
+        if self.transactions.is_empty() {
+            return String::new();
+        }
+        let headings = ["committed", "rolled back", "throughput", "mean", "p50", "p99", "max"];
+        let mut table = Table::new("TRANSACTIONS", &headings, &self.time_kind());
+        for (name, transactions) in self.transactions.iter() {
+            let Latency { mean, p50, p99, max, .. } = transactions.latency_ns;
+            let [mean, p50, p99, max] = [mean, p50 as f64, p99 as f64, max as f64].map(time);
+            let counts = [transactions.committed, transactions.rolled_back].map(grouped);
+            let [committed, rolled_back] = counts;
+            table.row(name, &[committed, rolled_back, rate(transactions.per_s), mean, p50, p99, max]);
+        }
+        table.finish(self.room)
+    }
+
+    fn traffic(&self) -> String {
+        let headings = ["payload", "B/op", "share", "wire", "B/op"];
+        let mut table = Table::new("TRAFFIC", &headings, COUNTED);
+        let (payload, wire) = (&self.traffic.payload_bytes, &self.traffic.wire_bytes);
+        let ops = self.ops.answered() as f64;
+        let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
+            let cells = [
+                bytes(payload_bytes as f64),
+                self.if_operated(short(ratio(payload_bytes as f64, ops))),
+                percent(ratio(payload_bytes as f64, payload.total() as f64)),
+                bytes(wire_bytes as f64),
+                self.if_operated(short(ratio(wire_bytes as f64, ops))),
+            ];
+            table.row(name, &cells);
+        };
+        for ((name, payload_bytes), (_, wire_bytes)) in payload.by_name().into_iter().zip(wire.by_name()) {
+            if payload_bytes > 0 || wire_bytes > 0 {
+                row(name, payload_bytes, wire_bytes);
+            }
+        }
+        row("total", payload.total(), wire.total());
+        table.finish(self.room)
+    }
+
+    fn flash(&self) -> String {
+        let mut table = Table::new("NAND", &["programs", "share", "reads", "share"], COUNTED);
+        let (programs, reads) = (&self.nand.programs, &self.nand.reads);
+        let share = |of: &ByPurpose, count: u64| {
+            if count == 0 {
+                return String::new();
+            }
+            percent(ratio(count as f64, of.total() as f64))
+        };
+        let only_read = reads.iter().filter(|(name, _)| !programs.iter().any(|(p, _)| p == *name));
+        for (name, _) in programs.iter().chain(only_read) {
+            let (programmed, read) = (programs.get(name), reads.get(name));
+            if programmed == 0 && read == 0 {
+                continue;
+            }
+            let count = |count: u64| {
+                if count == 0 { String::new() } else { grouped(count) }
+            };
+            let cells = [count(programmed), share(programs, programmed), count(read), share(reads, read)];
+            table.row(name, &cells);
+        }
+        table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
+        table.row("erases", &[grouped(self.nand.erases)]);
+        if let Some(opened) = self.pages.value_opened {
+            table.row("value pages", &[grouped(opened)]);
+        }
+        table.finish(self.room)
+    }
+
+    fn amplification(&self) -> String {
+        let headings = ["traffic", "write", "copied", "copied/op"];
+        let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
+        let copied = self.memcpy.bytes as f64;
+        let cells = [
+            amplification(self.amplification.traffic),
+            amplification(self.amplification.write),
+            bytes(copied),
+            self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
+        ];
+        table.row("", &cells);
+        table.finish(self.room)
+    }
+
+    /// Result of checking values, if they were checked.
+    pub(super) fn verified(&self) -> String {
+        let Some(verified) = &self.verified else { return String::new() };
+        let headings = ["checked", "wrong", "missing", "unread", "unknown"];
+        let mut table = Table::new("VERIFIED", &headings, COUNTED);
+        let super::Verified { checked, wrong, missing, unread, unknown } = *verified;
+        table.row("", &[checked, wrong, missing, unread, unknown].map(grouped));
+        table.finish(self.room)
+    }
+
+    /// Effect of the fault rules, if there are any.
+    fn faults(&self) -> String {
+        if self.faults.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new("FAULTS", &["fault", "matched", "fired"], COUNTED);
+        for fault in &self.faults {
+            table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.fired)]);
+        }
+        table.finish(self.room)
+    }
+
+    /// Failures of flash, if there were rules or failures.
+    fn flash_health(&self) -> String {
+        let Some(health) = &self.flash_health else { return String::new() };
+        let headings = [
+            "retired",
+            "spares left",
+            "read-only",
+            "program err.",
+            "erase err.",
+            "read retries",
+            "read err.",
+        ];
+        let mut table = Table::new("FLASH HEALTH", &headings, COUNTED);
+        let cells = [
+            grouped(health.retired_blocks.into()),
+            format!(
+                "{} of {}",
+                grouped(health.spare_blocks_left.into()),
+                grouped(health.spare_blocks.into())
+            ),
+            if health.is_read_only { "yes" } else { "no" }.to_owned(),
+            grouped(health.program_errors),
+            grouped(health.erase_errors),
+            grouped(health.read_retries),
+            grouped(health.read_errors),
+        ];
+        table.row("", &cells);
+        table.finish(self.room)
+    }
+
+    /// Cost of loading; empty for a workload that loads nothing.
+    fn precondition(&self) -> String {
+        let Some(loading) = &self.precondition else { return String::new() };
+        let headings = ["stores", "values", "write amp.", "programs", "erases", "model time"];
+        let mut table = Table::new("PRECONDITION", &headings, COUNTED);
+        let cells = [
+            grouped(loading.stores),
+            bytes(loading.stored_bytes as f64),
+            amplification(loading.write_amplification),
+            grouped(loading.nand.programs.total()),
+            grouped(loading.nand.erases),
+            loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
+        ];
+        table.row("", &cells);
+        table.finish(self.room)
+    }
+
+    /// The own counters of a component, as far as they are not 0.
+    fn counts(&self, heading: &'static str, counts: &Named<u64>) -> String {
+        let mut table = Table::new(heading, &["count", "per op"], COUNTED);
+        let ops = self.ops.answered() as f64;
+        let mut any = false;
+        for (name, count) in counts.iter().filter(|(_, count)| **count > 0) {
+            let per_op = self.if_operated(short(ratio(*count as f64, ops)));
+            let per_op = if is_state(name) { String::new() } else { per_op };
+            table.row(name, &[grouped(*count), per_op]);
+            any = true;
+        }
+        if any { table.finish(self.room) } else { String::new() }
+    }
+
+    fn resources(&self) -> String {
+        let mut busiest: Vec<_> = self.resources.iter().collect();
+        // Stable sort: equally busy resources stay in the order of the model.
+        busiest.sort_by(|a, b| b.1.busy_fraction.total_cmp(&a.1.busy_fraction));
+        busiest.retain(|(_, resource)| resource.busy_fraction > 0.0);
+        if busiest.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.model_kind());
+        for (name, resource) in busiest.into_iter().take(BUSIEST) {
+            let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
+            table.row(name, &cells);
+        }
+        table.finish(self.room)
+    }
+}
+
+/// Bytes per byte stored; empty if nothing was stored.
+fn amplification(times: Option<f64>) -> String {
+    times.map_or_else(|| "-".to_owned(), short)
+}

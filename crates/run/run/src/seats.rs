@@ -1,0 +1,169 @@
+//! The host's side of a run: the cores of its threads, and the client that each task uses.
+//!
+//! | a task uses | tasks | cores |
+//! |---|---|---|
+//! | the drive | `host.depth`, over all queue pairs | `host.cores`, or one per thread (`host.threads`) |
+//! | SAKER in front of the drive | one for each thread | one for each thread |
+//! | a store on the host | one for each thread | one for each thread |
+//!
+//! Writes that a drive has answered are durable. The other clients have something to sync: [`Party`].
+
+use std::rc::Rc;
+
+use kvdrive_host::Client;
+use kvdrive_host::hostkv::{HostKv, HostKvClient};
+use kvdrive_host::modelled::Driver;
+use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_saker::{Failure, Saker};
+use kvdrive_sim::Resource;
+use kvdrive_spec::batch::RequestKind;
+use kvdrive_spec::{Key, Status};
+
+use super::seen::{DELETE, STORE};
+use kvdrive_config::Config;
+use kvdrive_config::setup;
+
+/// Called for writes that were acknowledged and failed later: kind of operation, key and status.
+pub(super) type OnRefused<'a> = &'a mut dyn FnMut(usize, &Key, Status);
+
+/// A client as a task of a run uses it.
+pub(super) trait Party: Client {
+    /// Makes all of its writes durable, and reports those that failed.
+    ///
+    /// # Errors
+    /// The writes are not durable, and it is unknown which of them.
+    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status>;
+
+    /// Called before the task waits for another task of the run: completes what that task may be waiting for.
+    fn before_waiting(&mut self) {}
+}
+
+impl Party for &Driver {
+    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+impl Party for &HostKvClient {
+    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Status> {
+        HostKvClient::sync(self)
+    }
+}
+
+impl Party for Handle<'_> {
+    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status> {
+        tell_failures(Handle::sync(self), on_refused);
+        Ok(())
+    }
+
+    fn before_waiting(&mut self) {
+        self.take_answers();
+    }
+}
+
+/// Reports writes that SAKER found refused.
+pub(super) fn tell_failures(failures: Vec<Failure>, on_refused: OnRefused<'_>) {
+    for Failure { kind, key, status } in failures {
+        let kind = match kind {
+            RequestKind::Store => STORE,
+            RequestKind::Delete => DELETE,
+        };
+        on_refused(kind, &key, status);
+    }
+}
+
+/// The client of a task.
+#[derive(Clone)]
+pub(super) enum Whom {
+    /// The drive, over a queue pair.
+    Drive(Rc<Driver>),
+    /// SAKER, over a queue pair.
+    Saker(Rc<ModelledSaker>, Rc<Driver>),
+    /// A store on the host, as one of its threads.
+    Store(Rc<HostKvClient>),
+}
+
+/// The place of a task: its client and its core.
+#[derive(Clone)]
+pub(super) struct Seat {
+    pub(super) whom: Whom,
+    /// The core of its work between two operations.
+    pub(super) core: Rc<Resource>,
+}
+
+/// The host's side of a run.
+pub(super) struct HostSide {
+    pub(super) cores: Vec<Rc<Resource>>,
+    pub(super) seats: Vec<Seat>,
+    kv: Option<Rc<HostKv>>,
+    saker: Option<Rc<ModelledSaker>>,
+}
+
+impl HostSide {
+    /// Connects to the drive behind `link`, which is powered on.
+    pub(super) fn connect(
+        config: &Config,
+        link: &Rc<Link>,
+        memory: &Rc<LocalMemory>,
+    ) -> anyhow::Result<HostSide> {
+        let cores = setup::cores(config, link.sim());
+        let core = |index: usize| cores[index % cores.len()].clone();
+        if config.has_store_on_host() {
+            let kv = setup::store_on_host(config, link, memory, &cores)?;
+            let seat = |(thread, core): (usize, &Rc<Resource>)| Seat {
+                whom: Whom::Store(Rc::new(kv.client(thread as u32))),
+                core: core.clone(),
+            };
+            let seats = cores.iter().enumerate().map(seat).collect();
+            let cores = cores.iter().chain(kv.background_core()).cloned().collect();
+            return Ok(HostSide { seats, cores, kv: Some(kv), saker: None });
+        }
+        let drivers: Vec<_> =
+            setup::drivers(config, link, memory, &cores)?.into_iter().map(Rc::new).collect();
+        let saker = setup::saker(config, link.sim())?;
+        let seats = match &saker {
+            Some(saker) => {
+                let seat = |(driver, core): (&Rc<Driver>, &Rc<Resource>)| Seat {
+                    whom: Whom::Saker(saker.clone(), driver.clone()),
+                    core: core.clone(),
+                };
+                drivers.iter().zip(&cores).map(seat).collect()
+            }
+            None => {
+                let seat =
+                    |driver: usize| Seat { whom: Whom::Drive(drivers[driver].clone()), core: core(driver) };
+                setup::driver_of_each_task(config).map(seat).collect()
+            }
+        };
+        Ok(HostSide { seats, cores, kv: None, saker })
+    }
+
+    /// Makes durable what a store on the host holds in memory.
+    pub(super) fn sync(&self) -> anyhow::Result<()> {
+        match &self.seats[0].whom {
+            // Tasks of SAKER sync before they end.
+            Whom::Drive(_) | Whom::Saker(..) => Ok(()),
+            // One sync covers all threads.
+            Whom::Store(client) => Ok(client.sync()?),
+        }
+    }
+
+    /// Counters of a store on the host.
+    pub(super) fn store_counts(&self) -> Vec<(String, u64)> {
+        self.kv.as_ref().map_or_else(Vec::new, |kv| kv.counters())
+    }
+
+    /// Counters of SAKER.
+    pub(super) fn saker_counts(&self) -> Vec<(String, u64)> {
+        self.saker.as_ref().map_or_else(Vec::new, |saker| saker_counts(saker.saker()))
+    }
+}
+
+/// Counters of SAKER, and the maximum that was pending.
+pub(crate) fn saker_counts(saker: &Saker) -> Vec<(String, u64)> {
+    let counted = saker.counts().into_iter().map(|(name, count)| (name.to_owned(), count));
+    let states =
+        [("most_pending_bytes", saker.most_pending_bytes()), ("cache_bytes_now", saker.cache_bytes())];
+    counted.chain(states.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
+}

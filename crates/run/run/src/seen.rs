@@ -1,0 +1,94 @@
+//! What applications saw of a run: how long operations took, what was returned, and what was refused.
+
+use std::fmt::Display;
+
+use kvdrive_host::modelled::Pair;
+use kvdrive_sim::{Histogram, Ns};
+use kvdrive_spec::{Key, Status};
+
+use super::intervals::Recent;
+use super::units::UnitsSeen;
+
+/// Kinds of operation, in the order of reports.
+pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
+pub(crate) const STORE: usize = 0;
+pub(crate) const RETRIEVE: usize = 1;
+pub(crate) const DELETE: usize = 2;
+pub(crate) const EXIST: usize = 3;
+pub(crate) const LIST: usize = 4;
+pub(crate) const SEEK: usize = 5;
+pub(crate) const NEXT: usize = 6;
+
+/// What applications saw.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Latencies of operations that were not refused: a refusal is fast, and would make a full drive look
+    /// fast.
+    pub latency: [Histogram; KINDS.len()],
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub stored_bytes: u64,
+    /// Bytes of returned values, by kind of operation.
+    pub read_bytes: [u64; KINDS.len()],
+    /// Units by kind, if the workload consists of units.
+    pub units: Vec<UnitsSeen>,
+    /// The same for the present interval, if intervals are reported.
+    pub recent: Option<Box<Recent>>,
+}
+
+impl Seen {
+    /// Notes that an operation was answered `span_ns` after it began. Not finding a key is an answer, not an
+    /// error.
+    pub(crate) fn note(&mut self, kind: usize, key: &Key, span_ns: Ns, result: Result<(), Status>) {
+        match result {
+            Err(status) if status != Status::KEY_NOT_FOUND => self.note_error(kind, key, &status),
+            _ => {
+                self.latency[kind].record(span_ns);
+                if let Some(recent) = &mut self.recent {
+                    recent.latency[kind].record(span_ns);
+                }
+            }
+        }
+    }
+
+    /// Notes that an operation failed.
+    pub(crate) fn note_error(&mut self, kind: usize, key: &Key, problem: &dyn Display) {
+        self.errors += 1;
+        if let Some(recent) = &mut self.recent {
+            recent.errors += 1;
+        }
+        let what = match kind {
+            LIST | SEEK => format!("{} from", KINDS[kind]),
+            NEXT => "next behind a seek from".to_owned(),
+            _ => format!("{} of", KINDS[kind]),
+        };
+        self.first_error.get_or_insert_with(|| format!("{what} {key}: {problem}"));
+    }
+
+    /// Latencies by kind; only kinds that occurred.
+    pub(crate) fn latencies(&self) -> Vec<(&'static str, Histogram)> {
+        let pairs = KINDS.into_iter().zip(&self.latency);
+        let pairs = pairs.filter(|(_, histogram)| histogram.summary().count > 0);
+        pairs.map(|(kind, histogram)| (kind, histogram.clone())).collect()
+    }
+
+    /// Adds what another connection saw.
+    pub(crate) fn add(&mut self, other: &Seen) {
+        for (all, of) in self.latency.iter_mut().zip(&other.latency) {
+            all.add(of);
+        }
+        for (all, of) in self.read_bytes.iter_mut().zip(&other.read_bytes) {
+            *all += of;
+        }
+        self.errors += other.errors;
+        self.stored_bytes += other.stored_bytes;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    /// Notes that a seek or a next returned a pair, or found none.
+    pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
+        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+    }
+}

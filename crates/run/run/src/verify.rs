@@ -1,0 +1,355 @@
+//! Compares values that are read back with what was stored.
+//!
+//! Every write is recorded with its start and end. A read may return any value that was present at some
+//! moment between the start and the end of the read. A write is superseded if a later write began after it
+//! had ended and was acknowledged before the read began. Of writes in progress at the same time, either may
+//! be the last. A refused write may have happened or not. A scan sees the drive as it was when the scan was
+//! opened.
+//!
+//! Pairs from an earlier life of the drive are not known, and not judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kvdrive_content::{Piece, Placed, Region};
+use kvdrive_spec::{Key, Status};
+
+use super::content;
+use crate::report;
+use kvdrive_workload::{Op, ValueSpec, Workload};
+
+/// One write of a key; times are ticks of the verifier's own clock.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    /// The value it leaves; `None` for a delete.
+    value: Option<ValueSpec>,
+    began: u64,
+    /// `None`: in progress.
+    ended: Option<u64>,
+    acknowledged: bool,
+}
+
+/// A write in progress.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing(u64);
+
+/// A read or scan in progress.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading(u64);
+
+/// The values that each key may have, and the results of comparing.
+#[derive(Default)]
+pub(crate) struct Verifier {
+    clock: u64,
+    writes: BTreeMap<Key, Vec<Write>>,
+    /// Start times of the reads in progress.
+    readings: Vec<u64>,
+    /// Keys of writes that were acknowledged and failed later.
+    doubtful: BTreeSet<Key>,
+    /// The drive held pairs from an earlier life.
+    has_past: bool,
+    /// Later writes of a key do not supersede earlier ones, because the order in which they ran is unknown.
+    keeps_all: bool,
+    found: report::Verified,
+    first: Option<String>,
+    /// Buffers for a value's bytes, found and expected.
+    bytes: [Vec<u8>; 2],
+}
+
+impl Verifier {
+    /// A verifier for a new drive, or for one with pairs from an earlier life.
+    pub(crate) fn new(has_past: bool) -> Verifier {
+        Verifier { has_past, ..Verifier::default() }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Records the start of a write of `value` (`None`: a delete) to `key`.
+    pub(crate) fn begin_write(&mut self, key: Key, value: Option<ValueSpec>) -> Writing {
+        let began = self.tick();
+        let write = Write { value, began, ended: None, acknowledged: false };
+        self.writes.entry(key).or_default().push(write);
+        Writing(began)
+    }
+
+    /// Records the end of a write.
+    pub(crate) fn end_write(&mut self, key: &Key, Writing(began): Writing, result: Result<(), Status>) {
+        let ended = self.tick();
+        let horizon = self.readings.iter().copied().min().unwrap_or(ended + 1);
+        let writes = self.writes.get_mut(key).expect("the write has begun");
+        let write = writes.iter_mut().find(|write| write.began == began).expect("the write has begun");
+        (write.ended, write.acknowledged) = (Some(ended), result.is_ok());
+        if self.keeps_all {
+            return;
+        }
+        // A write is settled if it was acknowledged before the oldest read in progress began; no present or
+        // later read finds a write that had ended before a settled one began.
+        let is_settled =
+            |write: &&Write| write.acknowledged && write.ended.is_some_and(|ended| ended < horizon);
+        if let Some(latest) = writes.iter().filter(is_settled).map(|write| write.began).max() {
+            writes.retain(|write| write.ended.is_none_or(|ended| ended >= latest));
+        }
+    }
+
+    /// Records that an acknowledged write of `key` has failed: from now on the value of the key is unknown.
+    pub(crate) fn doubt(&mut self, key: Key) {
+        self.doubtful.insert(key);
+    }
+
+    /// Records that `key` has `value`, while no operation is in progress.
+    pub(crate) fn settle(&mut self, key: Key, value: Option<ValueSpec>) {
+        let writing = self.begin_write(key, value);
+        self.end_write(&key, writing, Ok(()));
+    }
+
+    /// Records the start of a read.
+    pub(crate) fn begin_read(&mut self) -> Reading {
+        let began = self.tick();
+        self.readings.push(began);
+        Reading(began)
+    }
+
+    /// Records the end of a read.
+    pub(crate) fn end_read(&mut self, Reading(began): Reading) {
+        let at = self.readings.iter().position(|known| *known == began).expect("the read has begun");
+        self.readings.swap_remove(at);
+    }
+
+    /// Compares what a read found under `key`: a value of `found` bytes whose content is in `region`, or
+    /// nothing.
+    pub(crate) fn check(&mut self, Reading(began): Reading, key: &Key, found: Option<u32>, region: &Region) {
+        let writes = self.writes.get(key).map_or(&[][..], Vec::as_slice);
+        let is_over = |write: &Write| {
+            !self.keeps_all
+                && writes.iter().any(|later| {
+                    let before_read = later.ended.is_some_and(|ended| ended < began);
+                    later.acknowledged && before_read && write.ended.is_some_and(|ended| ended < later.began)
+                })
+        };
+        // If no acknowledged write ended before the read began, the read may find the initial state: nothing,
+        // or an unknown pair of an earlier life.
+        let may_be_first =
+            !writes.iter().any(|write| write.acknowledged && write.ended.is_some_and(|ended| ended < began));
+        if (may_be_first && self.has_past) || self.doubtful.contains(key) {
+            self.found.unknown += 1;
+            return;
+        }
+        self.found.checked += 1;
+        let possible = || writes.iter().filter(|write| !is_over(write)).map(|write| write.value);
+        let bytes = &mut self.bytes;
+        let fits = match found {
+            None => may_be_first || possible().any(|value| value.is_none()),
+            Some(size) => possible()
+                .flatten()
+                .any(|value| value.bytes == size && is_content(region, key, &value, bytes)),
+        };
+        if fits {
+            return;
+        }
+        let problem = match found {
+            Some(size) if possible().flatten().any(|value| value.bytes == size) => {
+                self.found.wrong += 1;
+                format!("{size} bytes that were not stored")
+            }
+            Some(size) => {
+                self.found.wrong += 1;
+                let sizes: Vec<_> = possible().flatten().map(|value| value.bytes.to_string()).collect();
+                match sizes.is_empty() {
+                    true => format!("{size} bytes; there was nothing"),
+                    false => format!("{size} bytes; stored were {}", sizes.join(" or ")),
+                }
+            }
+            None => {
+                self.found.missing += 1;
+                "not found; it was stored".to_owned()
+            }
+        };
+        self.first.get_or_insert_with(|| format!("{key}: {problem}"));
+    }
+
+    /// Counts a read that was answered with an error, so that nothing can be compared.
+    pub(crate) fn unread(&mut self) {
+        self.found.unread += 1;
+    }
+
+    /// Takes the results so far, and the first wrong value; counting starts anew.
+    pub(crate) fn take(&mut self) -> (report::Verified, Option<String>) {
+        (std::mem::take(&mut self.found), self.first.take())
+    }
+}
+
+/// The pairs that an earlier run of a workload has left, key by key.
+pub(crate) struct ReadBack {
+    keys: std::vec::IntoIter<Key>,
+    notes: Vec<String>,
+}
+
+impl ReadBack {
+    /// Draws the first `ops` operations of `source` and the pairs it loads without executing them, and tells
+    /// `verifier` what they left. `depth` clients ran them.
+    pub(crate) fn of(
+        mut source: Box<dyn Workload>,
+        ops: u64,
+        depth: u32,
+        verifier: &mut Verifier,
+    ) -> Result<ReadBack, String> {
+        *verifier = Verifier { keeps_all: depth > 1, ..Verifier::default() };
+        for index in 0..source.preload() {
+            let (key, value) = source.preload_pair(index);
+            verifier.settle(key, Some(value));
+        }
+        for _ in 0..ops {
+            let Some((op, _)) = source.draw()? else { break };
+            match op {
+                Op::Store { key, value } | Op::Modify { key, value } => verifier.settle(key, Some(value)),
+                Op::Delete { key } => verifier.settle(key, None),
+                Op::Unit { .. } => unreachable!("workloads of units are not verified by patterns"),
+                Op::Retrieve { .. } | Op::Exist { .. } | Op::Seek { .. } | Op::List { .. } => {}
+            }
+        }
+        let keys: Vec<Key> = verifier.writes.keys().copied().collect();
+        let mut notes = source.notes().to_vec();
+        notes.push("nothing was stored: every key of the workload was read and checked".to_owned());
+        if depth > 1 {
+            notes.push(format!(
+                "host.depth {depth}: an older value of a key counts as right, since its stores may have overtaken \
+                 each other"
+            ));
+        }
+        Ok(ReadBack { keys: keys.into_iter(), notes })
+    }
+
+    /// Number of keys that are still to be read.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.len() as u64
+    }
+}
+
+impl Workload for ReadBack {
+    fn next(&mut self) -> Op {
+        Op::Retrieve { key: self.keys.next().expect("no more operations than keys are asked for") }
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// Does the region hold the content of this version of the key?
+fn is_content(region: &Region, key: &Key, value: &ValueSpec, [found, expected]: &mut [Vec<u8>; 2]) -> bool {
+    let Piece::Pattern(pattern) = content(key, value) else { unreachable!("generated values are patterns") };
+    if region.patterns() == [Placed { at: 0, pattern }] {
+        return true;
+    }
+    for bytes in [&mut *found, &mut *expected] {
+        bytes.resize(value.bytes as usize, 0);
+    }
+    region.copy_to(0, found);
+    pattern.expand(expected);
+    found == expected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"key";
+
+    fn value(version: u64) -> ValueSpec {
+        ValueSpec { bytes: 100, version }
+    }
+
+    fn found(value: &ValueSpec) -> Region {
+        let mut region = Region::new();
+        region.write(0, content(&Key::new(KEY).unwrap(), value));
+        region
+    }
+
+    /// The versions that a read which begins now may return, and whether it may find nothing.
+    fn right(verifier: &mut Verifier, versions: u64) -> (Vec<u64>, bool) {
+        let key = Key::new(KEY).unwrap();
+        let reading = verifier.begin_read();
+        let mut is_right = |found: Option<u32>, region: &Region| {
+            verifier.check(reading, &key, found, region);
+            let (counts, first) = verifier.take();
+            assert_eq!(counts.wrong + counts.missing > 0, first.is_some());
+            counts.wrong + counts.missing == 0
+        };
+        let versions =
+            (0..versions).filter(|version| is_right(Some(100), &found(&value(*version)))).collect();
+        let nothing = is_right(None, &Region::new());
+        verifier.end_read(reading);
+        (versions, nothing)
+    }
+
+    #[test]
+    fn what_a_read_may_bring_is_what_was_there_while_it_was_under_way() {
+        let key = Key::new(KEY).unwrap();
+        let mut verifier = Verifier::new(false);
+        assert_eq!(right(&mut verifier, 3), (vec![], true), "nothing was stored");
+        verifier.settle(key, Some(value(0)));
+        assert_eq!(right(&mut verifier, 3), (vec![0], false));
+        let early = verifier.begin_read();
+        let writing = verifier.begin_write(key, Some(value(1)));
+        assert_eq!(right(&mut verifier, 3), (vec![0, 1], false), "one is under way");
+        verifier.end_write(&key, writing, Ok(()));
+        assert_eq!(right(&mut verifier, 3), (vec![1], false), "and has ended");
+        for (version, wrong) in [(0, 0), (1, 0), (2, 1)] {
+            verifier.check(early, &key, Some(100), &found(&value(version)));
+            assert_eq!(verifier.take().0.wrong, wrong, "{version}: of who looked before it began");
+        }
+        verifier.end_read(early);
+        let [one, other] = [2, 3].map(|version| verifier.begin_write(key, Some(value(version))));
+        verifier.end_write(&key, one, Ok(()));
+        verifier.end_write(&key, other, Ok(()));
+        assert_eq!(right(&mut verifier, 4), (vec![2, 3], false), "two at once, in any order");
+        let refused = verifier.begin_write(key, None);
+        verifier.end_write(&key, refused, Err(Status::INTERNAL));
+        assert_eq!(right(&mut verifier, 4), (vec![2, 3], true), "it may have been deleted");
+    }
+
+    /// Superseded writes are dropped even if some read is always in progress.
+    #[test]
+    fn what_is_kept_of_a_key_does_not_grow_with_its_writes() {
+        let key = Key::new(KEY).unwrap();
+        let mut verifier = Verifier::new(false);
+        let mut reading = verifier.begin_read();
+        for version in 0..1000 {
+            verifier.settle(key, Some(value(version)));
+            let next = verifier.begin_read();
+            verifier.end_read(std::mem::replace(&mut reading, next));
+            assert!(verifier.writes[&key].len() <= 3, "{version}");
+        }
+        assert_eq!(right(&mut verifier, 1000), (vec![999], false));
+    }
+
+    #[test]
+    fn one_byte_that_differs_is_found_however_the_content_is_kept() {
+        let key = Key::new(KEY).unwrap();
+        let mut verifier = Verifier::new(false);
+        verifier.settle(key, Some(value(0)));
+        let reading = verifier.begin_read();
+        let mut bytes = found(&value(0)).to_bytes(100);
+        verifier.check(reading, &key, Some(100), &Region::from_bytes(bytes.clone()));
+        assert_eq!(verifier.take().0, report::Verified { checked: 1, ..Default::default() });
+        bytes[99] ^= 1;
+        verifier.check(reading, &key, Some(100), &Region::from_bytes(bytes));
+        let (counts, first) = verifier.take();
+        assert_eq!((counts.wrong, first.unwrap().as_str()), (1, "6b6579: 100 bytes that were not stored"));
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_judged() {
+        let key = Key::new(KEY).unwrap();
+        let mut verifier = Verifier::new(true);
+        let reading = verifier.begin_read();
+        verifier.check(reading, &key, Some(7), &Region::new());
+        verifier.check(reading, &key, None, &Region::new());
+        assert_eq!(verifier.take().0, report::Verified { unknown: 2, ..Default::default() });
+        verifier.end_read(reading);
+        verifier.settle(key, Some(value(0)));
+        assert_eq!(right(&mut verifier, 2), (vec![0], false));
+    }
+}

@@ -1,0 +1,490 @@
+//! Runs in wall time, and recordings of them that can be replayed in virtual time. The drive runs on a thread of
+//! its own and the application on others; or the calls of the only application thread carry out an unpaced
+//! drive.
+//!
+//! What the application sees (latency, throughput) is measured on this machine. What the drive does is
+//! counted and modelled as always: after loading, or from power-on if nothing is loaded. Pages that loading
+//! left in buffers are programmed during the run, since a served drive is not drained. A recording holds the
+//! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
+//! counters and the same model times, loading included.
+
+mod application;
+pub mod connected;
+
+mod control;
+mod late_file;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use kvdrive_device::Drive;
+use kvdrive_flash::power::Survivors;
+use kvdrive_flash::power::machine_file::WriteFailure;
+use kvdrive_host::threaded::{Connector, Driver, saker, serve_here, serve_thread};
+use kvdrive_link::recording::{Recorder, Recording, replay as play};
+use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
+use kvdrive_link::{HostMemory, Link, transfer};
+use kvdrive_saker::Saker;
+use kvdrive_saker::threaded::Threaded;
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_sim::{Buckets, Rng, Sim, Summary, TaskCell};
+use kvdrive_spec::opcode;
+
+pub use crate::Snapshot as DriveSnapshot;
+use crate::report::{Commands, Report, Verified};
+use crate::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
+use application::{Lane, Phase, Timed, Work};
+pub use control::{Change, Running};
+use kvdrive_config::{Config, Document};
+use kvdrive_text::output::check_writable;
+use kvdrive_workload::Count;
+use late_file::LateFile;
+
+/// First line of a recorded configuration; the profile's name follows.
+const PROFILE_LINE: &str = "# recorded with profile ";
+
+/// Options of a run in wall time.
+pub struct WallOptions<'a> {
+    /// Pace of the model, or as fast as the machine can.
+    pub pace: Pace,
+    /// File for the recording.
+    pub record: Option<&'a Path>,
+    /// The drive has a thread of its own even where the calls of the only application thread could carry it out
+    /// ([`kvdrive_host::threaded::serve_here`]): unpaced and not recorded.
+    pub own_thread: bool,
+}
+
+impl WallOptions<'_> {
+    /// Do the calls of the application's thread carry the drive of `config` out?
+    fn is_here(&self, config: &Config) -> bool {
+        let is_unpaced = self.pace != Pace::Model && self.record.is_none();
+        is_unpaced && !self.own_thread && config.queue_pairs() == 1
+    }
+}
+
+/// The state of the drive at the end of its run, as its thread returns it.
+struct DriveEnd {
+    write_failure: Option<WriteFailure>,
+    ended: Snapshot,
+    drained: Snapshot,
+    lateness: Summary,
+    sleeps: u64,
+    recording: Result<(), std::io::Error>,
+    ignored_bytes: u64,
+    /// Latencies of commands of I/O queues, by opcode.
+    latencies: BTreeMap<u8, Buckets>,
+}
+
+/// Builds the drive of `config` on the thread that serves it, from `survivors` if there are any.
+fn build(
+    config: &Config,
+    survivors: Option<&Survivors>,
+    sim: &Sim,
+    memory: Rc<dyn HostMemory>,
+) -> Result<Built<Running, impl FnOnce(shared::Ended) -> DriveEnd + use<>>, BuildError> {
+    let link = Link::new(sim, config.link.clone(), memory);
+    let drive_config = config.drive();
+    let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
+    drive.faults().halt_at_power_cut();
+    drive.defer_settling();
+    let drive = Rc::new(drive);
+    let (sim, drive_link) = (sim.clone(), link.clone());
+    let latencies = Rc::<TaskCell<BTreeMap<u8, Buckets>>>::default();
+    let running = Running {
+        sim: sim.clone(),
+        link: link.clone(),
+        drive: drive.clone(),
+        geometry: drive_config.flash.geometry(),
+        seed: config.run.seed,
+        latencies: latencies.clone(),
+        lateness: TaskCell::default(),
+    };
+    let finish = move |ended: shared::Ended| {
+        let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);
+        if !ended.power_cut {
+            sim.block_on(|| drive.drain());
+        }
+        DriveEnd {
+            write_failure: drive.write_failure(),
+            ended: at_end,
+            drained: Snapshot::of(&sim, &drive_link, &drive, &[]),
+            lateness: ended.lateness.summary(),
+            sleeps: ended.sleeps,
+            recording: ended.recording,
+            ignored_bytes: ended.ignored_bytes,
+            latencies: latencies.take(),
+        }
+    };
+    Ok(Built { link, drive: running, finish })
+}
+
+/// A drive that was served, after its end.
+pub struct ServedDrive {
+    end: DriveEnd,
+    survivors: Option<Survivors>,
+}
+
+impl ServedDrive {
+    /// How often its thread slept.
+    pub fn sleeps(&self) -> u64 {
+        self.end.sleeps
+    }
+
+    /// Why it was read-only, if it was.
+    pub fn write_failure(&self) -> Option<&WriteFailure> {
+        self.end.write_failure.as_ref()
+    }
+
+    /// The state from which a drive in memory can be powered on again after a power cut; a drive on files has
+    /// its state there.
+    pub fn take_survivors(&mut self) -> Option<Survivors> {
+        self.survivors.take()
+    }
+
+    /// The report of a drive that `document` describes and that was used from outside for `seconds`. Like the
+    /// report of a replay it contains what the drive did, not what hosts saw.
+    pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
+        self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+        let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
+        let application = Application { notes, ..Application::default() };
+        let mut report = report(document, &document.config()?, application, self.end)?;
+        report.clock = "wall".into();
+        report.time.wall_s = seconds;
+        Ok(report)
+    }
+}
+
+/// Returns what builds the drive of `config` on the thread that serves it, from the survivors of a power cut
+/// if there was one. The namespace is that of a run; there is no workload.
+pub fn served(
+    config: Config,
+    survivors: Option<Survivors>,
+) -> impl FnOnce(&Sim, Rc<dyn HostMemory>) -> ServedBuild + Send + 'static {
+    move |sim, memory| {
+        let Built { link, drive, finish } = build(&config, survivors.as_ref(), sim, memory)?;
+        let powered = drive.drive.clone();
+        powered.faults().has_door();
+        let finish: Finish = Box::new(move |ended| {
+            let survivors = (ended.power_cut && !config.media.has_file()).then(|| {
+                let mut rng = Rng::stream(config.run.seed, "power cut");
+                let torn = powered.faults().take_power_cut().unwrap_or(true);
+                if torn { powered.survivors(&mut rng) } else { powered.survivors_untorn(&mut rng) }
+            });
+            ServedDrive { end: finish(ended), survivors }
+        });
+        Ok(Built { link, drive, finish })
+    }
+}
+
+/// Ends a served drive.
+pub type Finish = Box<dyn FnOnce(shared::Ended) -> ServedDrive>;
+/// A served drive, or why there is none.
+pub type ServedBuild = Result<Built<Running, Finish>, BuildError>;
+
+/// Runs `document` in wall time.
+pub fn run_wall(
+    document: &Document,
+    options: &WallOptions<'_>,
+    progress: Progress<'_>,
+) -> anyhow::Result<Report> {
+    run_wall_watched(document, options, &Watch::progress(progress)).map(|ran| ran.report)
+}
+
+/// As [`run_wall`]; `watch` observes the run and may stop it.
+pub fn run_wall_watched(
+    document: &Document,
+    options: &WallOptions<'_>,
+    watch: &Watch<'_>,
+) -> anyhow::Result<Ran> {
+    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
+    let config = document.config()?;
+    anyhow::ensure!(
+        config.host.threads > 0 || config.host.queues == 1,
+        "host.queues: {}; in wall time each thread has a queue pair: --threads says how many",
+        config.host.queues
+    );
+    anyhow::ensure!(
+        !config.workload.until_full,
+        "workload.until_full: true; a wall-time run does all of its ops"
+    );
+    let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
+    let (recorder, started) = open_recorder(document, options.record)?;
+    let drive_config = config.clone();
+    let server = ServerConfig { pace: options.pace, recorder };
+    let build = move |sim: &Sim, memory| build(&drive_config, None, sim, memory);
+    let is_here = options.is_here(&config);
+    let (connector, serving) = if is_here { serve_here(server, build) } else { serve_thread(server, build) }
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let outcome = run_application(&config, &connector, serving.control(), &started, has_past, watch);
+    drop(connector);
+    let end = serving.join();
+    end.write_failure.clone().map_or(Ok(()), Err)?;
+    let mut application = outcome?;
+    if application.loading.is_some() {
+        application
+            .notes
+            .push("what loading left in buffers is programmed in the run, and counted there".to_owned());
+    }
+    let lateness = end.lateness;
+    end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let (seconds, latencies) = (application.seconds, application.seen.latencies());
+    let mut report = report(document, &config, application, end)?;
+    report.clock = "wall".into();
+    report.time.wall_s = seconds;
+    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
+    if options.pace == Pace::Off && options.record.is_none() {
+        report.notes.push("pace off: model time stood still, so no time of the drive is modelled".to_owned());
+    }
+    if is_here {
+        report.notes.push("the calls of the application's thread carried the drive out".to_owned());
+    }
+    if options.pace == Pace::Model {
+        let Summary { p50, p99, max, .. } = lateness;
+        report
+            .notes
+            .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
+    }
+    Ok(Ran { report, latencies, is_stopped: watch.is_stopped() })
+}
+
+/// What the application of a run saw.
+#[derive(Default)]
+struct Application {
+    seen: Seen,
+    loading: Option<Loading>,
+    /// Duration of the measured part, s.
+    seconds: f64,
+    notes: Vec<String>,
+    /// Counters of the workload.
+    workload: Vec<Count>,
+    verified: Option<(Verified, Option<String>)>,
+    /// Counters of SAKER.
+    saker: Vec<(String, u64)>,
+}
+
+/// Loads and runs. A recording starts here.
+fn run_application(
+    config: &Config,
+    connector: &Connector,
+    control: &Control<Running>,
+    started: &AtomicBool,
+    has_past: bool,
+    watch: &Watch<'_>,
+) -> anyhow::Result<Application> {
+    let mut work = Work::new(config, has_past, watch.stop.clone())?;
+    let mut ways = ways(config, connector)?;
+    started.store(true, Ordering::Release);
+    in_lanes(&work, &mut ways, Phase::Load, watch)?;
+    work.check_loaded()?;
+    let loading = (work.stores > 0).then(|| {
+        let ended = Snapshot { saker: ways.saker_counts(), ..control.look(|_, running| running.snapshot())? };
+        let (stores, stored_bytes) = (work.stores, work.loaded_bytes());
+        anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
+    });
+    work.begin();
+    let seen = in_lanes(&work, &mut ways, Phase::Run, watch)?;
+    let (seconds, notes, verified) = (work.seconds(), work.notes(), work.verified());
+    let workload = work.counts();
+    let saker = ways.saker_counts();
+    Ok(Application { seen, loading: loading.transpose()?, seconds, notes, workload, verified, saker })
+}
+
+/// The connections of a run's threads.
+struct Ways {
+    /// One for each thread.
+    lanes: Vec<Way>,
+    saker: Option<Arc<Saker>>,
+}
+
+/// The connection of one thread to the drive, and a driver for operations that block the thread.
+struct Way {
+    through: Through,
+    single: Driver,
+}
+
+enum Through {
+    Drive(Box<Driver>),
+    Saker(Option<saker::Pipeline<Timed>>),
+}
+
+impl Ways {
+    fn saker_counts(&self) -> Vec<(String, u64)> {
+        self.saker.as_deref().map_or_else(Vec::new, saker_counts)
+    }
+}
+
+/// A queue pair, or a handle of SAKER, for each thread.
+fn ways(config: &Config, connector: &Connector) -> anyhow::Result<Ways> {
+    let connect = |depth| {
+        let method = transfer::method(&config.host.transfer)
+            .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method))?;
+        anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
+    };
+    let threads = config.queue_pairs();
+    let threaded = config.saker.enabled.then(|| {
+        let (host, depth) = (&config.host, config.saker.in_flight + 1);
+        let queues = saker::Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, depth);
+        let clock = Stopwatch::start();
+        anyhow::Ok(Threaded::new(Saker::new(config.saker.settings())?, queues, Arc::new(move || clock.ns())))
+    });
+    let threaded = threaded.transpose()?;
+    let way = |thread: u32| {
+        let through = match &threaded {
+            Some(threaded) => Through::Saker(Some(saker::Pipeline::new(threaded.connect()?))),
+            // Operations are spread evenly.
+            None => {
+                let more = u32::from(thread < config.host.depth % threads);
+                Through::Drive(Box::new(connect((config.host.depth / threads + more).max(1))?))
+            }
+        };
+        anyhow::Ok(Way { through, single: connect(1)? })
+    };
+    let lanes = (0..threads).map(way).collect::<Result<_, _>>()?;
+    Ok(Ways { lanes, saker: threaded.map(|threaded| threaded.saker().clone()) })
+}
+
+/// Runs a phase on every thread at once, with the first lane on this thread.
+fn in_lanes(work: &Work, ways: &mut Ways, phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
+    let others = Mutex::new(Vec::new());
+    let (first, rest) = ways.lanes.split_first_mut().expect("a run has a thread");
+    let seen = thread::scope(|scope| {
+        for way in rest {
+            scope.spawn(|| {
+                let seen = way.run(work, phase, &|_, _| {});
+                others.lock().expect("no lane panics with it").push(seen);
+            });
+        }
+        first.run(work, phase, watch.progress)
+    });
+    let others = others.into_inner().expect("no lane panicked");
+    // Reports the first failure of any lane; the other lanes have stopped because of it.
+    let mut all = Seen::default();
+    for seen in std::iter::once(seen).chain(others) {
+        all.add(&seen?);
+    }
+    Ok(all)
+}
+
+impl Way {
+    fn run(&mut self, work: &Work, phase: Phase, tell: Progress<'_>) -> anyhow::Result<Seen> {
+        let single = self.single.blocking();
+        match &mut self.through {
+            Through::Drive(piped) => {
+                let mut lane = Lane { work, pipeline: piped.pipeline()?, single, seen: TaskCell::default() };
+                lane.run(phase, tell)?;
+                Ok(lane.seen.take())
+            }
+            Through::Saker(pipeline) => {
+                let own = pipeline.take().expect("it is put back");
+                let mut lane = Lane { work, pipeline: own, single, seen: TaskCell::default() };
+                let ran = lane.run(phase, tell);
+                let seen = lane.seen.take();
+                *pipeline = Some(lane.pipeline);
+                ran.map(|()| seen)
+            }
+        }
+    }
+}
+
+/// A recorder for the drive of `document`, if there is a path. The file is not touched until the returned
+/// flag is set.
+///
+/// # Errors
+/// The drive has an image file, or the recording cannot be written.
+pub fn open_recorder(
+    document: &Document,
+    path: Option<&Path>,
+) -> anyhow::Result<(Option<Recorder>, Arc<AtomicBool>)> {
+    let started = Arc::new(AtomicBool::new(false));
+    let Some(path) = path else { return Ok((None, started)) };
+    check_medium(&document.config()?)?;
+    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
+    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
+    check_writable(path)?;
+    let file = LateFile::new(path, started.clone());
+    let recorder = Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)?;
+    Ok((Some(recorder), started))
+}
+
+/// A recording cannot contain an image file, and replaying one must not open a path that the recording names.
+fn check_medium(config: &Config) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !config.media.has_file(),
+        "media.kind: a recording cannot bring an image file along; use ram"
+    );
+    Ok(())
+}
+
+/// Replays a recording in virtual time. The report contains what the drive did; what applications saw is not
+/// recorded.
+pub fn replay(path: &Path) -> anyhow::Result<Report> {
+    let stopwatch = Stopwatch::start();
+    let at_path = |error: &dyn std::fmt::Display| anyhow::anyhow!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| at_path(&error))?;
+    let recording = Recording::open(Box::new(BufReader::new(file))).map_err(|error| at_path(&error))?;
+    let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
+    let config = document.config()?;
+    check_medium(&config).map_err(|error| at_path(&error))?;
+    let end =
+        play(recording, |sim, memory| build(&config, None, sim, memory)).map_err(|error| at_path(&error))?;
+    let mut notes =
+        vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
+    if operations(&config)? > config.workload.ops {
+        notes.push("its loading is part of it: a recording does not say where that ended".to_owned());
+    }
+    if let Err(error) = &end.recording {
+        notes.push(format!(
+            "{error}; this is the drive when the last command that was kept arrived, not drained"
+        ));
+    }
+    if end.ignored_bytes > 0 {
+        notes.push(format!("{} bytes behind the end of the recording are ignored", end.ignored_bytes));
+    }
+    let application = Application { notes, ..Application::default() };
+    let mut report = report(&document, &config, application, end)?;
+    report.time.wall_s = stopwatch.seconds();
+    Ok(report)
+}
+
+fn recorded_document(text: &str) -> anyhow::Result<Document> {
+    let first = text.lines().next().unwrap_or_default();
+    let profile = first.strip_prefix(PROFILE_LINE).ok_or_else(|| anyhow::anyhow!("it names no profile"))?;
+    let mut document = Document::profile(profile)?;
+    document.merge_text("recorded configuration", text)?;
+    Ok(document)
+}
+
+fn report(
+    document: &Document,
+    config: &Config,
+    application: Application,
+    end: DriveEnd,
+) -> anyhow::Result<Report> {
+    let Application { seen, loading, notes, workload, verified, saker, .. } = application;
+    let DriveEnd { ended, mut drained, latencies, .. } = end;
+    let is_hosts_unknown = seen.latencies().is_empty();
+    drained.saker = saker;
+    let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
+    let power_on = Snapshot { resources, ..Snapshot::default() };
+    let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
+    let outcome = Outcome { seen, began, ended, drained, notes, workload, loading, series: None, verified };
+    let mut report = outcome.into_report(document, config)?;
+    if is_hosts_unknown {
+        report.commands = latencies.iter().map(commands).collect();
+    }
+    Ok(report)
+}
+
+/// Counts and latencies that the drive has for one opcode.
+fn commands((code, spans): (&u8, &Buckets)) -> (String, Commands) {
+    let name = opcode::name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
+    let mean_ns = spans.sum_ns() as f64 / spans.count().max(1) as f64;
+    let [p50_ns, p99_ns, p999_ns] = [0.5, 0.99, 0.999].map(|part| spans.quantile(part));
+    (name, Commands { count: spans.count(), mean_ns, p50_ns, p99_ns, p999_ns })
+}

@@ -1,0 +1,226 @@
+//! A run against a drive on a network: our NVMe/TCP initiator and any target that has a namespace of pairs.
+//!
+//! The application is the same as in every run in wall time, with a thread and a connection for each of
+//! `host.queues`. The inside of the drive is not visible over the network, and is not in the report.
+
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::Context;
+use kvdrive_host::tcp::{Client, Initiator, Options, discover};
+use kvdrive_sim::TaskCell;
+use kvdrive_spec::fabrics::DISCOVERY_NQN;
+use kvdrive_spec::identify::{CSI_KV, KvFormat, cns};
+use kvdrive_spec::property;
+
+use super::application::{Lane, Phase, Work};
+use crate::report::Target;
+use crate::{Outcome, Ran, Seen, Snapshot, Watch};
+use kvdrive_config::{Config, Document};
+
+/// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
+const TRANSFER_UNIT_BYTES: u32 = 4096;
+
+/// Address of the drive, and how to connect.
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Name of the subsystem; `None`: the only one that discovery reports there.
+    pub nqn: Option<String>,
+    /// The namespace; `None`: the first one that has pairs.
+    pub nsid: Option<u32>,
+    /// How to connect.
+    pub options: Options,
+    /// Store nothing: read and check what an earlier run of the same workload left.
+    pub only_verifies: bool,
+}
+
+/// Runs the workload of `document` against a drive on a network.
+///
+/// # Errors
+/// A line with the address: no answer there, no such namespace, or the connection was lost.
+pub fn run_connected(
+    document: &Document,
+    remote: &Remote,
+    watch: &Watch<'_>,
+) -> anyhow::Result<(Target, Ran)> {
+    run_measured(document, remote, watch, &|| ())
+}
+
+/// As [`run_connected`]; calls `look` immediately before and after the measured operations.
+pub fn run_measured(
+    document: &Document,
+    remote: &Remote,
+    watch: &Watch<'_>,
+    look: &dyn Fn(),
+) -> anyhow::Result<(Target, Ran)> {
+    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
+    let mut config = document.config()?;
+    anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; --connect does all of its ops");
+    let of_threads = [
+        ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
+        ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
+    ];
+    if let Some((key, _, why)) = of_threads.iter().find(|(_, given, _)| *given) {
+        anyhow::bail!("{key}: --connect does not look at it; {why}");
+    }
+    if remote.only_verifies {
+        config.workload.verify = "only".into();
+    }
+    // The drive may hold pairs of other origin.
+    let mut work = Work::new(&config, true, watch.stop.clone())?;
+    let at = || format!("tcp://{}", remote.address);
+    let (mut target, mut initiator, clients) = connect(&config, remote).with_context(at)?;
+    in_lanes(&work, &clients, Phase::Load, watch).with_context(at)?;
+    work.check_loaded()?;
+    (target.loaded_pairs, target.loaded_bytes) = (work.stores, work.loaded_bytes());
+    look();
+    work.begin();
+    let seen = in_lanes(&work, &clients, Phase::Run, watch).with_context(at)?;
+    let seconds = work.seconds();
+    look();
+    target.sleeps = clients.iter().map(Client::sleeps).sum();
+    drop(clients);
+    initiator.shut_down().with_context(at)?;
+    let (latencies, none) = (seen.latencies(), Snapshot::default);
+    let (notes, verified) = (work.notes(), work.verified());
+    let outcome = Outcome {
+        seen,
+        began: none(),
+        ended: none(),
+        drained: none(),
+        notes,
+        workload: work.counts(),
+        loading: None,
+        series: None,
+        verified,
+    };
+    let mut report = outcome.into_report(document, &config)?;
+    report.clock = "wall".into();
+    report.time.wall_s = seconds;
+    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
+    Ok((target, Ran { report, latencies, is_stopped: watch.is_stopped() }))
+}
+
+/// Runs a phase on every connection at once, with the first lane on this thread.
+fn in_lanes(work: &Work, clients: &[Client], phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
+    let run = |client: &Client, tell: &dyn Fn(u64, u64)| {
+        let (pipeline, single) = (client.pipeline(), client.clone());
+        let mut lane = Lane { work, pipeline, single, seen: TaskCell::default() };
+        lane.run(phase, tell)?;
+        anyhow::Ok(lane.seen.take())
+    };
+    let others = Mutex::new(Vec::new());
+    let first = thread::scope(|scope| {
+        for client in &clients[1..] {
+            scope.spawn(|| {
+                let seen = run(client, &|_, _| {});
+                others.lock().expect("no lane panics with it").push(seen);
+            });
+        }
+        run(&clients[0], watch.progress)
+    });
+    let others = others.into_inner().expect("no lane panicked");
+    // Reports the first failure of any lane; the other lanes have stopped because of it.
+    let mut all = Seen::default();
+    for seen in std::iter::once(first).chain(others) {
+        all.add(&seen?);
+    }
+    Ok(all)
+}
+
+/// Connects the I/O queues of the run, and reports what the drive is.
+fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Vec<Client>)> {
+    let address = remote.address.as_str();
+    let nqn = match &remote.nqn {
+        Some(nqn) => nqn.clone(),
+        None => the_subsystem(remote)?,
+    };
+    let mut initiator = Initiator::connect(address, &nqn, &remote.options).with_context(|| nqn.clone())?;
+    let identity = initiator.identify_controller()?;
+    let (nsid, format) = namespace(&mut initiator, remote.nsid)?;
+    let transfer_max_bytes = match identity.transfer_max_log2 {
+        0 => u32::MAX,
+        log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),
+    };
+    let queues = u16::try_from(config.host.queues.min(config.host.depth)).unwrap_or(u16::MAX);
+    let granted = initiator.ask_for_queues(queues)?;
+    anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
+    let most = (initiator.property(property::CAP)? as u16).saturating_add(1);
+    // The smallest queues that hold the depth: a ring keeps one entry empty.
+    let entries = config.host.depth.div_ceil(queues.into()).saturating_add(1).max(2);
+    let entries = u16::try_from(entries).ok().filter(|entries| *entries <= most).with_context(|| {
+        format!(
+            "host.depth: {} on {queues} queues; those of this controller have {most} entries",
+            config.host.depth
+        )
+    })?;
+    let (mut clients, mut digests) = (Vec::new(), (false, false));
+    for number in 0..u32::from(queues) {
+        // Operations are spread evenly.
+        let depth =
+            config.host.depth / u32::from(queues) + u32::from(number < config.host.depth % u32::from(queues));
+        let mut queue = initiator.io_queue(number as u16 + 1, entries)?;
+        queue.nsid = nsid;
+        digests = queue.digests();
+        clients.push(Client::new(queue, depth, format.value_max_bytes.get(), transfer_max_bytes));
+    }
+    let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
+    let target = Target {
+        address: address.to_owned(),
+        nqn,
+        model: text(&identity.model),
+        serial: text(&identity.serial),
+        firmware: text(&identity.firmware),
+        nsid,
+        value_max_bytes: format.value_max_bytes.get(),
+        transfer_max_bytes: (identity.transfer_max_log2 > 0).then_some(transfer_max_bytes),
+        connections: u32::from(queues),
+        depth: config.host.depth,
+        header_digests: digests.0,
+        data_digests: digests.1,
+        ..Target::default()
+    };
+    Ok((target, initiator, clients))
+}
+
+/// The name of the subsystem that discovery reports, if there is exactly one.
+fn the_subsystem(remote: &Remote) -> anyhow::Result<String> {
+    let found =
+        discover(remote.address.as_str(), &remote.options).context("discovery (--nqn leaves it out)")?;
+    let mut names: Vec<_> =
+        found.into_iter().map(|entry| entry.nqn).filter(|nqn| nqn != DISCOVERY_NQN).collect();
+    names.sort();
+    names.dedup();
+    match &names[..] {
+        [] => anyhow::bail!("discovery tells of no subsystem"),
+        [nqn] => Ok(nqn.clone()),
+        _ => anyhow::bail!("there are {}; say which with --nqn", names.join(", ")),
+    }
+}
+
+/// The requested namespace, or the first one that has pairs, with its format.
+fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(u32, KvFormat)> {
+    let format = |initiator: &mut Initiator, nsid| {
+        let format = *initiator.identify_namespace(nsid)?.format();
+        anyhow::ensure!(format.value_max_bytes.get() > 0, "it has no format of pairs");
+        Ok(format)
+    };
+    if let Some(nsid) = wanted {
+        return Ok((nsid, format(initiator, nsid).with_context(|| format!("--nsid {nsid}"))?));
+    }
+    // Asks for the namespaces of the command set if the target supports that, otherwise for all.
+    let list = initiator
+        .identify(cns::CSI_ACTIVE_NAMESPACES, CSI_KV, 0)
+        .or_else(|_| initiator.identify(cns::ACTIVE_NAMESPACES, 0, 0))?;
+    let nsids = list.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
+    let mut seen = 0;
+    for nsid in nsids.take_while(|nsid| *nsid != 0) {
+        seen += 1;
+        if let Ok(format) = format(initiator, nsid) {
+            return Ok((nsid, format));
+        }
+    }
+    anyhow::bail!("none of its {seen} namespaces has pairs (command set 1)")
+}

@@ -1,0 +1,50 @@
+//! Observing a run while it goes on, and stopping it: progress, intervals, Ctrl-C.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kvdrive_sim::Ns;
+
+use super::Progress;
+use super::intervals::Interval;
+
+/// Called with every interval as it ends.
+pub type OnInterval = Rc<dyn Fn(&Interval<'_>)>;
+
+/// Progress of the measured operations of a run, in the drive's own terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Going {
+    /// Operations answered, counted.
+    pub ops: u64,
+    /// Model time since the first measured operation, ns.
+    pub model_ns: Ns,
+    /// NAND pages programmed since then, counted.
+    pub programs: u64,
+    /// Payload bytes over the link since then, counted as the papers do.
+    pub payload_bytes: u64,
+}
+
+/// The observer of a run.
+pub struct Watch<'a> {
+    /// Called with the progress.
+    pub progress: Progress<'a>,
+    /// Called as often, with the progress of measured operations in model time.
+    pub going: Option<&'a dyn Fn(Going)>,
+    /// When set, the run stops; the report covers what was done until then.
+    pub stop: Arc<AtomicBool>,
+    /// Length of an interval in ns, and the callback for intervals.
+    pub intervals: Option<(Ns, OnInterval)>,
+}
+
+impl<'a> Watch<'a> {
+    /// An observer of progress only.
+    pub fn progress(progress: Progress<'a>) -> Watch<'a> {
+        Watch { progress, going: None, stop: Arc::default(), intervals: None }
+    }
+
+    /// Was the run asked to stop?
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,83 @@
+//! A language model's cache on a drive: what the trace makes the cache do, and what the drive answers.
+
+use kvdrive_config::Document;
+use kvdrive_run::report::Report;
+use kvdrive_run::run;
+use kvdrive_workload::kvcache::{LAYOUTS, POLICIES};
+
+/// Two conversations of two blocks whose second turn adds one, then the first again, twice.
+const REQUESTS: &str = r#"{"timestamp": 0, "input_length": 1000, "output_length": 9, "hash_ids": [0, 1]}
+{"timestamp": 5, "input_length": 700, "output_length": 9, "hash_ids": [0, 2]}
+{"timestamp": 5, "input_length": 1500, "output_length": 9, "hash_ids": [0, 1, 3]}
+{"timestamp": 40, "input_length": 1500, "output_length": 9, "hash_ids": [0, 1, 3]}
+"#;
+
+fn report(sets: &[&str]) -> Report {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("requests.jsonl");
+    std::fs::write(&path, REQUESTS).unwrap();
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    let trace = format!("workload.trace={}", path.display());
+    let own = ["workload.name=kvcache", &trace, "workload.cache_shrink=4096", "workload.verify=values"];
+    for set in own.iter().chain(sets) {
+        document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+    }
+    run(&document, &|_, _| {}).unwrap()
+}
+
+fn count(report: &Report, name: &str) -> u64 {
+    *report.workload.get(name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn a_request_looks_up_its_prefix_reads_it_and_stores_the_rest() {
+    let report = report(&["workload.cache_blocks=0"]);
+    assert_eq!((count(&report, "requests"), count(&report, "blocks_asked")), (4, 10));
+    assert_eq!((count(&report, "blocks_prefix_hits"), count(&report, "blocks_stored")), (6, 4));
+    // Look-ups end at the first missing block; a block of 512 tokens has 131072 x 512 / 4096 bytes.
+    assert_eq!((report.ops.exist, report.ops.retrieve, report.ops.store), (1 + 2 + 3 + 3, 6, 4));
+    let bytes = |tokens: u64| 32 * (tokens * 4096 / 4096);
+    assert_eq!(report.value_bytes.stored, bytes(512 + 488 + 188 + 476));
+    assert_eq!(report.ops.errors, 0);
+    let verified = report.verified.unwrap();
+    assert!(verified.is_whole() && verified.checked >= 6, "{verified:?}");
+}
+
+#[test]
+fn a_full_cache_deletes_what_its_policy_gives_up_in_every_layout() {
+    for layout in LAYOUTS {
+        for policy in POLICIES {
+            let layout_set = format!("workload.cache_objects={}", layout.name);
+            let policy_set = format!("workload.cache_policy={}", policy.name);
+            let report = report(&["workload.cache_blocks=2", &layout_set, &policy_set]);
+            let (stored, deleted) = (count(&report, "blocks_stored"), count(&report, "blocks_deleted"));
+            assert_eq!(stored - deleted, 2, "{} {}", layout.name, policy.name);
+            let pairs_a_block = report.ops.store / stored;
+            assert_eq!(report.ops.store, stored * pairs_a_block, "{}", layout.name);
+            assert_eq!(report.ops.delete, deleted * pairs_a_block, "{}", layout.name);
+            let verified = report.verified.unwrap();
+            assert!(verified.is_whole(), "{} {}: {verified:?}", layout.name, policy.name);
+        }
+    }
+}
+
+#[test]
+fn requests_begin_when_they_came() {
+    let closed = report(&["workload.cache_blocks=0"]);
+    let timed = report(&["workload.cache_blocks=0", "workload.arrivals=trace"]);
+    assert!(closed.time.virtual_ns < 40_000_000 && timed.time.virtual_ns > 40_000_000);
+    assert_eq!(closed.workload, timed.workload);
+}
+
+#[test]
+fn what_no_table_has_is_one_line() {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    for set in ["workload.name=kvcache", "workload.cache_model=llama-8b"] {
+        document.set(set).unwrap();
+    }
+    let error = run(&document, &|_, _| {}).unwrap_err().to_string();
+    assert!(
+        error.starts_with("workload.cache_model: no model \"llama-8b\"; did you mean llama-3.1-8b?"),
+        "{error}"
+    );
+}

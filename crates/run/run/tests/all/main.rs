@@ -1,0 +1,16 @@
+//! The crate's one integration-test binary.
+
+mod blend;
+mod extremes;
+mod hash_runs;
+mod hostkv_runs;
+mod kvcache;
+mod load;
+mod numbers;
+mod reopened;
+mod saker_runs;
+mod scans;
+mod traces;
+mod transactions;
+mod wall_files;
+mod wall_runs;

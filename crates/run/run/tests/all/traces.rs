@@ -1,0 +1,332 @@
+//! User traces: every format, compressed or not, with or without recorded times; errors name the spot, and no
+//! trace causes a panic.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use kvdrive_config::Document;
+use kvdrive_run::report::Report;
+use kvdrive_run::run;
+use kvdrive_workload::{FORMATS, Op, open};
+use proptest::prelude::*;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+fn document(path: &Path, sets: &[&str]) -> Document {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    let trace = format!("workload.trace={}", path.display());
+    for set in ["workload.name=trace", &trace].iter().chain(sets) {
+        document.set(set).unwrap();
+    }
+    document
+}
+
+fn report(path: &Path, sets: &[&str]) -> Report {
+    run(&document(path, sets), &|_, _| {}).unwrap()
+}
+
+fn error(path: &Path, sets: &[&str]) -> String {
+    run(&document(path, sets), &|_, _| {}).unwrap_err().to_string()
+}
+
+/// Every operation of a trace in words, and the moment it has.
+fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, String> {
+    let config = document(path, sets).config().unwrap();
+    let mut trace = open(&config.workload, 1)?;
+    let mut operations = Vec::new();
+    while let Some((op, at)) = trace.draw()? {
+        let key = op.key().expect("no format has units");
+        let key = String::from_utf8_lossy(&key.to_array()[..key.len()]).into_owned();
+        let words = match op {
+            Op::Store { value, .. } => format!("store {key} {}", value.bytes),
+            Op::Retrieve { .. } => format!("retrieve {key}"),
+            Op::Delete { .. } => format!("delete {key}"),
+            Op::Exist { .. } => format!("exist {key}"),
+            Op::Seek { nexts, .. } => format!("seek {key} {nexts}"),
+            Op::List { .. } => format!("list {key}"),
+            Op::Modify { .. } | Op::Unit { .. } => unreachable!("no format has one"),
+        };
+        operations.push((words, at));
+    }
+    Ok(operations)
+}
+
+fn words(path: &Path) -> Vec<String> {
+    operations(path, &[]).unwrap().into_iter().map(|(words, _)| words).collect()
+}
+
+const OURS: &str = "time,op,key,size\n0,store,a,100\n800,get,a,\n# a comment\n\n2us,Put,user17,4KiB\n3us,scan,a,2\n\
+                    4us,exist,a,\n5us,list,a,\n1ms,delete,a,\n";
+
+#[test]
+fn ours_has_times_operations_keys_and_sizes() {
+    let folder = Folder::new();
+    let path = folder.file("ours.csv", OURS.as_bytes());
+    let expected = [
+        ("store a 100", 0),
+        ("retrieve a", 800),
+        ("store user17 4096", 2000),
+        ("seek a 2", 3000),
+        ("exist a", 4000),
+        ("list a", 5000),
+        ("delete a", 1_000_000),
+    ];
+    let expected = expected.map(|(words, at)| (words.to_owned(), Some(at)));
+    assert_eq!(operations(&path, &[]).unwrap(), expected);
+    let report = report(&path, &["workload.verify=values"]);
+    let ops = &report.ops;
+    assert_eq!([ops.store, ops.retrieve, ops.exist, ops.list, ops.seek, ops.delete], [2, 1, 1, 1, 1, 1]);
+    assert!(report.verified.unwrap().is_whole() && ops.errors == 0);
+    assert!(report.notes[0].ends_with("ours.csv, read as csv"), "{:?}", report.notes);
+}
+
+#[test]
+fn a_compressed_trace_is_the_same_trace_in_several_pieces_too() {
+    let folder = Folder::new();
+    let plain = words(&folder.file("plain", OURS.as_bytes()));
+    let mut gz = Vec::new();
+    for part in [&OURS[..40], &OURS[40..]] {
+        let mut encoder = GzEncoder::new(&mut gz, Compression::default());
+        encoder.write_all(part.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+    }
+    assert_eq!(words(&folder.file("trace.gz", &gz)), plain);
+    let level = ruzstd::encoding::CompressionLevel::Fastest;
+    let zst: Vec<u8> = [&OURS[..40], &OURS[40..]]
+        .iter()
+        .flat_map(|part| ruzstd::encoding::compress_to_vec(part.as_bytes(), level))
+        .collect();
+    assert_eq!(words(&folder.file("trace.zst", &zst)), plain);
+    let cut = operations(&folder.file("cut.gz", &gz[..gz.len() - 12]), &[]).unwrap_err();
+    assert!(cut.contains("cut.gz, line "), "{cut}");
+    assert!(operations(&folder.file("cut.zst", &zst[..zst.len() - 3]), &[]).is_err());
+}
+
+#[test]
+fn ycsb_prints_what_it_does_among_other_lines() {
+    let folder = Folder::new();
+    let text = "***************** properties *****************\n\"workload\"=\"site.ycsb\"\n\
+                INSERT usertable user628478 [ field1=a b=c [ field0=123 ]\nREAD usertable user628478 [ <all fields>]\n\
+                SCAN usertable user1 57 [ <all fields>]\nUPDATE usertable user628478 [ field3=xyz ]\n\
+                DELETE usertable user1\n[OVERALL], RunTime(ms), 12\n";
+    let path = folder.file("log", text.as_bytes());
+    // "a b=c [" and "123".
+    let expected =
+        ["store user628478 10", "retrieve user628478", "seek user1 56", "store user628478 3", "delete user1"];
+    assert_eq!(words(&path), expected);
+    assert!(error(&path, &["workload.arrivals=trace"]).contains("format ycsb has no times"));
+}
+
+#[test]
+fn twitters_keys_may_have_commas_and_its_times_are_seconds() {
+    let folder = Folder::new();
+    let text = "0,nz:u:eeW,10,16,1,get,0\n0,nz,u,10,1024,2,set,86400\n3,nz:u:eeW,10,0,1,delete,0\n3,k,1,7,1,incr,0\n";
+    let path = folder.file("cluster.csv", text.as_bytes());
+    let expected = [
+        ("retrieve nz:u:eeW", 0),
+        ("store nz,u 1024", 0),
+        ("delete nz:u:eeW", 3_000_000_000),
+        ("store k 7", 3_000_000_000),
+    ];
+    let expected = expected.map(|(words, at)| (words.to_owned(), Some(at)));
+    assert_eq!(operations(&path, &[]).unwrap(), expected);
+    let at_times = report(&path, &["workload.arrivals=trace"]);
+    assert!((3_000_000_000..3_001_000_000).contains(&at_times.time.virtual_ns), "{:?}", at_times.time);
+    assert!(report(&path, &[]).time.virtual_ns < 10_000_000, "closed loop");
+}
+
+#[test]
+fn metas_columns_are_known_by_their_heading_and_a_line_may_be_several_operations() {
+    let folder = Folder::new();
+    let path = folder
+        .file("kv.csv", b"key,op,size,op_count,key_size\n1,SET,200,1,8\n1,GET,200,3,8\n1,DELETE,0,1,8\n");
+    assert_eq!(words(&path), ["store 1 200", "retrieve 1", "retrieve 1", "retrieve 1", "delete 1"]);
+    let path = folder.file("kv2.csv", b"op_time,key,key_size,op,op_count,size,cache_hits,ttl\n5,7,4,GET_LEASE,1,0,1,0\n6,7,4,SET,1,33,0,0\n");
+    let expected = [("retrieve 7".to_owned(), Some(0)), ("store 7 33".to_owned(), Some(1_000_000_000))];
+    assert_eq!(operations(&path, &[]).unwrap(), expected);
+}
+
+/// A trace of RocksDB with a batch of two writes, gets and a seek.
+fn rocksdb(version: &str) -> Vec<u8> {
+    let has_flags = version != "0.1";
+    let length = |bytes: usize| match bytes {
+        0..0x80 => vec![bytes as u8],
+        _ => vec![bytes as u8 | 0x80, (bytes >> 7) as u8],
+    };
+    let string = |bytes: &[u8]| [&length(bytes.len())[..], bytes].concat();
+    let record = |micros: u64, kind: u8, payload: &[u8]| {
+        [&micros.to_le_bytes()[..], &[kind], &(payload.len() as u32).to_le_bytes(), payload].concat()
+    };
+    let flagged = |flags: u64, payload: Vec<u8>| {
+        if has_flags { [&flags.to_le_bytes()[..], &payload].concat() } else { payload }
+    };
+    let batch = [
+        &[0; 8][..],
+        &2u32.to_le_bytes(),
+        &[1],
+        &string(b"key"),
+        &string(&[7; 100]),
+        &[0x05, 3],
+        &string(b"other"),
+        &string(b"v"),
+        &[0x08, 3],
+        &string(b"gone"),
+        &[0x0f],
+        &string(b"a"),
+        &string(b"b"),
+        &[0x03],
+        &string(b"for the log"),
+    ]
+    .concat();
+    let key = |key: &[u8]| [&0u32.to_le_bytes()[..], &string(key)].concat();
+    let head = format!(
+        "feedcafedeadbeef\tTrace Version: {version}\tRocksDB Version: 6.20\tFormat: Timestamp OpType Payload\n"
+    );
+    let batch = if has_flags { flagged(1 << 1, string(&batch)) } else { batch };
+    let mut trace = [
+        record(1_000_000, 1, head.as_bytes()),
+        record(1_000_010, 3, &batch),
+        record(1_000_020, 4, &flagged(1 << 2 | 1 << 3, key(b"key"))),
+        record(1_000_030, 5, &flagged(1 << 4 | 1 << 5, key(b"k"))),
+    ]
+    .concat();
+    if has_flags {
+        let keys = string(&[string(b"key"), string(b"other")].concat());
+        let gets = [&2u32.to_le_bytes()[..], &string(&[0; 8]), &keys].concat();
+        trace.extend(record(1_000_040, 13, &flagged(1 << 8 | 1 << 9 | 1 << 10, gets)));
+    }
+    trace.extend(record(1_000_050, 2, b"Trace end."));
+    trace
+}
+
+#[test]
+fn rocksdbs_trace_is_read_in_both_its_versions() {
+    let folder = Folder::new();
+    let first =
+        ["store key 100", "store other 1", "delete gone", "retrieve key", "seek k 0"].map(str::to_owned);
+    let old = folder.file("old", &rocksdb("0.1"));
+    assert_eq!(words(&old), first);
+    let path = folder.file("trace", &rocksdb("0.2"));
+    let found = words(&path);
+    assert_eq!(found[..5], first);
+    assert_eq!(found[5..], ["retrieve key", "retrieve other"]);
+    let moments: Vec<_> = operations(&path, &[]).unwrap().into_iter().map(|(_, at)| at.unwrap()).collect();
+    assert_eq!(moments, [0, 0, 0, 10_000, 20_000, 30_000, 30_000]);
+    let cut = rocksdb("0.2");
+    let error = operations(&folder.file("cut", &cut[..cut.len() - 30]), &[]).unwrap_err();
+    assert!(error.contains("cut, record 5: the file ends in the middle of it"), "{error}");
+}
+
+#[test]
+fn a_key_that_is_too_long_stands_by_its_digest_and_the_report_says_so() {
+    let folder = Folder::new();
+    let text = "0,store,short,10\n0,store,a-key-of-more-than-16-bytes,20\n0,get,a-key-of-more-than-16-bytes,\n\
+                0,get,a-key-of-more-than-16-bytez,\n";
+    let report = report(&folder.file("long.csv", text.as_bytes()), &[]);
+    assert_eq!(report.value_bytes.retrieved, 20, "its own digest and no other's");
+    let note = report.notes.iter().find(|note| note.contains("digest")).unwrap();
+    assert!(note.ends_with("long.csv, line 2"), "{note}");
+}
+
+#[test]
+fn what_is_wrong_names_the_file_and_the_line_and_what_was_done_is_not_reported() {
+    let folder = Folder::new();
+    let with = |line: &str| folder.file("bad.csv", format!("0,store,a,1\n{line}\n").as_bytes());
+    for (line, problem) in [
+        ("0,store,a", "bad.csv, line 2: size: expected an integer"),
+        ("0,steal,a,1", "bad.csv, line 2: no operation \"steal\"; there are store, retrieve"),
+        ("0,store,,1", "bad.csv, line 2: an empty key"),
+        ("0,store,a,99999999999", "bad.csv, line 2: size: 99999999999 is too large"),
+        ("-5,store,a,1", "bad.csv, line 2: time: -5 is below 0"),
+        ("hello", "bad.csv, line 2: expected time,op,key,size, got \"hello\""),
+    ] {
+        let error = error(&with(line), &[]);
+        assert!(error.contains(problem), "{line}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let path = with("0,get,a,");
+    assert!(
+        error(&path, &["workload.trace_format=tsv"])
+            .starts_with("workload.trace_format: no format of traces")
+    );
+    assert!(error(Path::new("/no/such/trace"), &[]).starts_with("workload.trace: /no/such/trace: "));
+}
+
+#[test]
+fn a_trace_ends_a_run_before_its_operations_and_is_cut_by_them() {
+    let folder = Folder::new();
+    let lines: String = (0..500).map(|n| format!("{n}000,store,key{n},64\n")).collect();
+    let path = folder.file("trace", lines.as_bytes());
+    assert_eq!(report(&path, &["host.depth=8"]).ops.store, 500);
+    assert_eq!(report(&path, &["workload.ops=20"]).ops.store, 20);
+    // As many as a run has that says nothing are asked for all the same.
+    let said = document(&path, &["workload.ops=1M"]).config().unwrap();
+    assert_eq!(said.workload.ops, 1_000_000);
+    // A drive that is busy begins late; latency says by how much.
+    let busy = report(&path, &["workload.arrivals=trace"]);
+    assert!(busy.latency_ns.get("store").unwrap().max > 1_000_000, "{:?}", busy.latency_ns);
+}
+
+#[test]
+fn formats_are_known_by_their_beginning() {
+    let folder = Folder::new();
+    for row in FORMATS {
+        let report = report(&folder.file(row.name, row.example), &[]);
+        assert!(report.notes[0].ends_with(&format!(", read as {}", row.name)), "{:?}", report.notes);
+        assert!(report.ops.total() > 0, "{}", row.name);
+    }
+}
+
+fn read_all(format: &str, bytes: &[u8]) {
+    let folder = Folder::new();
+    let path = folder.file("bytes", bytes);
+    let format = format!("workload.trace_format={format}");
+    // Entries, an end, or one line.
+    if let Err(error) = operations(&path, &[&format]) {
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn bytes_of_any_kind_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        for row in FORMATS {
+            read_all(row.name, &bytes);
+        }
+    }
+
+    /// Near enough to a format to get far into it.
+    #[test]
+    fn traces_with_some_bytes_altered_never_panic(
+        alterations in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..8),
+        which in 0..FORMATS.len() + 2,
+    ) {
+        let examples = FORMATS.iter().map(|row| (row.name, row.example.to_vec()));
+        let whole = ["0.2", "0.1"].map(|version| ("db_bench", rocksdb(version)));
+        let traces: Vec<_> = examples.chain(whole).collect();
+        let (format, mut bytes) = traces[which].clone();
+        for (at, byte) in alterations {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = byte;
+        }
+        read_all(format, &bytes);
+        read_all("", &bytes);
+        read_all("csv", &bytes);
+    }
+}

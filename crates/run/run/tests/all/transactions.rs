@@ -1,0 +1,79 @@
+//! Workloads of units on whole drives: concurrent clients leave a consistent database.
+
+use kvdrive_config::Document;
+use kvdrive_run as run;
+use kvdrive_run::report::Report;
+
+/// Small tables, so that clients meet at the same rows.
+const SMALL: &[&str] = &[
+    "workload.name=tpcc",
+    "workload.shrink=64",
+    "workload.warehouses=2",
+    "workload.ops=400",
+    "flash.blocks_per_die=64",
+    "run.interval_ns=1ms",
+];
+
+fn document(settings: &[&str]) -> Document {
+    let mut document = Document::profile("saker-mid").expect("the profile exists");
+    for setting in SMALL.iter().chain(settings) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+fn report(settings: &[&str]) -> Report {
+    run::run(&document(settings), &|_, _| {}).unwrap_or_else(|error| panic!("{settings:?}: {error:#}"))
+}
+
+/// Over a drive of pairs and over a store on the host, with several clients.
+#[test]
+fn clients_at_the_same_time_lose_no_update() {
+    let sides: &[&[&str]] = &[
+        &["engine.name=hashlog", "host.depth=8"],
+        &["engine.name=block", "host.store=lsmtree", "host.threads=4"],
+        // A thread that waits for rows has answers that another one, which has the rows, waits for.
+        &["engine.name=hashlog", "saker.enabled=true", "saker.cache_bytes=65536", "host.threads=4"],
+    ];
+    for side in sides {
+        let report = report(side);
+        assert_eq!(report.ops.errors, 0, "{side:?}: {:?}", report.notes);
+        let [orders, payments] = ["new_order", "payment"]
+            .map(|kind| report.transactions.get(kind).unwrap_or_else(|| panic!("{side:?}: no {kind}")));
+        let all = orders.committed + orders.rolled_back + payments.committed;
+        assert_eq!((all, payments.rolled_back), (400, 0), "{side:?}");
+        assert!(orders.latency_ns.p50 > payments.latency_ns.p50, "{side:?}: an order is longer");
+        assert!(report.notes.iter().any(|note| note.contains("no update is lost")), "{:?}", report.notes);
+        // The checks after the run are not counted in it.
+        assert!(report.ops.retrieve < 400 * 36, "{side:?}: {}", report.ops.retrieve);
+        let series = report.series.as_ref().expect("it was asked for");
+        let of_series = series.transactions.as_ref().expect("it consists of them").iter().sum::<u64>();
+        assert_eq!(of_series, orders.committed + payments.committed, "{side:?}");
+        let text = report.to_string();
+        assert!(text.contains("TRANSACTIONS"), "{text}");
+    }
+}
+
+/// What a drive takes from a transaction in the middle shows, and is said.
+#[test]
+fn a_drive_that_fails_leaves_the_rows_unchecked_and_says_so() {
+    let rules = "[[rule]]\nfault = \"status\"\nopcode = [\"store\"]\nstatus = \"88h\"\nnth = 20\n";
+    let document = document(&["engine.name=hashlog", "host.depth=1"]);
+    let geometry = document.config().unwrap().drive().flash.geometry();
+    let rules = kvdrive_config::faults::rules("faults.toml", rules, &geometry).unwrap();
+    let report = run::run_faulty(&document, &rules, &|_, _| {}).unwrap();
+    assert_eq!(report.ops.errors, 1, "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("was not checked")), "{:?}", report.notes);
+}
+
+#[test]
+fn what_units_cannot_do_is_refused_in_a_line() {
+    for (setting, problem) in [
+        ("workload.timed_load=false", "workload.timed_load: false; rows of tpcc are bytes"),
+        ("workload.verify=values", "workload.verify: \"values\"; is for patterns"),
+        ("run.clock=wall", "workload.name: \"tpcc\" is for model time"),
+    ] {
+        let error = document(&[setting]).config().unwrap_err().to_string();
+        assert!(error.starts_with(problem), "{error}");
+    }
+}

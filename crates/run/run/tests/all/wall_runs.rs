@@ -1,0 +1,290 @@
+//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use kvdrive_config::Document;
+use kvdrive_content::{Piece, Region};
+use kvdrive_host::threaded::serve_thread;
+use kvdrive_link::recording::Recorder;
+use kvdrive_link::shared::ServerConfig;
+use kvdrive_link::transfer::method as method_of;
+use kvdrive_run::report::{Nand, Report};
+use kvdrive_run::wall::connected::{Remote, run_connected};
+use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, served};
+use kvdrive_run::{Watch, run};
+use kvdrive_sim::wall::Pace;
+use kvdrive_spec::Key;
+
+fn document(settings: &[&str]) -> Document {
+    let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+    for setting in settings {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
+    let mut document = document(settings);
+    document.set("run.clock=wall").expect("a valid setting");
+    run_wall(&document, &WallOptions { pace: Pace::Off, record, own_thread: false }, &|_, _| ())
+}
+
+const LOADED: [&str; 5] = [
+    "workload.name=ycsb-a",
+    "workload.num=20000",
+    "workload.ops=1000",
+    "workload.value_size=1000",
+    "host.transfer=piggyback",
+];
+
+/// The same operations cross the link by either clock.
+#[test]
+fn loading_is_not_part_of_a_wall_run() {
+    let by_wall = wall(&LOADED, None).expect("it runs");
+    let by_model = run(&document(&LOADED), &|_, _| ()).expect("it runs");
+    let bytes = |report: &Report| report.traffic.payload_bytes.total() as f64;
+    let off = bytes(&by_wall) / bytes(&by_model) - 1.0;
+    assert!(off.abs() < 0.02, "{} B, {} B", bytes(&by_wall), bytes(&by_model));
+    let (wall, model) = (by_wall.precondition, by_model.precondition);
+    let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
+    assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
+    assert!(wall.virtual_ns > Some(0), "{wall:?}");
+    // A served drive is not drained: pages that loading left in buffers are programmed in the run. The sum is
+    // the same.
+    let all = |loading: u64, run: &Nand| (loading + run.programs.total()) as f64;
+    let wall = all(wall.nand.programs.total(), &by_wall.nand);
+    let model = all(model.nand.programs.total(), &by_model.nand);
+    assert!((wall / model - 1.0).abs() < 0.02, "{wall} {model}");
+    assert!(by_wall.notes.iter().any(|note| note.contains("left in buffers")), "{:?}", by_wall.notes);
+}
+
+/// A replay cannot tell loading from the rest, and says so; the two parts of the run are all of it.
+#[test]
+fn a_replay_is_loading_and_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let recorded = wall(&LOADED, Some(&path)).expect("it runs");
+    let replayed = replay(&path).expect("it can be replayed");
+    let loading = recorded.precondition.as_ref().expect("pairs were loaded").nand.programs.total();
+    assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
+    assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
+    // Commands of hosts are reported by the replay only; the recorded run reports operations instead.
+    let answered = recorded.ops.total() + recorded.precondition.as_ref().map_or(0, |loading| loading.stores);
+    let all: u64 = replayed.commands.iter().map(|(_, commands)| commands.count).sum();
+    assert!(answered > 0 && all >= answered && recorded.commands.is_empty(), "{all} of {answered}");
+    assert!(replayed.to_string().contains("COMMANDS"), "{replayed}");
+    // More than there should be, and less.
+    let whole = fs::read(&path).expect("the recording");
+    let last_note = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("it can be written");
+        replay(&path).expect("it can be replayed").notes.pop().expect("a note")
+    };
+    assert_eq!(
+        last_note(&[&whole[..], b"junk"].concat()),
+        "4 bytes behind the end of the recording are ignored"
+    );
+    let (cut, end_frame) = (whole.len() - 3, 5 + 21 + 8);
+    let in_a_frame =
+        format!("the recording ends at byte {cut}, in the middle of a frame: its run was interrupted; ");
+    assert!(last_note(&whole[..cut]).starts_with(&in_a_frame), "{}", last_note(&whole[..cut]));
+    let between = last_note(&whole[..whole.len() - end_frame]);
+    assert!(between.contains("without the frame that says its run had ended"), "{between}");
+}
+
+/// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts after an insert must not
+/// add to its latency. If the machine is busy, a thread waits milliseconds for a core: one good run of
+/// several is enough.
+#[test]
+fn a_store_does_not_wait_for_the_scans_behind_it() {
+    let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
+    let runs = (0..8).map(|_| {
+        let report = wall(&settings, None).expect("it runs");
+        ["store", "seek"].map(|kind| report.latency_ns.get(kind).expect("some ran").p50)
+    });
+    let seen: Vec<[u64; 2]> = runs.collect();
+    // A scan is a seek at least, and some thirty scans are under way.
+    assert!(seen.iter().any(|[store, seek]| *store < 10 * (*seek).max(1000)), "{seen:?}");
+}
+
+/// The store of a read-modify-write waits for its own retrieve and for no other.
+#[test]
+fn read_modify_writes_go_through_the_pipeline() {
+    let settings = ["workload.name=ycsb-f", "workload.num=2000", "workload.ops=2000", "host.depth=32"];
+    let report = wall(&settings, None).expect("it runs");
+    let ops = &report.ops;
+    assert_eq!((ops.retrieve, ops.errors), (2000, 0));
+    assert!((900..1100).contains(&ops.store), "{ops:?}");
+    assert_eq!(report.value_bytes.stored, ops.store * 32);
+    assert_eq!(report.value_bytes.retrieved, ops.retrieve * 32);
+}
+
+#[test]
+fn a_run_that_does_not_start_leaves_an_earlier_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    for settings in [
+        ["workload.name=fillrandom", "workload.key_size=1", "workload.ops=10"],
+        ["engine.name=plus", "buffer.entries=8", "power.protected_bytes=131072"],
+    ] {
+        fs::write(&path, "an earlier one").expect("a file");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "an earlier one", "{settings:?}");
+        fs::remove_file(&path).expect("it is there");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert!(!path.exists(), "{settings:?}");
+    }
+    let nowhere = folder.path().join("none/recording");
+    let error = wall(&["workload.ops=10"], Some(&nowhere)).expect_err("there is no such folder").to_string();
+    assert!(error.contains(&nowhere.display().to_string()), "{error}");
+}
+
+/// Rules that come and go while a drive is served, and one of them that cuts its power: a replay has the same
+/// counters, of the drive and of the rules.
+#[test]
+fn a_replay_has_the_same_faults_at_the_same_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let document = document(&["lsm.memtable_entries=64"]);
+    let (recorder, started) = open_recorder(&document, Some(&path)).expect("it can be written");
+    started.store(true, Ordering::Release);
+    let server = ServerConfig { pace: Pace::Off, recorder };
+    let config = document.config().expect("a valid configuration");
+    let (connector, serving) = serve_thread(server, served(config, None)).expect("it comes up");
+    let method = document.config().expect("a valid configuration").host.transfer;
+    let driver = connector.connect(method_of(&method).expect("a row"), 16, 4).expect("it is on");
+    let change = |change: Change| serving.control().change(change).expect("it is on").expect("it fits");
+    let mut failed = 0;
+    for number in 0..3000u32 {
+        match number {
+            500 => {
+                _ = change(Change::AddFaults(
+                    "[[rule]]\nfault = \"read-error\"\nprobability = \"20%\"\n\
+                 [[rule]]\nfault = \"delay\"\nat = \"command\"\nevery = 3\ndelay_ns = 5000\n"
+                        .into(),
+                ))
+            }
+            1500 => _ = change(Change::ClearFaults(Some("delay 2".into()))),
+            2000 => {
+                _ = change(Change::AddFaults(
+                    "[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nafter = 600\n".into(),
+                ))
+            }
+            _ => {}
+        }
+        let key = Key::from_u32_be(number % 700);
+        let value = vec![number as u8; 1 + number as usize % 300];
+        failed += u32::from(driver.blocking().store(key, Piece::Bytes(&value)).is_err());
+        failed += u32::from(driver.blocking().retrieve(key, &mut Region::new()).is_err());
+    }
+    assert!(failed > 1000, "the power went: {failed}");
+    drop((driver, connector));
+    let served = serving.join().into_report(&document, 1.0).expect("a report");
+    let replayed = replay(&path).expect("it can be replayed");
+    let seen = |report: &Report| {
+        serde_json::to_value((&report.nand, &report.traffic, &report.faults)).expect("JSON")
+    };
+    assert_eq!(seen(&served), seen(&replayed));
+    let struck: Vec<_> = served.faults.iter().map(|fault| (fault.rule.as_str(), fault.fired)).collect();
+    assert!(struck[0].1 > 0, "{struck:?}");
+    assert_eq!(struck.last(), Some(&("power-cut 1", 1)), "{struck:?}");
+}
+
+#[test]
+fn a_recording_does_not_choose_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, image) = (folder.path().join("recording"), folder.path().join("image"));
+    let text = format!(
+        "# recorded with profile cosmos-plus\n[media]\nkind = \"file\"\npath = {:?}\n",
+        image.display().to_string()
+    );
+    drop(Recorder::new(Box::new(fs::File::create(&path).expect("a file")), &text).expect("it is written"));
+    let error = replay(&path).expect_err("it is refused").to_string();
+    assert!(error.contains("media.kind: a recording cannot bring an image file along"), "{error}");
+    assert!(!image.exists());
+}
+
+#[test]
+fn a_wall_run_until_the_drive_is_full_is_refused() {
+    let error = wall(&["workload.until_full=true", "workload.ops=100"], None).expect_err("it is refused");
+    assert!(error.to_string().starts_with("workload.until_full: true; "), "{error}");
+}
+
+/// The same check as in model time, and it bites: a drive that spoils what it reads is found out.
+#[test]
+fn what_comes_back_in_wall_time_is_checked() {
+    let work = ["workload.name=ycsb-a", "workload.num=200", "workload.ops=2000", "host.depth=8"];
+    let report = wall(&[&work[..], &["workload.verify=values"]].concat(), None).expect("it runs");
+    let verified = report.verified.expect("it was asked for");
+    assert!(verified.is_whole() && verified.checked == report.ops.retrieve, "{verified:?}");
+    // Pairs of another size than this run would have stored, on the same files.
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = format!("media.path={}", folder.path().join("d.img").display());
+    let on_file = [&work[..], &["media.kind=file", &path]].concat();
+    wall(&on_file, None).expect("it runs");
+    let only = |more: &[&str]| {
+        let settings = [&on_file[..], &["workload.verify=only"], more].concat();
+        wall(&settings, None).expect("it runs").verified.expect("it was asked for")
+    };
+    assert!(only(&[]).is_whole());
+    let other = only(&["workload.value_size=33"]);
+    assert_eq!((other.checked, other.wrong), (200, 200), "{other:?}");
+}
+
+/// Threads with SAKER in front, on the clock of the machine: all that they were told is stored is, and their batches
+/// are counted.
+#[test]
+fn saker_on_threads_in_wall_time() {
+    for (batch, transfer) in [(0, "prp"), (16, "piggyback")] {
+        let settings = [
+            "saker.enabled=true",
+            &format!("saker.batch={batch}"),
+            &format!("host.transfer={transfer}"),
+            "saker.cache_bytes=65536",
+            "host.threads=2",
+            "workload.name=ycsb-a",
+            "workload.num=2000",
+            "workload.ops=20000",
+            "workload.value_size=40",
+            "workload.sync_every=1000",
+            "workload.verify=values",
+        ];
+        let report = wall(&settings, None).expect("it runs");
+        assert_eq!((report.ops.errors, report.ops.total()), (0, 20_000), "{:?}", report.notes);
+        let verified = report.verified.expect("it was asked for");
+        assert!(verified.is_whole() && verified.checked > 1000, "{verified:?}");
+        let count = |name: &str| *report.saker.get(name).unwrap_or_else(|| panic!("{name} is counted"));
+        assert_eq!(count("requests"), report.ops.store, "of the run, without loading");
+        assert!(count("batches") < count("requests"), "{} batches", count("batches"));
+        assert!(count("cache_hits") + count("pending_hits") > 0);
+    }
+}
+
+/// Without SAKER each thread has a queue pair, too.
+#[test]
+fn threads_have_a_queue_pair_each_in_wall_time() {
+    let settings = ["host.threads=3", "host.depth=8", "workload.name=ycsb-a", "workload.verify=values"];
+    let small = ["workload.num=2000", "workload.ops=10000", "workload.value_size=40"];
+    let report = wall(&[&settings[..], &small].concat(), None).expect("it runs");
+    assert_eq!((report.ops.errors, report.ops.total()), (0, 10_000), "{:?}", report.notes);
+    assert!(report.verified.expect("it was asked for").is_whole());
+    let refused = wall(&["host.queues=2"], None).expect_err("it is refused").to_string();
+    assert!(refused.starts_with("host.queues: 2; in wall time each thread has a queue pair"), "{refused}");
+}
+
+/// Settings that only the other end would look at, or none at all; refused before a connection is made.
+#[test]
+fn what_a_run_over_a_network_does_not_look_at_is_refused() {
+    let remote = Remote { address: "127.0.0.1:1".into(), ..Remote::default() };
+    for (set, line) in [
+        ("saker.enabled=true", "saker.enabled: --connect does not look at it"),
+        ("host.threads=2", "host.threads: --connect does not look at it"),
+        ("workload.rate_per_s=1k/s", "workload.rate_per_s: 1000; is for model time; by the wall clock"),
+    ] {
+        let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+        ["run.clock=wall", set].iter().for_each(|set| document.set(set).expect("a setting"));
+        let error = run_connected(&document, &remote, &Watch::progress(&|_, _| ())).err().expect("refused");
+        assert!(error.to_string().starts_with(line), "{error}");
+    }
+}

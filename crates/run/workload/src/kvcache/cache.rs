@@ -1,0 +1,106 @@
+//! The cache itself: which blocks are cached, what a request finds, and what is stored and deleted for it. It
+//! moves no data and knows no pairs.
+//!
+//! A request looks its blocks up until one is missing: these are its *prefix* hits. Then every block of the
+//! request is passed in order: a cached block is touched (an *any* hit), and a missing block is stored, after
+//! another one was evicted if the cache was full. Blocks after the first missing one are touched and not
+//! read: attention needs everything before them.
+
+use std::collections::HashSet;
+
+use super::eviction::{BlockId, Policy};
+
+/// Which blocks are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Every block that was not cached.
+    All,
+    /// A block that was requested before. The host remembers the numbers of all blocks it has seen.
+    SecondUse,
+}
+
+/// What was counted, in blocks unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests.
+    pub requests: u64,
+    /// Blocks of the requests.
+    pub asked: u64,
+    /// Hits before the first missing block of a request.
+    pub prefix_hits: u64,
+    /// All hits.
+    pub any_hits: u64,
+    /// Stored.
+    pub stores: u64,
+    /// Deleted, to make room.
+    pub deletes: u64,
+    /// Not stored, because it was their first use.
+    pub not_admitted: u64,
+}
+
+/// What the cache does with one block of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is cached: nothing is moved in this pass.
+    Keep,
+    /// It is stored; this other block is evicted first, if there is one.
+    Store(Option<BlockId>),
+    /// It is missing and is not stored.
+    Pass,
+}
+
+/// A cache of blocks.
+pub struct Cache {
+    /// Most blocks it holds; `None`: any number.
+    capacity: Option<u64>,
+    admission: Admission,
+    policy: Box<dyn Policy>,
+    held: HashSet<BlockId>,
+    seen: HashSet<BlockId>,
+    counts: Counts,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(capacity: Option<u64>, admission: Admission, policy: Box<dyn Policy>) -> Cache {
+        let (held, seen) = (HashSet::new(), HashSet::new());
+        Cache { capacity, admission, policy, held, seen, counts: Counts::default() }
+    }
+
+    /// Starts a request: returns how many of its blocks are found before the first missing one.
+    pub fn look_up(&mut self, blocks: &[BlockId]) -> usize {
+        let found = blocks.iter().take_while(|block| self.held.contains(block)).count();
+        self.counts.requests += 1;
+        self.counts.prefix_hits += found as u64;
+        found
+    }
+
+    /// Handles one block of the request.
+    pub fn pass(&mut self, block: BlockId) -> Step {
+        self.counts.asked += 1;
+        if self.held.contains(&block) {
+            self.counts.any_hits += 1;
+            self.policy.touch(block);
+            return Step::Keep;
+        }
+        if self.admission == Admission::SecondUse && self.seen.insert(block) {
+            self.counts.not_admitted += 1;
+            return Step::Pass;
+        }
+        let is_full = self.capacity.is_some_and(|capacity| self.held.len() as u64 >= capacity);
+        let gone = if is_full { self.policy.evict() } else { None };
+        if let Some(gone) = gone {
+            assert!(self.held.remove(&gone), "block {gone} went and was not held");
+            self.counts.deletes += 1;
+        }
+        self.policy.insert(block);
+        self.held.insert(block);
+        self.counts.stores += 1;
+        Step::Store(gone)
+    }
+
+    /// The counters so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+}

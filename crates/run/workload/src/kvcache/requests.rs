@@ -1,0 +1,120 @@
+//! Requests to a language model in the format of Mooncake's public traces: one JSON object per line with
+//! `timestamp` (ms), `input_length` and `output_length` (tokens) and `hash_ids`, one number for each block of
+//! 512 input tokens. A number identifies a block together with everything before it.
+//!
+//! Two traces are included in the program (FAST'25, Apache-2.0; `traces/README.md` has their origin), under
+//! their names; any other name is a file, plain or compressed.
+
+use std::path::Path;
+
+use super::eviction::BlockId;
+use crate::trace::Source;
+
+/// Tokens of a block; the last block of a request may have fewer.
+pub const BLOCK_TOKENS: u64 = 512;
+
+/// A trace that is included in the program.
+pub struct OwnTrace {
+    /// Its name in `workload.trace`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub origin: &'static str,
+    /// Its lines, compressed by gzip.
+    bytes: &'static [u8],
+}
+
+/// Every included trace.
+pub const OWN_TRACES: &[OwnTrace] = &[
+    OwnTrace {
+        name: "conversation",
+        origin: "12 031 requests, an hour of an online service (Mooncake, FAST'25)",
+        bytes: include_bytes!("../../traces/conversation.jsonl.gz"),
+    },
+    OwnTrace {
+        name: "synthetic",
+        origin: "3 993 requests, of public data sets, Poisson arrivals (Mooncake, FAST'25)",
+        bytes: include_bytes!("../../traces/synthetic.jsonl.gz"),
+    },
+];
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub struct Request {
+    /// Its time, in ms since the trace began.
+    #[serde(rename = "timestamp")]
+    pub at_ms: u64,
+    /// Tokens of its input.
+    #[serde(rename = "input_length")]
+    pub input_tokens: u64,
+    /// Tokens of its answer.
+    #[serde(rename = "output_length")]
+    pub output_tokens: u64,
+    /// The blocks of its input in order.
+    #[serde(rename = "hash_ids")]
+    pub blocks: Vec<BlockId>,
+}
+
+impl Request {
+    /// Tokens of the block at `index` of this request.
+    pub fn block_tokens(&self, index: usize) -> u64 {
+        (self.input_tokens - index as u64 * BLOCK_TOKENS).min(BLOCK_TOKENS)
+    }
+
+    /// Checks it; the error is one line.
+    fn check(&self) -> Result<(), String> {
+        let blocks = self.input_tokens.div_ceil(BLOCK_TOKENS);
+        if self.blocks.len() as u64 != blocks {
+            return Err(format!(
+                "hash_ids: {} blocks; an input of {} tokens has {blocks} of {BLOCK_TOKENS}",
+                self.blocks.len(),
+                self.input_tokens
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A trace that is being read.
+pub struct Requests {
+    source: Source,
+    last_ms: u64,
+}
+
+impl Requests {
+    /// Opens a trace by its name, or as a file.
+    ///
+    /// # Errors
+    /// One line that names the file.
+    pub fn open(name: &str) -> Result<Requests, String> {
+        let source = match OWN_TRACES.iter().find(|trace| trace.name == name) {
+            Some(trace) => Source::of_bytes(trace.name, trace.bytes),
+            None => Source::open(Path::new(name)),
+        };
+        Ok(Requests { source: source.map_err(|problem| format!("workload.trace: {problem}"))?, last_ms: 0 })
+    }
+
+    /// The next request; `None` at the end.
+    ///
+    /// # Errors
+    /// One line with position and reason.
+    pub fn next(&mut self) -> Result<Option<Request>, String> {
+        let read = self.source.line().and_then(|line| {
+            let Some(line) = line else { return Ok(None) };
+            let request = serde_json::from_slice::<Request>(&line).map_err(|error| error.to_string());
+            self.source.give_back(line);
+            let request = request?;
+            request.check()?;
+            if request.at_ms < self.last_ms {
+                return Err(format!("timestamp: {} after {}", request.at_ms, self.last_ms));
+            }
+            self.last_ms = request.at_ms;
+            Ok(Some(request))
+        });
+        read.map_err(|problem| format!("{}: {problem}", self.source.place()))
+    }
+
+    /// Fraction of the trace that was read, from 0 to 1; `None` for a pipe.
+    pub fn read_share(&self) -> Option<f64> {
+        self.source.read_share()
+    }
+}

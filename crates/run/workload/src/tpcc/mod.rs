@@ -1,0 +1,157 @@
+//! `tpcc`: the two transactions that are 88 of 100 in TPC-C (revision 5.11), New Order and Payment, 45 to 43, as
+//! SAKER's paper runs them: on tables whose rows are pairs under keys of 8 bytes.
+//!
+//! ```text
+//!   number ─► draws.rs ─► transactions.rs ─► reads, computes, writes rows.rs under keys.rs ─► consistency.rs
+//!             inputs      plain code         through `Pairs`: any client of any drive          at the end
+//! ```
+//!
+//! A transaction is a unit ([`super::units`]): its client executes one operation after the other. Values are
+//! bytes computed from what was read, so data that a drive loses or returns in a wrong version is detected at
+//! the end.
+//!
+//! With `stock_update = false` STOCK is read and not written, as the paper describes an order line: 61 % of
+//! the operations are then reads, and the paper says 60 %. By the specification they are 50 %.
+//!
+//! A loaded row's [`ValueSpec::version`] is its number (`loaded.rs`).
+//!
+//! `shrink` divides the rows of every warehouse, and NURand's favoured ranges, for short runs. A
+//! transaction's warehouse and district are drawn uniformly; there are no terminals, and no keying or think
+//! times.
+
+mod consistency;
+mod draws;
+mod keys;
+mod loaded;
+mod rows;
+mod transactions;
+
+use std::sync::Arc;
+
+use kvdrive_spec::Key;
+
+use super::units::{Ended, Failed, Pairs, Units};
+use super::{Op, ValueSpec, Workload, WorkloadParams};
+use draws::{Draws, Transaction};
+use loaded::Loaded;
+
+/// How many rows there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    warehouses: u32,
+    /// Tables of a warehouse have so many times fewer rows than the specification asks for.
+    shrink: u64,
+}
+
+impl Size {
+    const DISTRICTS: u8 = 10;
+
+    const fn part(&self, full: u64) -> u32 {
+        (full / self.shrink) as u32
+    }
+
+    const fn items(&self) -> u32 {
+        self.part(100_000)
+    }
+
+    /// Of a district.
+    const fn customers(&self) -> u32 {
+        self.part(3000)
+    }
+
+    /// Last names.
+    const fn names(&self) -> u32 {
+        self.part(1000)
+    }
+
+    /// Of a district, at first.
+    const fn orders(&self) -> u32 {
+        self.part(3000)
+    }
+
+    /// Of those, not delivered.
+    const fn new_orders(&self) -> u32 {
+        self.part(900)
+    }
+}
+
+const KINDS: &[&str] = &["new_order", "payment"];
+
+/// The transactions.
+struct Tpcc {
+    size: Size,
+    draws: Draws,
+    stock_update: bool,
+}
+
+impl Units for Tpcc {
+    fn kinds(&self) -> &'static [&'static str] {
+        KINDS
+    }
+
+    fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<Ended, Failed> {
+        match self.draws.transaction(number) {
+            Transaction::NewOrder(inputs) => {
+                let is_committed = transactions::new_order(&inputs, self.stock_update, pairs)?;
+                Ok(Ended { kind: 0, is_committed })
+            }
+            Transaction::Payment(inputs) => {
+                transactions::payment(&inputs, number, pairs)?;
+                Ok(Ended { kind: 1, is_committed: true })
+            }
+        }
+    }
+
+    fn check(&self, units: u64, pairs: &mut dyn Pairs) -> Result<String, Failed> {
+        consistency::check(self, units, pairs)
+    }
+}
+
+/// The workload: what is on the drive at first, and then numbers.
+struct Workloads {
+    tpcc: Arc<Tpcc>,
+    loaded: Loaded,
+    next: u64,
+}
+
+pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    let (warehouses, shrink) = (params.warehouses, params.shrink);
+    if u64::from(warehouses) > keys::MOST_WAREHOUSES {
+        return Err(format!("workload.warehouses: {warehouses}; a key numbers {}", keys::MOST_WAREHOUSES));
+    }
+    let size = Size { warehouses, shrink: shrink.into() };
+    let draws = Draws::new(seed, size);
+    let loaded = Loaded::new(seed, size, &draws);
+    let tpcc = Arc::new(Tpcc { size, draws, stock_update: params.stock_update });
+    Ok(Box::new(Workloads { tpcc, loaded, next: 0 }))
+}
+
+impl Workload for Workloads {
+    fn next(&mut self) -> Op {
+        let number = self.next;
+        self.next += 1;
+        Op::Unit { number }
+    }
+
+    fn preload(&self) -> u64 {
+        self.loaded.rows()
+    }
+
+    fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
+        let mut value = Vec::new();
+        let key = self.loaded.row(index, &mut value);
+        (key, ValueSpec { bytes: value.len() as u32, version: index })
+    }
+
+    fn bytes_of(&self, value: &ValueSpec, bytes: &mut Vec<u8>) -> bool {
+        self.loaded.row(value.version, bytes);
+        true
+    }
+
+    fn units(&self) -> Option<Arc<dyn Units>> {
+        Some(self.tpcc.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Meta's cache traces (CacheLib's documentation, cache traces): CSV with a heading, of which the columns
+//! `key`, `op`, `size`, `op_time` (s) and `op_count` are read, in any order. A line with an `op_count` stands
+//! for that many operations, one after the other.
+
+use std::collections::VecDeque;
+
+use super::source::Source;
+use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
+
+/// Most repetitions that one line may ask for.
+const COUNT_MAX: u64 = 1 << 32;
+
+/// Which field of a line is what.
+#[derive(Default)]
+struct Columns {
+    key: usize,
+    op: usize,
+    size: Option<usize>,
+    time: Option<usize>,
+    count: Option<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct Meta(Option<Columns>);
+
+fn columns(heading: &[u8]) -> Option<Columns> {
+    let names: Vec<&[u8]> = heading.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
+    let at = |name: &[u8]| names.iter().position(|known| *known == name);
+    Some(Columns {
+        key: at(b"key")?,
+        op: at(b"op")?,
+        size: at(b"size"),
+        time: at(b"op_time"),
+        count: at(b"op_count"),
+    })
+}
+
+/// Ours has the same two words in its heading, and `time` before them.
+pub(super) fn is_it(head: &[u8]) -> bool {
+    let heading = first_line(head);
+    !heading.starts_with(b"time,") && columns(heading).is_some()
+}
+
+impl Format for Meta {
+    fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String> {
+        let Some(line) = source.line()? else { return Ok(false) };
+        let Some(columns) = &self.0 else {
+            self.0 = columns(&line);
+            let found = shortened(&line);
+            source.give_back(line);
+            return self
+                .0
+                .is_some()
+                .then_some(true)
+                .ok_or(format!("expected a heading that has key and op, got {found:?}"));
+        };
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
+        let field = |column: usize| {
+            fields.get(column).copied().ok_or_else(|| format!("too few fields: {:?}", shortened(&line)))
+        };
+        let asked = of_cache(field(columns.op)?, || {
+            columns.size.map_or(Err("the heading has no size".to_owned()), |at| number("size", field(at)?))
+        })?;
+        let at_ns = columns.time.map(|at| seconds(field(at)?)).transpose()?;
+        let times: u64 = columns.count.map_or(Ok(1), |at| number("op_count", field(at)?))?;
+        if !(1..=COUNT_MAX).contains(&times) {
+            return Err(format!("op_count: {times}; allowed: 1 to {COUNT_MAX}"));
+        }
+        let key = source.key(field(columns.key)?)?;
+        drop(fields);
+        source.give_back(line);
+        entries.push_back(Entry { at_ns, key, asked, times });
+        Ok(true)
+    }
+}

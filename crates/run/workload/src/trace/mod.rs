@@ -1,0 +1,275 @@
+//! `trace`: recorded operations, read from a file during the run.
+//!
+//! A file may be compressed (gzip or zstd, detected by its first bytes) and has one of several formats, also
+//! detected by its first bytes unless it is named. A new format is one file with a [`Format`] and one row in
+//! [`FORMATS`]. A key of more than 16 B, which the KV command set does not have, is replaced by a digest, and
+//! the report says so; a value is bytes of the recorded length.
+//!
+//! Nothing is loaded beforehand: a key that the trace retrieves and never stored is not found.
+
+mod csv;
+mod db_bench;
+mod meta;
+mod source;
+mod twitter;
+mod ycsb;
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use kvdrive_sim::Ns;
+use kvdrive_spec::Key;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Op, ValueSpec, Workload, WorkloadParams};
+use kvdrive_text::names::no_such;
+pub(crate) use source::Source;
+
+/// Bytes at the beginning of a file that say which format it has.
+const HEAD_BYTES: usize = 8192;
+/// Host buffer of a List, bytes.
+const LIST_BUFFER_BYTES: u32 = 4096;
+
+/// What one entry of a trace asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Store a value of so many bytes.
+    Store(u32),
+    Retrieve,
+    Delete,
+    Exist,
+    /// Read the pair at or after the key, and this many more.
+    Scan(u32),
+    List,
+}
+
+/// One entry of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    /// When it was asked, in ns from any beginning; none where that is not recorded.
+    at_ns: Option<Ns>,
+    key: Key,
+    asked: Asked,
+    /// Number of repetitions, one after the other.
+    times: u64,
+}
+
+/// Reads one format.
+trait Format: Send {
+    /// Reads the next entries, at least one, into `entries`; `false` at the end.
+    ///
+    /// # Errors
+    /// What is wrong, without where: the source knows that.
+    fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String>;
+}
+
+/// One format of the table.
+pub struct FormatRow {
+    /// Its name in `workload.trace_format`.
+    pub name: &'static str,
+    /// What writes it, in one line.
+    pub origin: &'static str,
+    /// A short file that has it.
+    pub example: &'static [u8],
+    /// Whether a file that begins with these bytes has it.
+    is_it: fn(&[u8]) -> bool,
+    build: fn() -> Box<dyn Format>,
+}
+
+/// Every format there is, the more certain ones first: a file has the first one that knows it.
+/// Whatever nothing else knows is `csv`, the last.
+pub const FORMATS: &[FormatRow] = &[
+    FormatRow {
+        name: "db_bench",
+        origin: "RocksDB's query trace, binary (db_bench --trace_file, DB::StartTrace)",
+        example: db_bench::EXAMPLE,
+        is_it: db_bench::is_it,
+        build: || Box::new(db_bench::DbBench::default()),
+    },
+    FormatRow {
+        name: "meta",
+        origin: "CSV with a heading that has key and op (Meta's CacheLib traces kvcache)",
+        example: b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n",
+        is_it: meta::is_it,
+        build: || Box::new(meta::Meta::default()),
+    },
+    FormatRow {
+        name: "ycsb",
+        origin: "what YCSB's BasicDB prints: INSERT usertable user1 [ field0=... ]",
+        example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
+        is_it: ycsb::is_it,
+        build: || Box::new(ycsb::Ycsb),
+    },
+    FormatRow {
+        name: "twitter",
+        origin: "time,key,key size,value size,client,operation,TTL (Twitter's cache traces, OSDI'20)",
+        example: b"0,nz:u:eeW,10,16,1,get,0\n1,nz,10,1024,2,set,86400\n",
+        is_it: twitter::is_it,
+        build: || Box::new(twitter::Twitter),
+    },
+    FormatRow {
+        name: "csv",
+        origin: "time,op,key,size: ours; time in ns or with a unit, op as store or get, size of stores in bytes",
+        example: b"time,op,key,size\n0,store,user17,128\n800,get,user17,\n",
+        is_it: |_| true,
+        build: || Box::new(csv::Csv),
+    },
+];
+
+/// A trace that is being read.
+pub(super) struct Trace {
+    source: Source,
+    format: Box<dyn Format>,
+    name: &'static str,
+    entries: VecDeque<Entry>,
+    /// The time of the first entry, and of the last one.
+    begin_ns: Option<Ns>,
+    last_ns: Ns,
+    wants_times: bool,
+    version: u64,
+    notes: Vec<String>,
+}
+
+pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
+    let mut source =
+        Source::open(Path::new(&params.trace)).map_err(|error| format!("workload.trace: {error}"))?;
+    let row = match params.trace_format.as_str() {
+        "" => {
+            let head = source.head(HEAD_BYTES).map_err(|error| format!("workload.trace: {error}"))?;
+            FORMATS.iter().find(|row| (row.is_it)(head)).expect("the last one takes everything")
+        }
+        name => FORMATS.iter().find(|row| row.name == name).ok_or_else(|| {
+            let names: Vec<_> = FORMATS.iter().map(|row| row.name).collect();
+            no_such("workload.trace_format", "format of traces", name, &names)
+        })?,
+    };
+    Ok(Trace {
+        notes: vec![format!("operations of {}, read as {}", source.name(), row.name)],
+        source,
+        format: (row.build)(),
+        name: row.name,
+        entries: VecDeque::new(),
+        begin_ns: None,
+        last_ns: 0,
+        wants_times: params.arrivals == "trace",
+        version: 0,
+    })
+}
+
+impl Trace {
+    /// When an entry is to begin, from the first one on. Times that go back are those of the entry before.
+    fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
+        if self.wants_times && at_ns.is_none() {
+            return Err(format!("format {} has no times; leave out --arrivals trace", self.name));
+        }
+        let begin_ns = *self.begin_ns.get_or_insert(at_ns.unwrap_or(0));
+        self.last_ns = self.last_ns.max(at_ns.unwrap_or(0).saturating_sub(begin_ns));
+        Ok(at_ns.map(|_| self.last_ns))
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
+        while self.entries.is_empty() {
+            if !self.format.read(&mut self.source, &mut self.entries)? {
+                return Ok(None);
+            }
+        }
+        let entry = self.entries.front_mut().expect("there is one");
+        entry.times -= 1;
+        let Entry { at_ns, key, asked, times } = entry.clone();
+        if times == 0 {
+            self.entries.pop_front();
+        }
+        let at = self.moment(at_ns)?;
+        let op = match asked {
+            Asked::Store(bytes) => {
+                let version = self.version;
+                self.version += 1;
+                Op::Store { key, value: ValueSpec { bytes, version } }
+            }
+            Asked::Retrieve => Op::Retrieve { key },
+            Asked::Delete => Op::Delete { key },
+            Asked::Exist => Op::Exist { key },
+            Asked::Scan(nexts) => Op::Seek { key, nexts },
+            Asked::List => Op::List { key, host_buffer_bytes: LIST_BUFFER_BYTES },
+        };
+        Ok(Some((op, at)))
+    }
+}
+
+impl Workload for Trace {
+    fn next(&mut self) -> Op {
+        unreachable!("a trace may end, so it is drawn from")
+    }
+
+    fn draw(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
+        let next = self.next_entry().map_err(|problem| format!("{}: {problem}", self.source.place()))?;
+        if let (Some(place), 1) = (&self.source.first_long_key, self.notes.len()) {
+            self.notes.push(format!(
+                "keys longer than 16 B, which the KV command set does not have, stand by a digest of 16 B; the first is at {place}"
+            ));
+        }
+        Ok(next)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn read_share(&self) -> Option<f64> {
+        self.source.read_share()
+    }
+}
+
+impl Source {
+    /// The key of these bytes, or what stands for it.
+    fn key(&mut self, bytes: &[u8]) -> Result<Key, String> {
+        if bytes.len() > Key::MAX_LEN {
+            if self.first_long_key.is_none() {
+                self.first_long_key = Some(self.place());
+            }
+            return Ok(Key::new(&xxh3_128(bytes).to_be_bytes()).expect("16 B are a key"));
+        }
+        Key::new(bytes).ok_or_else(|| "an empty key".to_owned())
+    }
+}
+
+/// A number of a field.
+fn number<T: std::str::FromStr>(what: &str, field: &[u8]) -> Result<T, String> {
+    let text = std::str::from_utf8(field).ok().map(str::trim);
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{what}: {:?} is no number it could be", shortened(field)))
+}
+
+/// Seconds, with or without decimals, in ns.
+fn seconds(field: &[u8]) -> Result<Ns, String> {
+    let seconds: f64 = number("time", field)?;
+    if !(0.0..1e10).contains(&seconds) {
+        return Err(format!("time: {:?} is no number of seconds it could be", shortened(field)));
+    }
+    // Whole seconds exactly: a time since 1970 has more digits than a fraction leaves room for.
+    Ok(seconds.trunc() as u64 * 1_000_000_000 + (seconds.fract() * 1e9).round() as u64)
+}
+
+/// The beginning of a field, for messages.
+fn shortened(field: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
+    if field.len() > 40 { text + "..." } else { text }
+}
+
+/// What a cache is asked by this word.
+fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<Asked, String> {
+    let lower = word.to_ascii_lowercase();
+    match &lower[..] {
+        b"get" | b"gets" | b"get_lease" => Ok(Asked::Retrieve),
+        b"set" | b"set_lease" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" | b"incr" | b"decr" => {
+            Ok(Asked::Store(bytes()?))
+        }
+        b"delete" => Ok(Asked::Delete),
+        _ => Err(format!("no operation of a cache: {:?}", shortened(word))),
+    }
+}
+
+/// The first line of a file, without its end.
+fn first_line(head: &[u8]) -> &[u8] {
+    head.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii()
+}

@@ -1,0 +1,52 @@
+//! Twitter's cache traces (Yang et al., OSDI'20; the description beside them on GitHub, twitter/cache-trace):
+//! `time in s,key,key size,value size,client,operation,TTL`. A key may have commas in it.
+
+use std::collections::VecDeque;
+
+use super::source::Source;
+use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
+
+/// Fields after the key.
+const BEHIND: usize = 5;
+
+pub(super) struct Twitter;
+
+/// Fields of a line.
+struct Fields<'a> {
+    time: &'a [u8],
+    key: &'a [u8],
+    behind: [&'a [u8]; BEHIND],
+}
+
+/// Those of a line that has as many.
+fn fields(line: &[u8]) -> Option<Fields<'_>> {
+    let comma = line.iter().position(|byte| *byte == b',')?;
+    let (time, rest) = (&line[..comma], &line[comma + 1..]);
+    let mut from_behind = rest.rsplitn(BEHIND + 1, |byte| *byte == b',');
+    let mut behind = [&[][..]; BEHIND];
+    for field in behind.iter_mut().rev() {
+        *field = from_behind.next()?;
+    }
+    Some(Fields { time, key: from_behind.next()?, behind })
+}
+
+pub(super) fn is_it(head: &[u8]) -> bool {
+    fields(first_line(head)).is_some_and(|Fields { time, behind: [.., operation, ttl], .. }| {
+        seconds(time).is_ok() && of_cache(operation, || Ok(0)).is_ok() && number::<f64>("", ttl).is_ok()
+    })
+}
+
+impl Format for Twitter {
+    fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String> {
+        let Some(line) = source.line()? else { return Ok(false) };
+        let Some(Fields { time, key, behind: [_, value_size, _, operation, _] }) = fields(&line) else {
+            let expected = "expected time,key,key size,value size,client,operation,TTL";
+            return Err(format!("{expected}, got {:?}", shortened(&line)));
+        };
+        let asked = of_cache(operation, || number("value size", value_size))?;
+        let (at_ns, key) = (Some(seconds(time)?), source.key(key)?);
+        source.give_back(line);
+        entries.push_back(Entry { at_ns, key, asked, times: 1 });
+        Ok(true)
+    }
+}

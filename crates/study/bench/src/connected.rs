@@ -1,0 +1,241 @@
+//! How fast a drive on a network answers, and the cost at either end: the figures of `kvdrive bench
+//! --connect`. All are measured.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::thread_cpu_seconds;
+use kvdrive_config::{DEFAULT_PROFILE, Document};
+use kvdrive_run::report::Target;
+use kvdrive_run::wall::connected::{Remote, run_measured};
+use kvdrive_run::{Progress, Watch};
+use kvdrive_text::with_decimals;
+
+/// Size of the values, bytes.
+const VALUE_BYTES: u32 = 4096;
+/// Keys they are stored under, if nothing else is asked for. A drive that holds what a user has looks its index up in
+/// flash; one of a thousand keys has all of it at hand and answers twice as fast.
+pub const DEFAULT_KEYS: u64 = 100_000;
+/// Depths, each with the part of the operations that is done at it.
+const DEPTHS: [(u32, u64); 2] = [(1, 10), (32, 1)];
+/// A thread that slept less often than once in so many operations was awake when they came.
+const OPERATIONS_PER_SLEEP: f64 = 2.0;
+
+/// What a thread of the server did while operations were measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadUse {
+    /// Its name.
+    pub name: String,
+    /// Seconds for which it had a core.
+    pub cpu_s: f64,
+    /// How often it gave its core away because it had nothing to do.
+    pub sleeps: u64,
+}
+
+/// One kind of operation at one depth.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `store` or `retrieve`.
+    pub operation: &'static str,
+    /// Operations under way at once.
+    pub depth: u32,
+    /// How many there were.
+    pub operations: u64,
+    /// How long they took.
+    pub seconds: f64,
+    /// Operations a second.
+    pub per_s: f64,
+    /// Median latency, ns.
+    pub p50_ns: u64,
+    /// 99th percentile of the latency, ns.
+    pub p99_ns: u64,
+    /// Seconds for which our thread had a core; none where the system does not say.
+    pub client_cpu_s: Option<f64>,
+    /// How often it slept.
+    pub client_sleeps: u64,
+    /// Threads of the server that did something; `None` if the server's process is unknown.
+    pub server: Option<Vec<ThreadUse>>,
+}
+
+impl Row {
+    fn server_cpu_s(&self) -> Option<f64> {
+        let threads = self.server.as_ref()?;
+        Some(threads.iter().map(|thread| thread.cpu_s).sum())
+    }
+
+    fn slept(&self, sleeps: u64) -> bool {
+        sleeps as f64 * OPERATIONS_PER_SLEEP > self.operations as f64
+    }
+}
+
+/// All figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Connected {
+    /// Revision of this program.
+    pub revision: &'static str,
+    /// The drive.
+    pub target: Target,
+    /// Keys that the values were stored under.
+    pub keys: u64,
+    /// The server's process, if it is known.
+    pub server_pid: Option<u32>,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// What the threads of a process have done so far, by their number and as Linux says it: the first number of
+/// `schedstat` is time with a core, ns.
+fn threads(pid: u32) -> Option<Vec<(PathBuf, ThreadUse)>> {
+    let mut threads = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = task.ok()?.path();
+        // One may end meanwhile.
+        let read = |file: &str| fs::read_to_string(path.join(file)).ok();
+        let Some(((name, time), status)) = read("comm").zip(read("schedstat")).zip(read("status")) else {
+            continue;
+        };
+        let cpu_ns: u64 = time.split_whitespace().next()?.parse().ok()?;
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let name = name.trim().to_owned();
+        threads.push((
+            path,
+            ThreadUse { name, cpu_s: cpu_ns as f64 / 1e9, sleeps: sleeps.trim().parse().ok()? },
+        ));
+    }
+    Some(threads)
+}
+
+/// What those threads did in between, if it was something.
+fn between(before: &[(PathBuf, ThreadUse)], after: Vec<(PathBuf, ThreadUse)>) -> Vec<ThreadUse> {
+    let since = |(path, now): (PathBuf, ThreadUse)| {
+        let was = before.iter().find(|(known, _)| *known == path);
+        let (cpu_s, sleeps) = was.map_or((0.0, 0), |(_, was)| (was.cpu_s, was.sleeps));
+        ThreadUse { name: now.name, cpu_s: now.cpu_s - cpu_s, sleeps: now.sleeps - sleeps }
+    };
+    after.into_iter().map(since).filter(|thread| thread.cpu_s > 0.0).collect()
+}
+
+/// Stores and retrieves 4 KiB values under `keys` keys at a drive on a network, `operations` times at depth 32 and a
+/// tenth of it at depth 1. Before retrieves every key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
+///
+/// # Errors
+/// The way to the drive, or an operation that it refuses.
+pub fn connected(
+    remote: &Remote,
+    operations: u64,
+    keys: u64,
+    server_pid: Option<u32>,
+    progress: Progress<'_>,
+) -> anyhow::Result<Connected> {
+    let mut rows = Vec::new();
+    let mut target = Target::default();
+    for (depth, part) in DEPTHS {
+        for (operation, workload) in [("store", "fillrandom"), ("retrieve", "readrandom")] {
+            let operations = (operations / part).max(1);
+            let mut document = Document::profile(DEFAULT_PROFILE)?;
+            for setting in [
+                format!("workload.name={workload}"),
+                format!("workload.ops={operations}"),
+                format!("workload.num={keys}"),
+                format!("workload.value_size={VALUE_BYTES}"),
+                format!("host.depth={depth}"),
+                "run.clock=wall".into(),
+            ] {
+                document.set(&setting)?;
+            }
+            let moments = RefCell::new(Vec::new());
+            let look = || {
+                moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads)));
+            };
+            let (found, ran) = run_measured(&document, remote, &Watch::progress(progress), &look)?;
+            let errors = ran.report.ops.errors;
+            anyhow::ensure!(errors == 0, "{errors} operations failed: {}", ran.report.notes.join("; "));
+            let [(client_before, server_before), (client_after, server_after)] =
+                <[_; 2]>::try_from(moments.into_inner()).map_err(|_| anyhow::anyhow!("two moments"))?;
+            let server = server_before.zip(server_after).map(|(before, after)| between(&before, after));
+            target = found;
+            rows.push(Row {
+                operation,
+                depth,
+                operations,
+                seconds: ran.report.time.wall_s,
+                per_s: ran.report.throughput_ops_per_s,
+                p50_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p50),
+                p99_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p99),
+                client_cpu_s: client_before.zip(client_after).map(|(before, after)| after - before),
+                client_sleeps: target.sleeps,
+                server,
+            });
+        }
+    }
+    Ok(Connected { revision: kvdrive_run::revision::of_program(), target, keys, server_pid, rows })
+}
+
+impl fmt::Display for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connected { revision, target, keys, rows, server_pid } = self;
+        writeln!(
+            f,
+            "{} at tcp://{}, {VALUE_BYTES} B, {keys} keys; {revision}, measured",
+            target.model, target.address
+        )?;
+        writeln!(
+            f,
+            "{:<10}{:>6}{:>12}{:>11}{:>16}{:>16}{:>16}",
+            "", "depth", "/s", "p50", "server CPU/op", "/server CPU s", "client CPU/op"
+        )?;
+        let unknown = || "-".to_owned();
+        for row in rows {
+            let us = |seconds: f64| format!("{} us", with_decimals(seconds * 1e6 / row.operations as f64, 2));
+            let thousands = |rate: f64| format!("{} k", with_decimals(rate / 1e3, 1));
+            let server = row.server_cpu_s();
+            writeln!(
+                f,
+                "{:<10}{:>6}{:>12}{:>11}{:>16}{:>16}{:>16}",
+                row.operation,
+                row.depth,
+                thousands(row.per_s),
+                format!("{} us", with_decimals(row.p50_ns as f64 / 1e3, 1)),
+                server.map_or_else(unknown, us),
+                server.map_or_else(unknown, |cpu_s| thousands(row.operations as f64 / cpu_s)),
+                row.client_cpu_s.map_or_else(unknown, us)
+            )?;
+        }
+        for row in rows {
+            let said =
+                |name: &str, sleeps| format!("{name} {}", if row.slept(sleeps) { "slept" } else { "spun" });
+            let mut who = vec![said("client", row.client_sleeps)];
+            let threads = row.server.iter().flatten();
+            who.extend(threads.map(|thread| {
+                format!("{} ({} s)", said(&thread.name, thread.sleeps), with_decimals(thread.cpu_s, 2))
+            }));
+            writeln!(f, "  {} at depth {}: {}", row.operation, row.depth, who.join(", "))?;
+        }
+        if server_pid.is_none() {
+            writeln!(
+                f,
+                "  what the server took is not known: --control or --server-pid, on its machine, says it"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_did_is_what_it_did_in_between() {
+        let of = |number: u32, cpu_s: f64, sleeps: u64| {
+            (PathBuf::from(number.to_string()), ThreadUse { name: format!("t{number}"), cpu_s, sleeps })
+        };
+        let before = [of(1, 1.0, 10), of(2, 5.0, 7)];
+        let used = between(&before, vec![of(1, 3.0, 14), of(2, 5.0, 7), of(3, 0.5, 1)]);
+        assert_eq!(used, [of(1, 2.0, 4).1, of(3, 0.5, 1).1], "who did nothing is not named");
+    }
+}

@@ -1,0 +1,514 @@
+//! How fast and how small this program is, on this machine: the figures of `kvdrive bench`.
+//!
+//! | figure | kind | what runs |
+//! |---|---|---|
+//! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
+//! | the same of processor time | measured | without the time in which other work had the core; Linux only |
+//! | events a store | counted | the same |
+//! | deepest stack | measured | the same: what a task had in use of its stack when it gave way |
+//! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
+//! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
+//! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
+//! | its operations a second | measured | A uniform after them, in virtual time |
+//! | its resident bytes | measured | the same, in a process of its own |
+//! | simulated requests a second | measured | stores on either side of the wire, in virtual time ([`stores`]) |
+//! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
+//! | an idle drive's share of a core | measured | a drive that is served unpaced without commands; Linux only |
+//! | its wake-ups a second | counted | the same |
+//!
+//! Seconds depend on the other load of the machine: of several runs the best one counts, and all are in the
+//! JSON. Nothing here is modelled.
+
+pub mod connected;
+pub mod stores;
+
+use std::cell::Cell;
+use std::fmt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kvdrive_host::threaded::serve_thread;
+use kvdrive_link::shared::ServerConfig;
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use serde::{Deserialize, Serialize};
+
+use kvdrive_config::{Document, Scale};
+use kvdrive_run::wall::{WallOptions, run_wall, served};
+use kvdrive_run::{Progress, run_counted};
+use kvdrive_text::{grouped, with_decimals};
+use stores::Simulated;
+
+const PROFILE: &str = "cosmos-plus";
+const HASH_PROFILE: &str = "kvvirt";
+/// Size of the values that fill the memory, bytes.
+const MEMORY_VALUE_BYTES: u32 = 1000;
+/// Size of the values that are served, bytes: one command each.
+const WALL_VALUE_BYTES: u32 = 32;
+/// Commands under way at once when serving.
+const WALL_DEPTH: u32 = 32;
+
+/// Several runs of the same operations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Speed {
+    /// Operations of each run: stores, but for the hash engine.
+    pub operations: u64,
+    /// Seconds of each run.
+    pub seconds: Vec<f64>,
+    /// Of the fastest run.
+    pub per_s: f64,
+    /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall
+    /// time, where threads wait for each other awake.
+    pub cpu_seconds: Vec<f64>,
+    /// Of the run that took the fewest of them.
+    pub per_cpu_s: Option<f64>,
+    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too,
+    /// and beside a load.
+    pub events_each: Option<f64>,
+}
+
+impl Speed {
+    fn of(operations: u64, seconds: Vec<f64>, cpu_seconds: Vec<f64>, events_each: Option<f64>) -> Speed {
+        let least = |seconds: &[f64]| seconds.iter().copied().reduce(f64::min);
+        let rate = |seconds: f64| operations as f64 / seconds;
+        Speed {
+            operations,
+            per_s: least(&seconds).map_or(0.0, rate),
+            per_cpu_s: least(&cpu_seconds).map(rate),
+            seconds,
+            cpu_seconds,
+            events_each,
+        }
+    }
+}
+
+/// What a counter of instructions said.
+#[derive(Clone, Debug, Serialize)]
+pub struct Instructions {
+    /// Instructions in user mode, of each store; `None`: no counter works here.
+    pub per_store: Option<f64>,
+    /// Which counter.
+    pub counter: Option<&'static str>,
+    /// Stores it was asked about.
+    pub stores: u64,
+}
+
+/// A hash engine with collection running, in a process of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Collecting {
+    /// Part of the paper's size, as configurations write it.
+    pub scale: String,
+    /// Load and overwrites, in no model time.
+    pub loading: Speed,
+    /// The workload after them.
+    pub speed: Speed,
+    /// Most resident bytes the process ever had; `None` where the system does not say.
+    pub peak_bytes: Option<u64>,
+    /// The most of its stack that a task had in use when it gave way.
+    pub deepest_stack_bytes: usize,
+}
+
+/// What a process that holds many pairs takes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Memory {
+    /// Pairs stored.
+    pub pairs: u64,
+    /// Most resident bytes the process ever had; `None` where the system does not say.
+    pub peak_bytes: Option<u64>,
+    /// What it had before the drive was powered on.
+    pub before_bytes: Option<u64>,
+}
+
+impl Memory {
+    /// Resident bytes of each pair.
+    pub fn bytes_per_pair(&self) -> Option<f64> {
+        Some((self.peak_bytes? - self.before_bytes?) as f64 / self.pairs.max(1) as f64)
+    }
+}
+
+/// A drive that is served and gets no commands.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Idle {
+    /// Duration without commands.
+    pub seconds: f64,
+    /// For how much of that its thread had a core; `None` where the system does not say.
+    pub cpu_seconds: Option<f64>,
+    /// How often it woke up.
+    pub wake_ups: u64,
+}
+
+/// All figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Revision of the source.
+    pub revision: &'static str,
+    /// Cores the program may use.
+    pub cores: usize,
+    /// Processor architecture and operating system.
+    pub machine: String,
+    /// Stores in virtual time.
+    pub simulated: Speed,
+    /// What one of them takes.
+    pub instructions: Instructions,
+    /// Memory of a drive with many pairs.
+    pub memory: Memory,
+    /// A hash engine.
+    pub collecting: Collecting,
+    /// Key-value stores on either side of the wire.
+    pub stores: Vec<Simulated>,
+    /// Stores in wall time, drive unpaced.
+    pub wall: Speed,
+    /// Nothing in wall time.
+    pub idle: Idle,
+}
+
+fn document(settings: &[String]) -> anyhow::Result<Document> {
+    let mut document = Document::profile(PROFILE)?;
+    for setting in settings {
+        document.set(setting)?;
+    }
+    Ok(document)
+}
+
+/// W(M), adaptive transfer, backfill packing, index and flash on.
+fn simulated_document(stores: u64) -> anyhow::Result<Document> {
+    document(&[
+        "workload.name=w-m".into(),
+        format!("workload.ops={stores}"),
+        "host.transfer=adaptive".into(),
+        "packing.policy=backfill".into(),
+    ])
+}
+
+/// Simulates `stores` stores `runs` times.
+pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+    let document = simulated_document(stores)?;
+    let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
+    let mut events = 0;
+    for run in 0..u64::from(runs.max(1)) {
+        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let before = thread_cpu_seconds();
+        let (report, counted) = run_counted(&document, &all)?;
+        seconds.push(report.time.wall_s);
+        cpu_seconds.extend(before.zip(thread_cpu_seconds()).map(|(before, after)| after - before));
+        events = counted;
+    }
+    Ok(Speed::of(stores, seconds, cpu_seconds, Some(events as f64 / stores.max(1) as f64)))
+}
+
+/// Serves `stores` stores `runs` times.
+pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+    let document = document(&[
+        "workload.name=fillseq".into(),
+        format!("workload.ops={stores}"),
+        format!("workload.value_size={WALL_VALUE_BYTES}"),
+        "host.transfer=piggyback".into(),
+        format!("host.depth={WALL_DEPTH}"),
+        "run.clock=wall".into(),
+    ])?;
+    let mut seconds = Vec::new();
+    for run in 0..u64::from(runs.max(1)) {
+        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let report =
+            run_wall(&document, &WallOptions { pace: Pace::Off, record: None, own_thread: false }, &all)?;
+        anyhow::ensure!(
+            report.ops.errors == 0,
+            "{} stores failed: {}",
+            report.ops.errors,
+            report.notes.join("; ")
+        );
+        seconds.push(report.time.wall_s);
+    }
+    Ok(Speed::of(stores, seconds, Vec::new(), None))
+}
+
+/// Serves a drive for `span` without any command.
+pub fn idle(span: Duration) -> anyhow::Result<Idle> {
+    let config = document(&[])?.config()?;
+    let server = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) =
+        serve_thread(server, served(config, None)).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let look = || serving.control().look(|_, _| thread_cpu_seconds());
+    // The first looks wake it up as it comes to rest.
+    std::thread::sleep(Duration::from_millis(1));
+    let (before, stopwatch) = (look()?, Stopwatch::start());
+    std::thread::sleep(span);
+    let (after, seconds) = (look()?, stopwatch.seconds());
+    drop(connector);
+    let cpu_seconds = before.zip(after).map(|(before, after)| after - before);
+    Ok(Idle { seconds, cpu_seconds, wake_ups: serving.join().sleeps() })
+}
+
+/// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of
+/// its own.
+pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
+    let document = document(&[
+        "workload.name=fillseq".into(),
+        format!("workload.ops={pairs}"),
+        format!("workload.value_size={MEMORY_VALUE_BYTES}"),
+        "host.transfer=prp".into(),
+        "media.kind=tags".into(),
+    ])?;
+    let before_bytes = status_bytes("VmRSS:");
+    let (report, _) = run_counted(&document, progress)?;
+    anyhow::ensure!(
+        report.ops.errors == 0,
+        "{} stores failed: {}",
+        report.ops.errors,
+        report.notes.join("; ")
+    );
+    Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
+}
+
+/// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a
+/// process of its own.
+pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collecting> {
+    let mut document = Document::profile(HASH_PROFILE)?;
+    document.set("workload.preset=plus")?;
+    document.shrink(scale)?;
+    for setting in ["engine.name=plus", "workload.name=plus-a", "workload.distribution=uniform"] {
+        document.set(setting)?;
+    }
+    let workload = document.config()?.workload;
+    let loads = workload.num + workload.overwrites;
+    let stopwatch = Stopwatch::start();
+    let now = || (stopwatch.seconds(), thread_cpu_seconds());
+    let (began, loaded) = (now(), Cell::new(None));
+    run_counted(&document, &|done, total| {
+        if done >= loads && loaded.get().is_none() {
+            loaded.set(Some(now()));
+        }
+        progress(done, total);
+    })?;
+    let (loaded, ended) = (loaded.get().unwrap_or(began), now());
+    let speed = |operations, (from_s, from_cpu_s): Times, (to_s, to_cpu_s): Times| {
+        let cpu_seconds = from_cpu_s.zip(to_cpu_s).map(|(from, to)| to - from);
+        Speed::of(operations, vec![to_s - from_s], cpu_seconds.into_iter().collect(), None)
+    };
+    Ok(Collecting {
+        scale: scale.to_string(),
+        loading: speed(loads, began, loaded),
+        speed: speed(workload.ops, loaded, ended),
+        peak_bytes: status_bytes("VmHWM:"),
+        deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
+    })
+}
+
+/// Seconds since some time, of the clock and of this thread's core.
+type Times = (f64, Option<f64>);
+
+/// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it,
+/// in ns.
+fn thread_cpu_seconds() -> Option<f64> {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let on_core_ns: u64 = statistics.split_whitespace().next()?.parse().ok()?;
+    Some(on_core_ns as f64 / 1e9)
+}
+
+/// A line of what Linux says of this process.
+fn status_bytes(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// A program that runs another one and counts its instructions.
+struct Counter {
+    name: &'static str,
+    program: &'static str,
+    /// In front of the command that is counted.
+    arguments: &'static [&'static str],
+    /// How many times slower it makes it, about: so many times fewer stores are counted.
+    slowdown: u64,
+    /// The count, out of what it wrote to standard error.
+    read: fn(&str) -> Option<u64>,
+}
+
+/// In the order in which they are tried.
+const COUNTERS: &[Counter] = &[
+    Counter {
+        name: "perf",
+        program: "perf",
+        arguments: &["stat", "-x", ",", "-e", "instructions:u", "--"],
+        slowdown: 1,
+        read: |text| {
+            let line = text.lines().find(|line| line.contains("instructions"))?;
+            line.split(',').next()?.parse().ok()
+        },
+    },
+    Counter {
+        name: "callgrind",
+        program: "valgrind",
+        arguments: &["--tool=callgrind", "--callgrind-out-file=/dev/null"],
+        slowdown: 10,
+        read: |text| text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok()),
+    },
+];
+
+/// Counts the instructions of a simulated store. `simulate` makes the command that simulates so many stores,
+/// in a process of its own. What such a process takes without stores is taken off.
+pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
+    for counter in COUNTERS {
+        let counted = (stores / counter.slowdown).max(2);
+        let all = count(counter, simulate(counted));
+        let start = all.and_then(|_| count(counter, simulate(1)));
+        if let (Some(all), Some(start)) = (all, start) {
+            let per_store = Some(all.saturating_sub(start) as f64 / (counted - 1) as f64);
+            return Instructions { per_store, counter: Some(counter.name), stores: counted };
+        }
+    }
+    Instructions { per_store: None, counter: None, stores: 0 }
+}
+
+fn count(counter: &Counter, command: Command) -> Option<u64> {
+    let output = Command::new(counter.program)
+        .args(counter.arguments)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { (counter.read)(&text) } else { None }
+}
+
+impl Figures {
+    /// With what this program and machine are.
+    pub fn new(
+        simulated: Speed,
+        instructions: Instructions,
+        memory: Memory,
+        collecting: Collecting,
+        stores: Vec<Simulated>,
+        wall: Speed,
+        idle: Idle,
+    ) -> Figures {
+        Figures {
+            revision: kvdrive_run::revision::of_program(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            machine: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+            simulated,
+            instructions,
+            memory,
+            collecting,
+            stores,
+            wall,
+            idle,
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { revision, cores, machine, simulated, instructions, memory, .. } = self;
+        let Figures { collecting, stores, wall, idle, .. } = self;
+        let runs = |speed: &Speed| match speed.seconds.len() {
+            1 => String::new(),
+            runs => format!(", best of {runs}"),
+        };
+        let million = |number: f64| format!("{:.3} M", number / 1e6);
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let unknown = || "unknown".to_owned();
+        let mut line = |what: &str, figure: String, kind: &str, how: String| {
+            writeln!(f, "{what:<28}{figure:>12}   {kind:<9}  {how}")
+        };
+        line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
+        let how =
+            format!("W(M) adaptive, backfill, {} stores{}", grouped(simulated.operations), runs(simulated));
+        line("simulated stores/s", million(simulated.per_s), "measured", how)?;
+        let figure = simulated.per_cpu_s.map_or_else(unknown, million);
+        line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
+        let events = simulated.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
+        line("events/store", events, "counted", "the same".into())?;
+        let (figure, how) = match (instructions.per_store, instructions.counter) {
+            (Some(per_store), Some(name)) => (
+                with_decimals(per_store, 0),
+                format!("the same, {} stores, {name}", grouped(instructions.stores)),
+            ),
+            _ => (unknown(), "neither perf nor valgrind counts instructions here".into()),
+        };
+        line("instructions/store", figure, "counted", how)?;
+        let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", grouped(memory.pairs));
+        line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
+        let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
+        line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
+        let Collecting { scale, loading, speed, peak_bytes, deepest_stack_bytes } = collecting;
+        let loads = format!("plus at {scale}, {} loads and overwrites, untimed", grouped(loading.operations));
+        let ops = format!("A uniform behind them, {}, timed", grouped(speed.operations));
+        for (what, speed, how) in
+            [("hash engine's loads/s", loading, loads), ("hash engine's ops/s", speed, ops)]
+        {
+            line(what, million(speed.per_s), "measured", how)?;
+            let figure = speed.per_cpu_s.map_or_else(unknown, million);
+            line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
+        }
+        line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
+        let how = format!("of {} that a task has; the same", grouped(kvdrive_sim::STACK_BYTES as u64));
+        line("deepest stack, bytes", grouped(*deepest_stack_bytes as u64), "measured", how)?;
+        for Simulated { name, speed } in stores {
+            let figure = million(speed.per_cpu_s.unwrap_or(speed.per_s));
+            let each =
+                speed.events_each.map_or_else(String::new, |events| format!(", {events:.1} events each"));
+            let how = format!("{name}, {} in virtual time{each}", grouped(speed.operations));
+            line("requests/s of CPU time", figure, "measured", how)?;
+        }
+        let how = format!(
+            "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
+            grouped(wall.operations),
+            runs(wall)
+        );
+        line("served stores/s", million(wall.per_s), "measured", how)?;
+        let share =
+            idle.cpu_seconds.map(|cpu_s| format!("{} %", with_decimals(cpu_s / idle.seconds * 100.0, 3)));
+        let how = format!("of a core, {} wake-ups in {} s", idle.wake_ups, with_decimals(idle.seconds, 1));
+        line("an idle drive", share.unwrap_or_else(unknown), "measured", how)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_and_what_they_cannot_count_is_nothing() {
+        let [perf, callgrind] = COUNTERS else { panic!("there are two") };
+        assert_eq!((perf.read)("123456,,instructions:u,5,100.00,,\n"), Some(123_456));
+        assert_eq!((perf.read)("<not supported>,,instructions:u,0,100.00,,\n"), None);
+        assert_eq!(
+            (callgrind.read)("==7== Events    : Ir\n==7== Collected : 1951217164\n"),
+            Some(1_951_217_164)
+        );
+        assert_eq!((callgrind.read)("valgrind: not here\n"), None);
+    }
+
+    #[test]
+    fn every_part_runs() {
+        let speed = simulated(500, 2, &|_, _| {}).unwrap();
+        assert_eq!(speed.seconds.len(), 2);
+        assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
+        let memory = memory(500, &|_, _| {}).unwrap();
+        let idle = idle(Duration::from_millis(100)).unwrap();
+        // Three looks and the end wake it up.
+        assert!(idle.wake_ups <= 8, "{idle:?}");
+        let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
+        assert!(speed_on_wall.per_s > 0.0);
+        let instructions = instructions(500, &|_| Command::new("/nonexistent"));
+        assert_eq!(instructions.per_store, None);
+        let collecting = Collecting {
+            scale: "1/64".into(),
+            loading: speed.clone(),
+            speed: speed.clone(),
+            peak_bytes: memory.peak_bytes,
+            deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
+        };
+        assert!((1_000..kvdrive_sim::STACK_BYTES).contains(&collecting.deepest_stack_bytes));
+        let stores = stores::stores(2_000, &|_, _| {}).unwrap();
+        assert!(stores.iter().all(|stores| stores.speed.per_s > 0.0), "{stores:?}");
+        let text =
+            Figures::new(speed, instructions, memory, collecting, stores, speed_on_wall, idle).to_string();
+        assert!(text.contains("neither perf nor valgrind"), "{text}");
+        if cfg!(target_os = "linux") {
+            assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Computes the verdict on a claim from the reports of its runs.
+
+use std::fmt;
+
+use anyhow::anyhow;
+use serde::{Serialize, Serializer};
+
+use super::prose::Prose;
+use super::{Claim, Condition, Planned, Standing, Test};
+use kvdrive_experiments::Kind;
+use kvdrive_experiments::expression::{Comparison, Expression};
+use kvdrive_experiments::runs::{Results, RunId};
+use kvdrive_text::with_decimals;
+
+/// The verdict on a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The published number is reproduced, within the tolerance of the claim.
+    Reproduced,
+    /// The order holds.
+    Holds,
+    /// It is not reproduced here, where everything is charged, but with the costs of the source's emulator.
+    Emulated,
+    /// It is not reproduced.
+    NotReproduced,
+    /// This build lacks the named part, which the claim needs.
+    Skipped(String),
+}
+
+impl Verdict {
+    /// Whether the claim comes true.
+    pub fn comes_true(&self) -> bool {
+        matches!(self, Verdict::Reproduced | Verdict::Holds)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Reproduced => "reproduced",
+            Verdict::Holds => "holds",
+            Verdict::Emulated => "emulator's accounting",
+            Verdict::NotReproduced => "not reproduced",
+            Verdict::Skipped(_) => "skipped",
+        })
+    }
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The same value under other conditions, shown beside the claim's own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// What is different.
+    pub name: String,
+    /// Our value under these conditions, as text.
+    pub ours: String,
+}
+
+/// A comparison of an order, with its numbers, at a point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The point, and the seed if it is not that of the claim's runs; empty if there is but one.
+    pub at: String,
+    /// The numbers.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { left, sign, right, margin, .. } = &self.comparison;
+        if !self.at.is_empty() {
+            write!(f, "at {}, ", self.at)?;
+        }
+        let side = |(text, value): &(String, f64)| match text.parse::<f64>() {
+            Ok(_) => text.clone(),
+            Err(_) => format!("{text} = {}", significant(*value)),
+        };
+        write!(f, "{} {sign} {}", side(left), side(right))?;
+        if *margin == 0.0 { f.write_str(", equal") } else { write!(f, ", by {}", percent(*margin)) }
+    }
+}
+
+/// Four significant digits, and every digit of the whole part.
+fn significant(value: f64) -> String {
+    let whole = value.abs().max(1e-9).log10().floor() as i32;
+    let decimals = (3 - whole).clamp(0, 9) as usize;
+    let text = with_decimals(value, decimals);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A margin, without rounding a small one to nothing.
+fn percent(margin: f64) -> String {
+    let percent = 100.0 * margin;
+    if percent.abs() < 0.095 { format!("{percent:.3} %") } else { format!("{percent:.1} %") }
+}
+
+/// A claim and its result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Name of the claim.
+    pub id: String,
+    /// Figure, table or section of the source.
+    pub source: String,
+    /// Title: half a line.
+    pub title: String,
+    /// The statement: one sentence.
+    pub statement: String,
+    /// How our number is obtained.
+    pub kind: Kind,
+    /// What the verdict is worth.
+    pub standing: Standing,
+    /// The published number, as text; `order` for an order.
+    pub published: String,
+    /// The published number.
+    pub published_value: Option<f64>,
+    /// Ours, as text: one, a range over the points, or by how much an order holds where it is tightest.
+    pub ours: String,
+    /// Ours, a value a point, the mean if there are several seeds; empty for an order.
+    pub values: Vec<f64>,
+    /// Every comparison of an order at every point; empty for a number.
+    pub comparisons: Vec<Compared>,
+    /// Smallest and largest value of several seeds, over all points, as text; empty with one.
+    pub seeds: String,
+    /// Points the values belong to; empty if there is but one.
+    pub points: Vec<String>,
+    /// The verdict, computed.
+    pub verdict: Verdict,
+    /// Difference from the expected result; `None`: there is none.
+    pub regressed: Option<String>,
+    /// Interpretation of the source.
+    pub reading: String,
+    /// Why it is not reproduced, or not judged.
+    pub because: String,
+    /// Our value under other conditions.
+    pub beside: Vec<Beside>,
+}
+
+/// Values at every point, or the comparisons there.
+enum AtPoints {
+    Values(Vec<f64>),
+    Compared(Vec<Vec<Comparison>>),
+}
+
+/// Runs of one condition, by point, by name.
+type Points = [Vec<(String, RunId)>];
+
+/// Judges a claim.
+///
+/// # Errors
+/// A report lacks a number for a quantity.
+pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
+    let claim = &planned.claim;
+    let runs = match &planned.runs {
+        Ok(runs) => runs,
+        Err(lacks) => return Ok(skipped(claim, lacks)),
+    };
+    let mut conditions = runs.iter();
+    let own = conditions.next().ok_or_else(|| anyhow!("no runs"))?;
+    let first = find(claim, own, results)?;
+    let seeds = conditions.by_ref().take(claim.seeds.len()).map(|points| find(claim, points, results));
+    let all: Vec<AtPoints> =
+        std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<AtPoints>>>()?;
+    let beside_of = |condition: &Condition, found: &AtPoints| Beside {
+        name: condition.name.clone(),
+        ours: found.text(claim),
+    };
+    let mut beside = Vec::new();
+    let mut comes_out_emulated = false;
+    if let (Some(emulator), Some(points)) =
+        (&claim.emulator, claim.emulator.as_ref().and_then(|_| conditions.next()))
+    {
+        let found = find(claim, points, results)?;
+        comes_out_emulated = verdict(claim, &found).comes_true();
+        beside.push(beside_of(emulator, &found));
+    }
+    for (condition, points) in claim.beside.iter().zip(conditions) {
+        beside.push(beside_of(condition, &find(claim, points, results)?));
+    }
+    let seeds = if all.len() > 1 { spread(planned, &all) } else { String::new() };
+    let comparisons = compared(claim, &all);
+    let ours = together(all);
+    let text = ours.text(claim);
+    let verdict = match verdict(claim, &ours) {
+        Verdict::NotReproduced if comes_out_emulated => Verdict::Emulated,
+        verdict => verdict,
+    };
+    let values = match ours {
+        AtPoints::Values(values) => values,
+        AtPoints::Compared(_) => Vec::new(),
+    };
+    let prose = |prose: &Prose| {
+        prose.text(&|expression: &Expression, point: Option<&str>| {
+            let at = |index: &usize| {
+                point.is_none_or(|point| claim.each.get(*index).is_some_and(|it| it == point))
+            };
+            let values = (0..own.len()).filter(at).map(|index| {
+                let names = |name: &str| number(claim, &own[index], results, name);
+                expression.value(&names).map_err(anyhow::Error::msg)
+            });
+            values.collect()
+        })
+    };
+    let (reading, because) = (prose(&claim.reading)?, prose(&claim.because)?);
+    let numbers = Numbers { ours: text, values, comparisons, seeds, beside };
+    let mut outcome = outcome(claim, numbers, verdict, reading, because);
+    outcome.regressed = regression(planned, &outcome);
+    Ok(outcome)
+}
+
+/// The results of a claim's runs.
+#[derive(Default)]
+struct Numbers {
+    ours: String,
+    values: Vec<f64>,
+    comparisons: Vec<Compared>,
+    seeds: String,
+    beside: Vec<Beside>,
+}
+
+fn skipped(claim: &Claim, lacks: &str) -> Outcome {
+    let numbers = Numbers { ours: "-".into(), ..Numbers::default() };
+    let because = format!("This build lacks {lacks}.");
+    outcome(claim, numbers, Verdict::Skipped(lacks.to_owned()), claim.reading.without_numbers(), because)
+}
+
+fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, because: String) -> Outcome {
+    let published_value = match &claim.test {
+        Test::Value { published, .. } => Some(*published),
+        Test::Order(_) => None,
+    };
+    let Numbers { ours, values, comparisons, seeds, beside } = numbers;
+    Outcome {
+        id: claim.id.clone(),
+        source: claim.source.clone(),
+        title: claim.title.clone(),
+        statement: claim.statement.clone(),
+        kind: claim.kind,
+        standing: claim.standing(),
+        published: claim.test.to_string(),
+        published_value,
+        ours,
+        values,
+        comparisons,
+        seeds,
+        points: claim.each.clone(),
+        verdict,
+        regressed: None,
+        reading,
+        because,
+        beside,
+    }
+}
+
+/// Values of the claim at every point.
+fn find(claim: &Claim, points: &Points, results: &Results) -> anyhow::Result<AtPoints> {
+    let mut values = Vec::new();
+    let mut compared = Vec::new();
+    for runs in points {
+        let names = |name: &str| number(claim, runs, results, name);
+        match &claim.test {
+            Test::Value { value, .. } => values.push(value.value(&names).map_err(anyhow::Error::msg)?),
+            Test::Order(orders) => {
+                let mut all = Vec::new();
+                for order in orders {
+                    all.extend(order.compare(&names).map_err(anyhow::Error::msg)?);
+                }
+                compared.push(all);
+            }
+        }
+    }
+    Ok(if compared.is_empty() { AtPoints::Values(values) } else { AtPoints::Compared(compared) })
+}
+
+/// The number that `run` or `run.quantity` names.
+fn number(claim: &Claim, runs: &[(String, RunId)], results: &Results, name: &str) -> Result<f64, String> {
+    let (run, quantity) = name.split_once('.').unwrap_or((name, ""));
+    let (_, run) = runs.iter().find(|(known, _)| known == run).ok_or_else(|| format!("no run {run}"))?;
+    let quantity = claim.quantities.iter().find(|(known, _)| known == quantity);
+    let (_, quantity) = quantity.ok_or_else(|| format!("no quantity {name}"))?;
+    results.number(*run, quantity).map_err(|problem| problem.to_string())
+}
+
+/// Combines several seeds: the mean at every point, and every comparison, all of which must hold.
+fn together(seeds: Vec<AtPoints>) -> AtPoints {
+    let count = seeds.len() as f64;
+    let mut seeds = seeds.into_iter();
+    let first = seeds.next().unwrap_or(AtPoints::Values(Vec::new()));
+    let mut sum = seeds.fold(first, |mut sum, more| {
+        match (&mut sum, more) {
+            (AtPoints::Values(sums), AtPoints::Values(values)) => {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+            (AtPoints::Compared(points), AtPoints::Compared(more)) => {
+                points.iter_mut().zip(more).for_each(|(point, more)| point.extend(more));
+            }
+            _ => {}
+        }
+        sum
+    });
+    if let AtPoints::Values(sums) = &mut sum {
+        sums.iter_mut().for_each(|sum| *sum /= count);
+    }
+    sum
+}
+
+/// The range over several seeds.
+fn spread(planned: &Planned, seeds: &[AtPoints]) -> String {
+    let claim = &planned.claim;
+    let each = seeds.iter().map(|found| found.text(claim)).collect::<Vec<_>>().join(", ");
+    let names: Vec<_> =
+        claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str()).collect();
+    format!("{each} with {} and {}", planned.first_seed, names.join(", "))
+}
+
+/// Every comparison of an order with the point it is at.
+fn compared(claim: &Claim, seeds: &[AtPoints]) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (seed, found) in seeds.iter().enumerate() {
+        let AtPoints::Compared(points) = found else { continue };
+        for (index, comparisons) in points.iter().enumerate() {
+            let mut at = claim.each.get(index).cloned().unwrap_or_default();
+            if let Some(condition) = seed.checked_sub(1).and_then(|seed| claim.seeds.get(seed)) {
+                at = format!("{at} {}", condition.name).trim().to_owned();
+            }
+            let with_point = |one: &Comparison| Compared { at: at.clone(), comparison: one.clone() };
+            all.extend(comparisons.iter().map(with_point));
+        }
+    }
+    all
+}
+
+impl AtPoints {
+    fn text(&self, claim: &Claim) -> String {
+        match (self, &claim.test) {
+            (AtPoints::Values(values), Test::Value { show, .. }) => {
+                let (low, high) =
+                    values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                let (low, high) = (show.text(low), show.text(high));
+                if low == high {
+                    high
+                } else {
+                    format!("{} .. {high}", low.trim_end_matches([' ', '%', 'x']))
+                }
+            }
+            (AtPoints::Compared(points), _) => {
+                let all = points.iter().flatten();
+                let least = all.map(|one| one.margin).fold(f64::INFINITY, f64::min);
+                let by = if least == 0.0 { "equal".to_owned() } else { format!("by {}", percent(least)) };
+                let holding = points.iter().filter(|point| point.iter().all(|one| one.holds)).count();
+                match points.len() {
+                    1 => by,
+                    all if all == holding => by,
+                    all => format!("at {holding} of {all}, {by}"),
+                }
+            }
+            (AtPoints::Values(_), Test::Order(_)) => String::new(),
+        }
+    }
+}
+
+fn verdict(claim: &Claim, found: &AtPoints) -> Verdict {
+    let comes_true = match (found, &claim.test) {
+        (AtPoints::Values(values), Test::Value { published, relation, tolerance, .. }) => {
+            values.iter().all(|ours| relation.holds(*ours, *published, *tolerance))
+        }
+        (AtPoints::Compared(points), _) => points.iter().flatten().all(|one| one.holds),
+        (AtPoints::Values(_), Test::Order(_)) => false,
+    };
+    match (comes_true, &claim.test) {
+        (false, _) => Verdict::NotReproduced,
+        (true, Test::Order(_)) => Verdict::Holds,
+        (true, Test::Value { .. }) => Verdict::Reproduced,
+    }
+}
+
+impl Outcome {
+    /// The comparison of an order that is nearest to turning, or farthest beyond it.
+    pub fn tightest(&self) -> Option<&Compared> {
+        self.comparisons.iter().min_by(|a, b| a.comparison.margin.total_cmp(&b.comparison.margin))
+    }
+}
+
+/// What differs from what is expected. Our own values are only expected of the runs they were taken from.
+fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
+    if planned.is_altered {
+        return None;
+    }
+    let expected = &planned.claim.expected;
+    let as_expected = match outcome.verdict {
+        // Without the emulator's runs there is no telling.
+        Verdict::NotReproduced if planned.claim.emulator.is_none() => !expected.comes_true,
+        Verdict::NotReproduced => !expected.comes_true && !expected.is_emulated,
+        Verdict::Emulated => expected.is_emulated,
+        _ => expected.comes_true,
+    };
+    if !as_expected {
+        let should = match (expected.comes_true, expected.is_emulated) {
+            (true, _) => "came true",
+            (_, true) => "came out under the emulator's accounting",
+            _ => "was not reproduced",
+        };
+        return Some(format!("{}; this {should} before", outcome.verdict));
+    }
+    let Test::Value { show, .. } = &planned.claim.test else { return None };
+    if !planned.as_usual {
+        return None;
+    }
+    let pairs = outcome.values.iter().zip(&expected.ours);
+    let mut moved = pairs.filter(|(now, before)| (**now - **before).abs() > expected.drift);
+    moved.next().map(|(now, before)| format!("{}; this was {} before", show.text(*now), show.text(*before)))
+}

@@ -1,0 +1,290 @@
+//! Wrong implementations, and which claims notice them: a claim that is reproduced whatever the drive does
+//! shows nothing.
+//!
+//! A mutant is a row of a TOML file of `mutants/`: what is wrong, the runs that contain it, and the settings
+//! that cause it. Settings are laid over a run last, also over those that define the run of a series, so that
+//! `backfill` can be `selective` under its own name; the report of such a run has them in its configuration
+//! like any other. A claim notices a mutant when its verdict differs from the one without it, or when it has
+//! no number any more. Further seeds and conditions are left out.
+//!
+//! ```toml
+//! [[mutant]]
+//! id = "backfill-is-selective"
+//! what = "backfill fills no gaps"
+//! where = ["packing.policy=backfill"]     # runs that have all of these; none: every run
+//! set = ["packing.policy=selective"]
+//! only = ["backfill-"]                    # claims whose ids begin so; none: all but those the file leaves out
+//! ```
+
+use std::fmt::Write;
+
+use anyhow::{anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{Planned, Standing, Suite};
+use kvdrive_config::{Document, PROFILES};
+use kvdrive_experiments::runs::{Alteration, Options, Plan, Results};
+use kvdrive_experiments::{Figure, assignments, from_toml};
+use kvdrive_text::{WIDTH, wrap};
+
+/// The embedded files with their names.
+pub const FILES: &[(&str, &str)] = &[
+    ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
+    ("plus.toml", include_str!("../mutants/plus.toml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    suite: String,
+    #[serde(default)]
+    leave_out: Vec<String>,
+    mutant: Vec<RawMutant>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMutant {
+    id: String,
+    what: String,
+    #[serde(default, rename = "where")]
+    within: Vec<String>,
+    set: Vec<String>,
+    #[serde(default)]
+    only: Vec<String>,
+}
+
+/// A wrong implementation.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// Name, unique within its suite.
+    pub id: String,
+    /// What is wrong.
+    pub what: String,
+    /// Which runs it is in, and what makes them wrong.
+    alteration: Alteration,
+    only: Vec<String>,
+}
+
+/// The mutants of a suite.
+#[derive(Clone, Debug)]
+pub struct Mutants {
+    /// In the order of the file.
+    pub list: Vec<Mutant>,
+    /// Claims whose ids have these prefixes are left out, unless a mutant names them.
+    pub leave_out: Vec<String>,
+}
+
+/// The mutants of the suite of that name.
+///
+/// # Errors
+/// There are none, or an embedded file is wrong (a test reads them all).
+pub fn mutants(suite: &str) -> anyhow::Result<Mutants> {
+    for (file, text) in FILES {
+        let (name, mutants) = parse(file, text)?;
+        if name == suite {
+            return Ok(mutants);
+        }
+    }
+    bail!("no mutants of the suite {suite}")
+}
+
+/// Parses one file, `name` being its own, for messages, and says which suite it is about.
+///
+/// # Errors
+/// One line: what is no TOML, unknown or missing, a setting that the configuration does not know.
+pub fn parse(name: &str, text: &str) -> anyhow::Result<(String, Mutants)> {
+    let raw: RawFile = from_toml(name, text)?;
+    let mut list: Vec<Mutant> = Vec::new();
+    for mutant in raw.mutant {
+        let id = mutant.id.clone();
+        ensure!(list.iter().all(|known| known.id != id), "{name}: mutant {id} twice");
+        list.push(mutant.check().map_err(|problem| anyhow!("{name}: mutant {id}: {problem}"))?);
+    }
+    Ok((raw.suite, Mutants { list, leave_out: raw.leave_out }))
+}
+
+impl RawMutant {
+    fn check(self) -> anyhow::Result<Mutant> {
+        ensure!(!self.set.is_empty(), "sets nothing");
+        let (within, set) = (assignments(&self.within)?, assignments(&self.set)?);
+        let mut document = Document::profile(PROFILES[0].name)?;
+        for (key, value) in &set {
+            document.set(&format!("{key}={value}"))?;
+        }
+        // As documents have values: 4 KiB and 4096 are one.
+        let plain = |(key, value): (String, String)| {
+            document.set(&format!("{key}={value}"))?;
+            let value = document.plain(&key).unwrap_or(value);
+            Ok((key, value))
+        };
+        let within = within.into_iter().map(plain).collect::<anyhow::Result<_>>()?;
+        Ok(Mutant { id: self.id, what: self.what, alteration: Alteration { within, set }, only: self.only })
+    }
+}
+
+impl Mutant {
+    fn is_in(&self, documents: &[Document]) -> anyhow::Result<bool> {
+        for document in documents {
+            if self.alteration.lay_over(&mut document.clone())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn asks(&self, id: &str, leave_out: &[String]) -> bool {
+        let begins = |names: &[String]| names.iter().any(|name| id.starts_with(name.as_str()));
+        if self.only.is_empty() { !begins(leave_out) } else { begins(&self.only) }
+    }
+}
+
+/// A mutant with the claims whose runs it is in.
+#[derive(Debug)]
+pub struct Trial {
+    mutant: Mutant,
+    claims: Vec<Both>,
+}
+
+/// A claim without a mutant and with it.
+#[derive(Debug)]
+struct Both {
+    usual: Planned,
+    wrong: Planned,
+}
+
+/// Asks `plan` for the runs of every claim that a mutant could alter.
+///
+/// # Errors
+/// A place that no figure has, or a setting that is wrong.
+pub fn plan(
+    suite: &Suite,
+    mutants: Mutants,
+    figures: &[Figure],
+    plan: &mut Plan,
+    options: &Options,
+) -> anyhow::Result<Vec<Trial>> {
+    // The claims with their runs as they are, which say whether a mutant is in any of them.
+    let mut claims = Vec::new();
+    for claim in &suite.claims {
+        let mut claim = claim.clone();
+        claim.seeds.clear();
+        claim.emulator = None;
+        claim.beside.clear();
+        let mut alone = Plan::new(options.clone());
+        Planned::new(claim.clone(), figures, &mut alone, options)?;
+        claims.push((claim, alone.documents().to_vec()));
+    }
+    let mut trials = Vec::new();
+    for mutant in mutants.list {
+        let mut both = Vec::new();
+        for (claim, documents) in claims.iter().filter(|(it, _)| mutant.asks(&it.id, &mutants.leave_out)) {
+            if mutant.is_in(documents)? {
+                plan.alter(Some(mutant.alteration.clone()));
+                let wrong = Planned::new(claim.clone(), figures, plan, options)?;
+                plan.alter(None);
+                both.push(Both { usual: Planned::new(claim.clone(), figures, plan, options)?, wrong });
+            }
+        }
+        trials.push(Trial { mutant, claims: both });
+    }
+    Ok(trials)
+}
+
+/// A mutant and the claims that notice it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Noticed {
+    /// Name of the mutant.
+    pub mutant: String,
+    /// What is wrong.
+    pub what: String,
+    /// How many claims have runs it is in.
+    pub looked_at_by: usize,
+    /// Claims that notice it.
+    pub claims: Vec<NoticedBy>,
+}
+
+/// A claim that notices a mutant.
+#[derive(Clone, Debug, Serialize)]
+pub struct NoticedBy {
+    /// Name of the claim.
+    pub claim: String,
+    /// What its verdict is worth.
+    pub standing: Standing,
+    /// What is noticed: the verdict with our value then, or why there is none.
+    pub verdict: String,
+}
+
+impl Noticed {
+    /// Whether a claim notices that is not ours.
+    pub fn by_published(&self) -> bool {
+        self.claims.iter().any(|claim| claim.standing != Standing::Ours)
+    }
+}
+
+impl Trial {
+    /// Name of the mutant.
+    pub fn id(&self) -> &str {
+        &self.mutant.id
+    }
+
+    /// How many published claims have runs that the mutant is in.
+    pub fn published(&self) -> usize {
+        self.claims.iter().filter(|both| both.usual.claim().standing() != Standing::Ours).count()
+    }
+
+    /// The claims that notice.
+    ///
+    /// # Errors
+    /// A quantity that a report has no number for without the mutant.
+    pub fn judge(&self, results: &Results) -> anyhow::Result<Noticed> {
+        let mut claims = Vec::new();
+        for Both { usual, wrong } in &self.claims {
+            let (claim, usual) = (usual.claim(), usual.judge(results)?);
+            let verdict = match wrong.judge(results) {
+                Err(problem) => problem.to_string(),
+                Ok(wrong) if wrong.verdict == usual.verdict => continue,
+                Ok(wrong) => format!("{}, {}", wrong.verdict, wrong.ours),
+            };
+            claims.push(NoticedBy { claim: claim.id.clone(), standing: claim.standing(), verdict });
+        }
+        let Mutant { id, what, .. } = self.mutant.clone();
+        Ok(Noticed { mutant: id, what, looked_at_by: self.claims.len(), claims })
+    }
+}
+
+/// The results of the mutants, one after the other, and the sum.
+pub fn text(all: &[Noticed]) -> String {
+    let mut text = String::new();
+    for one in all {
+        let by = |standing: Standing, word: &str| {
+            let of: Vec<_> = one
+                .claims
+                .iter()
+                .filter(|claim| claim.standing == standing)
+                .map(|claim| claim.claim.as_str())
+                .collect();
+            (!of.is_empty()).then(|| format!("{word}{}", of.join(", ")))
+        };
+        let parts = [
+            by(Standing::Evidence, ""),
+            by(Standing::Fit, "by fits: "),
+            by(Standing::Set, "by what was set: "),
+            by(Standing::Ours, "by ours: "),
+        ];
+        let parts = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let said = match (one.by_published(), one.claims.is_empty()) {
+            (true, _) => format!("noticed by {} of {}: {parts}", one.claims.len(), one.looked_at_by),
+            (false, true) => format!("NOT NOTICED by any of {}", one.looked_at_by),
+            (false, false) => format!("NOT NOTICED but {parts}"),
+        };
+        text.push_str(&wrap(&format!("{} ({}): {said}", one.mutant, one.what), WIDTH));
+    }
+    let noticed = all.iter().filter(|one| one.by_published()).count();
+    let _ = writeln!(
+        text,
+        "\n{} wrong implementations, {noticed} of them noticed by a published claim",
+        all.len()
+    );
+    text
+}

@@ -1,0 +1,409 @@
+//! Experiments as data: every figure that is reproduced is one TOML file of `files/`.
+//!
+//! A [`Figure`] has grids; a [`Grid`] is series times points, and each pair is one run; its [`Panel`]s draw
+//! quantities of these runs. Settings are the `KEY=VALUE` of the command line. Values stated in the source's
+//! text are [`Published`]. A new figure is one file and one row in [`FILES`]; `kvdrive figure` and `kvdrive
+//! report` find it there.
+//!
+//! ```toml
+//! id = "bandslim-8"
+//! source = "BandSlim, ICPP'24, Figure 8"
+//! title = "Traffic and response time by value size"
+//! group = "paper"
+//!
+//! [[grid]]
+//! name = "sizes"
+//! ops = 20_000                        # a point
+//! full_ops = 1_000_000                # with --full: as published
+//! set = ["workload.name=w-a", "nand.enabled=false"]
+//! points = { key = "workload.value_size", values = [4, 32], label = "value size [B]" }
+//! series = [{ name = "Baseline", set = ["host.transfer=prp"] }]
+//! panel = [{ id = "a", title = "Traffic", y = "traffic.payload_bytes.total / ops.store", unit = "B/store", kind = "counted" }]
+//! ```
+//!
+//! A grid with `scale = "1/64"` states everything at full size and is run at that fraction; `--scale`
+//! overrides it. In a grid with `sequence = true` the points of a series follow each other on one drive,
+//! which is loaded as the first point says.
+//!
+//! A panel with `over_time = true` draws what was done in each interval of the runs (`run.interval_ns`) of a grid of
+//! one point: `y = "ops / interval_ns"`.
+//!
+//! A series that needs a part which this build lacks (`needs = ["transfer:cxl"]`) is left out, and the figure
+//! says so.
+
+mod available;
+mod chapters;
+pub mod expression;
+mod parse;
+pub mod runs;
+pub mod sweep;
+
+use std::fmt;
+
+use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use expression::Expression;
+use kvdrive_config::Scale;
+use kvdrive_text::names::meant;
+use runs::{Asked, Assignments, Counts, Plan, RunId};
+
+pub use available::missing;
+pub use chapters::{CHAPTERS, Chapter};
+pub use parse::parse;
+pub use parse::{assignments, check_needs, from_toml};
+
+/// The embedded files with their names.
+pub const FILES: &[(&str, &str)] = &[
+    ("bandslim-3.toml", include_str!("../files/bandslim-3.toml")),
+    ("bandslim-4.toml", include_str!("../files/bandslim-4.toml")),
+    ("bandslim-8.toml", include_str!("../files/bandslim-8.toml")),
+    ("bandslim-9.toml", include_str!("../files/bandslim-9.toml")),
+    ("bandslim-10.toml", include_str!("../files/bandslim-10.toml")),
+    ("bandslim-11.toml", include_str!("../files/bandslim-11.toml")),
+    ("bandslim-12.toml", include_str!("../files/bandslim-12.toml")),
+    ("bandslim-cxl-2.toml", include_str!("../files/bandslim-cxl-2.toml")),
+    ("bandslim-cxl-5.toml", include_str!("../files/bandslim-cxl-5.toml")),
+    ("beyond-transfers.toml", include_str!("../files/beyond-transfers.toml")),
+    ("beyond-blend.toml", include_str!("../files/beyond-blend.toml")),
+    ("beyond-build.toml", include_str!("../files/beyond-build.toml")),
+    ("beyond-saker-cache.toml", include_str!("../files/beyond-saker-cache.toml")),
+    ("beyond-saker-mix.toml", include_str!("../files/beyond-saker-mix.toml")),
+    ("beyond-saker-traffic.toml", include_str!("../files/beyond-saker-traffic.toml")),
+    ("kvcache-hits.toml", include_str!("../files/kvcache-hits.toml")),
+    ("plus-2.toml", include_str!("../files/plus-2.toml")),
+    ("plus-3.toml", include_str!("../files/plus-3.toml")),
+    ("plus-capacity.toml", include_str!("../files/plus-capacity.toml")),
+    ("plus-dram.toml", include_str!("../files/plus-dram.toml")),
+    ("plus-firmware.toml", include_str!("../files/plus-firmware.toml")),
+    ("plus-published.toml", include_str!("../files/plus-published.toml")),
+    ("plus2.toml", include_str!("../files/plus2.toml")),
+    ("saker-1.toml", include_str!("../files/saker-1.toml")),
+    ("saker-4.toml", include_str!("../files/saker-4.toml")),
+    ("saker-5.toml", include_str!("../files/saker-5.toml")),
+    ("saker-6.toml", include_str!("../files/saker-6.toml")),
+    ("saker-8.toml", include_str!("../files/saker-8.toml")),
+];
+
+/// How a number came about. Printed beside every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Bytes, pages, commands: exact, whatever the times.
+    Counted,
+    /// Times of the model, from constants of which some are fitted, some not.
+    Modelled,
+    /// A time whose constants were fitted to this very result: agreement shows that the results are
+    /// compatible.
+    ModelledFit,
+    /// A time from which a constant was solved: agreement is by construction.
+    ModelledSet,
+    /// A time that no constant was chosen by: agreement is evidence.
+    ModelledCheck,
+    /// A time of this machine.
+    Measured,
+}
+
+/// Every kind, with its name and what it means to a reader.
+pub const KINDS: &[(Kind, &str, &str)] = &[
+    (
+        Kind::Counted,
+        "counted",
+        "bytes, pages and commands that cross or are written: exact, whatever the times are",
+    ),
+    (Kind::Modelled, "modelled", "model time, from the constants of the profile"),
+    (
+        Kind::ModelledFit,
+        "modelled-fit",
+        "model time whose constants were fitted to this very result: shows that the published results agree with each other",
+    ),
+    (
+        Kind::ModelledSet,
+        "modelled-set",
+        "model time from which a constant was solved: agrees by construction",
+    ),
+    (
+        Kind::ModelledCheck,
+        "modelled-check",
+        "model time that no constant was chosen by: evidence for the model",
+    ),
+    (Kind::Measured, "measured", "time of the machine that ran this"),
+];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = KINDS.iter().find(|(kind, ..)| kind == self);
+        f.pad(row.map_or("", |(_, name, _)| name))
+    }
+}
+
+/// A figure of a paper, or of ours.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Name on the command line.
+    pub id: String,
+    /// Where it was published.
+    pub source: String,
+    /// What it shows.
+    pub title: String,
+    /// Chapter of the report.
+    pub chapter: &'static Chapter,
+    /// What a reader has to know, a sentence each.
+    pub notes: Vec<String>,
+    /// The runs and how they are drawn.
+    pub grids: Vec<Grid>,
+}
+
+/// Series times points.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Name within the figure.
+    pub name: String,
+    /// Label of the axis of points.
+    pub axis: String,
+    /// Along the axis, in order.
+    pub points: Vec<Point>,
+    /// One run at each point.
+    pub series: Vec<Series>,
+    /// What is drawn of the runs.
+    pub panels: Vec<Panel>,
+    /// Part of the full size it is run at by default, if it can be shrunk.
+    pub scale: Option<Scale>,
+    /// Name of the figure it is of.
+    figure: String,
+    profile: String,
+    set: Assignments,
+    sequence: bool,
+    drawn_as: Style,
+}
+
+/// How a panel is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Style {
+    /// Points follow from each other: sizes.
+    Lines,
+    /// Points stand beside each other: workloads.
+    Bars,
+}
+
+/// A place on the axis of points.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// As drawn, `4K+32` or `W(M)`; claims name it.
+    pub label: String,
+    /// Operations of each run here.
+    pub counts: Counts,
+    profile: Option<String>,
+    set: Assignments,
+}
+
+/// A line, or a bar at each point.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// As in the legend; claims name it.
+    pub name: String,
+    /// What this build must have for it: `transfer:cxl`.
+    pub needs: Vec<String>,
+    profile: Option<String>,
+    set: Assignments,
+}
+
+/// One quantity over all runs of a grid.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// Letter.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Read off each report; of one over time, off each interval of its series.
+    pub y: Expression,
+    /// Drawn over the time of the runs of the grid's one point.
+    pub over_time: bool,
+    /// Index of the series whose value at the same point is 1.
+    pub relative_to: Option<usize>,
+    /// Unit of the quantity, `B/store`.
+    pub unit: String,
+    /// Whether the axis of the quantity is logarithmic.
+    pub log: bool,
+    /// How the numbers came about.
+    pub kind: Kind,
+    /// What the source states in its text.
+    pub published: Vec<Published>,
+}
+
+/// A value the source states in its text, for some points of a series.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Index of the series.
+    pub series: usize,
+    /// Indices of the points.
+    pub points: Vec<usize>,
+    /// The value.
+    pub value: Statement,
+    /// As the source has it, `97.9 % less than Baseline`.
+    pub says: String,
+}
+
+/// A published number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Statement {
+    /// In the unit of the panel.
+    Absolute(f64),
+    /// So many times what the series with this index has at the same point.
+    Times(f64, usize),
+}
+
+impl Grid {
+    /// Whether panels are lines or bars.
+    pub fn style(&self) -> Style {
+        self.drawn_as
+    }
+
+    /// The run of a series at a point; settings go from the general to the particular.
+    fn asked(&self, series: usize, point: usize) -> Asked {
+        let (series, point) = (&self.series[series], &self.points[point]);
+        let profile = point.profile.as_ref().or(series.profile.as_ref()).unwrap_or(&self.profile);
+        let settings = [&self.set, &series.set, &point.set].into_iter().flatten().cloned().collect();
+        let made = |series: &Series| format!("what makes series {} of {}", series.name, self.figure);
+        let own = point.set.iter().map(|(key, _)| (key.clone(), format!("the axis of {}", self.figure)));
+        let own = own.chain(series.set.iter().map(|(key, _)| (key.clone(), made(series)))).collect();
+        Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale, own }
+    }
+
+    /// The session of a series at a point, and the point's place in it.
+    fn session(&self, series: usize, point: usize) -> (Vec<Asked>, usize) {
+        if self.sequence {
+            ((0..self.points.len()).map(|point| self.asked(series, point)).collect(), point)
+        } else {
+            (vec![self.asked(series, point)], 0)
+        }
+    }
+
+    /// Asks `plan` for every run; a series this build has not all the parts for has none.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
+        let all = 0..self.series.len();
+        all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect())
+            .collect()
+    }
+
+    fn plan_one(&self, plan: &mut Plan, series: usize, point: usize) -> anyhow::Result<Option<RunId>> {
+        if missing(&self.series[series].needs).is_some() {
+            return Ok(None);
+        }
+        let (session, place) = self.session(series, point);
+        Ok(Some(plan.add_session(&session)?[place]))
+    }
+}
+
+/// The figures of the embedded files, in their order.
+///
+/// # Errors
+/// One line that names the file: an embedded file is wrong (a test reads them all).
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    FILES.iter().map(|(name, text)| parse(name, text)).collect()
+}
+
+/// The embedded figure of that name.
+///
+/// # Errors
+/// There is none; the message lists those there are.
+pub fn figure(id: &str) -> anyhow::Result<Figure> {
+    let all = figures()?;
+    let ids: Vec<&str> = all.iter().map(|figure| figure.id.as_str()).collect();
+    let problem = format!("{id}: no such figure; there are {}{}", ids.join(", "), meant(id, &ids));
+    all.into_iter().find(|figure| figure.id == id).ok_or_else(|| anyhow!(problem))
+}
+
+/// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name after the figure's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    figure: String,
+    grid: Option<String>,
+    series: String,
+    point: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.grid.as_ref().map_or(String::new(), |grid| format!("{grid} / "));
+        write!(f, "{} / {grid}{} / {}", self.figure, self.series, self.point)
+    }
+}
+
+/// A run as a figure has it, ready to be asked of a plan.
+#[derive(Clone, Debug)]
+pub struct PlacedRun {
+    /// The runs that follow each other on its drive.
+    pub session: Vec<Asked>,
+    /// Which of them it is.
+    pub place: usize,
+    /// What this build must have for it.
+    pub needs: Vec<String>,
+}
+
+impl PlacedRun {
+    /// The run itself.
+    pub fn asked(&self) -> &Asked {
+        &self.session[self.place]
+    }
+
+    /// Asks `plan` for it.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<RunId> {
+        Ok(plan.add_session(&self.session)?[self.place])
+    }
+}
+
+impl Place {
+    /// Parses `FIGURE / [GRID /] SERIES / POINT`.
+    ///
+    /// # Errors
+    /// Another number of parts.
+    pub fn parse(text: &str) -> anyhow::Result<Place> {
+        let parts: Vec<String> = text.split(" / ").map(|part| part.trim().to_owned()).collect();
+        let (figure, grid, series, point) = match parts.as_slice() {
+            [figure, series, point] => (figure, None, series, point),
+            [figure, grid, series, point] => (figure, Some(grid.clone()), series, point),
+            _ => bail!("\"{text}\": expected FIGURE / [GRID /] SERIES / POINT"),
+        };
+        Ok(Place { figure: figure.clone(), grid, series: series.clone(), point: point.clone() })
+    }
+
+    /// The same place at another point.
+    pub fn at(&self, point: &str) -> Place {
+        Place { point: point.to_owned(), ..self.clone() }
+    }
+
+    /// Whether the point is left open (`*`), to be filled in by [`Place::at`].
+    pub fn is_open(&self) -> bool {
+        self.point == "*"
+    }
+
+    /// Finds it among `figures`.
+    ///
+    /// # Errors
+    /// There is no such run, or the name of the grid is needed to tell two apart.
+    pub fn find(&self, figures: &[Figure]) -> anyhow::Result<PlacedRun> {
+        let figure = figures.iter().find(|figure| figure.id == self.figure);
+        let figure = figure.ok_or_else(|| anyhow!("{self}: no such figure"))?;
+        let grids =
+            figure.grids.iter().filter(|grid| self.grid.as_ref().is_none_or(|name| *name == grid.name));
+        let mut found = grids.filter_map(|grid| {
+            let series = grid.series.iter().position(|series| series.name == self.series)?;
+            let point = grid.points.iter().position(|point| point.label == self.point)?;
+            Some((grid, series, point))
+        });
+        let Some((grid, series, point)) = found.next() else { bail!("{self}: no such series or point") };
+        if found.next().is_some() {
+            bail!("{self}: several grids have such a run; name one of them");
+        }
+        let (session, place) = grid.session(series, point);
+        Ok(PlacedRun { session, place, needs: grid.series[series].needs.clone() })
+    }
+}

@@ -1,0 +1,503 @@
+//! The runs that figures and claims need; each is done once, however many of them need it.
+//!
+//! A [`Plan`] collects settings and assigns numbers to runs; equal settings are the same run. Runs that
+//! follow each other on one drive are requested together, as a session; sessions are the same if all their
+//! runs are. [`Plan::run`] executes all of them and yields [`Results`], from which numbers are read by
+//! expression. The caller decides how they are executed, on how many threads, and how progress is shown.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use kvdrive_flash::Purpose;
+use serde_json::Value;
+
+use super::expression::Expression;
+use kvdrive_config::{Assigned, Document, Scale};
+use kvdrive_run::report::Report;
+use kvdrive_workload::is_preconditioned;
+
+/// A run of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(usize);
+
+/// What distinguishes a run from the profile it begins with: keys and values, in order.
+pub type Assignments = Vec<(String, String)>;
+
+/// How many operations a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// By default: enough for what the run is asked for.
+    pub usual: u64,
+    /// With `--full`: what the source used.
+    pub full: u64,
+}
+
+/// How a plan departs from what the files of experiments and claims say.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Published counts instead of the usual ones, and the full size.
+    pub full: bool,
+    /// Another size for what has a scale.
+    pub scale: Option<Scale>,
+    /// `KEY=VALUE`, laid over every run.
+    pub set: Vec<String>,
+    /// Seeds in place of those that the files say: what is shown is their mean and spread. None: as they say.
+    pub seeds: Vec<u64>,
+}
+
+impl Options {
+    fn settings(&self) -> impl Iterator<Item = (String, String)> {
+        self.set.iter().map(|assignment| (format!("--set {assignment}"), assignment.clone()))
+    }
+
+    /// Whether runs are as the files say.
+    pub fn as_usual(&self) -> bool {
+        !self.full && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
+    }
+
+    /// Whether runs are neither of the usual nor of the published size, or have settings of their own:
+    /// nothing is known of what comes true then.
+    pub fn is_altered(&self) -> bool {
+        !self.set.is_empty()
+            || !self.seeds.is_empty()
+            || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
+    }
+
+    /// The size of runs that have a scale.
+    pub fn scale(&self, usual: Scale) -> Scale {
+        self.scale.unwrap_or(if self.full { Scale::FULL } else { usual })
+    }
+}
+
+/// A run that is asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Profile it begins with.
+    pub profile: String,
+    /// Operations.
+    pub counts: Counts,
+    /// Settings on top; at full size if there is a scale.
+    pub settings: Assignments,
+    /// To what size the run is shrunk, if it can be.
+    pub scale: Option<Scale>,
+    /// Keys that tell it from the runs beside it, each with what it is: labels say them, so nothing is laid
+    /// over them.
+    pub own: Vec<(String, String)>,
+}
+
+/// Settings laid over every run that has certain others, also over those that make it the run of a series.
+#[derive(Clone, Debug)]
+pub struct Alteration {
+    /// Settings of the runs it is in.
+    pub within: Assignments,
+    /// What it sets there.
+    pub set: Assignments,
+}
+
+impl Alteration {
+    /// Alters a run, if it is one that this is in, looks at what is set and does not have that anyway. Says
+    /// whether it did.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn lay_over(&self, document: &mut Document) -> anyhow::Result<bool> {
+        if self.within.iter().any(|(key, value)| document.plain(key).as_ref() != Some(value)) {
+            return Ok(false);
+        }
+        let config = document.config()?;
+        let mut is_altered = false;
+        for (key, value) in &self.set {
+            let before = document.plain(key);
+            if config.ignores(key).is_none() {
+                document.set(&format!("{key}={value}"))?;
+                is_altered |= document.plain(key) != before;
+            }
+        }
+        Ok(is_altered)
+    }
+}
+
+/// Runs to be done.
+#[derive(Debug, Default)]
+pub struct Plan {
+    options: Options,
+    documents: Vec<Document>,
+    /// Numbers of the runs that follow each other on one drive.
+    sessions: Vec<Vec<usize>>,
+    /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
+    known: BTreeMap<String, Vec<RunId>>,
+    scales: Vec<Scale>,
+    /// Laid over runs that are asked for from now on.
+    alteration: Option<Alteration>,
+    /// Their seed, unless their own settings say one.
+    seed: Option<u64>,
+}
+
+impl Plan {
+    /// An empty plan.
+    pub fn new(options: Options) -> Plan {
+        Plan { seed: options.seeds.first().copied(), options, ..Plan::default() }
+    }
+
+    /// The number of the run with these settings, a new one if no other has them.
+    ///
+    /// # Errors
+    /// One line: a setting the configuration does not know or allow.
+    pub fn add(&mut self, profile: &str, counts: Counts, settings: &Assignments) -> anyhow::Result<RunId> {
+        let (profile, settings) = (profile.to_owned(), settings.clone());
+        let asked = Asked { profile, counts, settings, scale: None, own: Vec::new() };
+        Ok(self.add_session(&[asked])?[0])
+    }
+
+    /// The numbers of runs that follow each other on one drive.
+    ///
+    /// # Errors
+    /// As [`add`](Plan::add).
+    pub fn add_session(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
+        let documents = asked.iter().map(|asked| self.document(asked)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut identity = String::new();
+        for document in &documents {
+            document.config()?;
+            identity += &format!("{} {}\n", document.profile_name(), document.values());
+        }
+        if let Some(known) = self.known.get(&identity) {
+            return Ok(known.clone());
+        }
+        let first = self.documents.len();
+        let session: Vec<usize> = (first..first + documents.len()).collect();
+        let runs: Vec<RunId> = session.iter().copied().map(RunId).collect();
+        self.known.insert(identity, runs.clone());
+        self.documents.extend(documents);
+        self.sessions.push(session);
+        for asked in asked {
+            let scale = asked.scale.map(|usual| self.options.scale(usual));
+            self.scales.extend(scale.filter(|scale| !self.scales.contains(scale)));
+        }
+        Ok(runs)
+    }
+
+    /// Has runs that are asked for from now on made wrong, or not any more.
+    pub fn alter(&mut self, alteration: Option<Alteration>) {
+        self.alteration = alteration;
+    }
+
+    /// Gives runs that are asked for from now on this seed, unless their own settings say one.
+    pub fn seed(&mut self, seed: Option<u64>) {
+        self.seed = seed;
+    }
+
+    fn document(&self, asked: &Asked) -> anyhow::Result<Document> {
+        let mut document = Document::profile(&asked.profile)?;
+        let ops = if self.options.full { asked.counts.full } else { asked.counts.usual };
+        document.set(&format!("workload.ops={ops}"))?;
+        if let Some(seed) = self.seed {
+            document.set(&format!("run.seed={seed}"))?;
+        }
+        for (key, value) in &asked.settings {
+            document.set(&format!("{key}={value}"))?;
+        }
+        if let Some(alteration) = &self.alteration {
+            alteration.lay_over(&mut document)?;
+        }
+        if let Some(usual) = asked.scale {
+            document.shrink(self.options.scale(usual))?;
+        }
+        self.lay_over(&mut document, asked)?;
+        Ok(document)
+    }
+
+    /// Sets what is asked of every run. A preset sets many keys, so what counts is whether a value is another
+    /// one.
+    fn lay_over(&self, document: &mut Document, asked: &Asked) -> anyhow::Result<()> {
+        if self.options.set.is_empty() {
+            return Ok(());
+        }
+        document.config()?;
+        let before = document.values();
+        Assigned::lay_over(document, self.options.settings())?;
+        document.config()?;
+        let after = document.values();
+        for (key, what) in &asked.own {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            let is_same = before.pointer(&pointer) == after.pointer(&pointer);
+            ensure!(is_same, "{key} is {what}; --set cannot alter it");
+        }
+        Ok(())
+    }
+
+    /// How it departs from the files.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Sizes of the runs that have a scale.
+    pub fn scales(&self) -> &[Scale] {
+        &self.scales
+    }
+
+    /// The configuration of every run.
+    pub fn documents(&self) -> &[Document] {
+        &self.documents
+    }
+
+    /// Refuses runs that cannot be had, before any is done.
+    ///
+    /// # Errors
+    /// A `--set` that no run looks at, and as [`many::check`](kvdrive_run::many::check).
+    pub fn check(&self) -> anyhow::Result<()> {
+        if let Some(first) = self.documents.first() {
+            let configs = self.documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+            Assigned::lay_over(&mut first.clone(), self.options.settings())?.check_looked_at(&configs)?;
+        }
+        kvdrive_run::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
+    }
+
+    /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow
+    /// each other on one drive, and yields the reports in the order of the documents.
+    ///
+    /// # Errors
+    /// A run that failed, or one with operations that did: numbers of such a run mean nothing.
+    pub fn run(
+        self,
+        run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
+    ) -> anyhow::Result<Results> {
+        // The longest first, so that no thread is left with a long one at the end.
+        let mut sessions = Vec::new();
+        for session in self.sessions {
+            let first = self.documents[session[0]].config()?.workload;
+            let mut ops = if is_preconditioned(&first) { first.num + first.overwrites } else { 0 };
+            for run in &session {
+                ops += self.documents[*run].config()?.workload.ops;
+            }
+            sessions.push((ops, session));
+        }
+        sessions.sort_by_key(|(ops, _)| std::cmp::Reverse(*ops));
+        let sessions: Vec<_> = sessions.into_iter().map(|(_, session)| session).collect();
+        Results::new(run_all(&self.documents, &sessions)?)
+    }
+}
+
+/// What the runs of a plan yielded.
+#[derive(Debug)]
+pub struct Results {
+    reports: Vec<Report>,
+    /// The reports again, as names and numbers.
+    trees: Vec<Value>,
+}
+
+impl Results {
+    fn new(reports: Vec<Report>) -> anyhow::Result<Results> {
+        for report in &reports {
+            if report.ops.errors > 0 {
+                let what = report.config.pointer("/workload/name").and_then(Value::as_str).unwrap_or("?");
+                let first = report.notes.iter().find(|note| note.starts_with("first of "));
+                let first = first.map_or("", String::as_str);
+                bail!("{what} on {}: {} operations failed; {first}", report.profile, report.ops.errors);
+            }
+        }
+        let trees =
+            reports.iter().map(serde_json::to_value).collect::<Result<_, _>>().context("a report as JSON")?;
+        Ok(Results { reports, trees })
+    }
+
+    /// The report of a run.
+    pub fn report(&self, run: RunId) -> &Report {
+        &self.reports[run.0]
+    }
+
+    /// Every report, in the order in which the runs were first asked for.
+    pub fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+
+    /// The value of an expression whose names are keys of the report, `traffic.payload_bytes.total`.
+    ///
+    /// # Errors
+    /// One line: a name that is no number of the report.
+    pub fn number(&self, run: RunId, expression: &Expression) -> anyhow::Result<f64> {
+        let tree = &self.trees[run.0];
+        let names = |name: &str| match leaf_at(tree, name) {
+            Some(Value::Null) => {
+                Err(format!("{name}: null in this report: there was nothing that it could be of"))
+            }
+            leaf => leaf
+                .and_then(Value::as_f64)
+                .or_else(|| is_purpose(name).then_some(0.0))
+                .ok_or_else(|| format!("{name}: no number of that name in the report")),
+        };
+        expression.value(&names).map_err(|problem| anyhow!("{expression}: {problem}"))
+    }
+}
+
+/// Over time.
+impl Results {
+    /// The value of an expression in each interval of a run that is as long as the others, and their length in ns.
+    /// Names are those of the report's series, and `interval_ns`.
+    ///
+    /// # Errors
+    /// The report has no series, or none of that name.
+    pub fn over_time(&self, run: RunId, expression: &Expression) -> anyhow::Result<(Vec<f64>, u64)> {
+        let report = self.report(run);
+        let series =
+            report.series.as_ref().context("the report has no series; run.interval_ns asks for one")?;
+        // After the end of its time a run only waits for operations in flight.
+        let asked_ns = report.config.pointer("/workload/duration_ns").and_then(Value::as_u64);
+        let span_ns = asked_ns.filter(|ns| *ns > 0).unwrap_or(u64::MAX).min(report.time.virtual_ns);
+        let whole = span_ns / series.interval_ns.max(1);
+        let at = |interval: usize, name: &str| {
+            let counts = match name {
+                "interval_ns" => return Ok(series.interval_ns as f64),
+                "ops" => Some(&series.ops),
+                "transactions" => series.transactions.as_ref(),
+                _ => None,
+            };
+            let counts = counts.ok_or_else(|| format!("{name}: no series of that name in the report"))?;
+            Ok(counts[interval] as f64)
+        };
+        let intervals = 0..series.ops.len().min(whole as usize);
+        let values = intervals.map(|interval| expression.value(&|name| at(interval, name)));
+        let values =
+            values.collect::<Result<_, _>>().map_err(|problem| anyhow!("{expression}: {problem}"))?;
+        Ok((values, series.interval_ns))
+    }
+}
+
+/// Whether a name is a count of flash operations by purpose; one that did not happen is not in the report.
+fn is_purpose(name: &str) -> bool {
+    let name = name.strip_prefix("precondition.").unwrap_or(name);
+    let purpose = ["nand.programs.", "nand.reads."].iter().find_map(|counts| name.strip_prefix(counts));
+    purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
+}
+
+/// The number, text or null at a dotted path. Names of the report may hold dots themselves
+/// (`resources.host.core.busy_fraction`).
+fn leaf_at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
+    let Value::Object(map) = tree else { return None };
+    map.iter().find_map(|(name, value)| {
+        let rest = path.strip_prefix(name.as_str())?;
+        match rest.strip_prefix('.') {
+            Some(rest) => leaf_at(value, rest),
+            None => (rest.is_empty() && !value.is_object()).then_some(value),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_below_names_with_dots() {
+        let tree = serde_json::json!({"a": {"b": 1, "b.c": {"d": 2}}, "a.b": 3, "t": "x"});
+        let number_at = |path: &str| leaf_at(&tree, path).and_then(Value::as_f64);
+        assert_eq!(number_at("a.b"), Some(1.0));
+        assert_eq!(number_at("a.b.c.d"), Some(2.0));
+        assert_eq!(number_at("t"), None);
+        assert_eq!(number_at("a"), None);
+        assert_eq!(number_at("ab"), None);
+    }
+
+    #[test]
+    fn the_same_settings_are_the_same_run() {
+        let set = |pairs: &[(&str, &str)]| -> Assignments {
+            pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        };
+        let counts = Counts { usual: 10, full: 20 };
+        let mut plan = Plan::new(Options::default());
+        let a = plan
+            .add("cosmos-plus", counts, &set(&[("host.transfer", "prp"), ("nand.enabled", "false")]))
+            .unwrap();
+        let b = plan
+            .add("cosmos-plus", counts, &set(&[("nand.enabled", "false"), ("host.transfer", "prp")]))
+            .unwrap();
+        let c = plan.add("cosmos-plus", counts, &set(&[("host.transfer", "prp")])).unwrap();
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+        let wrong = plan.add("cosmos-plus", counts, &set(&[("host.transfers", "prp")])).unwrap_err();
+        assert!(wrong.to_string().starts_with("host.transfers: unknown key"), "{wrong}");
+        let ops: Vec<_> = plan.documents().iter().map(|d| d.config().unwrap().workload.ops).collect();
+        assert_eq!(ops, [10, 10]);
+    }
+
+    #[test]
+    fn sessions_are_told_apart_by_all_their_runs_and_shrink_as_asked() {
+        let counts = Counts { usual: 1280, full: 12_800 };
+        let asked = |names: &[&str]| -> Vec<Asked> {
+            let one = |name: &&str| Asked {
+                profile: "kvvirt".into(),
+                counts,
+                settings: vec![("workload.name".into(), name.to_string())],
+                scale: Some("1/64".parse().unwrap()),
+                own: vec![],
+            };
+            names.iter().map(one).collect()
+        };
+        let ops = |plan: &Plan| {
+            plan.documents().iter().map(|d| d.config().unwrap().workload.ops).collect::<Vec<_>>()
+        };
+        let mut plan = Plan::new(Options::default());
+        let both = plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap();
+        assert_eq!(plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap(), both);
+        let alone = plan.add_session(&asked(&["plus-c"])).unwrap();
+        assert!(!both.contains(&alone[0]), "behind another run it is another run");
+        assert_eq!((ops(&plan), plan.sessions.len()), (vec![20, 20, 20], 2));
+        assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
+        for (options, expected) in [
+            (Options { full: true, ..Options::default() }, 12_800),
+            (Options { scale: Some("1/128".parse().unwrap()), ..Options::default() }, 10),
+            (Options { full: true, scale: Some("1/128".parse().unwrap()), ..Options::default() }, 100),
+        ] {
+            let mut plan = Plan::new(options);
+            plan.add_session(&asked(&["plus-a"])).unwrap();
+            assert_eq!(ops(&plan), [expected]);
+        }
+    }
+
+    #[test]
+    fn what_did_not_happen_is_none() {
+        let mut plan = Plan::new(Options::default());
+        let run = plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
+        let results = plan.run(|_, _| Ok(vec![Report::default()])).unwrap();
+        let number = |text| results.number(run, &Expression::parse(text).unwrap());
+        assert_eq!(number("nand.reads.gc_map + nand.programs.map").unwrap(), 0.0);
+        assert!(number("nand.reads.gc_mop").is_err());
+        let null = number("amplification.write").unwrap_err().to_string();
+        assert!(null.contains("amplification.write: null in this report"), "{null}");
+    }
+
+    #[test]
+    fn reports_come_back_in_the_order_of_the_plan_and_failed_ones_not_at_all() {
+        let mut plan =
+            Plan::new(Options { full: true, set: vec!["run.seed=9".into()], ..Options::default() });
+        let short = plan.add("cosmos-plus", Counts { usual: 1, full: 2 }, &vec![]).unwrap();
+        let long = plan.add("cosmos-plus", Counts { usual: 1, full: 3 }, &vec![]).unwrap();
+        let report = |document: &Document| {
+            let config = document.config().unwrap();
+            Report {
+                seed: config.run.seed,
+                value_bytes: kvdrive_run::report::ValueBytes { stored: config.workload.ops, retrieved: 0 },
+                ..Report::default()
+            }
+        };
+        let results = plan.run(|documents, sessions| {
+            assert_eq!(sessions, [[1], [0]], "the longest run begins");
+            Ok(documents.iter().map(report).collect())
+        });
+        let results = results.unwrap();
+        let stored = Expression::parse("value_bytes.stored + seed").unwrap();
+        assert_eq!(results.number(short, &stored).unwrap(), 11.0);
+        assert_eq!(results.number(long, &stored).unwrap(), 12.0);
+        let unknown = Expression::parse("value_bytes.kept").unwrap();
+        assert!(
+            results.number(long, &unknown).unwrap_err().to_string().contains("value_bytes.kept: no number")
+        );
+
+        let mut plan = Plan::new(Options::default());
+        plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
+        let failed = plan.run(|_, _| {
+            let ops = kvdrive_run::report::Ops { errors: 2, ..Default::default() };
+            Ok(vec![Report { ops, notes: vec!["first of 2 errors".into()], ..Report::default() }])
+        });
+        assert!(failed.unwrap_err().to_string().contains("2 operations failed"));
+    }
+}

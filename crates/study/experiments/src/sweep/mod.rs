@@ -1,0 +1,258 @@
+//! Sweeps: every combination of some settings, one JSON object per line; an interrupted sweep can be resumed.
+//!
+//! ```toml
+//! profile = "cosmos-plus"
+//! set = ["workload.ops=100000", "nand.enabled=false"]
+//!
+//! [grid]
+//! "host.transfer" = ["prp", "piggyback"]
+//! "workload.value_size" = [4, 32, 128]
+//! ```
+//!
+//! A line is flat: the settings of the grid under their keys, then every number of the report under its
+//! dotted name (`latency_ns.store.mean`), so that `pandas.read_json(path, lines=True)` has a column for each.
+//! Lines are in the order in which runs ended.
+//!
+//! [`Finished`] reads the lines of an earlier call. A row is finished if its line is complete and its
+//! `config_hash` is that of a row of this sweep. A truncated last line, after a kill or on a full disk, does
+//! not count: it is removed before anything is added. Any other line that does not belong to this sweep is an
+//! error, and the file is not changed.
+
+use std::collections::BTreeSet;
+
+use anyhow::{anyhow, bail, ensure};
+use serde_json::{Map, Value};
+use toml_edit::{DocumentMut, Item};
+
+use kvdrive_config::{Assigned, DEFAULT_PROFILE, Document, default_profile};
+use kvdrive_run::many::check;
+use kvdrive_run::report::Report;
+
+/// Most rows of a sweep: more is a mistake in the file rather than a wish.
+const MOST_ROWS: usize = 1_000_000;
+
+/// One combination of a sweep.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Settings of the grid, as the line has them.
+    pub settings: Map<String, Value>,
+    /// The whole configuration.
+    pub document: Document,
+    /// Of profile and configuration, 16 hexadecimal digits; lines are told apart by it.
+    pub config_hash: String,
+}
+
+/// Every combination that `text` describes, the last key changing fastest.
+///
+/// # Errors
+/// One line: no TOML, an unknown key, a setting that is wrong or that a row would not look at, or too many
+/// rows. `name` stands in messages.
+pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
+    let toml: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        anyhow!("{name}:{line}: {}", error.message().replace('\n', "; "))
+    })?;
+    Plan::read(&toml).and_then(|plan| plan.rows()).map_err(|problem| anyhow!("{name}: {problem}"))
+}
+
+/// A sweep as its file has it.
+struct Plan {
+    base: Document,
+    /// What it says of every row.
+    set: Assigned,
+    /// Keys with their values.
+    grid: Vec<(String, Vec<toml_edit::Value>)>,
+}
+
+impl Plan {
+    fn read(toml: &DocumentMut) -> anyhow::Result<Plan> {
+        let set = toml.get("set").map(read_set).transpose()?.unwrap_or_default();
+        let profile = match toml.get("profile") {
+            Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
+            None => default_profile(document(DEFAULT_PROFILE, &set)?.0.engine()),
+        };
+        let (base, set) = document(profile, &set)?;
+        let mut plan = Plan { base, set, grid: Vec::new() };
+        for (key, item) in toml.iter() {
+            match key {
+                "profile" | "set" => {}
+                "grid" => plan.read_grid(item)?,
+                _ => bail!("{key}: unknown key; a sweep has profile, set and [grid]"),
+            }
+        }
+        ensure!(!plan.grid.is_empty(), "[grid]: missing or empty; expected KEY = [VALUE, ...]");
+        let rows = plan.grid.iter().try_fold(1usize, |rows, (_, values)| rows.checked_mul(values.len()));
+        let rows = rows.unwrap_or(usize::MAX);
+        ensure!(rows <= MOST_ROWS, "[grid]: {rows} combinations; at most {MOST_ROWS}");
+        Ok(plan)
+    }
+
+    fn read_grid(&mut self, item: &Item) -> anyhow::Result<()> {
+        let table = item.as_table_like().ok_or_else(|| anyhow!("[grid]: expected a table"))?;
+        for (key, item) in table.iter() {
+            // `host.transfer = [...]` without quotes is a table of its own.
+            if let Some(section) = item.as_table_like() {
+                for (name, item) in section.iter() {
+                    self.read_axis(&format!("{key}.{name}"), item)?;
+                }
+            } else {
+                self.read_axis(key, item)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_axis(&mut self, key: &str, item: &Item) -> anyhow::Result<()> {
+        let values = item.as_array().ok_or_else(|| anyhow!("{key}: expected [VALUE, ...]"))?;
+        ensure!(!values.is_empty(), "{key}: expected at least one value");
+        let values = values.iter().map(|value| value.clone().decorated("", "")).collect();
+        self.grid.push((key.to_owned(), values));
+        Ok(())
+    }
+
+    fn rows(&self) -> anyhow::Result<Vec<Row>> {
+        let mut partial = vec![(Map::new(), self.base.clone())];
+        for (key, values) in &self.grid {
+            let mut next = Vec::with_capacity(partial.len() * values.len());
+            for (settings, document) in &partial {
+                for value in values {
+                    let (mut settings, mut document) = (settings.clone(), document.clone());
+                    document.set(&format!("{key}={value}"))?;
+                    settings.insert(key.clone(), json(value));
+                    next.push((settings, document));
+                }
+            }
+            partial = next;
+        }
+        let mut seen = BTreeSet::new();
+        let mut rows = Vec::with_capacity(partial.len());
+        for (settings, document) in partial {
+            let config = document.config()?;
+            for (key, _) in &self.grid {
+                if let Some(why) = config.ignores(key) {
+                    bail!("{key}: {why}");
+                }
+            }
+            let config_hash = config_hash(&document)?;
+            ensure!(
+                seen.insert(config_hash.clone()),
+                "two combinations are the same run: {}",
+                Value::from(settings)
+            );
+            rows.push(Row { settings, document, config_hash });
+        }
+        let configs = rows.iter().map(|row| row.document.config()).collect::<Result<Vec<_>, _>>()?;
+        self.set.check_looked_at(&configs)?;
+        // Of all rows, not of those that are left: the image would hold what a finished row wrote.
+        check(rows.iter().map(|row| &row.document))?;
+        Ok(rows)
+    }
+}
+
+fn read_set(item: &Item) -> anyhow::Result<Vec<&str>> {
+    let wrong = || anyhow!("set: expected [\"KEY=VALUE\", ...]");
+    item.as_array().ok_or_else(wrong)?.iter().map(|line| line.as_str().ok_or_else(wrong)).collect()
+}
+
+fn document(profile: &str, set: &[&str]) -> anyhow::Result<(Document, Assigned)> {
+    let mut document = Document::profile(profile)?;
+    let named = set.iter().map(|line| (format!("set {line:?}"), (*line).to_owned()));
+    let assigned = Assigned::lay_over(&mut document, named)?;
+    Ok((document, assigned))
+}
+
+fn json(value: &toml_edit::Value) -> Value {
+    use toml_edit::Value as Toml;
+    match value {
+        Toml::Integer(number) => Value::from(*number.value()),
+        Toml::Float(number) => Value::from(*number.value()),
+        Toml::Boolean(flag) => Value::from(*flag.value()),
+        Toml::String(text) => Value::from(text.value().as_str()),
+        other => Value::from(other.to_string()),
+    }
+}
+
+fn config_hash(document: &Document) -> anyhow::Result<String> {
+    document.config()?;
+    let text = format!("{} {}", document.profile_name(), document.values());
+    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())))
+}
+
+impl Row {
+    /// The line of this row, with its end.
+    ///
+    /// # Errors
+    /// The report cannot be written as JSON.
+    pub fn line(&self, report: &Report) -> anyhow::Result<String> {
+        let mut line = self.settings.clone();
+        let Value::Object(mut tree) = serde_json::to_value(report)? else { bail!("a report is no object") };
+        // The settings are there already, and the hash stands for the rest.
+        tree.remove("config");
+        flatten(Value::Object(tree), String::new(), &mut line);
+        line.insert("config_hash".into(), Value::from(self.config_hash.as_str()));
+        Ok(Value::Object(line).to_string() + "\n")
+    }
+}
+
+/// Numbers and texts under their dotted names. A list is one text: a column of lists is of no use.
+fn flatten(value: Value, name: String, line: &mut Map<String, Value>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let name = if name.is_empty() { key } else { format!("{name}.{key}") };
+                flatten(value, name, line);
+            }
+        }
+        Value::Array(list) => {
+            let texts = list.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned));
+            line.insert(name, Value::from(texts.collect::<Vec<_>>().join("; ")));
+        }
+        other => {
+            line.insert(name, other);
+        }
+    }
+}
+
+/// What an earlier call of a sweep left in its file.
+#[derive(Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Bytes of complete lines; the rest was cut off.
+    pub whole_bytes: usize,
+    /// Whether anything was.
+    pub cut_off: bool,
+    /// Rows that are done.
+    pub config_hashes: BTreeSet<String>,
+    /// Revisions of the program that wrote them.
+    pub revisions: BTreeSet<String>,
+}
+
+impl Finished {
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    /// One line: a whole line that is no row of this sweep, or a row that is there twice.
+    pub fn read(content: &[u8], rows: &[Row]) -> anyhow::Result<Finished> {
+        let known: BTreeSet<&str> = rows.iter().map(|row| row.config_hash.as_str()).collect();
+        let mut finished = Finished::default();
+        for (index, line) in content.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if !line.ends_with(b"\n") {
+                finished.cut_off = true;
+                break;
+            }
+            let number = index + 1;
+            let row: Value =
+                serde_json::from_slice(line).map_err(|error| anyhow!("line {number}: {error}"))?;
+            let hash = row.get("config_hash").and_then(Value::as_str);
+            let hash =
+                hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
+            ensure!(known.contains(hash), "line {number}: no row of this sweep; use another file");
+            ensure!(
+                finished.config_hashes.insert(hash.to_owned()),
+                "line {number}: a row that was there before"
+            );
+            finished.revisions.extend(row.get("revision").and_then(Value::as_str).map(str::to_owned));
+            finished.whole_bytes += line.len();
+        }
+        Ok(finished)
+    }
+}

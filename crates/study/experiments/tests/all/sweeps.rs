@@ -1,0 +1,170 @@
+//! Sweeps: rows in order, flat lines, and resumption.
+
+use kvdrive_config::Document;
+use kvdrive_experiments::sweep::{Finished, Row, rows};
+use kvdrive_run::many::run_sessions;
+use kvdrive_run::report::{ByPurpose, Report};
+use serde_json::Value;
+
+const SWEEP: &str = "set = [\"workload.ops=100\", \"workload.name=w-a\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\nworkload.value_size = [4, \"1KiB\"]\n";
+
+fn sweep() -> Vec<Row> {
+    rows("s.toml", SWEEP).unwrap()
+}
+
+fn line(row: &Row) -> String {
+    let mut report =
+        Report { revision: "r".into(), notes: vec!["a".into(), "b".into()], ..Report::default() };
+    report.nand.programs = ByPurpose::from_iter([("value", 3)]);
+    row.line(&report).unwrap()
+}
+
+#[test]
+fn rows_are_every_combination_the_last_key_fastest() {
+    let rows = sweep();
+    let settings: Vec<String> =
+        rows.iter().map(|row| Value::from(row.settings.clone()).to_string()).collect();
+    assert_eq!(settings[1], "{\"host.transfer\":\"prp\",\"workload.value_size\":\"1KiB\"}");
+    assert_eq!(settings.len(), 4);
+    let config = rows[3].document.config().unwrap();
+    assert_eq!(
+        (config.host.transfer.method.as_str(), config.workload.value_size, config.workload.ops),
+        ("piggyback", 1024, 100)
+    );
+}
+
+#[test]
+fn lines_are_flat_objects() {
+    let rows = sweep();
+    let text = line(&rows[0]);
+    assert_eq!(text.matches('\n').count(), 1);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let object = object.as_object().unwrap();
+    assert!(object.values().all(|value| !value.is_object() && !value.is_array()));
+    assert_eq!(object["host.transfer"], "prp");
+    assert_eq!(object["nand.programs.value"], 3);
+    assert_eq!(object["notes"], "a; b");
+    assert!(!object.contains_key("config.host.transfer"));
+}
+
+#[test]
+fn finished_rows_are_not_run_again() {
+    let rows = sweep();
+    let whole = line(&rows[2]) + &line(&rows[0]);
+    let finished = Finished::read(whole.as_bytes(), &rows).unwrap();
+    assert_eq!((finished.whole_bytes, finished.cut_off), (whole.len(), false));
+    assert_eq!(finished.config_hashes.len(), 2);
+    assert!(finished.config_hashes.contains(&rows[2].config_hash) && finished.revisions.contains("r"));
+    // Cut off anywhere, in the middle of a character too, the last row counts as not run.
+    let cut = whole.clone() + "{\"host.transfer\":\"pröp";
+    for length in whole.len() + 1..=cut.len() {
+        let finished = Finished::read(&cut.as_bytes()[..length], &rows).unwrap();
+        assert_eq!(
+            (finished.whole_bytes, finished.cut_off, finished.config_hashes.len()),
+            (whole.len(), true, 2)
+        );
+    }
+    assert_eq!(Finished::read(b"", &rows).unwrap(), Finished::default());
+}
+
+#[test]
+fn files_of_other_sweeps_are_refused() {
+    let rows = sweep();
+    let other = kvdrive_experiments::sweep::rows("o.toml", &SWEEP.replace("100", "200")).unwrap();
+    let wrong = |text: String| Finished::read(text.as_bytes(), &rows).unwrap_err().to_string();
+    assert_eq!(wrong(line(&rows[0]) + &line(&other[0])), "line 2: no row of this sweep; use another file");
+    assert_eq!(wrong(line(&rows[0]) + &line(&rows[0])), "line 2: a row that was there before");
+    assert_eq!(wrong("{}\n".into()), "line 1: no config_hash; not written by a sweep");
+    assert!(wrong("not json\n".into()).starts_with("line 1: "));
+}
+
+#[test]
+fn a_wrong_sweep_is_one_line() {
+    let wrong = |text: &str| {
+        let error = rows("s.toml", text).unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    assert_eq!(wrong("[gird]\n"), "s.toml: gird: unknown key; a sweep has profile, set and [grid]");
+    assert!(wrong("").contains("[grid]: missing or empty"));
+    assert!(wrong("[grid]\n\"host.transfer\" = []\n").contains("at least one value"));
+    assert!(wrong("[grid]\n\"host.transfer\" = \"prp\"\n").contains("expected [VALUE, ...]"));
+    assert!(
+        wrong("[grid]\n\"host.transport\" = [\"prp\"]\n")
+            .contains("unknown key; did you mean host.transfer?")
+    );
+    assert!(wrong("[grid]\n\"host.depth\" = [1, 1]\n").contains("two combinations are the same run"));
+    let ignored = wrong("[grid]\n\"workload.distribution\" = [\"uniform\", \"zipfian\"]\n");
+    assert!(ignored.contains("workload.distribution: workload.name=w-m does not look at it"), "{ignored}");
+    let ignored = wrong("set = [\"engine.name=plus\"]\n[grid]\n\"packing.policy\" = [\"all\"]\n");
+    assert!(ignored.contains("packing.policy: engine.name=plus does not look at it"), "{ignored}");
+    let ignored = wrong("set = [\"nand.enabled=false\"]\n[grid]\n\"flash.sense_ns\" = [1, 2]\n");
+    assert!(ignored.contains("flash.sense_ns: nand.enabled=false does not look at it"), "{ignored}");
+    let ignored = wrong("[grid]\n\"hash.max_probes\" = [1, 2]\n");
+    assert!(ignored.contains("hash.max_probes: engine.name=lsm does not look at it"), "{ignored}");
+    let some = "[grid]\n\"workload.name\" = [\"w-a\", \"w-d\"]\nworkload.value_size = [4]\n";
+    assert!(wrong(some).contains("workload.value_size: workload.name=w-d does not look at it"));
+    let ignored = wrong("set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"sgl\"]\n");
+    assert!(ignored.contains("set \"host.alpha=2\": host.transfer=prp does not look at it"), "{ignored}");
+    // One that does is enough.
+    rows("s.toml", "set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"adaptive\"]\n")
+        .unwrap();
+    let both = wrong("set = [\"run.seed=2\", \"run.seed=3\"]\n[grid]\n\"host.depth\" = [2, 3]\n");
+    assert!(both.contains("set \"run.seed=3\": set \"run.seed=2\" sets run.seed too"), "{both}");
+    assert!(wrong("[grid\n").starts_with("s.toml:1: "));
+    assert!(wrong("profile = \"x\"\n[grid]\n\"host.depth\" = [1]\n").contains("no such profile"));
+    let many = (1..=1500).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    assert!(
+        wrong(&format!("[grid]\n\"host.depth\" = [{many}]\n\"run.seed\" = [{many}]\n"))
+            .contains("at most 1000000")
+    );
+}
+
+#[test]
+fn a_sweep_begins_with_the_drive_of_its_engine() {
+    let profile = |text: &str| rows("s.toml", text).unwrap()[0].document.profile_name();
+    let grid = "[grid]\n\"host.depth\" = [1]\n";
+    assert_eq!(profile(grid), "cosmos-plus");
+    assert_eq!(profile(&format!("set = [\"engine.name=plus\"]\n{grid}")), "kvvirt");
+    let named = format!("profile = \"kvvirt\"\nset = [\"engine.name=lsm\"]\n{grid}");
+    assert_eq!(profile(&named), "kvvirt");
+    // Before anything is run.
+    let impossible = format!("set = [\"power.protected_bytes=1MiB\"]\n{grid}");
+    let error = rows("s.toml", &impossible).unwrap_err().to_string();
+    assert!(error.contains("set power.protected_bytes to at least "), "{error}");
+}
+
+/// Name of the folder that relative paths begin in.
+fn folder_name() -> String {
+    let folder = std::env::current_dir().unwrap();
+    folder.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn rows_that_would_share_an_image_file_are_refused() {
+    let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
+    let on_file = "set = [\"media.kind=file\", \"media.path=a\"]\n[grid]\n";
+    let error = wrong(&format!("{on_file}workload.ops = [4, 8]\n"));
+    assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
+    assert_eq!(rows("s.toml", &format!("{on_file}workload.ops = [4]\n")).unwrap().len(), 1);
+    assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
+    let spellings = wrong(&format!("{on_file}media.path = [\"a\", \"../{}/a\"]\n", folder_name()));
+    assert_eq!(spellings, error);
+}
+
+#[test]
+fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
+    let refused = |sets: &[&str]| {
+        let mut document = Document::profile("cosmos-plus").unwrap();
+        sets.iter().for_each(|set| document.set(set).unwrap());
+        let sessions = [vec![0], vec![1]];
+        run_sessions(&[document.clone(), document], &sessions, 1, &|_, _, _| ()).unwrap_err().to_string()
+    };
+    let clock = "run.clock: \"wall\" is for kvdrive run alone";
+    assert_eq!(refused(&["run.clock=wall", "workload.ops=1"]), clock);
+    // The medium is never made: the path is that of a folder.
+    let image = refused(&["media.kind=file", "media.path=/", "workload.ops=1"]);
+    assert_eq!(image, "media.kind: 2 drives on one image file, /; take ram or tags");
+    let wall = SWEEP.replace("workload.ops=100", "run.clock=wall");
+    assert_eq!(rows("s.toml", &wall).unwrap_err().to_string(), format!("s.toml: {clock}"));
+}

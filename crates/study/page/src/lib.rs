@@ -1,0 +1,295 @@
+//! The report: figures and claims as one self-contained HTML page, without network access and scripts.
+//!
+//! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes.
+//! It is laid out for telephones, screens and paper. The templates (crate `maud`) escape all text; only style
+//! sheet and drawings are inserted unescaped.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use kvdrive_claims::{self as claims, Outcome, Verdict};
+use kvdrive_experiments::{CHAPTERS, Chapter, KINDS};
+use kvdrive_figures::svg;
+use kvdrive_figures::{Chart, Line, Planned, numbers};
+
+const STYLE: &str = include_str!("style.css");
+
+/// What goes onto the page.
+pub struct Content<'a> {
+    /// Titles of the suites of claims it is about.
+    pub titles: Vec<String>,
+    /// What a reader should know of their numbers.
+    pub notes: Vec<String>,
+    /// Revision of the program.
+    pub revision: &'a str,
+    /// How it was run, as names and values: profiles, seeds, counts.
+    pub facts: Vec<(String, String)>,
+    /// What became of the claims.
+    pub outcomes: Vec<Outcome>,
+    /// Figures with their panels.
+    pub figures: Vec<(&'a Planned, Vec<Chart>)>,
+}
+
+/// The page.
+pub fn page(content: &Content<'_>) -> String {
+    let about = listed(&content.titles);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (about) ", claim by claim" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (about) ", claim by claim" }
+                p.lead {
+                    "A key-value SSD in software, kvdrive " (content.revision) ", runs the experiments of " (about)
+                    " and says of every claim whether it comes out."
+                }
+                p {
+                    (claims::counts(&content.outcomes)) ". The figures come first, then "
+                    a href="#claims" { "every claim" } ", then " a href="#run" { "how it was run" } "."
+                }
+                (contents(content))
+                @for (chapter, figures) in chapters(content) {
+                    h2 id={ "chapter-" (chapter.name) } { (chapter.title) }
+                    p { (chapter.lead) }
+                    @for (figure, charts) in &figures { (section(figure, charts)) }
+                }
+                (verdicts(&content.outcomes))
+                (facts(content))
+                (notes(&content.notes))
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+/// Figures of one chapter.
+type Figures<'c> = Vec<&'c (&'c Planned, Vec<Chart>)>;
+
+/// The chapters that have figures.
+fn chapters<'c>(content: &'c Content<'_>) -> Vec<(&'static Chapter, Figures<'c>)> {
+    let chapters = CHAPTERS.iter().map(|chapter| {
+        let figures = content.figures.iter().filter(|(figure, _)| figure.figure().chapter == chapter);
+        (chapter, figures.collect::<Figures<'c>>())
+    });
+    chapters.filter(|(_, figures)| !figures.is_empty()).collect()
+}
+
+/// `A, B and C`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [first @ .., before, last] => [first, &[format!("{before} and {last}")]].concat().join(", "),
+        names => names.join(", "),
+    }
+}
+
+fn contents(content: &Content<'_>) -> Markup {
+    html! {
+        nav {
+            @for (chapter, figures) in chapters(content) {
+                div {
+                    a.chapter href={ "#chapter-" (chapter.name) } { (chapter.title) }
+                    ul {
+                        @for (figure, _) in &figures {
+                            @let figure = figure.figure();
+                            li { a href={ "#" (figure.id) } { (number_of(&figure.source)) (figure.title) } }
+                        }
+                    }
+                }
+            }
+            div {
+                a.chapter href="#claims" { "Claims" }
+                ul {
+                    li { a href="#run" { "What was run" } }
+                    li { a href="#notes" { "Notes" } }
+                }
+            }
+        }
+    }
+}
+
+/// `Figure 3: ` of a source like `ICPP'24, Figure 3`: the chapter says which publication.
+fn number_of(source: &str) -> String {
+    let number = source.rsplit_once(", ").map(|(_, number)| number);
+    let number = number.filter(|number| number.starts_with("Figure") || number.starts_with("section"));
+    number.map_or(String::new(), |number| format!("{number}: "))
+}
+
+fn facts(content: &Content<'_>) -> Markup {
+    html! {
+        h2 #run { "What was run" }
+        dl {
+            @for (name, value) in &content.facts { dt { (name) } dd { (value) } }
+        }
+        p { "How a number came about stands beside it:" }
+        dl {
+            @for (_, name, meaning) in KINDS { dt { (name) } dd { (meaning) } }
+        }
+    }
+}
+
+fn verdicts(outcomes: &[Outcome]) -> Markup {
+    html! {
+        h2 #claims { "Claims" }
+        p {
+            (claims::counts(outcomes)) ". Where the source states an order rather than a number, \u{201c}published\u{201d} "
+            "says so, and ours at how many points it holds. Below a claim stands what we get under conditions the source "
+            "did not have."
+        }
+        table.claims {
+            thead {
+                tr {
+                    th { "claim" } th { "where" } th.number { "published" } th.number { "ours" } th { "kind" }
+                    th { "verdict" }
+                }
+            }
+            tbody { @for outcome in outcomes { (verdict(outcome)) } }
+        }
+    }
+}
+
+fn verdict(outcome: &Outcome) -> Markup {
+    let class = match outcome.verdict {
+        _ if outcome.regressed.is_some() => "regressed",
+        Verdict::Reproduced => "reproduced",
+        Verdict::Holds => "holds",
+        Verdict::NotReproduced | Verdict::Emulated => "not-reproduced",
+        Verdict::Skipped(_) => "skipped",
+    };
+    let mut why = Vec::new();
+    why.extend(outcome.regressed.iter().map(|what| format!("Regressed: {what}.")));
+    if !outcome.reading.is_empty() {
+        why.push(format!("Our reading: {}", outcome.reading));
+    }
+    if matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Emulated | Verdict::Skipped(_)) {
+        why.push(outcome.because.clone());
+    }
+    why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
+    html! {
+        tr id={ "claim-" (outcome.id) } {
+            td.what {
+                b { (outcome.title) } br; (outcome.statement)
+                @for line in &why { div.why { (line) } }
+            }
+            td.where data-name="where" { (outcome.source) }
+            td.number data-name="published" { (unbroken(&outcome.published)) }
+            td.number data-name="ours" { (unbroken(&outcome.ours)) }
+            td.kind data-name="kind" { (outcome.kind) }
+            td class={ "verdict " (class) } data-name="verdict" { (outcome.verdict) }
+        }
+    }
+}
+
+/// Longest text that stays on one line: a number, its unit, and a word or two.
+const ONE_LINE: usize = 20;
+
+/// A number and its unit on one line; what is longer breaks where it must.
+fn unbroken(text: &str) -> String {
+    if text.chars().count() > ONE_LINE { text.to_owned() } else { text.replace(' ', "\u{a0}") }
+}
+
+fn section(planned: &Planned, charts: &[Chart]) -> Markup {
+    let figure = planned.figure();
+    html! {
+        section {
+            h3 #(figure.id) { (figure.source) ": " (figure.title) }
+            @if !figure.notes.is_empty() {
+                ul { @for note in &figure.notes { li { (note) } } }
+            }
+            @for (series, lacks) in planned.left_out() {
+                p { (series) " is left out: this build lacks " (lacks) "." }
+            }
+            div.panels {
+                @for chart in charts {
+                    figure {
+                        (PreEscaped(svg::panel(chart)))
+                        figcaption { (chart.kind) "; " (chart.counts) @if chart.log { "; logarithmic" } }
+                        (table(chart))
+                    }
+                }
+            }
+            @if figure.chapter.says_best { (best(charts)) }
+        }
+    }
+}
+
+/// Of each panel, the series one should build: the one whose worst point is nearest to the best there.
+fn best(charts: &[Chart]) -> Markup {
+    html! {
+        p { "What to build, by these numbers:" }
+        ul {
+            @for chart in charts {
+                @if let Some((name, worst)) = nearest_to_the_best(chart) {
+                    @if more_is_better(chart) {
+                        li { (chart.title) ": " (name) " is never below " (format!("{worst:.2}")) " of the best." }
+                    } @else {
+                        li { (chart.title) ": " (name) " is never above " (format!("{:.2}", 1.0 / worst)) " times the least." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn more_is_better(chart: &Chart) -> bool {
+    chart.unit.ends_with("/s") || chart.unit.ends_with("hits")
+}
+
+/// The series whose worst point is nearest to the best there, and the part of the best that this is.
+fn nearest_to_the_best(chart: &Chart) -> Option<(&str, f64)> {
+    let more_is_better = more_is_better(chart);
+    let ratio = |value: f64, best: f64| if more_is_better { value / best } else { best / value };
+    let bests: Vec<f64> = (0..chart.points.len())
+        .map(|point| {
+            let values = chart.series.iter().filter_map(|line| line.values[point]);
+            if more_is_better { values.fold(0.0, f64::max) } else { values.fold(f64::INFINITY, f64::min) }
+        })
+        .collect();
+    let worst = |line: &Line| {
+        let ratios =
+            line.values.iter().zip(&bests).map(|(value, best)| value.map_or(0.0, |it| ratio(it, *best)));
+        ratios.fold(f64::INFINITY, f64::min)
+    };
+    let chosen = chart.series.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)))?;
+    Some((&chosen.name, worst(chosen)))
+}
+
+/// The numbers of a chart, folded away.
+fn table(chart: &Chart) -> Markup {
+    html! {
+        details {
+            summary { "numbers" }
+            div.scroll {
+                table.numbers {
+                    tr { @for cell in numbers::heading(chart) { th { (cell) } } }
+                    @for point in chart.labelled() {
+                        tr { @for cell in numbers::row(chart, point) { td { (cell) } } }
+                    }
+                }
+            }
+            @for (says, values) in numbers::published(chart) {
+                div.why { "published: " (says) ": " (values) }
+            }
+        }
+    }
+}
+
+/// What a reader should know before believing any of it: of every page, and of the numbers of its suites.
+fn notes(of_suites: &[String]) -> Markup {
+    html! {
+        h2 #notes { "Notes" }
+        ul {
+            @for note in NOTES.iter().copied().chain(of_suites.iter().map(String::as_str)) { li { (note) } }
+        }
+    }
+}
+
+const NOTES: &[&str] = &[
+    "Nothing here was measured on the authors' hardware. Bytes, commands, pages and copies are counted and do not depend on any \
+     time; times are those of a model whose constants stand, each with its source, in kvdrive config.",
+    "A claim that is not reproduced stays in the table with our value and the arithmetic behind it. No constant was changed to hit \
+     it.",
+];

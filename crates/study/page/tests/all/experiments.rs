@@ -1,0 +1,305 @@
+//! Every embedded figure and claim is valid: the files exist, parse, and request only runs that are possible.
+
+use std::collections::BTreeSet;
+
+use kvdrive_claims::{self as claims, Planned as PlannedClaim};
+use kvdrive_config::Document;
+use kvdrive_experiments::runs::{Options, Plan};
+use kvdrive_experiments::{self as experiments, Place, parse};
+use kvdrive_figures::{Planned, number, numbers, svg, terminal};
+use kvdrive_page as html;
+use kvdrive_run::report::{Latency, Named, Ops, Report, Resource, Series, TrafficBytes, ValueBytes};
+
+fn files_of(folder: &str) -> BTreeSet<String> {
+    let path = format!("{}/../{folder}/files", env!("CARGO_MANIFEST_DIR"));
+    let entries = std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_file_is_embedded() {
+    let names =
+        |files: &[(&str, &str)]| files.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(names(experiments::FILES), files_of("experiments"));
+    assert_eq!(names(claims::FILES), files_of("claims"));
+}
+
+#[test]
+fn figures_are_named_as_their_files_and_can_be_planned() {
+    for ((file, text), full) in experiments::FILES.iter().zip([false, true].into_iter().cycle()) {
+        let figure = parse(file, text).unwrap();
+        assert_eq!(format!("{}.toml", figure.id), *file);
+        let mut plan = Plan::new(Options { full, ..Options::default() });
+        let planned = Planned::new(figure, &mut plan).unwrap();
+        assert!(!planned.runs().is_empty());
+        let panels: Vec<_> =
+            planned.figure().grids.iter().flat_map(|grid| &grid.panels).map(|panel| &panel.id).collect();
+        assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "{file}: a letter twice");
+    }
+}
+
+/// A report with the same simple numbers for every run: enough to draw and to judge.
+fn made_up(document: &Document) -> Report {
+    let config = document.config().unwrap();
+    let inline = config.host.transfer.method == "piggyback";
+    let store = Latency { mean: if inline { 10_000.0 } else { 20_000.0 }, ..Latency::default() };
+    let mut report = Report {
+        profile: document.profile_name().into(),
+        ops: Ops { store: config.workload.ops, ..Ops::default() },
+        value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: 0 },
+        throughput_ops_per_s: 1e9 / store.mean,
+        latency_ns: Named::from_iter([("store", store)]),
+        ..Report::default()
+    };
+    let sqe = 64 * config.workload.ops;
+    report.traffic.payload_bytes = TrafficBytes { sqe, mmio: sqe / 8, ..TrafficBytes::default() };
+    report.nand.programs = [("value", config.workload.ops / 4)].into_iter().collect();
+    report.config = document.values();
+    let counted =
+        ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
+    report.engine = counted.into_iter().map(|name| (name, 100)).collect();
+    let blocks = ["requests", "blocks_asked", "blocks_prefix_hits", "blocks_any_hits", "blocks_stored"];
+    report.workload = blocks.into_iter().map(|name| (name, 100)).collect();
+    report.saker = ["cache_hits", "cache_misses"].into_iter().map(|name| (name, 100)).collect();
+    let roles = kvdrive_engines::firmware::Role::ALL;
+    report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
+    report.dram = Named::from_iter([("section_cache", 1 << 20)]);
+    let cached = ["cache_hits", "cache_misses", "row_cache_hits", "row_cache_misses"];
+    report.saker = cached.into_iter().map(|name| (name, 100)).collect();
+    report.store = report.saker.clone();
+    let interval_ns = config.run.interval_ns;
+    report.time.virtual_ns = 60 * interval_ns;
+    report.series = (interval_ns > 0).then(|| Series { interval_ns, ops: vec![100; 60], transactions: None });
+    report.amplification.traffic = Some(130.75);
+    report.amplification.write = Some(129.0);
+    report
+}
+
+#[test]
+fn every_figure_is_drawn_three_ways() {
+    let mut plan = Plan::new(Options::default());
+    let figures = experiments::figures().unwrap();
+    let planned: Vec<_> =
+        figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan).unwrap()).collect();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let (plus, bandslim) = (claims::suite("plus").unwrap(), claims::suite("bandslim").unwrap());
+    let mut content = html::Content {
+        titles: plus.titles,
+        notes: plus.notes,
+        revision: "r<1>",
+        facts: vec![("a".into(), "b & c".into())],
+        outcomes: vec![],
+        figures: vec![],
+    };
+    for figure in &planned {
+        let charts = figure.charts(&results).unwrap();
+        assert!(!charts.is_empty());
+        for chart in &charts {
+            let text = terminal::text(chart);
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")),
+                "{text}"
+            );
+            assert!(text.contains(&numbers::text(chart)));
+        }
+        let file = svg::file("a & b", &charts);
+        assert!(file.starts_with("<svg xmlns=") && file.contains("a &amp; b"));
+        for tag in ["g", "text", "svg", "title"] {
+            let (open, close) =
+                (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
+            assert_eq!(open, close, "<{tag}>");
+        }
+        assert!(!file.contains("NaN") && !file.contains("inf"), "{}", figure.figure().id);
+        content.figures.push((figure, charts));
+    }
+    let page = html::page(&content);
+    assert!(page.contains("r&lt;1&gt;") && page.contains("b &amp; c"));
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+    }
+    assert!(
+        page.contains("<title>Plus, claim by claim</title>")
+            && page.contains("the experiments of Plus and says")
+    );
+    let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is on the page"));
+    assert!(at("<figure>") < at("id=\"claims\"") && at("id=\"claims\"") < at("id=\"run\""));
+    let mut ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    ids.sort();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "a link finds one place: {ids:?}");
+    for figure in &planned {
+        let (id, title) = (&figure.figure().id, &figure.figure().title);
+        let link =
+            page.lines().flat_map(|line| line.split("<a ")).find(|link| link.contains(&format!("\"#{id}\"")));
+        assert!(link.is_some_and(|link| link.contains(title.as_str())), "{id}");
+    }
+    let say_best = planned.iter().filter(|figure| figure.figure().chapter.says_best).count();
+    assert_eq!(page.matches("What to build, by these numbers").count(), say_best);
+    assert!(
+        page.matches(" is never below ").count() >= 7,
+        "two panels of blend, one of whole drives, one of SAKER, three of its cache"
+    );
+    assert_eq!(page, html::page(&content), "the same runs are the same page");
+    assert!(
+        page.contains("No constant was fitted to a claim of the Plus paper")
+            && !page.contains("fitted to six")
+    );
+    content.titles.extend(bandslim.titles);
+    content.notes.extend(bandslim.notes);
+    let both = html::page(&content);
+    assert!(both.contains("<h1>Plus, BandSlim and BandSlim over CXL, claim by claim</h1>"));
+    assert!(both.contains("fitted to six published ratios"));
+}
+
+#[test]
+fn published_values_stand_where_the_source_puts_them() {
+    let mut plan = Plan::new(Options::default());
+    let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let charts = planned.charts(&results).unwrap();
+    let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
+    let halves: Vec<f64> =
+        response.marks.iter().filter(|mark| mark.says.contains("half")).map(|mark| mark.value).collect();
+    assert_eq!(halves, [10.0; 4], "half of the baseline's 20 us");
+    assert_eq!(number(halves[0]), "10");
+    assert_eq!(response.series[1].values[0], Some(10.0));
+}
+
+#[test]
+fn claims_share_the_runs_of_figures() {
+    let options = Options::default();
+    let figures = experiments::figures().unwrap();
+    let mut plan = Plan::new(options.clone());
+    for figure in &figures {
+        Planned::new(figure.clone(), &mut plan).unwrap();
+    }
+    let drawn = plan.documents().len();
+    let suite = claims::suite("bandslim").unwrap();
+    assert!(suite.claims.len() > 50);
+    let ids: BTreeSet<_> = suite.claims.iter().map(|claim| claim.id.clone()).collect();
+    assert_eq!(ids.len(), suite.claims.len(), "an id twice");
+    for claim in suite.claims {
+        PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+    }
+    let more = plan.documents().len() - drawn;
+    assert!(more < drawn / 2, "{more} runs that no figure has, beside {drawn}");
+}
+
+#[test]
+fn claims_of_every_suite_can_be_planned() {
+    for name in claims::suite_names().unwrap() {
+        let plan = planned(&[&name]);
+        assert!(!plan.documents().is_empty(), "{name}");
+    }
+}
+
+/// The runs that the claims of these suites need.
+fn planned(suites: &[&str]) -> Plan {
+    let (figures, options) = (experiments::figures().unwrap(), Options::default());
+    let mut plan = Plan::new(options.clone());
+    for suite in suites {
+        for claim in claims::suite(suite).unwrap().claims {
+            PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+        }
+    }
+    plan
+}
+
+/// A claim that adds a drive adds minutes.
+#[test]
+fn claims_of_hash_engines_need_so_many_drives() {
+    let plan = planned(&["plus", "plus2"]);
+    // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; two at each of
+    // three times of an erase; small values with both accountings, beside the larger ones that are there; two that are
+    // filled, one for invalid pages; two with each of four accountings of C, with each of three of collection on top
+    // of none, and with each of five choices.
+    // Plus2: two at each of three budgets, two with each of two more seeds, and ten for the policies.
+    let drives = std::cell::Cell::new(0);
+    let _ = plan.run(|_, sessions| {
+        drives.set(sessions.len());
+        anyhow::bail!("planned, not run")
+    });
+    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 6 + 10) + (6 + 4 + 10));
+}
+
+#[test]
+fn a_wrong_figure_is_one_line() {
+    let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
+    let wrong = |from: &str, to: &str| {
+        assert!(whole.contains(from), "{from}");
+        let error = parse("f.toml", &whole.replacen(from, to, 1)).unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    assert!(wrong("group = ", "groop = ").starts_with("f.toml:"));
+    assert!(wrong("kind = \"counted\"", "kind = \"guessed\"").contains("guessed"));
+    assert!(wrong("y = \"traffic", "y = \"(traffic").contains("panel a"));
+    assert!(wrong("series = \"Piggyback\"", "series = \"Piggy\"").contains("no such series"));
+    assert!(wrong("points = [\"4\", \"8\"", "points = [\"5\", \"8\"").contains("no such point"));
+    assert!(wrong("times = 0.021, of = \"Baseline\"", "times = 0.021").contains("times and of"));
+    assert!(wrong("name = \"Piggyback\"", "name = \"Baseline\"").contains("twice"));
+    assert!(wrong("\"nand.enabled=false\"", "\"nand.enabled\"").contains("expected KEY=VALUE"));
+    assert!(parse("f.toml", "id = ").unwrap_err().to_string().starts_with("f.toml:1: "));
+}
+
+#[test]
+fn a_series_that_cannot_be_run_is_left_out_and_said() {
+    let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
+    let needs = "name = \"Piggyback\", needs = [\"transfer:pigeon\"]";
+    let figure = parse("f.toml", &whole.replacen("name = \"Piggyback\"", needs, 1)).unwrap();
+    let mut plan = Plan::new(Options::default());
+    let planned = Planned::new(figure, &mut plan).unwrap();
+    assert_eq!(planned.left_out(), [("Piggyback", "transfer:pigeon")]);
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let charts = planned.charts(&results).unwrap();
+    assert!(charts[0].series[1].values.iter().all(Option::is_none));
+    assert!(!terminal::text(&charts[0]).contains("■ Piggyback"));
+    let unknown =
+        whole.replacen("name = \"Piggyback\"", "name = \"Piggyback\", needs = [\"pigeon:post\"]", 1);
+    assert!(parse("f.toml", &unknown).unwrap_err().to_string().contains("needs \"pigeon:post\""));
+}
+
+#[test]
+fn places_are_found_or_said_not_to_be() {
+    let figures = experiments::figures().unwrap();
+    let find = |text: &str| Place::parse(text).and_then(|place| place.find(&figures));
+    assert_eq!(find("bandslim-8 / Piggyback / 32").unwrap().asked().counts.usual, 20_000);
+    assert!(find("bandslim-8 / Piggyback").unwrap_err().to_string().contains("expected FIGURE"));
+    assert!(find("bandslim-7 / Piggyback / 32").unwrap_err().to_string().contains("no such figure"));
+    assert!(find("bandslim-8 / Piggyback / 33").unwrap_err().to_string().contains("no such series or point"));
+    assert!(find("bandslim-3 / Baseline / 1K").unwrap_err().to_string().contains("several grids"));
+    assert!(find("bandslim-3 / small / Baseline / 1K").is_ok());
+}
+
+#[test]
+fn what_a_figure_is_about_cannot_be_set() {
+    let figures = experiments::figures().unwrap();
+    let plan = |id: &str, set: &str| {
+        let mut plan = Plan::new(Options { set: vec![set.into()], ..Options::default() });
+        Planned::new(experiments::figure(id).unwrap(), &mut plan).map(|_| ()).map_err(|e| e.to_string())
+    };
+    let refused = |id: &str, set: &str| plan(id, set).unwrap_err();
+    assert_eq!(
+        refused("bandslim-8", "workload.value_size=7"),
+        "bandslim-8: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+    );
+    assert_eq!(
+        refused("bandslim-8", "host.transfer=hybrid"),
+        "bandslim-8: host.transfer is what makes series Baseline of bandslim-8; --set cannot alter it"
+    );
+    assert!(refused("plus-2", "workload.preset=plus").contains("workload.name is the axis of plus-2"));
+    assert_eq!(plan("bandslim-8", "host.cores=2"), Ok(()));
+
+    let claim = |id: &str, set: &str| {
+        let options = Options { set: vec![set.into()], ..Options::default() };
+        let mut suite = claims::suite("bandslim").unwrap();
+        suite.claims.retain(|claim| claim.id == id);
+        let claim = suite.claims.remove(0);
+        let planned = PlannedClaim::new(claim, &figures, &mut Plan::new(options.clone()), &options);
+        planned.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        claim("response-32", "workload.value_size=4").unwrap_err(),
+        "claim response-32: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+    );
+    assert_eq!(claim("response-32", "host.cores=2"), Ok(()));
+}

@@ -1,0 +1,585 @@
+//! Power cuts: a workload in model time, and at some of its events the survivors of a power cut.
+//!
+//! ```text
+//!   the run  ──event──event──event──event──event──►           it goes on: nothing of it is cut
+//!                       │             └─► survivors ─► a fresh drive recovers ─► every pair is checked
+//!                       └─► survivors ─► ...
+//! ```
+//!
+//! A recovered drive must hold what was acknowledged before the cut, each pair with its bytes, what was under
+//! way wholly or not at all, and nothing else ([`Ledger`]). With SAKER in front of the drive, a write is
+//! acknowledged when a sync has returned; a thread syncs every `workload.sync_every` operations.
+//!
+//! One recovery in seven is cut itself, at one of its own events, and one recovered drive in five works on for a
+//! while and is checked again; in a [`Trial`] of several lives its power is cut again then. A trial with a [`Mutant`]
+//! has to fail: it stands for a mistake of recovery that the checks have to notice. What is drawn at a cut depends on the run's seed and the number of the event alone,
+//! so one cut can be repeated without the others.
+
+mod beside;
+mod ledger;
+pub mod mutants;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_device::Drive;
+use kvdrive_flash::FlashPort;
+use kvdrive_flash::faults::{Effect, Rule};
+use kvdrive_flash::power::Survivors;
+use kvdrive_host::Client;
+use kvdrive_host::modelled::Driver;
+use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_saker::Failure;
+use kvdrive_sim::{Ns, Resource, Rng, Sim};
+use kvdrive_spec::{Key, Status};
+
+use kvdrive_config::setup;
+use kvdrive_config::{Config, Document};
+use kvdrive_run::content;
+use kvdrive_workload::{self as workload, Op, Workload};
+
+use beside::{Beside, Versions};
+use ledger::of_drive;
+pub use ledger::{Ledger, Ticket};
+use mutants::Mutant;
+
+/// One recovery in so many is cut, too.
+const RECOVERIES_A_CUT: u64 = 7;
+/// One recovered drive in so many works on, for so many operations.
+const DRIVES_GO_ON: u64 = 5;
+const FURTHER_OPERATIONS: u64 = 40;
+/// Events of a further life, whose power is cut after one of them.
+const FURTHER_EVENTS: u64 = 1500;
+/// Operations of a thread between two syncs of SAKER, unless `workload.sync_every` says otherwise.
+const SYNC_EVERY: u64 = 16;
+
+/// Where power is cut. Events are counted from the first operation on, beginning with 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuts {
+    /// After every event.
+    All,
+    /// After every n-th event; the first one is drawn at random.
+    Every(u64),
+    /// After this many events, drawn from all of them: the run is done twice, first to count them.
+    Random(u64),
+    /// After this event.
+    At(u64),
+    /// Wherever a `power-cut` rule fires.
+    Rules,
+}
+
+/// What became of the pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Operations of the run that were answered.
+    pub operations: u64,
+    /// Events of the run.
+    pub events: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Recoveries that were cut themselves.
+    pub cut_recoveries: u64,
+    /// Power cuts of drives that had come back and worked on.
+    pub further_cuts: u64,
+    /// Keys looked at in recovered drives.
+    pub keys_checked: u64,
+    /// Cuts at which a mutant changed what survived.
+    pub spoilt: u64,
+    /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
+    pub unreadable: u64,
+    /// The longest recovery, ns of model time, and all of them together.
+    pub longest_recovery_ns: Ns,
+    /// See `longest_recovery_ns`.
+    pub recovery_ns: Ns,
+    /// The first pair that was wrong; the run ended there.
+    pub lost: Option<Lost>,
+}
+
+/// What was wrong with a recovered drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Power was cut after this event.
+    pub event: u64,
+    /// What was found and what was expected.
+    pub what: String,
+}
+
+/// Cuts the run that `document` describes, under `rules`.
+///
+/// # Errors
+/// The run cannot be done. A pair that is lost is a verdict.
+pub fn crash(document: &Document, rules: &[Rule], cuts: Cuts) -> anyhow::Result<Verdict> {
+    Trial::new(rules, cuts).run(document)
+}
+
+/// What is done to a drive.
+#[derive(Clone, Copy)]
+pub struct Trial<'a> {
+    /// Rules by which it fails.
+    pub rules: &'a [Rule],
+    /// Where its power is cut.
+    pub cuts: Cuts,
+    /// Atomic batches are sent and iterators opened beside the workload.
+    pub beside: bool,
+    /// Lives of a drive that continues after a cut, each but the last with a cut of its own.
+    pub lives: u32,
+    /// What recovery is to do wrong.
+    pub mutant: Option<&'static Mutant>,
+}
+
+impl<'a> Trial<'a> {
+    /// One life, and nothing beside the workload.
+    pub fn new(rules: &'a [Rule], cuts: Cuts) -> Trial<'a> {
+        Trial { rules, cuts, beside: false, lives: 1, mutant: None }
+    }
+
+    /// Cuts the run that `document` describes.
+    ///
+    /// # Errors
+    /// As [`crash`].
+    pub fn run(&self, document: &Document) -> anyhow::Result<Verdict> {
+        let config = document.config()?;
+        let build = |seed| workload::build(&config.workload, seed).map_err(anyhow::Error::msg);
+        crash_trial(document, *self, &build)
+    }
+}
+
+/// Builds the workload of a seed.
+pub type Build<'a> = &'a dyn Fn(u64) -> anyhow::Result<Box<dyn Workload>>;
+
+/// As [`crash`], with operations of one's own; `workload.ops` of the configuration says how many.
+pub fn crash_workload(
+    document: &Document,
+    rules: &[Rule],
+    cuts: Cuts,
+    build: Build<'_>,
+) -> anyhow::Result<Verdict> {
+    crash_trial(document, Trial::new(rules, cuts), build)
+}
+
+fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyhow::Result<Verdict> {
+    let (config, cuts) = (document.config()?, trial.cuts);
+    anyhow::ensure!(
+        !config.workload.has_units(),
+        "workload.name: {}: crash follows single operations, and this one has transactions",
+        config.workload.name
+    );
+    anyhow::ensure!(
+        config.media.kind != "file",
+        "media.kind: \"file\" cannot be cut and go on; take ram or tags"
+    );
+    anyhow::ensure!(config.flash.enabled, "nand.enabled: false leaves nothing to recover");
+    let mut rng = Rng::stream(config.run.seed, "power cuts");
+    let wanted: Box<dyn Fn(u64) -> bool> = match cuts {
+        Cuts::All => Box::new(|_| true),
+        Cuts::At(at) => Box::new(move |event| event == at),
+        Cuts::Rules => Box::new(|_| false),
+        Cuts::Every(every) => {
+            let first = rng.below(every);
+            Box::new(move |event| event % every == first)
+        }
+        Cuts::Random(count) => {
+            let counted =
+                Cutter { config: &config, trial, build, wanted: &|_| false, earlier: RefCell::default() }
+                    .run()?;
+            let mut events = BTreeSet::new();
+            while (events.len() as u64) < count.min(counted.events) {
+                events.insert(rng.below(counted.events) + 1);
+            }
+            Box::new(move |event| events.contains(&event))
+        }
+    };
+    Cutter { config: &config, trial, build, wanted: &*wanted, earlier: RefCell::default() }.run()
+}
+
+/// A drive and its host on an executor of their own.
+struct Life {
+    sim: Sim,
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    cores: Vec<Rc<Resource>>,
+}
+
+impl Life {
+    fn new(config: &Config) -> Life {
+        let sim = Sim::new();
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
+        let cores = setup::cores(config, &sim);
+        Life { sim, link, memory, cores }
+    }
+
+    /// What each task of the run asks: a driver, or SAKER in front of one.
+    fn hosts(&self, config: &Config) -> anyhow::Result<Vec<Host>> {
+        let drivers = setup::drivers(config, &self.link, &self.memory, &self.cores)?;
+        let drivers: Vec<_> = drivers.into_iter().map(Rc::new).collect();
+        Ok(match setup::saker(config, &self.sim)? {
+            Some(saker) => drivers.into_iter().map(|driver| Host::Saker(saker.clone(), driver)).collect(),
+            None => setup::driver_of_each_task(config).map(|at| Host::Drive(drivers[at].clone())).collect(),
+        })
+    }
+}
+
+/// What a task asks.
+#[derive(Clone)]
+enum Host {
+    Drive(Rc<Driver>),
+    Saker(Rc<ModelledSaker>, Rc<Driver>),
+}
+
+impl Host {
+    fn driver(&self) -> &Driver {
+        match self {
+            Host::Drive(driver) | Host::Saker(_, driver) => driver,
+        }
+    }
+}
+
+/// Writes that SAKER has taken from one task and that are not known to be durable.
+type Unsynced = Vec<(Key, Ticket)>;
+
+/// Operations still to do, and what came of those done.
+struct Stream {
+    workload: RefCell<Box<dyn Workload>>,
+    left: Cell<u64>,
+    sync_every: u64,
+    answered: Cell<u64>,
+    ledger: RefCell<Ledger>,
+}
+
+impl Stream {
+    fn new(config: &Config, workload: Box<dyn Workload>, left: u64, ledger: Ledger) -> Stream {
+        let sync_every = match config.workload.sync_every {
+            0 => SYNC_EVERY,
+            operations => operations,
+        };
+        Stream {
+            workload: RefCell::new(workload),
+            left: Cell::new(left),
+            sync_every,
+            answered: Cell::new(0),
+            ledger: RefCell::new(ledger),
+        }
+    }
+
+    /// Does operations one after the other until none is left.
+    fn work(&self, host: &Host) {
+        match host {
+            Host::Drive(driver) => self.operations(&mut &**driver, |_, key, ticket, result| {
+                self.ledger.borrow_mut().end(key, ticket, result);
+            }),
+            Host::Saker(saker, driver) => self.work_with_saker(saker.connect(driver)),
+        }
+    }
+
+    fn work_with_saker(&self, mut handle: Handle<'_>) {
+        let mut unsynced = Unsynced::new();
+        let mut writes = 0;
+        self.operations(&mut handle, |handle, key, ticket, result| {
+            match result {
+                Ok(()) => {
+                    self.ledger.borrow_mut().accept(key, ticket);
+                    unsynced.push((key, ticket));
+                }
+                Err(status) => self.ledger.borrow_mut().end(key, ticket, Err(status)),
+            }
+            writes += 1;
+            if writes % self.sync_every == 0 || handle.unsynced() == 0 {
+                let failures = handle.sync();
+                self.end_synced(&mut unsynced, &failures);
+            }
+        });
+        let failures = handle.close();
+        self.end_synced(&mut unsynced, &failures);
+    }
+
+    /// A sync has returned: what failed may have happened or not, and the rest is durable.
+    fn end_synced(&self, unsynced: &mut Unsynced, failures: &[Failure]) {
+        for (key, ticket) in unsynced.drain(..) {
+            // A failure has no version: every write of its key since the last sync may be the one.
+            let failure = failures.iter().find(|failure| failure.key == key);
+            let result = failure.map_or(Ok(()), |_| Err(Status::INTERNAL));
+            self.ledger.borrow_mut().end(key, ticket, result);
+        }
+    }
+
+    /// Does operations; `written` is told of the answer to each write.
+    fn operations<C: Client>(
+        &self,
+        client: &mut C,
+        mut written: impl FnMut(&mut C, Key, Ticket, Result<(), Status>),
+    ) {
+        let mut region = Region::new();
+        while let Some(left) = self.left.get().checked_sub(1) {
+            self.left.set(left);
+            let op = self.workload.borrow_mut().next();
+            for step in op.steps() {
+                if let Some((key, ticket, result)) = self.perform(client, &step, &mut region) {
+                    written(client, key, ticket, result);
+                }
+            }
+            self.answered.set(self.answered.get() + 1);
+        }
+    }
+
+    /// Does one operation; of a write, returns what was answered.
+    fn perform(
+        &self,
+        client: &mut impl Client,
+        op: &Op,
+        region: &mut Region,
+    ) -> Option<(Key, Ticket, Result<(), Status>)> {
+        match *op {
+            Op::Store { key, value } => {
+                let ticket = self.ledger.borrow_mut().begin(key, Some(value));
+                return Some((key, ticket, of_drive(client.store(key, content(&key, &value)))));
+            }
+            Op::Delete { key } => {
+                let ticket = self.ledger.borrow_mut().begin(key, None);
+                return Some((key, ticket, of_drive(client.delete(key))));
+            }
+            // What a read answers is compared after a cut.
+            Op::Retrieve { key } => _ = client.retrieve(key, region),
+            Op::Exist { key } => _ = client.exist(key),
+            Op::List { key, host_buffer_bytes } => _ = client.list(Some(key), host_buffer_bytes),
+            Op::Seek { key, nexts } => {
+                let Ok((iterator, _)) = client.seek(Some(key), region) else { return None };
+                for _ in 0..nexts {
+                    _ = client.next(iterator, region);
+                }
+                _ = client.close(iterator);
+            }
+            Op::Modify { .. } => unreachable!("it has steps"),
+            Op::Unit { .. } => unreachable!("workloads of units are refused"),
+        }
+        None
+    }
+}
+
+/// One run with its cuts.
+struct Cutter<'a> {
+    config: &'a Config,
+    trial: Trial<'a>,
+    build: Build<'a>,
+    wanted: &'a dyn Fn(u64) -> bool,
+    /// What survived the cut before, for mutants.
+    earlier: RefCell<Option<Survivors>>,
+}
+
+/// What is known of a drive when its power goes.
+struct Known {
+    ledger: Ledger,
+    /// Of what went on beside the workload.
+    versions: Versions,
+}
+
+impl Cutter<'_> {
+    fn run(&self) -> anyhow::Result<Verdict> {
+        let config = self.config;
+        let life = Life::new(config);
+        let workload = (self.build)(config.run.seed)?;
+        let mut ledger = Ledger::default();
+        let (drive, hosts) = life.sim.block_on(|| {
+            let drive = Drive::power_on(&life.sim, &life.link, &config.drive(), None)?;
+            let hosts = life.hosts(config)?;
+            let mut pairs = (0..workload.preload()).map(|index| {
+                let (key, value) = workload.preload_pair(index);
+                ledger.settle(key, Some(value));
+                (key, content(&key, &value))
+            });
+            let loaded = drive.load(&mut pairs);
+            loaded.map_err(|(key, status)| anyhow::anyhow!("loading: store of {key}: {status}"))?;
+            anyhow::Ok((drive, hosts))
+        })?;
+        drive.faults().set(self.trial.rules, config.run.seed);
+        let stream = Stream::new(config, workload, config.workload.ops, ledger);
+        let (stream, beside) = self.set_to_work(&life, &hosts, stream, Versions::default());
+        let mut verdict = Verdict::default();
+        while verdict.lost.is_none() && life.sim.step() {
+            verdict.events += 1;
+            let cut = drive.faults().take_power_cut();
+            let torn = cut.is_none_or(|torn| torn);
+            if (self.trial.cuts == Cuts::Rules && cut.is_some()) || (self.wanted)(verdict.events) {
+                let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
+                self.cut(&drive, known, torn, &mut verdict)?;
+            }
+        }
+        verdict.operations = stream.answered.get();
+        life.sim.clear();
+        Ok(verdict)
+    }
+
+    /// Has every task of the run, and what goes on beside it, begin. From here on its events can be stepped.
+    fn set_to_work(
+        &self,
+        life: &Life,
+        hosts: &[Host],
+        stream: Stream,
+        versions: Versions,
+    ) -> (Rc<Stream>, Rc<Beside>) {
+        life.sim.step_every_event();
+        let (stream, beside) = (Rc::new(stream), Rc::new(self.beside(versions)));
+        stream.ledger.borrow_mut().leave_out(beside.keys());
+        for host in hosts {
+            let (stream, host) = (stream.clone(), host.clone());
+            life.sim.spawn(move || stream.work(&host));
+        }
+        if self.trial.beside {
+            let (sim, stream, beside, host) =
+                (life.sim.clone(), stream.clone(), beside.clone(), hosts[0].clone());
+            life.sim.spawn(move || beside.work(&sim, host.driver(), || stream.left.get() > 0));
+        }
+        (stream, beside)
+    }
+
+    /// The pairs that are written beside the workload, which writes none of them.
+    fn beside(&self, versions: Versions) -> Beside {
+        let key_bytes = self.config.workload.key_size as usize;
+        Beside::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
+    }
+
+    /// Takes what the drive would leave now, recovers it and checks it.
+    fn cut(&self, drive: &Drive, known: Known, torn: bool, verdict: &mut Verdict) -> anyhow::Result<()> {
+        let event = verdict.events;
+        let mut rng = Rng::stream(self.config.run.seed, &format!("cut behind event {event}"));
+        let mut survivors = if torn { drive.survivors(&mut rng) } else { drive.survivors_untorn(&mut rng) };
+        verdict.cuts += 1;
+        if rng.one_in(RECOVERIES_A_CUT) {
+            survivors = self.cut_recovery(survivors, &mut rng)?;
+            verdict.cut_recoveries += 1;
+        }
+        if let Some(mutant) = self.trial.mutant {
+            let earlier = self.earlier.replace(Some(survivors.clone()));
+            let drive = self.config.drive();
+            let kind = (&*drive.media.kind, &drive.flash.geometry());
+            verdict.spoilt += u64::from(mutant.spoil(kind, &mut survivors, earlier.as_ref(), &mut rng));
+        }
+        if let Err(what) = self.recover(&survivors, known, self.trial.lives, &mut rng, verdict)? {
+            verdict.lost = Some(Lost { event, what });
+        }
+        Ok(())
+    }
+
+    /// A fresh drive takes what survived and is compared with what was known. It may go on then, for so many lives
+    /// with a cut after each but the last.
+    fn recover(
+        &self,
+        survivors: &Survivors,
+        known: Known,
+        lives: u32,
+        rng: &mut Rng,
+        verdict: &mut Verdict,
+    ) -> anyhow::Result<Result<(), String>> {
+        let config = self.config;
+        let life = Life::new(config);
+        let Known { mut ledger, versions } = known;
+        let beside = self.beside(versions);
+        let came_up = life.sim.block_on(|| {
+            let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), Some(survivors));
+            let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
+            verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(drive.recovery_ns());
+            verdict.recovery_ns += drive.recovery_ns();
+            let hosts = life.hosts(config).map_err(|error| error.to_string())?;
+            self.check(hosts[0].driver(), &mut ledger, &beside, verdict)?;
+            Ok::<_, String>((drive, hosts))
+        });
+        let (drive, hosts) = match came_up {
+            Ok(came_up) => came_up,
+            Err(what) => {
+                life.sim.clear();
+                return Ok(Err(what));
+            }
+        };
+        let mut cut_again = None;
+        if rng.one_in(DRIVES_GO_ON) {
+            let workload = (self.build)(config.run.seed ^ verdict.events)?;
+            let stream = Stream::new(config, workload, FURTHER_OPERATIONS, ledger);
+            let (stream, beside) = self.set_to_work(&life, &hosts, stream, beside.versions());
+            let cut_at = if lives > 1 { rng.below(FURTHER_EVENTS) } else { u64::MAX };
+            let mut event = 0;
+            while event < cut_at && life.sim.step() {
+                event += 1;
+            }
+            let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
+            if event == cut_at {
+                cut_again = Some((drive.survivors(rng), known));
+            } else {
+                let (mut ledger, beside) = (known.ledger, self.beside(known.versions));
+                let checked =
+                    life.sim.block_on(|| self.check(hosts[0].driver(), &mut ledger, &beside, verdict));
+                if let Err(what) = checked {
+                    life.sim.clear();
+                    return Ok(Err(format!("after going on: {what}")));
+                }
+            }
+        }
+        // What a recovered drive counts as live is what lives: only images of another drive say too little.
+        let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
+        life.sim.clear();
+        drop((drive, hosts));
+        match (miscounted, cut_again) {
+            (Some((_, bytes)), _) if bytes > 0 => Ok(Err(format!("{bytes} live bytes are miscounted"))),
+            (_, Some((survivors, known))) => {
+                verdict.further_cuts += 1;
+                let recovered = self.recover(&survivors, known, lives - 1, rng, verdict)?;
+                Ok(recovered.map_err(|what| format!("after another cut: {what}")))
+            }
+            _ => Ok(Ok(())),
+        }
+    }
+
+    /// Compares a drive that has come back with what is known.
+    fn check(
+        &self,
+        driver: &Driver,
+        ledger: &mut Ledger,
+        beside: &Beside,
+        verdict: &mut Verdict,
+    ) -> Result<(), String> {
+        let is_lossy =
+            |rule: &Rule| matches!(rule.effect, Effect::Flip | Effect::Unreadable | Effect::DieOffline);
+        let may_be_unreadable = self.trial.rules.iter().any(is_lossy);
+        let (keys, unreadable) = ledger.check(driver, may_be_unreadable)?;
+        verdict.keys_checked += keys;
+        verdict.unreadable += unreadable;
+        if self.trial.beside { beside.check(driver, may_be_unreadable) } else { Ok(()) }
+    }
+
+    /// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been
+    /// acknowledged anew, so the protected image is the one recovery began with.
+    fn cut_recovery(&self, survivors: Survivors, rng: &mut Rng) -> anyhow::Result<Survivors> {
+        let life = Life::new(self.config);
+        life.sim.step_every_event();
+        let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
+        let done = Rc::new(Cell::new(false));
+        let recovery = {
+            let (sim, link, config) = (life.sim.clone(), life.link.clone(), self.config.drive());
+            let (flash, done, survivors) = (flash.clone(), done.clone(), survivors.clone());
+            move || {
+                let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
+                // Whether it comes up is looked at when it is not cut.
+                let _drive = Drive::power_on_watched(&sim, &link, &config, Some(&survivors), &watch);
+                done.set(true);
+            }
+        };
+        life.sim.spawn(recovery);
+        let mut media = survivors.media;
+        // Reservoir of one: every event is as likely to be the cut.
+        for event in 1.. {
+            if !life.sim.step() || done.get() {
+                break;
+            }
+            let port = flash.borrow().clone();
+            if let Some(port) = port
+                && rng.one_in(event)
+            {
+                media = port.media_image(rng);
+            }
+        }
+        life.sim.clear();
+        Ok(Survivors { media, protected: survivors.protected })
+    }
+}

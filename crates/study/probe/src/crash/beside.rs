@@ -1,0 +1,141 @@
+//! What goes on beside the workload while power is cut: atomic batches, and iterators that are open.
+//!
+//! Every batch stores a new version of the same few pairs. Whenever the power goes, all of them have one version:
+//! that of the last batch that was answered, or that of the one under way.
+
+use std::cell::Cell;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_host::modelled::Driver;
+use kvdrive_host::{Answer, Call, Client};
+use kvdrive_run::content;
+use kvdrive_sim::Sim;
+use kvdrive_spec::batch::{BatchBuilder, RequestKind};
+use kvdrive_spec::{Key, Status};
+use kvdrive_workload::ValueSpec;
+
+use super::ledger::{is_content, of_drive};
+
+/// Pairs of a batch.
+const PAIRS: u8 = 6;
+/// Bytes of a batch before its requests.
+const HEAD_BYTES: usize = 16;
+/// Pairs that an iterator passes before it is closed.
+const NEXTS: u32 = 4;
+/// Between a batch and the next one, ns.
+const PAUSE_NS: u64 = 50_000;
+
+/// Versions of the pairs that batches store; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the last batch that was answered.
+    acknowledged: u64,
+    /// Of the last batch that was sent.
+    sent: u64,
+}
+
+/// Atomic batches of the same pairs, one after the other.
+pub struct Beside {
+    keys: Vec<Key>,
+    versions: Cell<Versions>,
+}
+
+impl Beside {
+    /// Pairs with keys of `key_bytes` bytes, the highest there are, from `versions` on.
+    pub fn new(key_bytes: usize, versions: Versions) -> Beside {
+        let key = |number: u8| {
+            let mut bytes = [0xFF; Key::MAX_LEN];
+            bytes[key_bytes - 1] -= number;
+            Key::new(&bytes[..key_bytes]).expect("a length that keys have")
+        };
+        Beside { keys: (0..PAIRS).map(key).collect(), versions: Cell::new(versions) }
+    }
+
+    /// Which pairs they are.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// What may be on the drive now.
+    pub fn versions(&self) -> Versions {
+        self.versions.get()
+    }
+
+    /// Sends batches and walks as long as `goes_on` says so.
+    pub fn work(&self, sim: &Sim, driver: &Driver, goes_on: impl Fn() -> bool) {
+        let mut region = Region::new();
+        while goes_on() {
+            self.send_batch(driver);
+            let from = self.keys.last().copied().filter(|_| self.versions.get().sent.is_multiple_of(2));
+            if let Ok((iterator, _)) = driver.seek(from, &mut region) {
+                for _ in 0..NEXTS {
+                    sim.sleep(PAUSE_NS / 4);
+                    // What it answers is looked at in drives that come back.
+                    _ = driver.next(iterator, &mut region);
+                }
+                _ = driver.close(iterator);
+            }
+            sim.sleep(PAUSE_NS);
+        }
+    }
+
+    fn send_batch(&self, mut client: &Driver) {
+        let before = self.versions.get();
+        let version = before.sent + 1;
+        let (mut value, mut batch) = (vec![0; HEAD_BYTES], BatchBuilder::new());
+        for key in &self.keys {
+            let spec = value_of(version);
+            let Piece::Pattern(pattern) = content(key, &spec) else { unreachable!("values are patterns") };
+            let mut bytes = vec![0; spec.bytes as usize];
+            pattern.expand(&mut bytes);
+            batch.append(&mut value, RequestKind::Store, *key, &bytes);
+        }
+        value[..HEAD_BYTES].copy_from_slice(&batch.head(true));
+        self.versions.set(Versions { sent: version, ..before });
+        let answer = client.call(Call::Batch { value }, &mut Region::new());
+        match answer.expect("there is always a way to a modelled drive") {
+            Answer::Applied(_, Status::SUCCESS) => {
+                self.versions.set(Versions { acknowledged: version, sent: version });
+            }
+            // A full drive says so before it changes anything.
+            Answer::Applied(_, Status::CAPACITY_EXCEEDED) => self.versions.set(before),
+            _ => {}
+        }
+    }
+
+    /// Looks at the pairs in a drive that has come back, and goes on from what is found.
+    ///
+    /// # Errors
+    /// What was found and what may be there.
+    pub fn check(&self, mut client: impl Client, may_be_unreadable: bool) -> Result<(), String> {
+        let Versions { acknowledged, sent } = self.versions.get();
+        let mut region = Region::new();
+        let mut possible: Vec<u64> = (acknowledged..=sent).collect();
+        for key in &self.keys {
+            let found = of_drive(client.retrieve(*key, &mut region));
+            if found == Err(Status::UNRECOVERED_ERROR) && may_be_unreadable {
+                continue;
+            }
+            possible.retain(|version| match (found, *version) {
+                (Err(Status::KEY_NOT_FOUND), 0) => true,
+                (Ok(bytes), 1..) => {
+                    let spec = value_of(*version);
+                    bytes == spec.bytes && is_content(&region, key, &spec)
+                }
+                _ => false,
+            });
+            if possible.is_empty() {
+                return Err(format!(
+                    "{key}, one of {PAIRS} pairs of an atomic batch: {found:?}; all may have version {acknowledged} or \
+                     all {sent}"
+                ));
+            }
+        }
+        self.versions.set(Versions { acknowledged: possible[0], sent: possible[possible.len() - 1] });
+        Ok(())
+    }
+}
+
+fn value_of(version: u64) -> ValueSpec {
+    ValueSpec { bytes: 20 + (version % 7 * 90) as u32, version: version | 1 << 40 }
+}

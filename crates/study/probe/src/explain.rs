@@ -1,0 +1,145 @@
+//! One command in detail: every step with its time, part of the system, bytes and purpose.
+
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_device::Drive;
+use kvdrive_flash::faults::Rule;
+use kvdrive_host::modelled::saker::Handle;
+use kvdrive_host::{Call, Client, Error};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::{Ns, Sim, TraceEntry};
+use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use kvdrive_config::Document;
+use kvdrive_config::setup;
+
+/// Which command to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A store of a value.
+    Store,
+    /// So many stores in one batch; with SAKER in front, from its container to the pages that they end on.
+    Batch(u32),
+    /// A retrieve of a value that was stored before.
+    Retrieve,
+    /// A delete of a pair that was stored before.
+    Delete,
+    /// An exist for a key that was stored before.
+    Exist,
+    /// A list from the first key.
+    List,
+    /// A seek to the first pair.
+    Seek,
+}
+
+/// What happened.
+pub struct Explanation {
+    /// Every step, in the order of their beginnings. Times count from the call.
+    pub steps: Vec<TraceEntry>,
+    /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
+    pub asking: usize,
+    /// How many of them, the last ones, come after the answer: buffered pages are written.
+    pub behind: usize,
+    /// How long the application waited, ns.
+    pub latency_ns: Ns,
+    /// What the command ended with.
+    pub status: Status,
+    /// Bytes of the value; of a batch, of each.
+    pub value_bytes: u32,
+}
+
+/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are what may strike it.
+pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Result<Explanation> {
+    let config = document.config()?;
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, config.link.clone(), memory.clone());
+    let explanation = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, &config.drive(), None)?;
+        let driver = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim))?.remove(0);
+        let saker = setup::saker(&config, &sim)?;
+        let value_bytes = config.workload.value_size;
+        let present = Key::from_u32_be(1);
+        if !matches!(kind, Kind::Store | Kind::Batch(_)) {
+            driver.store(present, content(present, value_bytes))?;
+        }
+        drive.faults().set(rules, config.run.seed);
+        let began = sim.now();
+        sim.trace().start();
+        let result = match (kind, &saker) {
+            (Kind::Batch(stores), Some(saker)) => through(saker.connect(&driver), stores, value_bytes),
+            _ => perform(&driver, kind, present, value_bytes),
+        };
+        let latency_ns = sim.now() - began;
+        let mut steps = sim.trace().take();
+        let answered = steps.len();
+        if saker.is_some() {
+            sim.trace().start();
+            drive.drain();
+            steps.extend(sim.trace().take());
+        }
+        let behind = steps.len() - answered;
+        for step in &mut steps {
+            step.at -= began;
+        }
+        let status = result.map_or_else(Error::status, |()| Ok(Status::SUCCESS))?;
+        anyhow::Ok(Explanation { asking: asking(&steps), steps, behind, latency_ns, status, value_bytes })
+    })?;
+    sim.clear();
+    Ok(explanation)
+}
+
+/// Steps of a command that goes ahead of what is stored by CXL.mem: all it can be for is a window.
+fn asking(steps: &[TraceEntry]) -> usize {
+    let by_cxl = steps.iter().position(|step| step.what == "set up a CXL store" || step.purpose == "cxl");
+    let ahead = &steps[..by_cxl.unwrap_or(0)];
+    if ahead.iter().any(|step| step.purpose == "sqe") { ahead.len() } else { 0 }
+}
+
+fn content(key: Key, bytes: u32) -> Piece<'static> {
+    Piece::Pattern(Pattern::of_value(&key, 0, bytes))
+}
+
+fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Error> {
+    let mut region = Region::new();
+    match kind {
+        Kind::Store => client.store(key, content(key, value_bytes)),
+        Kind::Batch(stores) => {
+            let value = batch_of(stores, value_bytes);
+            let (_, status) = client.call(Call::Batch { value }, &mut region)?.applied();
+            if status.is_success() { Ok(()) } else { Err(status.into()) }
+        }
+        Kind::Retrieve => client.retrieve(key, &mut region).map(|_| ()),
+        Kind::Delete => client.delete(key),
+        Kind::Exist => client.exist(key).map(|_| ()),
+        Kind::List => client.list(None, 4096).map(|_| ()),
+        Kind::Seek => client.seek(None, &mut region).map(|_| ()),
+    }
+}
+
+/// So many stores with keys from 1 on through SAKER, and a sync.
+fn through(mut handle: Handle<'_>, stores: u32, value_bytes: u32) -> Result<(), Error> {
+    for number in 1..=stores {
+        let key = Key::from_u32_be(number);
+        Handle::store(&mut handle, key, content(key, value_bytes), StoreOptions::default())?;
+    }
+    match handle.close().first() {
+        None => Ok(()),
+        Some(failure) => Err(failure.status.into()),
+    }
+}
+
+/// A structured value of so many stores with keys from 1 on.
+fn batch_of(stores: u32, value_bytes: u32) -> Vec<u8> {
+    let (mut structured, mut batch) = (vec![0; BATCH_HEAD_BYTES as usize], BatchBuilder::new());
+    let mut value = vec![0; value_bytes as usize];
+    for number in 1..=stores {
+        let key = Key::from_u32_be(number);
+        content(key, value_bytes).expand(&mut value);
+        batch.append(&mut structured, RequestKind::Store, key, &value);
+    }
+    structured[..BATCH_HEAD_BYTES as usize].copy_from_slice(&batch.head(false));
+    structured
+}

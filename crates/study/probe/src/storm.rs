@@ -1,0 +1,235 @@
+//! Random drives under random loads, with failing flash and power cuts, for as long as the command runs.
+//!
+//! A case is determined by its seed: engine, settings, load, faults, number of cuts and of lives.
+//! [`crash`](crate::crash) executes it and checks every pair. A failing case is [`shrunk`]: settings, faults
+//! and operations are left out as long as the rest still fails.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kvdrive_config::Document;
+use kvdrive_config::faults;
+use kvdrive_device::engines::ENGINES;
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
+use kvdrive_engines::packing::PACKINGS;
+use kvdrive_link::transfer::METHODS;
+use kvdrive_sim::Rng;
+
+use crate::crash::{Cuts, Trial, Verdict};
+
+/// Settings that a case may have, each drawn with the probability of one in so many. Those that mean nothing to the
+/// case's drive are left out.
+const EXTRAS: &[(u64, &[&str])] = &[
+    (2, &["controller.contexts=2", "controller.contexts=4"]),
+    (2, &["host.depth=4", "host.depth=8", "host.depth=16"]),
+    (3, &["host.queues=2", "host.cores=2"]),
+    (4, &["controller.dispatch=round-robin"]),
+    (4, &["flash.timing=flat"]),
+    (2, &["media.kind=ram"]),
+    (3, &["buffer.eviction=overlap"]),
+    (3, &["lsm.memtable_entries=100", "lsm.memtable_entries=16"]),
+    (3, &["gc.segment_pages=16"]),
+    (3, &["ftl.victim=cost-benefit"]),
+    (2, &["store.operations_bytes=65536", "store.operations_bytes=16384"]),
+    (3, &["hashlog.segment_pages=16"]),
+];
+
+/// What flash does wrong, one of them or none. None of them costs a pair.
+const FAULTS: &[&str] = &[
+    "[[rule]]\nfault = \"program-error\"\nprobability = 0.02\n",
+    "[[rule]]\nfault = \"program-error\"\nprobability = 0.01\n[[rule]]\nfault = \"erase-error\"\nprobability = 0.1\n",
+    "[[rule]]\nfault = \"delay\"\nprobability = 0.05\ndelay_ns = 2000000\n",
+];
+
+const WORKLOADS: &[&str] =
+    &["fillrandom", "ycsb-a", "ycsb-b", "ycsb-e", "ycsb-f", "w-a", "w-b", "w-d", "mixgraph"];
+
+/// One case of a storm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What it was drawn by.
+    pub seed: u64,
+    /// Its engine.
+    pub engine: &'static str,
+    /// Settings on top of profile `cosmos-plus`.
+    pub sets: Vec<String>,
+    /// Rules by which flash fails; empty: it does not.
+    pub faults: &'static str,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Lives of a drive that continues after a cut.
+    pub lives: u32,
+}
+
+/// What was wrong, and with which case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// The case.
+    pub case: Case,
+    /// A pair that was lost, or what a panic said.
+    pub what: String,
+}
+
+impl Case {
+    /// The case that `seed` stands for.
+    pub fn of_seed(seed: u64) -> Case {
+        let mut rng = Rng::stream(seed, "storm of drives");
+        let pick = |rng: &mut Rng, count: usize| rng.below(count as u64) as usize;
+        let engine = ENGINES[pick(&mut rng, ENGINES.len())].name;
+        let mut wanted = vec![
+            format!("run.seed={}", rng.below(1 << 32)),
+            format!("host.transfer={}", METHODS[pick(&mut rng, METHODS.len())].name),
+            format!("packing.policy={}", PACKINGS[pick(&mut rng, PACKINGS.len())].name),
+            format!("lsm.layout={}", LAYOUTS[pick(&mut rng, LAYOUTS.len())].name),
+            format!("lsm.compaction={}", COMPACTIONS[pick(&mut rng, COMPACTIONS.len())].name),
+            format!("workload.name={}", WORKLOADS[pick(&mut rng, WORKLOADS.len())]),
+            // 24 is nearly full.
+            format!("flash.blocks_per_die={}", [24, 32, 64][pick(&mut rng, 3)]),
+            format!("workload.num={}", 50 + rng.below(600)),
+            format!("workload.ops={}", 200 + rng.below(1500)),
+            format!("workload.value_size={}", [8, 100, 1000, 4096, 9000][pick(&mut rng, 5)]),
+        ];
+        for (one_in, settings) in EXTRAS {
+            if rng.one_in(*one_in) {
+                wanted.push(settings[pick(&mut rng, settings.len())].to_owned());
+            }
+        }
+        let faults = if rng.one_in(2) { FAULTS[pick(&mut rng, FAULTS.len())] } else { "" };
+        if faults.contains("error") {
+            wanted.push("flash.spare_blocks=64".to_owned());
+        }
+        let (cuts, lives) = (3 + rng.below(6), 1 + rng.below(3) as u32);
+        let mut case = Case {
+            seed,
+            engine,
+            sets: SMALL.iter().map(|set| (*set).to_owned()).collect(),
+            faults,
+            cuts,
+            lives,
+        };
+        // What this drive cannot be, or would not look at, is left out.
+        for set in wanted {
+            let mut with = case.clone();
+            with.sets.push(set);
+            if with.is_possible() {
+                case = with;
+            }
+        }
+        case
+    }
+
+    fn is_possible(&self) -> bool {
+        self.document().is_ok_and(|document| document.config().is_ok())
+    }
+
+    /// The drive and the load.
+    ///
+    /// # Errors
+    /// A setting that is none.
+    pub fn document(&self) -> anyhow::Result<Document> {
+        let mut document = Document::profile("cosmos-plus").map_err(anyhow::Error::msg)?;
+        document.set(&format!("engine.name={}", self.engine))?;
+        self.sets.iter().try_for_each(|set| document.set(set))?;
+        Ok(document)
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// What went wrong; also a panic.
+    pub fn run(&self) -> Result<Verdict, String> {
+        let ran = catch_unwind(AssertUnwindSafe(|| self.verdict()));
+        let verdict = match ran {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => return Err(format!("{error:#}")),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+                return Err(format!("panic: {text}"));
+            }
+        };
+        match &verdict.lost {
+            None => Ok(verdict),
+            Some(lost) => Err(format!("power cut behind event {}: {}", lost.event, lost.what)),
+        }
+    }
+
+    fn verdict(&self) -> anyhow::Result<Verdict> {
+        let document = self.document()?;
+        let config = document.config()?;
+        let rules = faults::rules("faults", self.faults, &config.drive().flash.geometry())?;
+        let cuts = Cuts::Random(self.cuts);
+        let trial = Trial { rules: &rules, cuts, beside: true, lives: self.lives, mutant: None };
+        // A drive too small for the pairs that it begins with says so, and is none.
+        match trial.run(&document) {
+            Err(error) if error.to_string().starts_with("loading: ") => Ok(Verdict::default()),
+            ran => ran,
+        }
+    }
+
+    /// The command that repeats it.
+    pub fn command(&self) -> String {
+        let sets: Vec<String> = self.sets.iter().map(|set| format!(" --set {set}")).collect();
+        let faults = if self.faults.is_empty() { "" } else { " --faults faults.toml" };
+        format!(
+            "kvdrive crash --profile cosmos-plus --engine {}{} --cuts {} --lives {}{faults}",
+            self.engine,
+            sets.concat(),
+            self.cuts,
+            self.lives
+        )
+    }
+}
+
+/// A drive on which a thousand operations flush, merge, collect and synchronise: a few MiB of flash, segments of
+/// 128 KiB, 32 entries in the memtable.
+const SMALL: &[&str] = &[
+    "flash.channels=2",
+    "flash.dies_per_channel=1",
+    "flash.pages_per_block=8",
+    "ftl.gc_low_blocks=2",
+    "ftl.over_provisioning=0.2",
+    "buffer.entries=12",
+    "packing.dlt_entries=8",
+    "lsm.memtable_entries=32",
+    "lsm.rings=[3, 3, 4, 64]",
+    "lsm.iterators=4",
+    "gc.segment_pages=8",
+    "gc.free_segments_low=6",
+    "gc.free_segments_reserved=3",
+    "hash.write_buffer_bytes=262144",
+    "hash.dram_bytes=16384",
+    "hash.gc_low_superblocks=6",
+    "hash.gc_stall_superblocks=3",
+    "hash.gc_workers=4",
+    "store.operations_bytes=131072",
+    "controller.max_value_bytes=65536",
+];
+
+/// The least of `failure`'s case that still fails, at most `tries` runs further.
+pub fn shrunk(failure: Failure, tries: u32) -> Failure {
+    let mut least = failure;
+    let mut left = tries;
+    let fails = |case: Case, left: &mut u32| -> Option<Failure> {
+        if *left == 0 || !case.is_possible() {
+            return None;
+        }
+        *left -= 1;
+        case.run().err().map(|what| Failure { case, what })
+    };
+    if !least.case.faults.is_empty()
+        && let Some(less) = fails(Case { faults: "", ..least.case.clone() }, &mut left)
+    {
+        least = less;
+    }
+    let mut at = least.case.sets.len();
+    while at > 0 {
+        at -= 1;
+        let mut case = least.case.clone();
+        case.sets.remove(at);
+        if let Some(less) = fails(case, &mut left) {
+            least = less;
+        }
+    }
+    least
+}

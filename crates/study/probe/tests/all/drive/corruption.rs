@@ -1,0 +1,128 @@
+//! Every byte of the survivors, flipped once: never a panic, never wrong data. A retrieve answers the value
+//! or 88h, or the drive is not powered on and reports the position of the damage.
+
+use kvdrive_device::engines::ENGINES;
+use kvdrive_engines::hash;
+use kvdrive_flash::power::Survivors;
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::Status;
+use kvdrive_store::store_row;
+
+use super::bench::{Bench, Oracle, check_all, check_survivors, document, step};
+
+/// A drive so small that every byte of it can be tried.
+fn settings(engine: &str) -> Vec<String> {
+    let mut settings = vec![
+        format!("engine.name={engine}"),
+        "flash.pages_per_block=4".into(),
+        "gc.segment_pages=4".into(),
+        "flash.blocks_per_die=8".into(),
+    ];
+    if hash::scheme(engine).is_some() {
+        settings.extend([
+            "flash.blocks_per_die=12".into(),
+            "flash.pages_per_block=8".into(),
+            "hash.gc_low_superblocks=3".into(),
+            "hash.gc_stall_superblocks=2".into(),
+        ]);
+    }
+    if store_row(engine).is_some() {
+        // Many pages, each of few bytes.
+        settings.extend(["flash.page_bytes=4096".into(), "flash.blocks_per_die=40".into()]);
+    }
+    settings
+}
+
+fn a_used_drive(engine: &str) -> (Survivors, Oracle) {
+    let bench = Bench::new(&document(&settings(engine)), Sim::new());
+    let result = bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let mut oracle = Oracle::of(&bench);
+        let mut rng = Rng::stream(21, "steps");
+        for index in 0..60 {
+            step(&driver, &mut oracle, &mut rng, 20, false);
+            if index == 40 {
+                drive.drain();
+            }
+        }
+        check_all(&driver, &oracle);
+        (drive.survivors(&mut rng), oracle)
+    });
+    bench.sim.clear();
+    result
+}
+
+/// Recovers `survivors` and compares; `true` if the drive came up.
+fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
+    let bench = Bench::new(&document(&settings(engine)), Sim::new());
+    let came_up = bench.sim.block_on(|| {
+        let Ok(_drive) = bench.power_on(Some(survivors)) else { return false };
+        let driver = bench.connect();
+        check_survivors(&driver, oracle);
+        match driver.list(None, 4096) {
+            Ok(keys) => {
+                assert!(keys.iter().all(|key| oracle.pairs.contains_key(key)), "a key appeared: {keys:?}")
+            }
+            Err(Status::UNRECOVERED_ERROR) => {}
+            Err(status) => panic!("a list answers {status}"),
+        }
+        true
+    });
+    bench.sim.clear();
+    came_up
+}
+
+/// Flips a bit of every byte that `is_wanted` of the protected image: the drive never comes up without
+/// noticing.
+fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
+    for row in ENGINES {
+        let (survivors, oracle) = a_used_drive(row.name);
+        assert!(check(row.name, &survivors, &oracle));
+        for at in (0..survivors.protected.len()).filter(|at| is_wanted(*at)) {
+            let mut damaged = survivors.clone();
+            damaged.protected[at] ^= 1 << (at % 8);
+            let noticed = !check(row.name, &damaged, &oracle);
+            assert!(noticed, "{}: byte {at} of the protected image flipped and nobody noticed", row.name);
+        }
+    }
+}
+
+/// The same of the medium, where damage costs what lies there and no more.
+fn flip_the_medium(is_wanted: fn(usize) -> bool) {
+    for row in ENGINES {
+        let (survivors, oracle) = a_used_drive(row.name);
+        let mut came_up = 0;
+        for at in (0..survivors.media.len()).filter(|at| is_wanted(*at)) {
+            let mut damaged = survivors.clone();
+            damaged.media[at] ^= 1 << (at % 8);
+            came_up += u32::from(check(row.name, &damaged, &oracle));
+        }
+        let name = row.name;
+        assert!(came_up > 100, "{name}: only {came_up} drives came up: one bad page must not end a drive");
+    }
+}
+
+/// Most of the image is page content: every byte of the frame and the records, a sample of the rest.
+#[test]
+fn bytes_of_the_protected_image() {
+    flip_the_protected_image(|at| at <= 4096 || at % 101 == 0);
+}
+
+/// Headers and checksums lie at the beginning of things: a prime step visits every offset.
+#[test]
+fn bytes_of_the_medium() {
+    flip_the_medium(|at| at < 2048 || at % 331 == 0);
+}
+
+#[test]
+#[ignore = "half a minute: every byte, every engine"]
+fn every_byte_of_the_protected_image() {
+    flip_the_protected_image(|_| true);
+}
+
+#[test]
+#[ignore = "minutes: every byte, every engine"]
+fn every_byte_of_the_medium() {
+    flip_the_medium(|_| true);
+}

@@ -1,0 +1,17 @@
+//! Whole drives: every engine, transfer method, packing policy and medium of the tables, through the driver,
+//! against an oracle. A new row is tested here automatically.
+
+mod atomic_batches;
+mod batches;
+mod bench;
+mod collection;
+mod corruption;
+mod faults;
+mod flat;
+mod journal;
+mod kill;
+mod loading;
+mod mutants;
+mod oracle;
+mod power_cut;
+mod storm;

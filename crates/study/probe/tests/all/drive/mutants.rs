@@ -1,0 +1,62 @@
+//! Whether `crash` notices mistakes of recovery, and whether a storm's cases hold.
+
+use kvdrive_device::engines::ENGINES;
+use kvdrive_probe::crash::mutants::MUTANTS;
+use kvdrive_probe::crash::{Cuts, Trial};
+use kvdrive_probe::storm::{Case, Failure, shrunk};
+
+use super::bench::document;
+
+/// A small drive of `engine` with a load under which it flushes, merges, collects and synchronises.
+fn worked(engine: &str) -> kvdrive_config::Document {
+    let engine = format!("engine.name={engine}");
+    let load = ["workload.name=ycsb-a", "workload.num=200", "workload.ops=800", "workload.value_size=300"];
+    document(&[&[engine.as_str()], &load[..]].concat())
+}
+
+#[test]
+fn every_mistake_of_recovery_is_found_on_every_engine() {
+    for row in ENGINES {
+        for mutant in MUTANTS {
+            let trial = Trial { beside: true, mutant: Some(mutant), ..Trial::new(&[], Cuts::Random(40)) };
+            let verdict = trial.run(&worked(row.name)).unwrap();
+            assert!(
+                verdict.lost.is_some() || verdict.spoilt == 0,
+                "{}: {} is not found, {verdict:?}",
+                row.name,
+                mutant.name
+            );
+        }
+    }
+}
+
+#[test]
+fn drives_that_come_back_work_on_and_come_back_again() {
+    for row in ENGINES {
+        let trial = Trial { beside: true, lives: 4, ..Trial::new(&[], Cuts::Random(40)) };
+        let verdict = trial.run(&worked(row.name)).unwrap();
+        assert_eq!(verdict.lost, None, "{}", row.name);
+        assert!(verdict.further_cuts > 2, "{}: {verdict:?}", row.name);
+    }
+}
+
+#[test]
+fn cases_of_a_storm_hold_and_are_the_same_each_time() {
+    for seed in 1..=12 {
+        let case = Case::of_seed(seed);
+        assert_eq!(case, Case::of_seed(seed));
+        let verdict = case.run().unwrap_or_else(|what| panic!("{}: {what}", case.command()));
+        assert_eq!(case.run(), Ok(verdict), "{}", case.command());
+    }
+}
+
+/// A case whose drive cannot be: it fails at once, and few settings stay.
+#[test]
+fn a_case_that_fails_is_shrunk_to_what_fails() {
+    let mut case = Case { cuts: 1, ..Case::of_seed(3) };
+    case.faults = "[[rule]]\nfault = \"no-such-fault\"\n";
+    let (what, settings) = (case.run().unwrap_err(), case.sets.len());
+    let least = shrunk(Failure { case, what }, 200);
+    assert!(least.case.sets.len() < settings / 2, "{least:?}");
+    assert!(least.what.contains("no-such-fault"), "{least:?}");
+}

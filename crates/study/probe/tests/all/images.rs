@@ -1,0 +1,236 @@
+//! Images read from end to end, as `kvdrive check` and `kvdrive dump` do.
+
+use std::path::{Path, PathBuf};
+
+use kvdrive_config::{Document, default_profile};
+use kvdrive_flash::bad_blocks::BadBlocks;
+use kvdrive_flash::power::machine_file::faults::{self, Call, Fault};
+use kvdrive_probe::image::{PairState, read_image};
+use kvdrive_run::run;
+
+/// A full disk does not prevent the reading of its content.
+#[test]
+fn an_image_that_takes_no_write_is_read_all_the_same_and_not_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("media.path={}", folder.path().join("image").display());
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    for set in ["media.kind=file", &path, "workload.name=fillseq", "workload.ops=300"] {
+        document.set(set).unwrap();
+    }
+    run(&document, &|_, _| {}).unwrap();
+    let full = Fault { call: Call::Write, which: 0..u64::MAX, error: std::io::ErrorKind::StorageFull };
+    faults::arm(Some(full.clone()));
+    let mut heard = 0;
+    let tally = read_image(&document, false, &mut |_, found| {
+        heard += u64::from(matches!(found, PairState::Whole(_)));
+    })
+    .expect("it is read");
+    assert_eq!((tally.whole, heard, &tally.write_failure), (300, 300, &None), "nothing was to be written");
+    assert!(tally.is_whole());
+    faults::arm(Some(full));
+    let error = read_image(&document, true, &mut |_, _| {}).expect_err("nothing could be deleted");
+    faults::arm(None);
+    assert!(error.to_string().contains("read-only"), "{error}");
+    assert_eq!(read_image(&document, false, &mut |_, _| {}).unwrap().write_failure, None);
+}
+
+/// Damaged pages of a drive, and the state of its pairs.
+const PAIRS: u64 = 3000;
+
+/// A small drive of `engine` with an image in `folder`, its pairs stored: how it is described, its files and what
+/// they hold.
+fn filled(engine: &str, sets: &[&str], folder: &Path) -> (Document, Vec<(PathBuf, Vec<u8>)>) {
+    let row = kvdrive_device::engines::engine_row(engine).unwrap();
+    let mut document = Document::profile(default_profile(row.name)).unwrap();
+    let (engine, path) =
+        (format!("engine.name={engine}"), format!("media.path={}", folder.join("image").display()));
+    let small = [&engine, &path, "media.kind=file", "flash.channels=2", "flash.dies_per_channel=2"];
+    let load = ["workload.name=fillseq", "workload.ops=3000", "workload.key_size=4"];
+    for set in small.iter().chain(&load).chain(sets) {
+        document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+    }
+    run(&document, &|_, _| {}).unwrap();
+    let paths = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    (document, paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect())
+}
+
+/// A bit of one page after the other: what lies on other pages is found, and what is not found is said.
+#[test]
+fn a_damaged_page_costs_what_lies_on_it_and_the_rest_is_listed() {
+    let lsm = |layout| {
+        let geometry = ["flash.blocks_per_die=64", "flash.pages_per_block=16", "gc.segment_pages=16"];
+        // Values take few pages, so that many of those that are written are the index's.
+        let index = [layout, "lsm.memtable_entries=300", "packing.policy=all", "workload.value_size=8"];
+        ("lsm", [&geometry[..], &index].concat())
+    };
+    let hash = |engine| {
+        let sets = ["flash.blocks_per_die=48", "hash.write_buffer_bytes=262144", "hash.dram_bytes=65536"];
+        (engine, [&sets[..], &["hash.gc_workers=4", "workload.value_size=200"]].concat())
+    };
+    let drives =
+        [lsm("lsm.layout=sound"), lsm("lsm.layout=published"), hash("original"), hash("plus"), hash("plus2")];
+    for (engine, sets) in drives {
+        let folder = tempfile::tempdir().unwrap();
+        let (document, files) = filled(engine, &sets, folder.path());
+        let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
+        let is_written = |at: &usize| image.1[*at..].iter().take(4096).any(|byte| *byte != 0);
+        let written: Vec<usize> = (4096..image.1.len()).step_by(4096).filter(is_written).collect();
+        let mut with_gaps = 0;
+        for at in written.iter().step_by(written.len().div_ceil(12)) {
+            files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+            let mut bytes = image.1.clone();
+            let byte = (*at..*at + 4096).find(|byte| bytes[*byte] != 0).unwrap();
+            bytes[byte] ^= 0x10;
+            std::fs::write(&image.0, &bytes).unwrap();
+            let tally = read_image(&document, false, &mut |_, _| {}).unwrap();
+            let is_all_listed = tally.whole + tally.damaged == PAIRS;
+            assert!(tally.gaps > 0 || is_all_listed, "{engine} {sets:?}, byte {byte}: {tally:?}");
+            assert!(
+                tally.whole > 0,
+                "{engine} {sets:?}, byte {byte}: nothing is found behind a gap, {tally:?}"
+            );
+            with_gaps += u64::from(tally.gaps > 0);
+        }
+        assert!(with_gaps > 0, "{engine} {sets:?}: no page of those that were damaged lists keys");
+    }
+}
+
+/// What damage hides is not passed over: an image whose pairs are not all whole is not called whole.
+fn never_whole_without_all_pairs(document: &Document, what: &str) -> bool {
+    match read_image(document, false, &mut |_, _| {}) {
+        // A drive that does not come up says why.
+        Err(error) => !error.to_string().is_empty(),
+        Ok(tally) => {
+            assert!(!tally.is_whole() || tally.whole == PAIRS, "{what}: {tally:?}");
+            !tally.is_whole()
+        }
+    }
+}
+
+/// Small drives of every engine, with layouts and geometries that spread their pairs over many pages.
+fn every_engine() -> Vec<(&'static str, Vec<&'static str>)> {
+    let geometry = ["flash.blocks_per_die=64", "flash.pages_per_block=16"];
+    let mut drives = Vec::new();
+    for row in kvdrive_device::engines::ENGINES {
+        if row.name == "lsm" {
+            for layout in ["lsm.layout=sound", "lsm.layout=published"] {
+                for compaction in ["lsm.compaction=tiered", "lsm.compaction=leveled"] {
+                    let index = ["gc.segment_pages=16", "lsm.memtable_entries=300", "packing.policy=all"];
+                    let sets =
+                        [&geometry[..], &index, &[layout, compaction, "workload.value_size=8"]].concat();
+                    drives.push((row.name, sets));
+                }
+            }
+        } else if row.name.starts_with("original") || row.name.starts_with("plus") {
+            let sets = ["flash.blocks_per_die=48", "hash.write_buffer_bytes=262144", "hash.dram_bytes=65536"];
+            drives.push((row.name, [&sets[..], &["hash.gc_workers=4", "workload.value_size=200"]].concat()));
+        } else {
+            drives.push((row.name, [&geometry[..], &["workload.value_size=200"]].concat()));
+        }
+    }
+    drives
+}
+
+/// Where the blocks of flash lie in an image file: their first byte, the bytes of their headers, and of a block.
+fn blocks_of(document: &Document) -> (usize, usize, usize) {
+    let geometry = document.config().unwrap().flash.geometry();
+    let pages = geometry.pages_per_block as usize;
+    let headers = (pages * 176).next_multiple_of(4096);
+    let first = 4096 + 2 * BadBlocks::bytes(&geometry).next_multiple_of(4096);
+    (first, headers, (headers + pages * geometry.page_bytes as usize).next_multiple_of(4096))
+}
+
+#[test]
+fn pages_and_blocks_that_are_gone_are_never_passed_over() {
+    for (engine, sets) in every_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        let (document, files) = filled(engine, &sets, folder.path());
+        let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
+        let (first, header_bytes, block_bytes) = blocks_of(&document);
+        let is_written = |at: &usize| image.1[*at..].iter().take(header_bytes).any(|byte| *byte != 0);
+        let written: Vec<usize> = (first..image.1.len()).step_by(block_bytes).filter(is_written).collect();
+        let mut noticed = 0;
+        for at in written.iter().step_by(written.len().div_ceil(12)) {
+            for (name, bytes) in [("headers", 4096), ("a page", 4096 + 16384), ("a block", block_bytes)] {
+                files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+                let mut damaged = image.1.clone();
+                let end = damaged.len().min(at + bytes);
+                damaged[*at..end].fill(0);
+                std::fs::write(&image.0, damaged).unwrap();
+                let what = format!("{engine} {sets:?}, zeros over {name} at {at}");
+                noticed += u32::from(never_whole_without_all_pairs(&document, &what));
+            }
+        }
+        assert!(noticed > 10, "{engine} {sets:?}: only {noticed} losses were noticed");
+    }
+}
+
+/// The bytes of an image and of what lies beside it.
+fn put(files: &[(PathBuf, Vec<u8>)]) {
+    files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+}
+
+#[test]
+fn a_shortened_image_is_refused_and_read_as_far_as_it_goes_when_asked() {
+    for (engine, sets) in every_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut document, files) = filled(engine, &sets, folder.path());
+        let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
+        let (mut read, mut refused) = (0, 0);
+        for part in 1..10 {
+            let bytes = image.1.len() * part / 10;
+            put(&files);
+            std::fs::File::options().write(true).open(&image.0).unwrap().set_len(bytes as u64).unwrap();
+            let what = format!("{engine} {sets:?}, cut to {bytes} bytes");
+            document.set("workload.verify=only").unwrap();
+            let error = run(&document, &|_, _| {}).err().unwrap_or_else(|| panic!("{what}: it is served"));
+            let error = format!("{error:#}");
+            assert!(
+                error.contains(&format!("has {bytes} of its {} bytes", image.1.len())),
+                "{what}: {error}"
+            );
+            assert_eq!(image.0.metadata().unwrap().len(), bytes as u64, "{what}: it has grown again");
+            match read_image(&document, false, &mut |_, _| {}) {
+                Ok(tally) => {
+                    read += 1;
+                    assert!(!tally.is_whole() && tally.shortened.is_some(), "{what}: {tally:?}");
+                    assert!(tally.whole < PAIRS || tally.damaged + tally.lost == 0, "{what}: {tally:?}");
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(format!("{error:#}").contains("cut off"), "{what}: {error:#}");
+                }
+            }
+            assert_eq!(image.0.metadata().unwrap().len(), bytes as u64, "{what}: a check has changed it");
+        }
+        println!("{engine} {sets:?}: {read} read, {refused} refused");
+    }
+}
+
+/// A check leaves every file as it is, and needs no permission to write.
+#[test]
+fn a_check_changes_no_file() {
+    for (engine, sets) in every_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        let (document, files) = filled(engine, &sets, folder.path());
+        let tally = read_image(&document, false, &mut |_, _| {}).unwrap();
+        assert_eq!((tally.whole, tally.is_whole()), (PAIRS, true), "{engine} {sets:?}: {tally:?}");
+        for (path, bytes) in &files {
+            assert!(std::fs::read(path).unwrap() == *bytes, "{engine}: {} was changed", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_pipe_is_refused_as_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    for set in ["media.kind=file", &format!("media.path={}", pipe.display())] {
+        document.set(set).unwrap();
+    }
+    let error = read_image(&document, false, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("is no regular file"), "{error}");
+}

@@ -1,0 +1,358 @@
+//! Measures the steps that the model charges, on this machine: the real code of SAKER, of the stores and of
+//! the unpacking of batches, at the working set of an experiment.
+//!
+//! The code defines the steps of its work (`saker::Step`, `store::Step`), and a profile the cost of each.
+//! Here the code that reports those steps runs on pages and answers that take no time. Most calls take
+//! several steps at once, so steps are measured one after the other, and a call with one unknown step gives
+//! that step's cost as the rest:
+//!
+//! ```text
+//!   a get of hashlog that finds nothing      183 ns = 1 probe                              probe        183 ns
+//!   a get of hashlog that finds a pair       910 ns = 1 probe + 1 block search + 4096 B    block search 320 ns
+//! ```
+//!
+//! So everything a call does is in one of its steps, and a model that charges the steps of a call charges the
+//! time of the call here. If a step occurs in no call without another unknown step, two kinds of calls are
+//! measured, and their difference is taken. Nothing here is fitted to a published result.
+//!
+//! A step has one cost in all cases. A search of the cache that hits touches more memory than one that
+//! misses; the cost is that of a hit, and the difference is subtracted from the insertion after a miss.
+//!
+//! | file | what runs |
+//! |---|---|
+//! | `saker.rs` | pending table, containers, cache |
+//! | `stores.rs` | hashlog, lsmtree and btree over pages in memory |
+//! | `unpack.rs` | what a drive does to a structured value before its requests go to the engine |
+
+mod saker;
+mod stores;
+mod unpack;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use kvdrive_sim::Rng;
+use kvdrive_sim::wall::{Stopwatch, today};
+use kvdrive_spec::Key;
+use serde::Serialize;
+
+use kvdrive_config::knows_key;
+use kvdrive_run::Progress;
+use kvdrive_text::{grouped, with_decimals};
+
+/// Bytes of a key: that of SAKER's experiments.
+const KEY_BYTES: u64 = 8;
+/// Calls of one repetition, unless what they work on is too small.
+const CALLS: u64 = 40_000;
+
+/// What an experiment works on.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkingSet {
+    /// Pairs in a store, and in the cache.
+    pub pairs: u64,
+    /// Bytes of each value.
+    pub value_bytes: u32,
+    /// How often each kind of call is measured.
+    pub repetitions: u32,
+}
+
+impl WorkingSet {
+    /// Calls of one repetition.
+    fn calls(&self) -> u64 {
+        CALLS.min(self.pairs)
+    }
+
+    /// As a reader has it.
+    fn describe(&self, pairs: u64, of: &str) -> String {
+        format!("{} pairs of {KEY_BYTES} + {} B {of}", grouped(pairs), self.value_bytes)
+    }
+}
+
+/// Steps by the key of their cost, and how often each was done.
+type Steps = BTreeMap<&'static str, f64>;
+
+/// What one call took, and of what: the mean of a repetition.
+#[derive(Clone, Debug, Default)]
+struct Sample {
+    ns: f64,
+    steps: Steps,
+}
+
+impl Sample {
+    /// Times `calls` calls; `steps` hands out what they were made of.
+    fn of(calls: u64, mut call: impl FnMut(u64), steps: impl FnOnce() -> Steps) -> Sample {
+        let watch = Stopwatch::start();
+        for number in 0..calls {
+            call(number);
+        }
+        let ns = watch.ns() as f64 / calls as f64;
+        let mut steps = steps();
+        steps.values_mut().for_each(|count| *count /= calls as f64);
+        Sample { ns, steps }
+    }
+
+    /// What these calls take more than others.
+    fn minus(mut self, other: &Sample) -> Sample {
+        self.ns -= other.ns;
+        for (step, count) in &other.steps {
+            *self.steps.entry(step).or_default() -= count;
+        }
+        self
+    }
+}
+
+/// A kind of call that a step's cost is found by.
+struct Exercise {
+    /// The key of the cost.
+    cost: &'static str,
+    /// What it works on.
+    working_set: String,
+    /// Makes a repetition; the first one warms it up.
+    repeat: Box<dyn FnMut() -> Sample>,
+}
+
+impl Exercise {
+    fn new(cost: &'static str, working_set: String, repeat: impl FnMut() -> Sample + 'static) -> Exercise {
+        Exercise { cost, working_set, repeat: Box::new(repeat) }
+    }
+}
+
+/// Exercises that share what they work on.
+type Group = fn(&WorkingSet) -> Vec<Exercise>;
+
+/// In the order in which they are measured: an exercise takes no step whose cost is found behind it, unless it
+/// is its own.
+const GROUPS: &[Group] = &[
+    saker::copies,
+    saker::buffer,
+    saker::cache,
+    unpack::exercises,
+    stores::bytes,
+    stores::hashlog,
+    stores::memtable,
+    stores::tables,
+    stores::merges,
+    stores::tree,
+];
+
+/// What a step costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// Its key in a configuration, whose unit is the name's end.
+    pub key: &'static str,
+    /// The median of the repetitions, ns.
+    pub ns: f64,
+    /// The least of them, ns.
+    pub least_ns: f64,
+    /// The most, ns.
+    pub most_ns: f64,
+    /// What was worked on.
+    pub working_set: String,
+}
+
+impl Cost {
+    /// In the unit of its key, which is whole.
+    pub fn in_unit(&self) -> u64 {
+        let unit = if self.key.ends_with("_ps") { 1000.0 } else { 1.0 };
+        (self.ns * unit).round() as u64
+    }
+
+    /// The repetitions say nothing of it: it is smaller than what they differ by.
+    pub fn is_too_small(&self) -> bool {
+        self.least_ns <= 0.0
+    }
+}
+
+/// What everything costs, where, and when.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// The processor's name.
+    pub cpu: String,
+    /// The day.
+    pub date: String,
+    /// Revision of the source.
+    pub revision: &'static str,
+    /// How often each kind of call was measured.
+    pub repetitions: u32,
+    /// The costs, in the order in which they were found.
+    pub costs: Vec<Cost>,
+}
+
+/// Measures every step. Other work on this machine lengthens them.
+pub fn calibrate(set: &WorkingSet, progress: Progress<'_>) -> Calibration {
+    let mut known: BTreeMap<&'static str, f64> = BTreeMap::new();
+    let mut costs = Vec::new();
+    for (done, group) in GROUPS.iter().enumerate() {
+        progress(done as u64, GROUPS.len() as u64);
+        for mut exercise in group(set) {
+            (exercise.repeat)();
+            let mut found: Vec<f64> =
+                (0..set.repetitions).map(|_| rest(&(exercise.repeat)(), exercise.cost, &known)).collect();
+            found.sort_by(f64::total_cmp);
+            let middle = found[found.len() / 2].max(0.0);
+            known.insert(exercise.cost, middle);
+            costs.push(Cost {
+                key: exercise.cost,
+                ns: middle,
+                least_ns: found[0],
+                most_ns: found[found.len() - 1],
+                working_set: exercise.working_set,
+            });
+        }
+    }
+    progress(GROUPS.len() as u64, GROUPS.len() as u64);
+    Calibration {
+        cpu: cpu_name(),
+        date: today(),
+        revision: kvdrive_run::revision::of_program(),
+        repetitions: set.repetitions,
+        costs,
+    }
+}
+
+/// What is left for one step when all others have their share, ns.
+fn rest(sample: &Sample, cost: &'static str, known: &BTreeMap<&'static str, f64>) -> f64 {
+    let others = sample.steps.iter().filter(|(step, _)| **step != cost);
+    let taken: f64 = others.map(|(step, count)| count * known.get(step).copied().unwrap_or_default()).sum();
+    let times = sample.steps.get(cost).copied().unwrap_or_default();
+    assert!(times > 0.0, "{cost} was not done: {:?}", sample.steps);
+    (sample.ns - taken) / times
+}
+
+/// What Linux calls the processor; elsewhere its architecture.
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// The key of a number: different ones of different numbers, in no order and at no equal distances, which would
+/// have all nodes of a tree full at the same time.
+fn key_of(number: u64) -> Key {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    Key::from_u64_be(mixed ^ (mixed >> 31))
+}
+
+/// Keys of `count` numbers from `from` to below `to`, drawn at random.
+fn random_keys(count: u64, from: u64, to: u64) -> Vec<Key> {
+    let mut rng = Rng::stream(1, "calibrate");
+    (0..count).map(|_| key_of(from + rng.below(to - from))).collect()
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = format!("of {} repetitions", self.repetitions);
+        writeln!(f, "{}, {}, measured: median, least and most {of}, ns", self.cpu, self.date)?;
+        let width = self.costs.iter().map(|cost| cost.key.len()).max().unwrap_or(0);
+        writeln!(f, "\n{:width$}{:>10}{:>10}{:>10}   working set", "step", "ns", "least", "most")?;
+        for cost in &self.costs {
+            let [ns, least, most] = [cost.ns, cost.least_ns, cost.most_ns].map(digits);
+            let note = if cost.is_too_small() { "   (too small to tell)" } else { "" };
+            writeln!(f, "{:width$}{ns:>10}{least:>10}{most:>10}   {}{note}", cost.key, cost.working_set)?;
+        }
+        Ok(())
+    }
+}
+
+/// A time with as many decimals as say something.
+fn digits(ns: f64) -> String {
+    let decimals = match ns.abs() {
+        small if small < 1.0 => 3,
+        small if small < 100.0 => 1,
+        _ => 0,
+    };
+    with_decimals(ns, decimals)
+}
+
+impl Calibration {
+    /// The costs as a file for `--config`.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!(
+            "# kvdrive calibrate, revision {}: what steps of SAKER and of stores take on one machine.\n",
+            self.revision
+        );
+        let known: Vec<_> = self.costs.iter().filter(|cost| knows_key(cost.key)).collect();
+        let sections: std::collections::BTreeSet<_> = known.iter().map(|cost| split(cost.key).0).collect();
+        for section in sections {
+            let _ = writeln!(text, "\n[{section}]");
+            for cost in known.iter().filter(|cost| split(cost.key).0 == section) {
+                let [ns, least, most] = [cost.ns, cost.least_ns, cost.most_ns].map(digits);
+                let note = if cost.is_too_small() { " (too small to tell)" } else { "" };
+                let _ = writeln!(
+                    text,
+                    "# [measured] {ns} ns, {least} to {most} in {} repetitions{note}; {}; {}, {}.\n{} = {}",
+                    self.repetitions,
+                    cost.working_set,
+                    self.cpu,
+                    self.date,
+                    split(cost.key).1,
+                    cost.in_unit()
+                );
+            }
+        }
+        text
+    }
+}
+
+fn split(key: &'static str) -> (&'static str, &'static str) {
+    key.split_once('.').expect("a key has a section")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls of two kinds, of one and of two steps, take what their steps take.
+    #[test]
+    fn what_known_steps_leave_is_the_new_ones() {
+        let known = BTreeMap::from([("a", 10.0)]);
+        let sample = Sample { ns: 100.0, steps: Steps::from([("a", 4.0), ("b", 2.0)]) };
+        assert_eq!(rest(&sample, "b", &known), 30.0);
+        let fewer = Sample { ns: 60.0, steps: Steps::from([("a", 4.0), ("b", 0.0)]) };
+        assert_eq!(rest(&sample.minus(&fewer), "b", &known), 20.0);
+    }
+
+    /// Each step that a store or SAKER may take has its cost, found before it is needed, and none twice.
+    #[test]
+    fn every_step_is_measured_once_and_before_it_is_needed() {
+        let set = WorkingSet { pairs: 3000, value_bytes: 16, repetitions: 1 };
+        let mut found: Vec<&str> = Vec::new();
+        for mut exercise in GROUPS.iter().flat_map(|group| group(&set)) {
+            (exercise.repeat)();
+            let sample = (exercise.repeat)();
+            found.push(exercise.cost);
+            // What is left over of a difference is not a step of it.
+            let unknown =
+                sample.steps.iter().find(|(step, count)| count.abs() > 1e-3 && !found.contains(step));
+            assert_eq!(unknown, None, "{}", exercise.cost);
+        }
+        let mut keys: Vec<String> =
+            kvdrive_store::Step::ALL.iter().map(|(step, _)| step.key().to_owned()).collect();
+        keys.extend(saker::KEYS.map(str::to_owned));
+        keys.push("controller.unpack_ns".into());
+        keys.sort();
+        found.sort_unstable();
+        assert_eq!(found, keys);
+    }
+
+    /// What it writes is a file that a configuration takes, every number with its source.
+    #[test]
+    fn the_file_can_be_laid_over_a_profile() {
+        let set = WorkingSet { pairs: 2000, value_bytes: 16, repetitions: 2 };
+        let calibration = calibrate(&set, &|_, _| {});
+        let (text, mut document) =
+            (calibration.to_toml(), kvdrive_config::Document::profile("saker-mid").unwrap());
+        document.merge_text("costs.toml", &text).unwrap();
+        let probe = calibration.costs.iter().find(|cost| cost.key == "store.probe_ps").unwrap();
+        assert_eq!(
+            document.config().unwrap().store.costs.0[kvdrive_store::Step::Probe as usize],
+            probe.in_unit()
+        );
+        let keys = text.lines().filter(|line| line.contains(" = ")).count();
+        let sources = text.lines().filter(|line| line.starts_with("# [measured] ")).count();
+        assert!(keys >= 18 && keys == sources, "{text}");
+        assert!(text.contains(&calibration.cpu) && text.contains(&calibration.date), "{text}");
+    }
+}

@@ -1,0 +1,40 @@
+//! The wire between host and drive: queues, host memory, PCIe as bytes and time, and the transfer methods.
+//!
+//! Host and drive share only what is here: 64-byte submission entries, 16-byte completion entries, doorbells,
+//! and DMA to host memory. Every byte is counted where it crosses ([`meter`]), in the function that also
+//! takes its time ([`pcie`]), so no method can move anything for free. A drive sees a host only through a
+//! [`port`].
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`memory`] | host memory as the drive's DMA sees it |
+//! | [`meter`] | payload and wire bytes by traffic class |
+//! | [`port`] | what a drive sees of a host: requests |
+//! | [`session`] | what the drive has of one queue |
+//! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
+//! | [`queue`] | one submission queue and its completion queue |
+//! | [`prp`] | physical region pages and lists, as a drive walks them |
+//! | [`shared`] | queues and host memory that applications reach from other threads |
+//! | [`recording`] | what came from there on file, and its replay in virtual time |
+//! | [`transfer`] | the ways a value gets across, both halves of each in one file |
+//!
+//! This crate knows no engine and no flash: [`transfer::Landing`] hides where a value lands.
+
+pub mod memory;
+pub mod meter;
+pub mod pcie;
+pub mod port;
+pub mod prp;
+pub mod queue;
+pub mod recording;
+pub mod session;
+pub mod shared;
+pub mod transfer;
+
+pub use memory::{BadAddress, HostMemory, LocalMemory};
+pub use meter::{Class, Meter, Traffic};
+pub use pcie::{Exposed, Function, Interrupt, Link, LinkConfig, PciePort};
+pub use port::{Port, Request};
+pub use queue::QueuePair;
+pub use session::Session;
+pub use transfer::{Arrival, Landing};

@@ -1,0 +1,564 @@
+//! PCI Express as bytes and time, and the doorbells and entries that cross it.
+//!
+//! Time of a crossing = line time (wire bytes over generation and lanes, on a FIFO direction) + a constant of
+//! the profile for everything else (round trip, DMA set-up). On the published board the line time is a small
+//! part. A read by the drive uses both directions: its requests go up, then completions with the data come
+//! down.
+//!
+//! Wire bytes are those of the transaction and data link layers:
+//!
+//! ```text
+//!   memory write   | framing, sequence, LCRC 8 | header 16 | data <= max payload |
+//!   memory read    | framing, sequence, LCRC 8 | header 16 |                        one per 512 bytes
+//!   completion     | framing, sequence, LCRC 8 | header 12 | data <= max payload |
+//!   Ack, UpdateFC  | 8 each, one of both for every 4 packets: 4 bytes a packet (an assumption)
+//! ```
+//!
+//! For CXL.mem, a flit of 68 bytes per cache line is counted, as payload and as wire bytes: the accounting of
+//! the published article. Header slots, the share of flow control and the drive's responses are in neither.
+//!
+//! The host's end is [`Link`], the drive's is [`PciePort`].
+//!
+//! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
+
+mod function;
+mod port;
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+
+use kvdrive_declare::{Section, Words};
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_spec::{Cqe, Sqe};
+
+use crate::memory::{BadAddress, HostMemory};
+use crate::meter::{Class, Meter};
+use crate::queue::{QueuePair, Taken};
+use crate::session::Session;
+use crate::transfer::{BY_WINDOW, PAIRS};
+use kvdrive_content::{Piece, Region};
+
+pub use function::Function;
+use function::Numbered;
+pub use port::{PciePort, PcieRequest};
+
+/// Bytes of a host memory page: the unit of PRP entries.
+pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
+/// Slots of the admin queue.
+pub(crate) const ADMIN_ENTRIES: u32 = 32;
+const DOORBELL_BYTES: u64 = 4;
+/// A CXL flit in the 68-byte mode: a cache line, 2 bytes of protocol identifier and 2 of CRC.
+const FLIT_BYTES: u64 = 68;
+const LINE_BYTES: u64 = 64;
+const INTERRUPT_WIRE_BYTES: u64 = 4;
+const LINK_LAYER_BYTES: u64 = 8 + 4;
+const REQUEST_HEADER_BYTES: u64 = 16;
+const COMPLETION_HEADER_BYTES: u64 = 12;
+const READ_REQUEST_BYTES: u64 = 512;
+
+/// The link's part of a profile: section `[link]`.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("link", default)]
+pub struct LinkConfig {
+    /// PCIe generation, 1 to 5.
+    #[setting(is = Integer(1, 5))]
+    pub generation: u32,
+    /// Lanes, 1 to 16.
+    #[setting(is = PowerOfTwo(1, 16))]
+    pub lanes: u32,
+    /// Largest payload of one packet in bytes.
+    #[setting(is = PowerOfTwo(128, 4096))]
+    pub max_payload_bytes: u32,
+    /// Time of moving a page by DMA besides its line time, ns. A part of a page costs the same: there is no
+    /// source for less, and a smaller constant would only make byte-exact DMA look better.
+    #[setting(is = TIME)]
+    pub dma_page_ns: Ns,
+    /// Round trip of fetching a submission entry or a list page, besides line time, ns.
+    #[setting(is = TIME)]
+    pub sqe_fetch_ns: Ns,
+    /// Latency of a completion entry, besides line time, ns.
+    #[setting(is = TIME)]
+    pub cqe_write_ns: Ns,
+    /// Time from the host's store until the drive sees the doorbell, besides line time, ns.
+    #[setting(is = TIME)]
+    pub doorbell_ns: Ns,
+    /// Whether the drive sends an interrupt with each completion, or the host polls.
+    pub interrupt: Interrupt,
+    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
+    /// small unit saves bytes and their line time, but nothing of `dma_page_ns`. Key
+    /// `controller.dma_granularity_bytes`.
+    #[setting(is = OneOf(&[1, 4, 4096]), key = "controller.dma_granularity_bytes")]
+    pub dma_granularity_bytes: u32,
+    /// Does data to the host take no time? Only for studies of a published emulator; bytes are still counted.
+    pub free_to_host: bool,
+    /// What the host waits for a store by CXL.mem and its flush, besides what each cache line takes.
+    #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
+    pub cxl_store_ns: Ns,
+    /// What the host waits for each cache line of such a store.
+    #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
+    pub cxl_line_ns: Ns,
+}
+
+/// Does the drive send an interrupt with each completion?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
+pub enum Interrupt {
+    /// No: the host polls.
+    None,
+    /// It does.
+    Msix,
+}
+
+impl LinkConfig {
+    /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for
+    /// generations 1 and 2, 128b/130b from generation 3 on).
+    fn rate_kb_s(&self) -> u64 {
+        let lane = match self.generation {
+            1 => 250_000,
+            2 => 500_000,
+            3 => 984_615,
+            4 => 1_969_231,
+            _ => 3_938_462,
+        };
+        lane * u64::from(self.lanes)
+    }
+
+    /// Time of `wire_bytes` on the line, ns, rounded up.
+    pub fn line_ns(&self, wire_bytes: u64) -> Ns {
+        (wire_bytes * 1_000_000).div_ceil(self.rate_kb_s())
+    }
+
+    fn packets(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(self.max_payload_bytes))
+    }
+
+    /// Wire bytes of a posted write of `bytes`.
+    pub fn write_wire_bytes(&self, bytes: u64) -> u64 {
+        bytes + self.packets(bytes) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
+    }
+
+    /// Wire bytes of a read of `bytes`: requests in one direction, completions with data in the other.
+    pub fn read_wire_bytes(&self, bytes: u64) -> u64 {
+        let completions = self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES);
+        request_wire_bytes(bytes) + bytes + completions
+    }
+}
+
+/// Wire bytes of the requests of a read of `bytes`.
+fn request_wire_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
+}
+
+/// One crossing's bytes and time.
+#[derive(Clone, Copy)]
+struct Crossing {
+    class: Class,
+    payload_bytes: u64,
+    wire_bytes: u64,
+    /// Time for which it holds the direction to the host, ns,
+    up_ns: Ns,
+    /// and then the direction to the drive, ns.
+    down_ns: Ns,
+    /// Further time, ns.
+    rest_ns: Ns,
+}
+
+impl Crossing {
+    /// A posted write by the host.
+    fn write_down(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = config.write_wire_bytes(bytes);
+        let down_ns = config.line_ns(wire_bytes);
+        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns: 0, down_ns, rest_ns }
+    }
+
+    /// A posted write by the drive.
+    fn write_up(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = config.write_wire_bytes(bytes);
+        let up_ns = config.line_ns(wire_bytes);
+        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns, down_ns: 0, rest_ns }
+    }
+
+    /// A read by the drive.
+    fn read(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        Crossing::reads(config, class, bytes, 1, rest_ns)
+    }
+
+    /// `count` consecutive reads of `bytes` bytes each. Line time is rounded up once, for the sum of their
+    /// wire bytes.
+    fn reads(config: &LinkConfig, class: Class, bytes: u64, count: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = count * config.read_wire_bytes(bytes);
+        let up_ns = config.line_ns(count * request_wire_bytes(bytes));
+        let down_ns = config.line_ns(wire_bytes) - up_ns;
+        Crossing { class, payload_bytes: count * bytes, wire_bytes, up_ns, down_ns, rest_ns }
+    }
+}
+
+/// The crossings that every command makes, computed once: their divisions would be a large part of a
+/// command's cost.
+struct Fixed {
+    doorbell: Crossing,
+    sqe: Crossing,
+    cqe: Crossing,
+    page_to_drive: Crossing,
+    page_to_host: Crossing,
+    interrupt_wire_bytes: u64,
+}
+
+impl Fixed {
+    fn new(config: &LinkConfig) -> Fixed {
+        let page_bytes = u64::from(PAGE_BYTES);
+        Fixed {
+            doorbell: Crossing::write_down(config, Class::Mmio, DOORBELL_BYTES, config.doorbell_ns),
+            sqe: Crossing::read(config, Class::Sqe, Sqe::BYTES as u64, config.sqe_fetch_ns),
+            cqe: Crossing::write_up(config, Class::Cqe, Cqe::BYTES as u64, config.cqe_write_ns),
+            page_to_drive: Crossing::read(config, Class::ToDrive, page_bytes, config.dma_page_ns),
+            page_to_host: Crossing::write_up(config, Class::ToHost, page_bytes, config.dma_page_ns),
+            interrupt_wire_bytes: config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
+        }
+    }
+}
+
+/// The target of the drive's CXL.mem port.
+pub trait Exposed {
+    /// Bytes of a window; see [`kvdrive_spec::window`].
+    fn window_bytes(&self) -> u32;
+    /// Handles the host's store of `piece` at `address` of the port. Outside of every open window it is
+    /// dropped.
+    fn store(&self, address: u64, piece: Piece<'_>);
+}
+
+/// State shared by both ends: directions, DMA engine, meter, functions and their queues.
+pub struct Link {
+    sim: Sim,
+    config: LinkConfig,
+    fixed: Fixed,
+    /// Host to drive.
+    down: Resource,
+    /// Drive to host.
+    up: Resource,
+    /// The drive's DMA engine.
+    dma: Resource,
+    meter: Meter,
+    functions: TaskCell<Numbered<Rc<Function>>>,
+    /// Queues of all functions, by session.
+    queues: TaskCell<Numbered<Rc<QueuePair>>>,
+    /// Firmware contexts that wait for doorbells.
+    bell: WaitQueue,
+    /// Queue at which the next round of arbitration begins.
+    cursor: Cell<usize>,
+    /// Number of entries that the drive may take, over all queues.
+    visible: Cell<u64>,
+    exposed: TaskCell<Option<Weak<dyn Exposed>>>,
+    on_end: TaskCell<Option<OnEnd>>,
+    /// Empty buffers, for answers on their way to the host.
+    staging: TaskCell<Vec<Region>>,
+}
+
+/// Called when a session ends.
+type OnEnd = Rc<dyn Fn(&Session)>;
+
+impl Link {
+    /// A link with one function, whose host has `memory`, and no I/O queues.
+    pub fn new(sim: &Sim, config: LinkConfig, memory: Rc<dyn HostMemory>) -> Rc<Link> {
+        let link = Rc::new(Link {
+            down: Resource::new(sim, "link.down", 1),
+            up: Resource::new(sim, "link.up", 1),
+            dma: Resource::new(sim, "link.dma", 1),
+            meter: Meter::default(),
+            functions: TaskCell::default(),
+            queues: TaskCell::default(),
+            bell: WaitQueue::new(sim),
+            cursor: Cell::new(0),
+            visible: Cell::new(0),
+            exposed: TaskCell::new(None),
+            on_end: TaskCell::new(None),
+            staging: TaskCell::default(),
+            sim: sim.clone(),
+            fixed: Fixed::new(&config),
+            config,
+        });
+        link.create_function(memory);
+        link
+    }
+
+    /// The admin queue of the first function.
+    pub fn admin_queue(&self) -> Rc<QueuePair> {
+        self.first_function().admin_queue()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// The executor both ends run on.
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    /// Its counters.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Its resources, for reports.
+    pub fn resources(&self) -> [&Resource; 3] {
+        [&self.down, &self.up, &self.dma]
+    }
+
+    /// Creates an I/O queue pair of `entries` slots for the first function: [`Link::create_queue_of`].
+    pub fn create_queue(&self, entries: u32) -> Rc<QueuePair> {
+        self.create_queue_of(&self.first_function(), entries)
+    }
+
+    /// Host: publishes everything written to `queue`. The write is posted; this returns when it has reached
+    /// the drive.
+    pub fn ring_submission(&self, queue: &QueuePair) {
+        let tail = queue.tail();
+        self.cross(&self.fixed.doorbell);
+        self.publish(queue, tail);
+    }
+
+    /// Publishes submissions without a crossing: for transports that count their own (replay, wall time).
+    pub fn note_arrival(&self, queue: &QueuePair) {
+        self.publish(queue, queue.tail());
+    }
+
+    fn publish(&self, queue: &QueuePair, tail: u64) {
+        self.visible.set(self.visible.get() + queue.publish(tail));
+        self.bell.wake_one();
+    }
+
+    /// Counts `doorbells` writes of a host that rang them in its own time: their bytes crossed, but they took
+    /// no model time.
+    pub(crate) fn count_doorbells(&self, doorbells: u32) {
+        let rung = u64::from(doorbells);
+        self.meter.count(Class::Mmio, rung * DOORBELL_BYTES, rung * self.fixed.doorbell.wire_bytes);
+    }
+
+    /// Host: tells the drive how far it has read `queue`'s completions. Posted; no task waits for it.
+    pub fn ring_completion(&self, queue: &QueuePair) {
+        self.ring_completions(queue, 1);
+    }
+
+    /// As [`Link::ring_completion`] for `count` completions: one doorbell.
+    pub fn ring_completions(&self, queue: &QueuePair, count: u32) {
+        self.count_doorbells(1);
+        self.note(self.sim.now(), &self.fixed.doorbell);
+        queue.release_completions(count);
+    }
+
+    /// Waits until some queue has a command.
+    #[inline]
+    fn wait_for_command(&self) {
+        while self.visible.get() == 0 {
+            self.bell.wait();
+        }
+    }
+
+    /// Takes the time of fetching a command that was taken, and of the chunks after it.
+    #[inline]
+    fn fetch(&self, chunks: Option<&[Sqe]>) {
+        self.cross(&self.fixed.sqe);
+        if let Some(chunks) = chunks {
+            self.fetch_chunks(chunks.len() as u64);
+        }
+    }
+
+    /// Fetches consecutive entries: one read each, of which only the first delays the drive by its latency.
+    fn fetch_chunks(&self, count: u64) {
+        if count > 0 {
+            let Crossing { class, payload_bytes, rest_ns, .. } = self.fixed.sqe;
+            self.cross(&Crossing::reads(&self.config, class, payload_bytes, count, rest_ns));
+        }
+    }
+
+    /// Takes the next command of any queue, in round-robin order. There must be one.
+    #[inline]
+    fn take_command(&self) -> (Rc<QueuePair>, Taken) {
+        let left = self.visible.get() - 1;
+        let queues = self.queues.borrow();
+        let mut index = self.cursor.get();
+        let looked_at = (0..queues.len()).find(|_| {
+            let has_one = queues.get(index).is_some_and(|queue| queue.has_submission());
+            if !has_one {
+                index = if index + 1 < queues.len() { index + 1 } else { 0 };
+            }
+            has_one
+        });
+        assert!(looked_at.is_some(), "a visible entry lies in some queue");
+        drop(queues);
+        self.take_from(index, left)
+    }
+
+    /// Takes the next command whose entry is `wanted` of a queue of another session than `but`, round robin.
+    fn take_command_beside(
+        &self,
+        but: &Session,
+        wanted: &dyn Fn(&Sqe) -> bool,
+    ) -> Option<(Rc<QueuePair>, Taken)> {
+        let left = self.visible.get().checked_sub(1)?;
+        let queues = self.queues.borrow();
+        let is_wanted = |queue: &QueuePair| {
+            queue.session().number() != but.number()
+                && queue.next_submission().is_some_and(|sqe| wanted(&sqe))
+        };
+        let (first, count) = (self.cursor.get(), queues.len());
+        let index = (0..count)
+            .map(|step| (first + step) % count)
+            .find(|index| queues.get(*index).is_some_and(|queue| is_wanted(queue)))?;
+        drop(queues);
+        Some(self.take_from(index, left))
+    }
+
+    /// Takes the next command of the queue at `index`; `left` entries are then still visible in all queues.
+    #[inline]
+    fn take_from(&self, index: usize, left: u64) -> (Rc<QueuePair>, Taken) {
+        let queues = self.queues.borrow();
+        self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
+        let queue = queues.get(index).expect("it has an entry");
+        let taken = queue.take_submission();
+        let left = left - taken.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
+        self.visible.set(left);
+        if left > 0 {
+            self.bell.wake_one();
+        }
+        (queue.clone(), taken)
+    }
+
+    fn exposed(&self) -> Option<Rc<dyn Exposed>> {
+        self.exposed.borrow().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Host: bytes of a window into the drive's page buffer; `None` if it exposes none.
+    pub fn window_bytes(&self) -> Option<u32> {
+        self.exposed().map(|exposed| exposed.window_bytes())
+    }
+
+    /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the
+    /// drive has them. One flit per line; reading a line for ownership is not counted.
+    pub fn cxl_store(&self, address: u64, piece: Piece<'_>) {
+        let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
+        let flit_bytes = lines * FLIT_BYTES;
+        let down_ns = self.config.line_ns(flit_bytes);
+        let all_ns = self.config.cxl_store_ns + lines * self.config.cxl_line_ns;
+        let crossing = Crossing {
+            class: Class::Cxl,
+            payload_bytes: flit_bytes,
+            wire_bytes: flit_bytes,
+            up_ns: 0,
+            down_ns,
+            rest_ns: all_ns.saturating_sub(down_ns),
+        };
+        self.cross(&crossing);
+        if let Some(exposed) = self.exposed() {
+            exposed.store(address, piece);
+        }
+    }
+
+    /// Posts a completion to `queue`; waits while the host leaves no room.
+    fn complete(&self, queue: &QueuePair, cqe: Cqe) {
+        self.cross(&self.fixed.cqe);
+        if self.config.interrupt == Interrupt::Msix {
+            self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
+        }
+        queue.post(cqe);
+    }
+
+    /// Fetches a part of a PRP list.
+    fn fetch_list(&self, memory: &dyn HostMemory, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
+        let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
+        self.cross(&crossing);
+        let mut done = 0;
+        memory.read(address, out.len() as u32, &mut |piece| {
+            let end = done + piece.bytes() as usize;
+            piece.expand(&mut out[done..end]);
+            done = end;
+        })
+    }
+
+    /// One DMA from host memory. `moved_bytes` cross the link (the engine's unit); the first `bytes` of them
+    /// are passed to `sink`.
+    fn dma_to_drive(
+        &self,
+        memory: &dyn HostMemory,
+        address: u64,
+        bytes: u32,
+        moved_bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), BadAddress> {
+        let crossing = match moved_bytes {
+            PAGE_BYTES => self.fixed.page_to_drive,
+            _ => {
+                Crossing::read(&self.config, Class::ToDrive, u64::from(moved_bytes), self.dma_ns(moved_bytes))
+            }
+        };
+        self.dma(&crossing);
+        memory.read(address, bytes, sink)
+    }
+
+    /// One DMA of the first `bytes` bytes of `content` to host memory, of which `moved_bytes` cross the link.
+    /// The host sees them when that time has passed.
+    fn dma_to_host(
+        &self,
+        memory: &dyn HostMemory,
+        address: u64,
+        content: &Region,
+        bytes: u32,
+        moved_bytes: u32,
+    ) -> Result<(), BadAddress> {
+        let crossing = match moved_bytes {
+            PAGE_BYTES => self.fixed.page_to_host,
+            _ => {
+                let (bytes, rest_ns) = (u64::from(moved_bytes), self.dma_ns(moved_bytes));
+                Crossing::write_up(&self.config, Class::ToHost, bytes, rest_ns)
+            }
+        };
+        if self.config.free_to_host {
+            self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
+        } else {
+            self.dma(&crossing);
+        }
+        let (mut address, mut written) = (address, Ok(()));
+        content.read(0, bytes, &mut |piece| {
+            let here = memory.write(address, piece);
+            written = written.and(here);
+            address = address.wrapping_add(u64::from(piece.bytes()));
+        });
+        written
+    }
+
+    /// Bytes that cross the link when an SGL names `bytes`.
+    fn sgl_moved_bytes(&self, bytes: u32) -> u32 {
+        bytes.next_multiple_of(self.config.dma_granularity_bytes)
+    }
+
+    /// The constant is per page: the last part of a transfer costs as much as a whole page, and so does a
+    /// single byte.
+    fn dma_ns(&self, moved_bytes: u32) -> Ns {
+        self.config.dma_page_ns * u64::from(moved_bytes.div_ceil(PAGE_BYTES))
+    }
+
+    fn dma(&self, crossing: &Crossing) {
+        let _engine = self.dma.acquire();
+        self.cross(crossing);
+    }
+
+    /// Every crossing: counts the bytes, holds each direction for its line time, then takes the rest.
+    #[inline]
+    fn cross(&self, crossing: &Crossing) {
+        let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
+        self.meter.count(class, payload_bytes, wire_bytes);
+        let began = self.sim.now();
+        self.up.run(up_ns);
+        self.down.run_then(down_ns, rest_ns);
+        self.note(began, crossing);
+    }
+
+    #[inline]
+    fn note(&self, began: Ns, crossing: &Crossing) {
+        if self.sim.trace().is_on() {
+            let (class, span_ns) = (crossing.class.name(), self.sim.now() - began);
+            self.sim.trace().note(began, span_ns, "link", "crossing", crossing.payload_bytes, class);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A drive without a thread: the calls of the thread that opened it carry it out.
+//!
+//! ```text
+//!   submit ──► inbox ──► bell ══► turn: everything that is due   returns when the drive waits for its hosts again
+//! ```
+//!
+//! Between two threads each command costs what caches and wake-ups cost; here a doorbell is a call, and a command
+//! is answered when it returns. That is for drives without pace: a drive that has to wait for the clock would have
+//! its host wait, too.
+//!
+//! A drive is made of what threads cannot share, and never leaves the thread it was built on. Its handles may be
+//! moved to others all the same, so what they ask there is refused ([`OtherThread`]) before anything is submitted.
+//! What a handle leaves behind when another thread drops it (an iterator to be closed) is carried out with the next
+//! call of the right one. When that thread ends, the drive is off.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+
+use kvdrive_sim::Sim;
+use kvdrive_sim::wall::{Pace, Ran, run_until_idle};
+
+use super::server::Begun;
+use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, Serving, SharedLink};
+use crate::memory::HostMemory;
+
+/// The calls of another thread carry the drive out: the one that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the drive runs in the thread that opened it, and this is another one")]
+pub struct OtherThread;
+
+/// Which thread carries a drive out by its calls, if one does.
+#[derive(Clone, Default)]
+pub(super) struct Carrier(Arc<OnceLock<u64>>);
+
+impl Carrier {
+    #[inline]
+    pub(super) fn check(&self) -> Result<(), OtherThread> {
+        if self.0.get().is_none_or(|carrier| *carrier == this_thread()) { Ok(()) } else { Err(OtherThread) }
+    }
+}
+
+/// A number that no other thread of this process has or had.
+#[inline]
+fn this_thread() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static THIS: Cell<u64> = const { Cell::new(0) });
+    match THIS.get() {
+        0 => {
+            THIS.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+            THIS.get()
+        }
+        number => number,
+    }
+}
+
+/// A drive between two calls.
+trait Turns {
+    /// Carries out everything that is due. `true`: the drive has ended.
+    fn turn(&mut self) -> bool;
+}
+
+/// What [`Carried`] has until the drive ends.
+struct Carried<D, F: FnOnce(Ended) -> R, R> {
+    begun: Option<Begun<D, F>>,
+    ended: mpsc::Sender<R>,
+}
+
+impl<D: Controlled, F: FnOnce(Ended) -> R, R> Turns for Carried<D, F, R> {
+    fn turn(&mut self) -> bool {
+        let begun = self.begun.as_mut().expect("a drive that has ended takes no turn");
+        let has_ended = run_until_idle(&begun.sim, &mut begun.source);
+        if has_ended {
+            let begun = self.begun.take().expect("it was there");
+            // A host that left does not ask how the drive has ended.
+            _ = self.ended.send(begun.end(Ran::default()));
+        }
+        has_ended
+    }
+}
+
+impl<D, F: FnOnce(Ended) -> R, R> Drop for Carried<D, F, R> {
+    fn drop(&mut self) {
+        // Tasks would keep what the drive has, as the lock of its image.
+        if let Some(begun) = self.begun.as_ref().filter(|_| !std::thread::panicking()) {
+            begun.sim.clear();
+        }
+    }
+}
+
+thread_local! {
+    /// The drives that this thread carries out, by their numbers. `None`: it has ended, or takes its turn now.
+    static DRIVES: RefCell<Vec<Option<Box<dyn Turns>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets a drive of this thread take its turn. A drive that rings its own bell has its turn already.
+fn turn(drive: usize) {
+    let taken = DRIVES.try_with(|drives| drives.borrow_mut()[drive].take());
+    let Ok(Some(mut turns)) = taken else { return };
+    if !turns.turn() {
+        DRIVES.with_borrow_mut(|drives| drives[drive] = Some(turns));
+    }
+}
+
+/// Builds a drive behind `link` on this thread, whose calls carry it out from now on. `build` gets the executor and
+/// the host memory.
+///
+/// # Errors
+/// What `build` returns.
+///
+/// Panics when the drive is paced.
+pub fn serve_here<D, R, F>(
+    link: &Arc<SharedLink>,
+    config: ServerConfig,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+) -> Result<Serving<D, R>, BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    assert!(config.pace != Pace::Model, "a paced drive waits for the clock, on a thread of its own");
+    let (control, here) = (Control::new(link), this_thread());
+    let server = Server::new(link, &control, config, build)?;
+    let drive = DRIVES.with_borrow_mut(|drives| {
+        drives.push(None);
+        drives.len() - 1
+    });
+    link.bell.set_call(move || {
+        // Other threads ring, too, when they let go of what they had, or ask before they are refused.
+        if this_thread() == here {
+            turn(drive);
+        }
+    });
+    let begun = server.begin();
+    assert!(link.carrier.0.set(here).is_ok(), "a link is of one drive");
+    let (ended, ending) = mpsc::channel();
+    let turns: Box<dyn Turns> = Box::new(Carried { begun: Some(begun), ended });
+    DRIVES.with_borrow_mut(|drives| drives[drive] = Some(turns));
+    turn(drive);
+    Ok(Serving::carried(link, control, ending))
+}

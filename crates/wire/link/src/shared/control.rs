@@ -1,0 +1,189 @@
+//! The control channel: other threads inspect a drive, and change it, between two of its events.
+//!
+//! ```text
+//!   Control::look(closure) ──► desk ──► bell ═══► WallSource::poll   runs it at once; the drive's events do
+//!                                                                    not notice, and nothing is recorded
+//!   Control::change(text)  ──► desk ──► bell ═══► WallSource::poll   stamps it with a model time, as a doorbell
+//!                                                    └► pump task    at that time: recorded, Controlled::change
+//! ```
+//!
+//! A look may read anything. An operation that changes the drive, or would run its tasks, must be a change:
+//! it is text, so that a recording contains it and a replay repeats it at the same event.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+
+use kvdrive_sim::wall::Bell;
+use kvdrive_sim::{Ns, Sim};
+use kvdrive_spec::Cqe;
+use kvdrive_spec::transport_fault::TransportFault;
+
+use super::{Carrier, PowerOff, SharedLink, lock};
+
+/// Result of a change: an answer, or the reason why nothing has changed.
+pub type Outcome = Result<String, String>;
+
+/// What the thread that serves a drive needs besides the link, and the target of a control channel.
+pub trait Controlled: 'static {
+    /// Executes `change`, which must not wait, and answers. The same text at the same event must have the
+    /// same effect, since a replay calls this, too.
+    ///
+    /// # Errors
+    /// What is wrong with the change, in one line; nothing has changed.
+    fn change(&self, change: &str) -> Outcome;
+
+    /// Are completions gathered, so that what they acknowledge is made durable for all at once?
+    fn shares_settling(&self) -> bool {
+        false
+    }
+
+    /// Does something in it depend on model time that passes, as a fault rule that strikes at a time or after one?
+    /// Unpaced, time stands still while nothing does.
+    fn needs_time(&self) -> bool {
+        false
+    }
+
+    /// Makes everything durable that is acknowledged by the completions about to be handed to hosts. `false`:
+    /// not all of it is.
+    fn settle(&self) -> bool {
+        true
+    }
+
+    /// The fault for the answer to a command of a queue, known by the number of its session, on its way to a
+    /// host on a network. Called once, when the command completes.
+    fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
+        _ = (session, cid);
+        None
+    }
+
+    /// Notes that a command of an I/O queue has completed, `span` ns of model time after it took effect.
+    fn note_latency(&self, opcode: u8, span: Ns) {
+        _ = (opcode, span);
+    }
+
+    /// Notes that an event ran `late_ns` after its model time: measured, and only if the drive is paced.
+    fn note_lateness(&self, late_ns: Ns) {
+        _ = late_ns;
+    }
+
+    /// After a failed settling: changes a completion's status if what it acknowledges is lost.
+    fn revoke(&self, session: u32, cqe: &mut Cqe) {
+        _ = (session, cqe);
+    }
+}
+
+/// A drive that can be inspected but has no state to show.
+impl Controlled for () {
+    fn change(&self, _: &str) -> Outcome {
+        Err("this drive takes no changes".to_owned())
+    }
+}
+
+type Look<D> = Box<dyn FnOnce(&Sim, &D) + Send>;
+
+/// A request to the drive's thread.
+pub(super) enum Request<D> {
+    Look(Look<D>),
+    /// The requester is in [`Waiting::askers`].
+    Change(String),
+}
+
+struct Waiting<D> {
+    requests: Vec<Request<D>>,
+    /// Requesters of changes that have not been executed, the oldest first.
+    askers: VecDeque<Sender<Outcome>>,
+}
+
+/// The queue of requests. `None`: the drive's thread has ended.
+pub(super) struct Desk<D>(Mutex<Option<Waiting<D>>>);
+
+impl<D> Desk<D> {
+    /// Takes all requests since the last call.
+    pub(super) fn take(&self) -> Vec<Request<D>> {
+        lock(&self.0).as_mut().map_or_else(Vec::new, |waiting| std::mem::take(&mut waiting.requests))
+    }
+
+    /// Sends the outcome of the oldest change to its requester.
+    pub(super) fn answer(&self, outcome: Outcome) {
+        let asker = lock(&self.0).as_mut().and_then(|waiting| waiting.askers.pop_front());
+        // A requester that has gone does not wait.
+        _ = asker.map(|asker| asker.send(outcome));
+    }
+
+    /// Releases all waiting requesters, present and future.
+    pub(super) fn close(&self) {
+        let waiting = lock(&self.0).take();
+        drop(waiting);
+    }
+
+    fn put(&self, request: Request<D>, asker: Option<Sender<Outcome>>) -> Result<(), PowerOff> {
+        let mut desk = lock(&self.0);
+        let waiting = desk.as_mut().ok_or(PowerOff)?;
+        waiting.requests.push(request);
+        waiting.askers.extend(asker);
+        Ok(())
+    }
+}
+
+/// Control of a running drive from other threads. Clones control the same drive.
+pub struct Control<D> {
+    bell: Arc<Bell>,
+    carrier: Carrier,
+    desk: Arc<Desk<D>>,
+}
+
+impl<D> Clone for Control<D> {
+    fn clone(&self) -> Self {
+        Control { bell: self.bell.clone(), carrier: self.carrier.clone(), desk: self.desk.clone() }
+    }
+}
+
+impl<D> Control<D> {
+    /// The control channel of the drive that will serve `link`.
+    pub fn new(link: &SharedLink) -> Control<D> {
+        let waiting = Waiting { requests: Vec::new(), askers: VecDeque::new() };
+        let (bell, carrier) = (link.bell.clone(), link.carrier.clone());
+        Control { bell, carrier, desk: Arc::new(Desk(Mutex::new(Some(waiting)))) }
+    }
+
+    pub(super) fn desk(&self) -> &Arc<Desk<D>> {
+        &self.desk
+    }
+
+    /// No other thread reaches a drive that the calls of one thread carry out.
+    fn reach(&self) -> Result<(), PowerOff> {
+        self.carrier.check().map_err(|_| PowerOff)
+    }
+
+    /// Runs `act` on the drive's thread, between two events, and waits for its result. It must not change
+    /// anything that the drive's events depend on. Called in an event of the drive, it would wait for ever.
+    ///
+    /// # Errors
+    /// The drive is off, or carried out by the calls of another thread ([`super::serve_here`]).
+    pub fn look<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Sim, &D) -> T + Send + 'static,
+    ) -> Result<T, PowerOff> {
+        let (answer, answered) = mpsc::channel();
+        // A requester that has gone does not wait.
+        let look: Look<D> = Box::new(move |sim, drive| _ = answer.send(act(sim, drive)));
+        self.reach()?;
+        self.desk.put(Request::Look(look), None)?;
+        self.bell.ring();
+        answered.recv().map_err(|_| PowerOff)
+    }
+
+    /// Runs [`Controlled::change`] with `change` at a model time of its own, and waits for its outcome.
+    /// Changes are executed in order. Called in an event of the drive, it would wait for ever.
+    ///
+    /// # Errors
+    /// As [`Control::look`]; the change may or may not have been executed before the drive was off.
+    pub fn change(&self, change: impl Into<String>) -> Result<Outcome, PowerOff> {
+        let (answer, answered) = mpsc::channel();
+        self.reach()?;
+        self.desk.put(Request::Change(change.into()), Some(answer))?;
+        self.bell.ring();
+        answered.recv().map_err(|_| PowerOff)
+    }
+}

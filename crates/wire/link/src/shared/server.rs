@@ -1,0 +1,175 @@
+//! A drive that serves a shared link, from the first event to the last, on the calling thread.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kvdrive_sim::wall::{self, Pace, Park, Ran, Rest, Source};
+use kvdrive_sim::{Histogram, Sim};
+
+use super::SharedLink;
+use super::control::{Control, Controlled, Desk};
+use super::memory::DriveView;
+use super::source::{Intake, Ports, WallSource};
+use crate::memory::HostMemory;
+use crate::pcie::Link;
+use crate::recording::{End, Recorder, RecordingMemory};
+
+/// Why a drive could not be built.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How to serve.
+pub struct ServerConfig {
+    /// Relation of wall time to model time.
+    pub pace: Pace,
+    /// Recorder of arrivals, for a replay.
+    pub recorder: Option<Recorder>,
+}
+
+/// How a run ended.
+pub struct Ended {
+    /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
+    pub lateness: Histogram,
+    /// Number of times the drive's thread slept.
+    pub sleeps: u64,
+    /// Was the power cut? Then no task runs any more.
+    pub power_cut: bool,
+    /// The error of the recording, if there was one; the drive was served all the same. For a replay: whether
+    /// the recording is complete.
+    pub recording: Result<(), std::io::Error>,
+    /// For a replay: bytes after the end of the recording, which were ignored.
+    pub ignored_bytes: u64,
+}
+
+/// A drive, as its builder returns it.
+pub struct Built<D, F> {
+    /// The link that it serves.
+    pub link: Rc<Link>,
+    /// The target of its control channel.
+    pub drive: D,
+    /// Called at the end, when no command is outstanding: to collect counters.
+    pub finish: F,
+}
+
+/// A drive that has been built and can serve.
+pub struct Server<D, F> {
+    sim: Sim,
+    shared: Arc<SharedLink>,
+    pace: Pace,
+    recorder: Option<Rc<Recorder>>,
+    link: Rc<Link>,
+    drive: Rc<D>,
+    finish: F,
+    gone: Gone<D>,
+}
+
+/// Notifies applications and controlling threads of the end, also when the drive's thread panics.
+struct Gone<D> {
+    shared: Arc<SharedLink>,
+    desk: Arc<Desk<D>>,
+}
+
+impl<D> Drop for Gone<D> {
+    fn drop(&mut self) {
+        self.shared.mark_gone();
+        self.desk.close();
+    }
+}
+
+impl<D: Controlled, F> Server<D, F> {
+    /// Builds a drive on this thread, controlled through `control`. `build` gets the executor and the memory
+    /// for the drive's DMA.
+    pub fn new(
+        shared: &Arc<SharedLink>,
+        control: &Control<D>,
+        config: ServerConfig,
+        build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+    ) -> Result<Server<D, F>, BuildError> {
+        let gone = Gone { shared: shared.clone(), desk: control.desk().clone() };
+        let sim = Sim::new();
+        let recorder = config.recorder.map(Rc::new);
+        let view = DriveView::new(shared.memory.clone());
+        let memory: Rc<dyn HostMemory> = match &recorder {
+            None => Rc::new(view),
+            Some(recorder) => Rc::new(RecordingMemory::new(view, recorder.clone())),
+        };
+        // Tasks of a drive that fails to start would keep its resources, such as the lock of an image.
+        let Built { link, drive, finish } = build(&sim, memory).inspect_err(|_| sim.clear())?;
+        let (shared, drive) = (shared.clone(), Rc::new(drive));
+        Ok(Server { sim, shared, pace: config.pace, recorder, link, drive, finish, gone })
+    }
+
+    /// Serves until the link is closed and no event is left, or the power is cut.
+    pub fn run<R>(self) -> R
+    where
+        F: FnOnce(Ended) -> R,
+    {
+        // The running thread is the one to wake.
+        let thread = std::thread::current();
+        self.run_beside(&mut [], &mut Park, move || thread.unpark())
+    }
+
+    /// As [`Server::run`], and polls `others` between the drive's events; it ends only when they are closed,
+    /// too. The thread sleeps in `rest`, and `wake` wakes it there, from any thread.
+    pub fn run_beside<R>(
+        self,
+        others: &mut [&mut dyn Source],
+        rest: &mut dyn Rest,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> R
+    where
+        F: FnOnce(Ended) -> R,
+    {
+        let pace = self.pace;
+        self.shared.bell.set_wake(wake);
+        let mut serving = self.begin();
+        let sim = serving.sim.clone();
+        let mut sources: Vec<&mut dyn Source> = vec![&mut serving.source];
+        sources.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Source));
+        let ran = wall::run(&sim, pace, &mut sources, rest);
+        serving.end(ran)
+    }
+
+    /// Opens the drive to what hosts ask.
+    pub(super) fn begin(self) -> Begun<D, F> {
+        let Server { sim, shared, pace, recorder, link, drive, finish, gone } = self;
+        let (desk, answering) = (gone.desk.clone(), gone.desk.clone());
+        let ports = Ports::new(link, drive.clone());
+        let intake =
+            Intake::start(&sim, ports, pace, recorder.clone(), move |outcome| answering.answer(outcome));
+        let source = WallSource::new(&sim, shared, drive, desk, intake.clone(), pace);
+        Begun { sim, source, intake, recorder, finish, gone }
+    }
+}
+
+/// A drive that is open to what hosts ask.
+pub(super) struct Begun<D, F> {
+    pub(super) sim: Sim,
+    pub(super) source: WallSource<D>,
+    intake: Rc<Intake>,
+    recorder: Option<Rc<Recorder>>,
+    finish: F,
+    gone: Gone<D>,
+}
+
+impl<D: Controlled, F> Begun<D, F> {
+    /// Ends the drive after its last event.
+    pub(super) fn end<R>(self, ran: Ran) -> R
+    where
+        F: FnOnce(Ended) -> R,
+    {
+        let Begun { sim, intake, recorder, finish, gone, .. } = self;
+        let Ran { lateness, sleeps } = ran;
+        let power_cut = sim.halted();
+        if !power_cut {
+            intake.flush();
+            intake.let_time_pass();
+        }
+        let completion_doorbells = intake.count_last_doorbells();
+        let end = End { power_cut, events: sim.events(), now: sim.now(), completion_doorbells };
+        let recording = recorder.map_or(Ok(()), |recorder| recorder.finish(&end));
+        drop(gone);
+        let result = finish(Ended { lateness, sleeps, power_cut, recording, ignored_bytes: 0 });
+        sim.clear();
+        result
+    }
+}

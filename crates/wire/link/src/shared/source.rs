@@ -1,0 +1,497 @@
+//! The drive's side of a shared link: arrivals are stamped, wait for their time and enter the queues of
+//! [`Link`]; completions return in batches.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvdrive_sim::wall::{Pace, Polled, Source};
+use kvdrive_sim::{ClockHold, Ns, Sim, TaskCell, TaskKey};
+use kvdrive_spec::{Command, Cqe, Sqe};
+
+use super::control::{Controlled, Desk, Outcome, Request};
+use super::{SharedLink, SharedQueue, lock};
+use crate::pcie::Link;
+use crate::queue::{Outlet, QueuePair};
+use crate::recording::Recorder;
+
+/// Number of completions that are handed over without waiting for the next poll.
+const BATCH: usize = 8;
+/// For a drive that settles several completions at once: this many do not wait for more.
+const GATHERED: u32 = 64;
+/// Nor does a completion that has waited for this many polls.
+const LOOKS_HELD: u32 = 16;
+
+/// The namespace of pairs, for values that a host gives up.
+const NSID: u32 = 1;
+
+/// An action of a host, as far as the drive can see it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// The next queue pair was created, without a command.
+    Queue { entries: u32 },
+    /// A queue's doorbell was rung after these entries.
+    Commands { queue: u16, sqes: Vec<Sqe>, submission_doorbells: u32, completion_doorbells: u32 },
+    /// The host gave up the unfinished value of a queue.
+    Reset { queue: u16 },
+    /// The control channel requested a change.
+    Change { change: String },
+}
+
+/// An arrival and the model time at which it takes effect.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stamped {
+    pub(crate) at: Ns,
+    pub(crate) arrived: Arrived,
+}
+
+/// The link's queues by number, fed with arrivals. Both a wall-time run and its replay use it.
+pub(crate) struct Ports {
+    pub(crate) link: Rc<Link>,
+    pub(crate) drive: Rc<dyn Controlled>,
+    /// Queues at which something has arrived.
+    queues: TaskCell<Vec<Option<Rc<QueuePair>>>>,
+    /// Number of queues created without a command, including the admin queue.
+    created: Cell<usize>,
+}
+
+impl Ports {
+    pub(crate) fn new(link: Rc<Link>, drive: Rc<dyn Controlled>) -> Ports {
+        Ports { link, drive, queues: TaskCell::default(), created: Cell::new(0) }
+    }
+
+    /// Queue `number`, with `outlet` for its completions.
+    fn queue(
+        &self,
+        number: u16,
+        outlet: impl FnOnce(&QueuePair) -> Outlet,
+    ) -> Result<Rc<QueuePair>, &'static str> {
+        let known = self.queues.borrow().get(usize::from(number)).cloned().flatten();
+        if let Some(queue) = known.filter(|queue| !queue.is_deleted()) {
+            return Ok(queue);
+        }
+        let queue = self.link.first_function().queue(number).filter(|queue| !queue.is_deleted());
+        let queue = queue.ok_or("something arrives at a queue that was never created")?;
+        self.take(&queue, outlet);
+        Ok(queue)
+    }
+
+    /// Directs the completions of `queue` to `outlet` from now on.
+    fn take(&self, queue: &Rc<QueuePair>, outlet: impl FnOnce(&QueuePair) -> Outlet) {
+        queue.set_outlet(outlet(queue));
+        let (mut queues, number) = (self.queues.borrow_mut(), usize::from(queue.id()));
+        if queues.len() <= number {
+            queues.resize(number + 1, None);
+        }
+        queues[number] = Some(queue.clone());
+    }
+
+    /// Applies an arrival. `outlet` makes the outlet of a queue at which something arrives for the first
+    /// time; `changed` receives the outcome of a change.
+    ///
+    /// Errors: why the arrival is invalid.
+    pub(crate) fn apply(
+        &self,
+        arrived: &Arrived,
+        outlet: impl FnOnce(&QueuePair) -> Outlet,
+        changed: impl FnOnce(Outcome),
+    ) -> Result<(), &'static str> {
+        match arrived {
+            Arrived::Queue { entries } => {
+                let number = self.created.replace(self.created.get() + 1);
+                let id = u16::try_from(number);
+                let id = id.map_err(|_| "one queue more than there are queue identifiers")?;
+                let is_there = number > 0 && self.link.first_function().queue(id).is_some();
+                let queue = match number {
+                    0 => self.link.admin_queue(),
+                    _ if is_there => return Err("a queue is created that a command has created before"),
+                    _ => self.link.create_queue(*entries),
+                };
+                self.take(&queue, outlet);
+                Ok(())
+            }
+            Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
+                let queue = &self.queue(*queue, outlet)?;
+                self.link.count_doorbells(*submission_doorbells);
+                self.link.count_doorbells(*completion_doorbells);
+                let fits = sqes.iter().all(|sqe| queue.try_submit(*sqe));
+                self.link.note_arrival(queue);
+                if fits { Ok(()) } else { Err("commands for a queue that is full") }
+            }
+            Arrived::Reset { queue } => {
+                let queue = &self.queue(*queue, outlet)?;
+                let mut discard = Command::Discard.encode(0, NSID);
+                discard.set_quiet();
+                self.link.count_doorbells(1);
+                let fits = queue.try_submit(discard);
+                self.link.note_arrival(queue);
+                if fits { Ok(()) } else { Err("a queue is full that gives up a value") }
+            }
+            Arrived::Change { change } => {
+                changed(self.drive.change(change));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Start times and opcodes of the commands of one queue, by identifier.
+#[derive(Default)]
+pub(crate) struct Began(TaskCell<Vec<(Ns, u8)>>);
+
+impl Began {
+    /// Notes that these commands take effect now.
+    pub(crate) fn note(&self, sqes: &[Sqe], now: Ns) {
+        let mut began = self.0.borrow_mut();
+        for sqe in sqes {
+            let cid = usize::from(sqe.cid.get());
+            if began.len() <= cid {
+                began.resize(cid + 1, (0, 0));
+            }
+            began[cid] = (now, sqe.opcode);
+        }
+    }
+
+    /// Tells `drive` the latency of a command that completes now.
+    pub(crate) fn end(&self, cid: u16, drive: &dyn Controlled, now: Ns) {
+        if let Some((began, opcode)) = self.0.borrow().get(usize::from(cid)) {
+            drive.note_latency(*opcode, now - began);
+        }
+    }
+}
+
+/// Completions of one queue on their way to its host.
+struct Outbound {
+    queue: Arc<SharedQueue>,
+    /// Number of its session in the drive, from the first arrival on.
+    session: Cell<u32>,
+    began: Began,
+    batch: TaskCell<Vec<Cqe>>,
+}
+
+/// Invariant: a host closes rings only when all commands submitted through them were answered.
+const UNTIL_CLOSED: &str = "nothing is under way of a queue whose rings are closed";
+
+impl Outbound {
+    fn new(queue: Arc<SharedQueue>) -> Rc<Outbound> {
+        Rc::new(Outbound {
+            queue,
+            session: Cell::new(0),
+            began: Began::default(),
+            batch: TaskCell::default(),
+        })
+    }
+
+    fn flush(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            self.queue.complete(&batch);
+            batch.clear();
+        }
+    }
+}
+
+/// State shared by the source and the pump task.
+pub(super) struct Intake {
+    ports: Ports,
+    waiting: TaskCell<VecDeque<Stamped>>,
+    /// By number of the queue.
+    outbound: TaskCell<Vec<Option<Rc<Outbound>>>>,
+    sim: Sim,
+    /// Completions that were posted since the last flush.
+    held: Rc<Cell<u32>>,
+    /// Polls since the first of them.
+    looks_held: Cell<u32>,
+    /// Are completions gathered for one settling?
+    gathers: bool,
+    recorder: Option<Rc<Recorder>>,
+    /// The pump, once it has run for the first time.
+    pump: Cell<Option<TaskKey>>,
+    /// Completion doorbells after the last arrival, at queues that are gone.
+    uncounted_doorbells: Cell<u32>,
+    /// Emptied entry vectors, for the next inboxes.
+    spare: TaskCell<Vec<Vec<Sqe>>>,
+    /// Sends the outcome of the oldest change to its requester.
+    changed: Box<dyn Fn(Outcome)>,
+    /// May model time stand still while nothing needs it?
+    may_hold: bool,
+    clock: TaskCell<Option<ClockHold>>,
+}
+
+impl Intake {
+    /// Starts the pump of `ports`; `changed` receives the outcome of each change, in order. A recorded drive has
+    /// its times in the recording, so its clock is not held.
+    pub(super) fn start(
+        sim: &Sim,
+        ports: Ports,
+        pace: Pace,
+        recorder: Option<Rc<Recorder>>,
+        changed: impl Fn(Outcome) + 'static,
+    ) -> Rc<Intake> {
+        let intake = Rc::new(Intake {
+            gathers: ports.drive.shares_settling(),
+            ports,
+            may_hold: pace == Pace::Off && recorder.is_none(),
+            clock: TaskCell::default(),
+            sim: sim.clone(),
+            waiting: TaskCell::default(),
+            outbound: TaskCell::default(),
+            held: Rc::default(),
+            looks_held: Cell::new(0),
+            recorder,
+            pump: Cell::new(None),
+            uncounted_doorbells: Cell::new(0),
+            spare: TaskCell::default(),
+            changed: Box::new(changed),
+        });
+        intake.set_clock(intake.may_hold);
+        let (pump, clock) = (intake.clone(), sim.clone());
+        sim.spawn(move || {
+            pump.pump.set(Some(clock.current()));
+            loop {
+                pump.deliver(clock.now());
+                clock.suspend();
+            }
+        });
+        intake
+    }
+
+    /// Holds the clock if it may be held and nothing in the drive needs model time; lets it go on if not.
+    fn set_clock(&self, may_hold: bool) {
+        let holds = may_hold && !self.ports.drive.needs_time();
+        let mut clock = self.clock.borrow_mut();
+        if holds != clock.is_some() {
+            *clock = holds.then(|| self.sim.hold_clock());
+        }
+    }
+
+    /// The run is over: what is done at its end takes model time.
+    pub(super) fn let_time_pass(&self) {
+        self.set_clock(false);
+    }
+
+    /// Applies all arrivals stamped up to `now`.
+    fn deliver(&self, now: Ns) {
+        loop {
+            let due = self.waiting.borrow().front().is_some_and(|stamped| stamped.at <= now);
+            if !due {
+                return;
+            }
+            let stamped = self.waiting.borrow_mut().pop_front().expect("it was there");
+            if let Some(recorder) = &self.recorder {
+                recorder.arrival(&stamped);
+            }
+            if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
+                let outbound = self.outbound.borrow();
+                outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).began.note(sqes, now);
+            }
+            let applied = self.ports.apply(
+                &stamped.arrived,
+                |queue| self.outlet(queue),
+                |outcome| (self.changed)(outcome),
+            );
+            applied.expect("shared queues have numbers and never submit more than their rings hold");
+            if let Arrived::Change { .. } = &stamped.arrived {
+                self.set_clock(self.may_hold);
+            }
+            if let Arrived::Commands { mut sqes, .. } = stamped.arrived {
+                sqes.clear();
+                self.spare.borrow_mut().push(sqes);
+            }
+        }
+    }
+
+    fn outlet(&self, queue: &QueuePair) -> Outlet {
+        let is_admin = queue.is_admin();
+        let outbound = self.outbound.borrow()[usize::from(queue.id())].clone().expect(UNTIL_CLOSED);
+        let session = queue.session().number();
+        outbound.session.set(session);
+        let (held, gathers) = (self.held.clone(), self.gathers);
+        // The drive holds the link, which holds this: without weak references an ended drive would keep the
+        // lock of its image.
+        let (drive, sim) = (Rc::downgrade(&self.ports.drive), self.sim.clone());
+        Box::new(move |cqe| {
+            let drive = drive.upgrade().expect("completions come while the drive is served");
+            if !is_admin {
+                outbound.began.end(cqe.cid.get(), &*drive, sim.now());
+            }
+            if let Some(fault) = drive.at_door(session, cqe.cid.get()) {
+                outbound.queue.sink.struck(cqe.cid.get(), fault);
+            }
+            outbound.batch.borrow_mut().push(cqe);
+            if !gathers && outbound.batch.borrow().len() >= BATCH {
+                outbound.flush();
+            } else {
+                held.set(held.get() + 1);
+            }
+        })
+    }
+
+    /// Hands over completions, unless waiting for more is better; `others_come` if an event is due that may
+    /// add some.
+    fn flush_some(&self, others_come: bool) {
+        let looks = self.looks_held.get();
+        if self.gathers && others_come && self.held.get() < GATHERED && looks < LOOKS_HELD {
+            self.looks_held.set(if self.held.get() > 0 { looks + 1 } else { 0 });
+        } else {
+            self.flush();
+        }
+    }
+
+    /// Hands over every completion posted so far.
+    pub(super) fn flush(&self) {
+        self.looks_held.set(0);
+        if self.held.replace(0) == 0 {
+            return;
+        }
+        let drive = &self.ports.drive;
+        let is_settled = drive.settle();
+        for outbound in self.outbound.borrow().iter().flatten() {
+            if !is_settled {
+                let session = outbound.session.get();
+                outbound.batch.borrow_mut().iter_mut().for_each(|cqe| drive.revoke(session, cqe));
+            }
+            outbound.flush();
+        }
+    }
+
+    /// Has completion doorbells counted at the end that no arrival brings any more.
+    fn keep_doorbells<'a>(&self, of: impl Iterator<Item = &'a Rc<Outbound>>) {
+        let rung: u32 = of.map(|to| to.queue.completion_doorbells.0.swap(0, Ordering::Relaxed)).sum();
+        self.uncounted_doorbells.set(self.uncounted_doorbells.get() + rung);
+    }
+
+    /// Takes the completion doorbells after the last arrival.
+    pub(super) fn count_last_doorbells(&self) -> u32 {
+        self.keep_doorbells(self.outbound.borrow().iter().flatten());
+        let rung = self.uncounted_doorbells.take();
+        self.ports.link.count_doorbells(rung);
+        rung
+    }
+}
+
+/// Arrivals from other threads.
+pub(super) struct WallSource<D> {
+    sim: Sim,
+    shared: Arc<SharedLink>,
+    drive: Rc<D>,
+    desk: Arc<Desk<D>>,
+    intake: Rc<Intake>,
+    pace: Pace,
+    /// State of the bell at the last poll.
+    seen: u64,
+    closed: bool,
+}
+
+impl<D> WallSource<D> {
+    pub(super) fn new(
+        sim: &Sim,
+        shared: Arc<SharedLink>,
+        drive: Rc<D>,
+        desk: Arc<Desk<D>>,
+        intake: Rc<Intake>,
+        pace: Pace,
+    ) -> WallSource<D> {
+        WallSource { sim: sim.clone(), shared, drive, desk, intake, pace, seen: 0, closed: false }
+    }
+
+    /// Runs all looks, and stamps changes and host actions with `at`; `true` if there is something for the
+    /// pump.
+    fn take_all(&self, at: Ns) -> bool {
+        let mut changes = Vec::new();
+        for request in self.desk.take() {
+            match request {
+                Request::Look(look) => look(&self.sim, &self.drive),
+                Request::Change(change) => changes.push(change),
+            }
+        }
+        let intake = &*self.intake;
+        let mut waiting = intake.waiting.borrow_mut();
+        let before = waiting.len();
+        waiting.extend(changes.into_iter().map(|change| Stamped { at, arrived: Arrived::Change { change } }));
+        let mut outbound = intake.outbound.borrow_mut();
+        let mut registry = lock(&self.shared.registry);
+        for number in std::mem::take(&mut registry.news) {
+            let queue = registry.queues[usize::from(number)].clone();
+            if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_by_command) {
+                waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
+            }
+            if outbound.len() <= usize::from(number) {
+                outbound.resize(usize::from(number) + 1, None);
+            }
+            let place = &mut outbound[usize::from(number)];
+            let before = std::mem::replace(place, queue.map(Outbound::new));
+            intake.keep_doorbells(before.iter());
+        }
+        drop(registry);
+        for (number, outbound) in outbound.iter().enumerate() {
+            let Some(outbound) = outbound else { continue };
+            take(&outbound.queue, number as u16, &intake.spare, |arrived| {
+                waiting.push_back(Stamped { at, arrived });
+            });
+        }
+        waiting.len() > before
+    }
+}
+
+/// Takes the content of a queue's inbox.
+fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut arrive: impl FnMut(Arrived)) {
+    if !queue.filled.swap(false, Ordering::Acquire) {
+        return;
+    }
+    let mut sqes = spare.borrow_mut().pop().unwrap_or_default();
+    let mut inbox = lock(&queue.inbox.0);
+    std::mem::swap(&mut inbox.sqes, &mut sqes);
+    let submission_doorbells = std::mem::take(&mut inbox.doorbells);
+    let reset = std::mem::take(&mut inbox.reset);
+    drop(inbox);
+    if reset {
+        arrive(Arrived::Reset { queue: number });
+    }
+    if sqes.is_empty() {
+        // There was only a reset, or the entries were taken at the last poll, between the sender's unlocking
+        // and its setting of the flag.
+        spare.borrow_mut().push(sqes);
+        return;
+    }
+    let completion_doorbells = queue.completion_doorbells.0.swap(0, Ordering::Relaxed);
+    arrive(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
+}
+
+impl<D: Controlled> Source for WallSource<D> {
+    fn poll(&mut self, at: Ns) -> Polled {
+        // Unpaced, every event is due now.
+        let due = self.sim.next_due();
+        self.intake.flush_some(due.is_some_and(|due| self.pace != Pace::Model || due <= at));
+        let news = self.shared.bell.news();
+        if news == self.seen {
+            return if self.closed { Polled::Closed } else { Polled::Nothing };
+        }
+        let Some(pump) = self.intake.pump.get() else { return Polled::Nothing };
+        self.seen = news;
+        if self.shared.cut.load(Ordering::Acquire) {
+            self.sim.halt();
+            return Polled::Closed;
+        }
+        self.closed = self.shared.closed.load(Ordering::Acquire);
+        // One wake-up serves all arrivals of one time.
+        let awaited = self.intake.waiting.borrow().back().is_some_and(|stamped| stamped.at == at);
+        if self.take_all(at) && !awaited { Polled::Woke(pump) } else { Polled::Nothing }
+    }
+
+    fn arm(&mut self) -> Duration {
+        // The closing of the link is reported at the next poll.
+        if self.closed || self.shared.bell.sleeps(self.seen) { Duration::ZERO } else { Duration::MAX }
+    }
+
+    fn disarm(&mut self) {
+        self.shared.bell.is_awake();
+    }
+
+    fn ran_late(&mut self, late_ns: Ns) {
+        self.drive.note_lateness(late_ns);
+    }
+}

@@ -1,0 +1,326 @@
+//! Transfer methods: how a value gets from the application into the drive.
+//!
+//! A method has two halves on the two sides of the link, in one file. The *host half* is a state machine
+//! without I/O ([`Method`]): it returns what to submit first and what to do on each completion; runners in
+//! crate `host` drive it on a modelled core or a real thread. The *device half* is a function that brings the
+//! value to a place chosen by the engine ([`Landing`]); it is selected by the command's opcode, so the drive
+//! does not depend on the host's method.
+//!
+//! A new method is one file here and one row in [`METHODS`].
+
+pub mod adaptive;
+pub mod adaptive_cxl;
+pub mod byte_express;
+pub mod cxl;
+pub mod hybrid;
+pub mod piggyback;
+pub mod piggyback_cxl;
+pub mod piggyback_pipelined;
+pub mod prp;
+pub mod sgl;
+pub mod window;
+
+use kvdrive_declare::{Section, When};
+use kvdrive_spec::window::Grant;
+use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Way, Write};
+
+use kvdrive_content::Piece;
+
+pub use piggyback::Assembly;
+pub use window::{Exposing, HostWindow, NoWindow, WindowClaim};
+
+/// The drive takes pairs, not blocks for a store on the host, which go by `prp`.
+pub const PAIRS: When = When::one_of("host.store", &["none"]);
+/// The method stores values into a window of the page buffer.
+pub const BY_WINDOW: When = When::row("host.transfer", |name, _| row(name).is_some_and(|row| row.by_window));
+/// The method looks at this threshold.
+const BY_THRESHOLD: When = When::row("host.transfer", |name, key| {
+    row(name).is_some_and(|row| row.thresholds.iter().any(|name| key.ends_with(name)))
+});
+
+/// The method called `name`.
+fn row(name: &str) -> Option<&'static MethodRow> {
+    METHODS.iter().find(|row| row.name == name)
+}
+
+/// Thresholds of the methods that choose by size (BandSlim, section 3.2).
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("host", default)]
+pub struct TransferConfig {
+    /// How values reach the drive (`kvdrive list transfers`).
+    #[setting(is = Row(|| METHODS.iter().map(|row| row.name).collect()), key = "transfer", option = "transfer")]
+    pub method: String,
+    /// t1: below `alpha * t1` bytes a value is piggybacked.
+    #[setting(is = Integer(0, VALUE_MAX_BYTES), when = &[BY_THRESHOLD])]
+    pub threshold1_bytes: u32,
+    /// t2: a tail of fewer than `beta * t2` bytes after whole pages is sent in *transfer* commands.
+    #[setting(is = Integer(0, 4096), when = &[BY_THRESHOLD])]
+    pub threshold2_bytes: u32,
+    /// The user's weight of traffic against response time for small values.
+    #[setting(is = Positive, when = &[BY_THRESHOLD])]
+    pub alpha: f64,
+    /// The user's weight for tails.
+    #[setting(is = Positive, when = &[BY_THRESHOLD])]
+    pub beta: f64,
+}
+
+/// A store as the host half sees it: its value, and the host memory that it may use.
+pub struct StoreRequest<'a> {
+    /// The key; `None`: the value is a structured value, which has its keys in it.
+    pub key: Option<Key>,
+    /// The value.
+    pub value: Piece<'a>,
+    /// Conditions; only methods that leave the option byte unused can carry them.
+    pub options: StoreOptions,
+    /// Namespace.
+    pub nsid: u32,
+    /// Command identifier, used for each command of this store.
+    pub cid: u16,
+    /// A page-aligned DMA buffer, large enough for the value.
+    pub buffer: u64,
+    /// A page whose entry `i` names page `i + 1` of the buffer, for transfers of more than two pages.
+    pub list: u64,
+    /// Queue entries that this store may use at once.
+    pub slots: u32,
+    /// The queue's window into the page buffer, if the host can reach it.
+    pub window: Option<&'a HostWindow>,
+}
+
+impl StoreRequest<'_> {
+    /// The command that carries the value, or starts to carry it, in this way.
+    fn command(&self, way: Way) -> Sqe {
+        let (value_bytes, options) = (self.value.bytes(), self.options);
+        let command = match (self.key, way) {
+            (None, way) => Command::Batch(Batch { value_bytes, way }),
+            (Some(key), Way::Data) => Command::Store(Store { key, value_bytes, options }),
+            (Some(key), Way::Inline) => Command::Write(Write { key, value_bytes }),
+            (Some(key), Way::Hybrid { pages_z }) => Command::Hybrid { key, value_bytes, pages_z },
+            (Some(key), Way::Chunks) => Command::Express(Store { key, value_bytes, options }),
+            (Some(key), Way::Window { window_offset, generation, tail_bytes }) => {
+                Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
+            }
+        };
+        command.encode(self.cid, self.nsid)
+    }
+}
+
+/// Progress of a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Value bytes handed to the drive by commands submitted so far.
+    pub sent_bytes: u32,
+    /// The drive's grant in the window for this value. If the store is dropped before its end, the grant and
+    /// the claim must be returned ([`HostWindow::end_dropped`]).
+    pub granted: Option<Grant>,
+    /// The store's claim on the window.
+    pub claim: Option<WindowClaim>,
+    /// Number of times a window was requested or had been replaced.
+    pub stale_windows: u32,
+}
+
+/// The runner's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Submit what was put into the outbox with one doorbell, then wait for a completion.
+    Submit,
+    /// As `Submit`, but wait for this many completions and acknowledge them with one doorbell;
+    /// [`Method::on_completion`] gets them combined by [`outcome`].
+    SubmitForAll(u32),
+    /// Store the value's first `bytes` bytes at `address` of the drive's CXL.mem port, then as `Submit`.
+    WriteWindow {
+        /// Address at the port.
+        address: u64,
+        /// Number of bytes.
+        bytes: u32,
+    },
+    /// The window is full of values in progress: nothing was submitted. Wait until a [`WindowClaim`] of the
+    /// queue ends, then call [`Method::begin`] again.
+    WaitForWindow,
+    /// The method cannot be used for this value now: nothing was submitted; the store starts again by `prp`.
+    ByPrp,
+    /// The store has ended.
+    Done(Status),
+}
+
+/// Combines several completions of one store: the first that is not success; but a *transfer* whose *write*
+/// was refused does not count.
+pub fn outcome(first: Cqe, next: Cqe) -> Cqe {
+    match (first.status(), next.status()) {
+        (Status::SUCCESS, _) => next,
+        (Status::COMMAND_SEQUENCE_ERROR, status) if !status.is_success() => next,
+        _ => first,
+    }
+}
+
+/// Selects the method for a value: the host half of a row of [`METHODS`]. A method that does not choose
+/// returns itself.
+pub trait Choice: Send + Sync {
+    /// The method for a value of `value_bytes` bytes, with this many queue entries.
+    fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method;
+}
+
+/// How a value is sent, once the method is selected. It has no state, so threads may share it.
+pub trait Method: Send + Sync {
+    /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].
+    fn staged_bytes(&self, value_bytes: u32) -> u32;
+    /// Does it use its queue's sequence of inline commands?
+    fn is_inline(&self) -> bool;
+    /// Puts the first commands into `outbox`.
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next;
+    /// Handles a completion.
+    fn on_completion(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        cqe: &Cqe,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next;
+}
+
+/// One transfer method.
+pub struct MethodRow {
+    /// Name in configurations and reports.
+    pub name: &'static str,
+    /// What it is and where it comes from.
+    pub origin: &'static str,
+    /// Its host half.
+    pub build: fn(&TransferConfig) -> Box<dyn Choice>,
+    /// Fields of [`TransferConfig`] that select the path of a value.
+    pub thresholds: &'static [&'static str],
+    /// Does the host store values into a window of the page buffer, through the drive's CXL.mem port?
+    pub by_window: bool,
+    /// Are several commands of one value outstanding at once?
+    pub overlaps: bool,
+}
+
+/// Every transfer method.
+pub const METHODS: &[MethodRow] = &[
+    MethodRow {
+        name: "prp",
+        origin: "page-unit DMA of whole 4 KiB pages: the NVMe KV baseline of all papers",
+        build: |_| Box::new(prp::Prp),
+        thresholds: &[],
+        by_window: false,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "sgl",
+        origin: "DMA of a scatter-gather list, rounded up to dma_granularity_bytes (NVMe base specification)",
+        build: |_| Box::new(sgl::Sgl),
+        thresholds: &[],
+        by_window: false,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "piggyback",
+        origin: "value bytes inside write and transfer commands (BandSlim, section 3.2)",
+        build: |_| Box::new(piggyback::Piggyback),
+        thresholds: &[],
+        by_window: false,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "hybrid",
+        origin: "whole pages by DMA, the tail in transfer commands (BandSlim, section 3.2)",
+        build: |_| Box::new(hybrid::Hybrid::always()),
+        thresholds: &[],
+        by_window: false,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "adaptive",
+        origin: "piggyback, hybrid or prp by thresholds alpha*t1, beta*t2 (BandSlim, section 3.2)",
+        build: |config| Box::new(adaptive::Adaptive::new(config)),
+        thresholds: &["threshold1_bytes", "threshold2_bytes", "alpha", "beta"],
+        by_window: false,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "cxl",
+        origin: "CXL.mem stores into the exposed page buffer, one command with the key (BandSlim's CXL article)",
+        build: |_| Box::new(cxl::Cxl),
+        thresholds: &[],
+        by_window: true,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "adaptive-cxl",
+        origin: "cxl below alpha*t1, prp from there on (BandSlim's CXL article)",
+        build: |config| Box::new(adaptive_cxl::AdaptiveCxl::new(config)),
+        thresholds: &["threshold1_bytes", "alpha"],
+        by_window: true,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "piggyback-cxl",
+        origin: "35 bytes in the command, longer values by CXL.mem with a short tail in it (ours; named as open there)",
+        build: |_| Box::new(piggyback_cxl::PiggybackCxl),
+        thresholds: &[],
+        by_window: true,
+        overlaps: false,
+    },
+    MethodRow {
+        name: "piggyback-pipelined",
+        origin: "piggyback with all commands of a value behind one doorbell (ours)",
+        build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::all_complete()),
+        thresholds: &[],
+        by_window: false,
+        overlaps: true,
+    },
+    MethodRow {
+        name: "piggyback-pipelined-1",
+        origin: "piggyback-pipelined with one completion for the whole value (ours)",
+        build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::last_completes()),
+        thresholds: &[],
+        by_window: false,
+        overlaps: true,
+    },
+    MethodRow {
+        name: "byte-express",
+        origin: "the value in 64-byte queue entries behind its command (ByteExpress, HotStorage'25)",
+        build: |_| Box::new(byte_express::ByteExpress),
+        thresholds: &[],
+        by_window: false,
+        overlaps: false,
+    },
+];
+
+/// The host half called `name`.
+pub fn method(config: &TransferConfig) -> Option<Box<dyn Choice>> {
+    METHODS.iter().find(|row| row.name == config.method).map(|row| (row.build)(config))
+}
+
+/// How a value reaches the drive, as far as its placement is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// In commands: firmware copies it to any byte.
+    Inline,
+    /// By page-unit DMA: it lands on a 4 KiB boundary first.
+    Dma,
+    /// Whole pages by DMA, the tail copied directly after them.
+    Hybrid,
+}
+
+/// The destination of an arriving value in the drive. The engine implements it; transfer methods know nothing
+/// else of an engine.
+///
+/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`;
+/// or `abandon` at any point after `reserve`. The value is not visible under its key before the engine
+/// commits it.
+///
+/// `K` names the value of a place: its key, or nothing for a structured value, which is unpacked after it has
+/// landed.
+pub trait Landing<K = Key> {
+    /// A reserved place for one value.
+    type Place;
+    /// Reserves room for a value of `bytes` bytes.
+    fn reserve(&self, key: &K, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
+    /// Firmware copies bytes of a command to byte `at` of the value; takes time of a core.
+    fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]);
+    /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.
+    fn dma_in(&self, place: &Self::Place, at: u32, piece: Piece<'_>);
+    /// All bytes have arrived: makes the copies that the packing of DMA'd values requires.
+    fn settle(&self, place: &Self::Place);
+    /// Releases a place; its bytes are lost.
+    fn abandon(&self, place: Self::Place);
+}

@@ -1,0 +1,395 @@
+//! The functions of the C library that are replaced. Each asks `library` whether its path or its descriptor is a
+//! node's, and calls the next library's function of its name if not. Nothing is decided here.
+
+#![allow(
+    unsafe_code,
+    reason = "the C library's functions take pointers, and have names that others must not have"
+)]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "they are as safe as the functions of the C library they replace"
+)]
+#![allow(clippy::disallowed_methods, reason = "a preloaded library is configured by a variable alone")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use kvdrive_ng::abi;
+use kvdrive_ng::nodes::{Node, Nodes, VARIABLE};
+use libc::mode_t;
+use rustix::io::Errno;
+
+use crate::library::Library;
+
+/// This process's nodes; null: there are none, and every call goes on.
+static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+/// Reads the variable, when the library is loaded: before `main`, and before there are threads.
+extern "C" fn at_load() {
+    let _ = catch_unwind(|| {
+        let Some(value) = std::env::var_os(VARIABLE) else { return };
+        match Nodes::of(&value.to_string_lossy()) {
+            Ok(nodes) => {
+                LIBRARY.store(Box::into_raw(Box::new(Library::new(nodes))), Ordering::Release);
+                // SAFETY: the handler is a function of this library, which is never unloaded: it was preloaded.
+                unsafe {
+                    libc::pthread_atfork(None, None, Some(in_child));
+                    libc::atexit(at_exit);
+                }
+            }
+            Err(error) => eprintln!("kvdrive-ng: {error}"),
+        }
+    });
+}
+
+/// The nodes of a child have connections of their own. What was the parent's stays where it is, unused: its locks
+/// may be held by threads that are not in the child.
+extern "C" fn in_child() {
+    let _ = catch_unwind(|| {
+        if let Some(library) = library() {
+            LIBRARY.store(Box::into_raw(Box::new(library.of_child())), Ordering::Release);
+        }
+    });
+}
+
+/// What was made among temporary files goes.
+extern "C" fn at_exit() {
+    let _ = catch_unwind(|| library().map(Library::end));
+}
+
+fn library() -> Option<&'static Library> {
+    // SAFETY: it is null, or was leaked by `at_load` or `in_child`.
+    unsafe { LIBRARY.load(Ordering::Acquire).as_ref() }
+}
+
+fn fail(errno: Errno) -> c_int {
+    // SAFETY: the C library has a place for each thread.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+    -1
+}
+
+/// What a function of ours returns: `None`, the call is none of ours. A panic, which would be a defect, does not
+/// cross into C. A call that succeeds leaves `errno` as it was, as the system does: libnvme looks at it instead of at
+/// what `ioctl` returned.
+fn ours<T>(answer: impl FnOnce(&'static Library) -> Option<Result<T, Errno>>) -> Option<Result<T, Errno>> {
+    let library = library()?;
+    // SAFETY: the C library has a place for each thread.
+    let errno = unsafe { libc::__errno_location() };
+    let before = unsafe { *errno };
+    let answered = catch_unwind(AssertUnwindSafe(|| answer(library))).unwrap_or(Some(Err(Errno::IO)));
+    // SAFETY: it is still this thread.
+    unsafe { *errno = before };
+    answered
+}
+
+/// The path of a call, if it is text.
+unsafe fn text<'a>(path: *const c_char) -> Option<&'a str> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller passes a string of C's, as the C library demands.
+    unsafe { CStr::from_ptr(path) }.to_str().ok()
+}
+
+/// Where a path begins that does not begin at the root.
+fn folder(descriptor: c_int) -> Option<String> {
+    let link = match descriptor {
+        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
+        descriptor => format!("/proc/self/fd/{descriptor}"),
+    };
+    rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()
+}
+
+/// The node at a path.
+unsafe fn node_at(library: &Library, directory: c_int, path: *const c_char) -> Option<usize> {
+    // SAFETY: as the caller's.
+    library.nodes().at(unsafe { text(path) }?, || folder(directory))
+}
+
+/// A descriptor that may be one, for as long as a call takes.
+fn borrowed(descriptor: c_int) -> Option<BorrowedFd<'static>> {
+    // SAFETY: -1 is the one value that must not be; the system says EBADF of others that are none.
+    (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+}
+
+fn node_of(library: &Library, descriptor: c_int) -> Option<usize> {
+    library.of(borrowed(descriptor)?)
+}
+
+/// The next library's function of this name, called; without one, `$absent`.
+macro_rules! next {
+    ($name:ident($($argument:expr => $type:ty),*) -> $result:ty, $absent:expr) => {{
+        static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        let mut next = NEXT.load(Ordering::Relaxed);
+        if next.is_null() {
+            // SAFETY: the name ends with a zero.
+            next = unsafe { libc::dlsym(libc::RTLD_NEXT, concat!(stringify!($name), "\0").as_ptr().cast()) };
+            NEXT.store(next, Ordering::Relaxed);
+        }
+        if next.is_null() {
+            $absent
+        } else {
+            // SAFETY: the function of this name has this type in every C library; it gets the caller's arguments.
+            unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(next)($($argument),*)
+            }
+        }
+    }};
+}
+
+fn absent() -> c_int {
+    fail(Errno::NOSYS)
+}
+
+fn returned(answer: Result<c_int, Errno>) -> c_int {
+    answer.unwrap_or_else(fail)
+}
+
+unsafe fn open_node(directory: c_int, path: *const c_char, flags: c_int) -> Option<c_int> {
+    // SAFETY: as the caller's.
+    ours(|library| Some(library.open(unsafe { node_at(library, directory, path) }?, flags))).map(returned)
+}
+
+/// The path that a call means instead: that of a file which stands for one of `/sys`.
+unsafe fn instead(path: *const c_char) -> Option<CString> {
+    let library = library()?;
+    // SAFETY: as the caller's.
+    let path = unsafe { text(path) }?;
+    let file = catch_unwind(AssertUnwindSafe(|| library.sysfs(path))).ok()??;
+    CString::new(file.into_os_string().into_encoded_bytes()).ok()
+}
+
+/// Functions: what is ours of them, else the next library's. The argument in brackets is a path, and may mean another.
+macro_rules! hooks {
+    ($($name:ident $([$path:ident])? ($($argument:ident: $type:ty),*) -> $result:ty = $ours:expr, $absent:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            $(
+                // SAFETY: the caller passes a string of C's.
+                let instead = unsafe { instead($path) };
+                let $path = instead.as_ref().map_or($path, |path| path.as_ptr());
+            )?
+            // SAFETY: the caller passes what the C library's function of this name takes.
+            let ours: Option<$result> = unsafe { $ours };
+            ours.unwrap_or_else(|| next!($name($($argument => $type),*) -> $result, $absent))
+        }
+    )*};
+}
+
+/// Those that return an `int`.
+macro_rules! int_hooks {
+    ($($name:ident $([$path:ident])? ($($argument:ident: $type:ty),*) = $ours:expr;)*) => {
+        hooks! { $($name $([$path])? ($($argument: $type),*) -> c_int = $ours, absent();)* }
+    };
+}
+
+/// It is the next library's, but for its path.
+unsafe fn none<T>() -> Option<T> {
+    None
+}
+
+// Functions that open have `mode` where C has `...`, which is in the same place on this machine.
+int_hooks! {
+    open[path](path: *const c_char, flags: c_int, mode: mode_t) = open_node(libc::AT_FDCWD, path, flags);
+    open64[path](path: *const c_char, flags: c_int, mode: mode_t) = open_node(libc::AT_FDCWD, path, flags);
+    openat[path](directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) = open_node(directory, path, flags);
+    openat64[path](directory: c_int, path: *const c_char, flags: c_int, mode: mode_t)
+        = open_node(directory, path, flags);
+    __open_2[path](path: *const c_char, flags: c_int) = open_node(libc::AT_FDCWD, path, flags);
+    __open64_2[path](path: *const c_char, flags: c_int) = open_node(libc::AT_FDCWD, path, flags);
+    __openat_2[path](directory: c_int, path: *const c_char, flags: c_int) = open_node(directory, path, flags);
+    __openat64_2[path](directory: c_int, path: *const c_char, flags: c_int) = open_node(directory, path, flags);
+    creat(path: *const c_char, mode: mode_t) = open_node(libc::AT_FDCWD, path, libc::O_WRONLY);
+    creat64(path: *const c_char, mode: mode_t) = open_node(libc::AT_FDCWD, path, libc::O_WRONLY);
+    ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) = ioctl_of_node(descriptor, request, argument);
+    access[path](path: *const c_char, mode: c_int) = may_access(libc::AT_FDCWD, path, mode);
+    faccessat[path](directory: c_int, path: *const c_char, mode: c_int, flags: c_int)
+        = may_access(directory, path, mode);
+    stat[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
+    stat64[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
+    lstat[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
+    lstat64[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
+    fstatat[path](directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
+        = stat_path(directory, path, flags, into);
+    fstatat64[path](directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
+        = stat_path(directory, path, flags, into);
+    fstat(descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
+    fstat64(descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
+    statx[path](directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut libc::statx)
+        = statx_path(directory, path, flags, into);
+    scandir[path](path: *const c_char, names: *mut c_void, filter: *mut c_void, order: *mut c_void) = none();
+    scandir64[path](path: *const c_char, names: *mut c_void, filter: *mut c_void, order: *mut c_void) = none();
+}
+
+// Functions that return something else, and look at `/sys` alone.
+hooks! {
+    fopen[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();
+    fopen64[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();
+    opendir[path](path: *const c_char) -> *mut c_void = none(), ptr::null_mut();
+    realpath[path](path: *const c_char, into: *mut c_char) -> *mut c_char = none(), ptr::null_mut();
+    readlink[path](path: *const c_char, into: *mut c_char, bytes: usize) -> isize = none(), -1;
+    readlinkat[path](directory: c_int, path: *const c_char, into: *mut c_char, bytes: usize) -> isize = none(), -1;
+}
+
+// What programs call that were built for C libraries before 2.33; `version` is of the structure.
+int_hooks! {
+    __xstat[path](version: c_int, path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, 0, into);
+    __xstat64[path](version: c_int, path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, 0, into);
+    __lxstat[path](version: c_int, path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, 0, into);
+    __lxstat64[path](version: c_int, path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, 0, into);
+    __fxstat(version: c_int, descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
+    __fxstat64(version: c_int, descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
+    __fxstatat[path](version: c_int, directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
+        = stat_path(directory, path, flags, into);
+    __fxstatat64[path](version: c_int, directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
+        = stat_path(directory, path, flags, into);
+}
+
+// The functions of liburing that make a ring: as on a system without rings, so that programs take ioctls instead.
+// There is no way to answer a command on a ring.
+int_hooks! {
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) = no_ring();
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) = no_ring();
+    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, bytes: usize)
+        = no_ring();
+}
+
+unsafe fn no_ring() -> Option<c_int> {
+    library().map(|_| -libc::ENOSYS)
+}
+
+unsafe fn ioctl_of_node(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> Option<c_int> {
+    let number = request as u32;
+    let answer = ours(|library| {
+        let descriptor = borrowed(descriptor).filter(|_| abi::is_nvme(number))?;
+        let node = library.of(descriptor)?;
+        Some(library.ioctl(node, descriptor, number, argument as u64))
+    });
+    answer.map(returned)
+}
+
+/// Number of the file that a node is.
+fn inode(node: usize) -> u64 {
+    1 + node as u64
+}
+
+fn node(library: &Library, node: usize) -> &Node {
+    &library.nodes().all()[node]
+}
+
+/// Fills what `stat` fills.
+fn describe(library: &Library, number: usize, into: &mut libc::stat) {
+    let looks = node(library, number).looks();
+    // SAFETY: a structure of numbers.
+    *into = unsafe { std::mem::zeroed() };
+    into.st_mode = looks.mode;
+    into.st_nlink = 1;
+    into.st_ino = inode(number);
+    into.st_rdev = libc::makedev(looks.device.0, looks.device.1);
+    into.st_blksize = 4096;
+    into.st_uid = rustix::process::geteuid().as_raw();
+    into.st_gid = rustix::process::getegid().as_raw();
+}
+
+unsafe fn stat_path(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    into: *mut libc::stat,
+) -> Option<c_int> {
+    let answer = ours(|library| {
+        // SAFETY: as the caller's.
+        let node = match unsafe { text(path) }? {
+            "" if flags & libc::AT_EMPTY_PATH != 0 => node_of(library, directory)?,
+            _ => unsafe { node_at(library, directory, path) }?,
+        };
+        // SAFETY: the caller passes a structure to fill.
+        describe(library, node, unsafe { into.as_mut() }?);
+        Some(Ok(0))
+    });
+    answer.map(returned)
+}
+
+unsafe fn stat_descriptor(descriptor: c_int, into: *mut libc::stat) -> Option<c_int> {
+    let answer = ours(|library| {
+        let node = node_of(library, descriptor)?;
+        // SAFETY: the caller passes a structure to fill.
+        describe(library, node, unsafe { into.as_mut() }?);
+        Some(Ok(0))
+    });
+    answer.map(returned)
+}
+
+unsafe fn statx_path(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    into: *mut libc::statx,
+) -> Option<c_int> {
+    let answer = ours(|library| {
+        // SAFETY: as the caller's; a null path means the descriptor, as an empty one does.
+        let node = match unsafe { text(path) } {
+            None | Some("") if flags & libc::AT_EMPTY_PATH != 0 => node_of(library, directory)?,
+            _ => unsafe { node_at(library, directory, path) }?,
+        };
+        let looks = library.nodes().all()[node].looks();
+        // SAFETY: the caller passes a structure to fill, which is one of numbers.
+        let into = unsafe { into.as_mut() }?;
+        *into = unsafe { std::mem::zeroed() };
+        into.stx_mask = libc::STATX_BASIC_STATS;
+        into.stx_mode = looks.mode as u16;
+        into.stx_nlink = 1;
+        into.stx_ino = inode(node);
+        (into.stx_rdev_major, into.stx_rdev_minor) = looks.device;
+        into.stx_blksize = 4096;
+        into.stx_uid = rustix::process::geteuid().as_raw();
+        into.stx_gid = rustix::process::getegid().as_raw();
+        Some(Ok(0))
+    });
+    answer.map(returned)
+}
+
+unsafe fn may_access(directory: c_int, path: *const c_char, mode: c_int) -> Option<c_int> {
+    let answer = ours(|library| {
+        // SAFETY: as the caller's.
+        unsafe { node_at(library, directory, path) }?;
+        Some(if mode & libc::X_OK != 0 { Err(Errno::ACCESS) } else { Ok(0) })
+    });
+    answer.map(returned)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if library().is_some() {
+        // SAFETY: as the caller's.
+        match number {
+            libc::SYS_io_uring_setup => return fail(Errno::NOSYS).into(),
+            libc::SYS_ioctl => return unsafe { ioctl(a as c_int, b as c_ulong, c as *mut c_void) }.into(),
+            libc::SYS_openat => {
+                return unsafe { openat(a as c_int, b as *const c_char, c as c_int, d as mode_t) }.into();
+            }
+            _ => {}
+        }
+    }
+    next!(syscall(number => c_long, a => c_long, b => c_long, c => c_long, d => c_long, e => c_long, f => c_long)
+        -> c_long, c_long::from(absent()))
+}

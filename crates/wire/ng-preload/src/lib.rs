@@ -1,0 +1,18 @@
+//! A library to preload: a program's calls to device nodes that `KVDRIVE_NG` names are answered by crate `ng`.
+//!
+//! ```text
+//! KVDRIVE_NG="/dev/ng0n1=tcp://127.0.0.1:4420" LD_PRELOAD=target/release/libkvdrive_ng_preload.so nvme id-ctrl /dev/ng0n1
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `hooks` | the functions of the C library that are replaced, and nothing else |
+//! | `library` | which path and which descriptor is a node; what `stat` says of it |
+//!
+//! Only calls through the C library's dynamic symbols come here. Static programs, Go, and programs that a file's
+//! set-user-ID bit makes somebody else never do: `kvdrive ng` serves those another way.
+
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod hooks;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod library;

@@ -1,0 +1,38 @@
+//! Linux's NVMe device nodes, answered in user space: programs that pass commands through `/dev/ngXnY` reach a drive
+//! without a kernel's driver, without root, and without a device.
+//!
+//! ```text
+//!   open("/dev/ng0n1") ─► nodes     is it one of ours? what is behind it?
+//!   ioctl(fd, ...)     ─► ioctl     the structure, Linux's checks in Linux's order, the return value
+//!                           memory  bytes of the program, or EFAULT
+//!                           drive   a connection for each thread that asks
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`abi`] | numbers of ioctls and structures behind their argument |
+//! | [`nodes`] | paths, and the variable or file that names them |
+//! | [`ioctl`](mod@ioctl) | one ioctl from its number to its return value |
+//! | [`memory`] | memory that a program points at |
+//! | [`drive`] | a drive as this process reaches it |
+//! | `in_process` | the drive in the program's own process |
+//! | [`stand_in`] | the file that a descriptor of a node is of |
+//! | [`sysfs`] | what `/sys` says of the nodes |
+//! | [`supervise`] | programs that a preloaded library does not reach |
+//! | `rights` | what a program without privileges may |
+//! | `kernel` | system calls that no safe library wraps |
+//!
+//! A program's calls come here in two ways: from crate `ng-preload`, a library that is preloaded into it, and by
+//! supervision from another process.
+
+pub mod abi;
+pub mod drive;
+mod in_process;
+pub mod ioctl;
+mod kernel;
+pub mod memory;
+pub mod nodes;
+mod rights;
+pub mod stand_in;
+pub mod supervise;
+pub mod sysfs;

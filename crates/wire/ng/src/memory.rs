@@ -1,0 +1,68 @@
+//! Memory that a program points at. Whatever the pointers are: bytes, or EFAULT.
+
+use rustix::io::Errno;
+
+use crate::kernel;
+
+/// The memory of one program.
+pub trait Memory {
+    /// Copies bytes from there.
+    ///
+    /// # Errors
+    /// EFAULT: not all of them can be read.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies bytes to there.
+    ///
+    /// # Errors
+    /// EFAULT: not all of them can be written; those before the first that cannot may be.
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno>;
+
+    /// Looks whether that many bytes can be written there, and changes none.
+    ///
+    /// # Errors
+    /// EFAULT: they cannot.
+    fn expect(&self, address: u64, bytes: u64) -> Result<(), Errno>;
+}
+
+/// The memory of this program. The system copies, so a wild pointer is an answer of the system's and no signal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own;
+
+impl Memory for Own {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        kernel::read_memory(kernel::own_id(), address, into)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
+        kernel::write_memory(kernel::own_id(), address, from)
+    }
+
+    fn expect(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        kernel::populate_for_write(address, bytes)
+    }
+}
+
+/// The memory of another program, which this one may look into.
+#[derive(Clone, Copy, Debug)]
+pub struct Other {
+    /// One of its threads.
+    pub id: i32,
+}
+
+impl Memory for Other {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        kernel::read_memory(self.id, address, into)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
+        kernel::write_memory(self.id, address, from)
+    }
+
+    /// Looks at the ends alone, and whether they can be read: the system has no call for more.
+    fn expect(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let last = bytes.checked_sub(1).and_then(|last| address.checked_add(last)).ok_or(Errno::FAULT)?;
+        self.read(address, &mut [0])?;
+        self.read(last, &mut [0])
+    }
+}

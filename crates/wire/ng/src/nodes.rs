@@ -1,0 +1,249 @@
+//! Which paths are answered, and what drive is behind each.
+//!
+//! ```text
+//!   KVDRIVE_NG="/dev/ng0n1=tcp://127.0.0.1:4420;/dev/ng1n1=kvdrive:cosmos-plus,file=/tmp/drive.img"
+//!   KVDRIVE_NG=nodes.toml         # the same as a file:
+//!
+//!   [[node]]
+//!   path = "/dev/ng0n1"
+//!   drive = "tcp://127.0.0.1:4420,nsid=1"
+//! ```
+//!
+//! A path that ends in `ngXnY`, or in a name that is none of Linux's, is a character device of a namespace; `nvmeXnY`
+//! is its block device, and brings `ngXnY` in the same folder; both bring the character device `nvmeX` of their
+//! controller, as Linux does. (Linux has no block device for pairs. Programs of old look for one, so it can be named.)
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::drive::Drive;
+use crate::in_process;
+
+/// The variable that names the nodes.
+pub const VARIABLE: &str = "KVDRIVE_NG";
+
+/// Longest path of a node: it has to fit the name of a memory file.
+const PATH_MAX_BYTES: usize = 200;
+
+/// What a node is to a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `ngXnY`: a character device of a namespace.
+    Generic,
+    /// `nvmeXnY`: a block device of a namespace.
+    Block,
+    /// `nvmeX`: the character device of a controller.
+    Controller,
+}
+
+/// One path that is answered.
+#[derive(Clone)]
+pub struct Node {
+    /// The path.
+    pub path: String,
+    /// What it is.
+    pub kind: Kind,
+    /// What is behind it.
+    pub drive: Arc<Drive>,
+    /// Does every program count as one with CAP_SYS_ADMIN, whatever it is?
+    pub privileged: bool,
+    /// X and Y of its name, for sysfs; a name without numbers has those that are free.
+    pub instance: (u32, u32),
+}
+
+/// Why there are no nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct NodesError {
+    place: String,
+    problem: String,
+}
+
+fn error(place: impl Into<String>, problem: impl Into<String>) -> NodesError {
+    NodesError { place: place.into(), problem: problem.into() }
+}
+
+/// All paths that are answered.
+#[derive(Default)]
+pub struct Nodes {
+    all: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    node: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    path: String,
+    drive: String,
+    #[serde(default = "yes")]
+    privileged: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// X and Y of `PREFIXxnY`, or X of `PREFIXx`.
+fn numbers(name: &str, prefix: &str) -> Option<(u32, Option<u32>)> {
+    let rest = name.strip_prefix(prefix)?;
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+    match rest.split_once('n') {
+        Some((x, y)) => Some((number(x)?, Some(number(y)?))),
+        None => Some((number(rest)?, None)),
+    }
+}
+
+impl Nodes {
+    /// Those that the variable's value names: itself, or a file if there is no `=` in it.
+    ///
+    /// # Errors
+    /// A line with the place and what is wrong there.
+    pub fn of(value: &str) -> Result<Nodes, NodesError> {
+        if !value.contains('=') {
+            let read = std::fs::read_to_string(value);
+            let text = read.map_err(|problem| error(format!("{VARIABLE}={value}"), problem.to_string()))?;
+            return Nodes::of_toml(value, &text);
+        }
+        let mut rows = Vec::new();
+        for entry in value.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let wrong = || {
+                error(VARIABLE, format!("{entry:?}; allowed: PATH=DRIVE, as /dev/ng0n1=tcp://127.0.0.1:4420"))
+            };
+            let (path, drive) = entry.split_once('=').ok_or_else(wrong)?;
+            rows.push(Row { path: path.to_owned(), drive: drive.to_owned(), privileged: true });
+        }
+        Nodes::of_rows(VARIABLE, rows)
+    }
+
+    /// Those of a TOML text; `name` stands in messages.
+    ///
+    /// # Errors
+    /// As [`Nodes::of`].
+    pub fn of_toml(name: &str, text: &str) -> Result<Nodes, NodesError> {
+        let file: File =
+            toml_edit::de::from_str(text).map_err(|problem| error(name, problem.to_string().trim_end()))?;
+        Nodes::of_rows(name, file.node)
+    }
+
+    fn of_rows(place: &str, rows: Vec<Row>) -> Result<Nodes, NodesError> {
+        let mut nodes = Nodes::default();
+        for row in rows {
+            let place = format!("{place}: {}", row.path);
+            if !row.path.starts_with('/') || normal(&row.path) != row.path || row.path.len() > PATH_MAX_BYTES
+            {
+                return Err(error(place, "a path that begins at the root, without . and .., is needed"));
+            }
+            let drive = Drive::of(&row.drive).map_err(|problem| error(&place, problem))?;
+            let drive = nodes
+                .all
+                .iter()
+                .map(|node| &node.drive)
+                .find(|other| other.is_same(&drive))
+                .cloned()
+                .unwrap_or_else(|| Arc::new(drive));
+            nodes.add(&row, drive).map_err(|problem| error(place, problem))?;
+        }
+        Ok(nodes)
+    }
+
+    fn add(&mut self, row: &Row, drive: Arc<Drive>) -> Result<(), String> {
+        let (folder, name) = row.path.rsplit_once('/').expect("it begins with one");
+        let mut add = |name: &str, kind, instance, named| {
+            let path = format!("{folder}/{name}");
+            match self.all.iter().find(|node| node.path == path) {
+                Some(node) if named || !Arc::ptr_eq(&node.drive, &drive) => {
+                    Err(format!("{path} is there twice"))
+                }
+                Some(_) => Ok(()),
+                None => {
+                    let drive = drive.clone();
+                    self.all.push(Node { path, kind, drive, privileged: row.privileged, instance });
+                    Ok(())
+                }
+            }
+        };
+        let generic = |(x, y)| format!("ng{x}n{y}");
+        let controller = |(x, _)| format!("nvme{x}");
+        match (numbers(name, "ng"), numbers(name, "nvme")) {
+            (Some((x, Some(y))), _) => {
+                add(name, Kind::Generic, (x, y), true)?;
+                add(&controller((x, y)), Kind::Controller, (x, y), false)
+            }
+            (_, Some((x, Some(y)))) => {
+                add(name, Kind::Block, (x, y), true)?;
+                add(&generic((x, y)), Kind::Generic, (x, y), false)?;
+                add(&controller((x, y)), Kind::Controller, (x, y), false)
+            }
+            (_, Some((x, None))) => add(name, Kind::Controller, (x, 1), true),
+            _ => {
+                let x = (0..).find(|x| self.all.iter().all(|node| node.instance.0 != *x)).unwrap_or(0);
+                let drive = drive.clone();
+                self.all.push(Node {
+                    path: row.path.clone(),
+                    kind: Kind::Generic,
+                    drive,
+                    privileged: row.privileged,
+                    instance: (x, 1),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// The same nodes for a child that `fork` made, with connections of their own. Takes no lock.
+    pub fn of_child(&self) -> Nodes {
+        in_process::forked();
+        let mut drives: Vec<(&Arc<Drive>, Arc<Drive>)> = Vec::new();
+        let mut all = Vec::new();
+        for node in &self.all {
+            let known =
+                drives.iter().find(|(before, _)| Arc::ptr_eq(before, &node.drive)).map(|it| it.1.clone());
+            let drive = known.unwrap_or_else(|| {
+                let drive = Arc::new(node.drive.of_child());
+                drives.push((&node.drive, drive.clone()));
+                drive
+            });
+            all.push(Node { drive, ..node.clone() });
+        }
+        Nodes { all }
+    }
+
+    /// Every node.
+    pub fn all(&self) -> &[Node] {
+        &self.all
+    }
+
+    /// The number of the node that a program means by `path`; `folder` says where one begins that does not begin at
+    /// the root, and is asked for names of nodes alone.
+    pub fn at(&self, path: &str, folder: impl FnOnce() -> Option<String>) -> Option<usize> {
+        let name = path.trim_end_matches('/').rsplit('/').next()?;
+        let is_name = |node: &Node| node.path.rsplit('/').next() == Some(name);
+        if !self.all.iter().any(is_name) {
+            return None;
+        }
+        if path.starts_with('/') {
+            return self.find(path);
+        }
+        self.find(&format!("{}/{path}", folder()?))
+    }
+
+    /// The number of the node at this path.
+    pub fn find(&self, path: &str) -> Option<usize> {
+        let path = normal(path);
+        self.all.iter().position(|node| node.path == path)
+    }
+}
+
+/// A path without `//`, `/./` and `/` at its end. What `..` leads to, links decide, so it stays.
+pub fn normal(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let root = if Path::new(path).is_absolute() { "/" } else { "" };
+    format!("{root}{}", parts.join("/"))
+}

@@ -1,0 +1,301 @@
+//! What each system call of a supervised program is told.
+
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+
+use libc::c_long;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::ioctl::{Caller, ioctl};
+use crate::kernel::{self, Described};
+use crate::memory::{Memory, Other};
+use crate::nodes::Nodes;
+use crate::stand_in;
+use crate::sysfs::{self, Tree};
+
+/// Longest path that Linux takes, with the zero at its end.
+const PATH_MAX: usize = 4096;
+/// A page, beyond which a path may not be readable.
+const PAGE: u64 = 4096;
+
+/// What a call does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// path, flags
+    Open,
+    /// path
+    Create,
+    /// path, structure that begins with flags
+    OpenHow,
+    /// path, structure to fill, flags
+    Stat,
+    /// descriptor, structure to fill
+    StatDescriptor,
+    /// path, flags, mask, structure to fill
+    StatExtended,
+    /// path, mode
+    Access,
+    /// path, buffer, its length
+    ReadLink,
+}
+
+/// One system call that is looked at.
+pub(super) struct Row {
+    pub number: c_long,
+    does: Does,
+    /// Its first argument is the folder of a path that does not begin at the root.
+    has_folder: bool,
+}
+
+const fn row(number: c_long, does: Does, has_folder: bool) -> Row {
+    Row { number, does, has_folder }
+}
+
+/// Every call that is looked at, beside `ioctl`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const CALLS: &[Row] = &[
+    row(libc::SYS_openat, Does::Open, true),
+    row(libc::SYS_openat2, Does::OpenHow, true),
+    row(libc::SYS_newfstatat, Does::Stat, true),
+    row(libc::SYS_fstat, Does::StatDescriptor, false),
+    row(libc::SYS_statx, Does::StatExtended, true),
+    row(libc::SYS_faccessat, Does::Access, true),
+    row(libc::SYS_faccessat2, Does::Access, true),
+    row(libc::SYS_readlinkat, Does::ReadLink, true),
+    // What newer machines do not have any more.
+    row(libc::SYS_open, Does::Open, false),
+    row(libc::SYS_creat, Does::Create, false),
+    row(libc::SYS_stat, Does::Stat, false),
+    row(libc::SYS_lstat, Does::Stat, false),
+    row(libc::SYS_access, Does::Access, false),
+    row(libc::SYS_readlink, Does::ReadLink, false),
+];
+
+/// Every call that is looked at, beside `ioctl`.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const CALLS: &[Row] = &[
+    row(libc::SYS_openat, Does::Open, true),
+    row(libc::SYS_openat2, Does::OpenHow, true),
+    row(libc::SYS_newfstatat, Does::Stat, true),
+    row(libc::SYS_fstat, Does::StatDescriptor, false),
+    row(libc::SYS_statx, Does::StatExtended, true),
+    row(libc::SYS_faccessat, Does::Access, true),
+    row(libc::SYS_faccessat2, Does::Access, true),
+    row(libc::SYS_readlinkat, Does::ReadLink, true),
+];
+
+/// A call that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// The thread that made it.
+    pub thread: i32,
+    /// Its number.
+    pub number: c_long,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// What a call is told.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The system carries it out, as if nobody had looked.
+    Goes,
+    /// It returns this.
+    Returns(i64),
+    /// It returns a new descriptor of this file, with or without `O_CLOEXEC`.
+    Opens(OwnedFd, bool),
+    /// It fails.
+    Fails(Errno),
+}
+
+/// What all calls are answered from.
+pub(crate) struct World {
+    nodes: Nodes,
+    tree: OnceLock<Option<Tree>>,
+}
+
+/// What a path leads to.
+enum Place {
+    Node(usize),
+    /// A file of the tree.
+    File(String),
+}
+
+impl World {
+    pub fn new(nodes: Nodes) -> World {
+        World { nodes, tree: OnceLock::new() }
+    }
+
+    /// The files of the tree go.
+    pub fn end(&mut self) {
+        self.tree.take();
+    }
+
+    /// Answers a call.
+    pub fn answer(&self, call: &Call) -> Answer {
+        let memory = Other { id: call.thread };
+        if call.number == libc::SYS_ioctl {
+            return self.ioctl(call, &memory);
+        }
+        let Some(row) = CALLS.iter().find(|row| row.number == call.number) else { return Answer::Goes };
+        let [a, b, c, d, e, _] = call.arguments;
+        let (folder, [a, b, c, d]) =
+            if row.has_folder { (a as i32, [b, c, d, e]) } else { (libc::AT_FDCWD, [a, b, c, d]) };
+        if row.does == Does::StatDescriptor {
+            return self.stat_descriptor(call.thread, a as i32, b, &memory);
+        }
+        let Ok(path) = path(&memory, a) else { return Answer::Goes };
+        // An empty path is of the descriptor itself.
+        if path.is_empty() && row.has_folder {
+            return match row.does {
+                Does::Stat => self.stat_descriptor(call.thread, folder, b, &memory),
+                Does::StatExtended => self.statx_descriptor(call.thread, folder, d, &memory),
+                _ => Answer::Goes,
+            };
+        }
+        let Some(place) = self.place(call.thread, folder, &path) else { return Answer::Goes };
+        let done = match row.does {
+            Does::Open => self.open(place, b as u32),
+            Does::Create => self.open(place, (libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC) as u32),
+            Does::OpenHow => open_flags(&memory, b).and_then(|flags| self.open(place, flags)),
+            Does::Stat => self.describe(&place).and_then(|it| fill(&memory, b, &kernel::stat_bytes(&it))),
+            Does::StatExtended => {
+                self.describe(&place).and_then(|it| fill(&memory, d, &kernel::statx_bytes(&it)))
+            }
+            Does::Access => self.access(&place, b as i32),
+            Does::ReadLink => self.read_link(&place, b, c, &memory),
+            Does::StatDescriptor => unreachable!("it has no path"),
+        };
+        done.unwrap_or_else(Answer::Fails)
+    }
+
+    fn ioctl(&self, call: &Call, memory: &Other) -> Answer {
+        let [descriptor, request, argument, ..] = call.arguments;
+        let Some(node) = self.of(call.thread, descriptor as i32) else { return Answer::Goes };
+        let node = &self.nodes.all()[node];
+        let writable = node.privileged || is_writable(call.thread, descriptor as i32);
+        let caller = Caller { privileged: node.privileged, writable };
+        match ioctl(node, caller, request as u32, argument, memory) {
+            Ok(returned) => Answer::Returns(returned.into()),
+            Err(errno) => Answer::Fails(errno),
+        }
+    }
+
+    /// The node that a descriptor is of.
+    fn of(&self, thread: i32, descriptor: i32) -> Option<usize> {
+        self.nodes.find(&stand_in::path_of(&format!("/proc/{thread}/fd/{descriptor}"))?)
+    }
+
+    fn place(&self, thread: i32, folder: i32, path: &str) -> Option<Place> {
+        if sysfs::is_inside(path) {
+            let tree = self.tree.get_or_init(|| Tree::new(&self.nodes).ok());
+            return tree.as_ref().map(|tree| Place::File(tree.path(path).to_string_lossy().into_owned()));
+        }
+        let from = || {
+            let link = match folder {
+                libc::AT_FDCWD => format!("/proc/{thread}/cwd"),
+                folder => format!("/proc/{thread}/fd/{folder}"),
+            };
+            rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()
+        };
+        self.nodes.at(path, from).map(Place::Node)
+    }
+
+    fn open(&self, place: Place, flags: u32) -> Result<Answer, Errno> {
+        let closes = flags & libc::O_CLOEXEC as u32 != 0;
+        let flags = flags | libc::O_CLOEXEC as u32;
+        let file = match place {
+            Place::Node(node) => self.nodes.all()[node].open(flags)?.0,
+            Place::File(path) => rustix::fs::open(path, OFlags::from_bits_retain(flags), Mode::empty())?,
+        };
+        Ok(Answer::Opens(file, closes))
+    }
+
+    fn describe(&self, place: &Place) -> Result<Described, Errno> {
+        match place {
+            Place::Node(node) => Ok(self.described(*node)),
+            Place::File(path) => {
+                let it = rustix::fs::statat(CWD, path, AtFlags::empty())?;
+                Ok(Described {
+                    mode: it.st_mode,
+                    links: 2,
+                    inode: it.st_ino,
+                    device: (0, 0),
+                    bytes: it.st_size as u64,
+                })
+            }
+        }
+    }
+
+    fn described(&self, node: usize) -> Described {
+        let looks = self.nodes.all()[node].looks();
+        Described { mode: looks.mode, links: 1, inode: 1 + node as u64, device: looks.device, bytes: 0 }
+    }
+
+    fn stat_descriptor(&self, thread: i32, descriptor: i32, into: u64, memory: &Other) -> Answer {
+        let Some(node) = self.of(thread, descriptor) else { return Answer::Goes };
+        fill(memory, into, &kernel::stat_bytes(&self.described(node))).unwrap_or_else(Answer::Fails)
+    }
+
+    fn statx_descriptor(&self, thread: i32, descriptor: i32, into: u64, memory: &Other) -> Answer {
+        let Some(node) = self.of(thread, descriptor) else { return Answer::Goes };
+        fill(memory, into, &kernel::statx_bytes(&self.described(node))).unwrap_or_else(Answer::Fails)
+    }
+
+    fn access(&self, place: &Place, mode: i32) -> Result<Answer, Errno> {
+        match place {
+            Place::Node(_) if mode & libc::X_OK != 0 => Err(Errno::ACCESS),
+            Place::Node(_) => Ok(Answer::Returns(0)),
+            Place::File(path) => {
+                rustix::fs::statat(CWD, path, AtFlags::empty())?;
+                Ok(Answer::Returns(0))
+            }
+        }
+    }
+
+    fn read_link(&self, place: &Place, into: u64, bytes: u64, memory: &Other) -> Result<Answer, Errno> {
+        let Place::File(path) = place else { return Err(Errno::INVAL) };
+        let link = rustix::fs::readlink(path.as_str(), Vec::new())?;
+        let link = link.as_bytes();
+        let link = &link[..link.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+        memory.write(into, link)?;
+        Ok(Answer::Returns(link.len() as i64))
+    }
+}
+
+fn fill(memory: &Other, into: u64, bytes: &[u8]) -> Result<Answer, Errno> {
+    memory.write(into, bytes)?;
+    Ok(Answer::Returns(0))
+}
+
+fn open_flags(memory: &Other, how: u64) -> Result<u32, Errno> {
+    let mut flags = [0; 8];
+    memory.read(how, &mut flags)?;
+    Ok(u64::from_ne_bytes(flags) as u32)
+}
+
+/// The text at an address, as far as its zero.
+fn path(memory: &Other, address: u64) -> Result<String, Errno> {
+    let mut text = Vec::new();
+    while text.len() < PATH_MAX {
+        let at = address.checked_add(text.len() as u64).ok_or(Errno::FAULT)?;
+        let mut piece = [0; 256];
+        let piece = &mut piece[..(PAGE - at % PAGE).min(256) as usize];
+        memory.read(at, piece)?;
+        if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+            text.extend_from_slice(&piece[..end]);
+            return String::from_utf8(text).map_err(|_| Errno::NOENT);
+        }
+        text.extend_from_slice(piece);
+    }
+    Err(Errno::NAMETOOLONG)
+}
+
+/// Is a descriptor of another process open for writing?
+fn is_writable(thread: i32, descriptor: i32) -> bool {
+    let about = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+}

@@ -1,0 +1,4 @@
+//! The one integration test binary of the crate.
+
+mod supervised;
+mod sysfs;

@@ -1,0 +1,301 @@
+//! Memory for the data of commands, within a budget of which each host has a share.
+//!
+//! A [`Budget`] lends [`Buffer`]s through [`Share`]s; dropping a buffer, on any path, returns its memory. The
+//! budget never lends more than its limit, and never so much to one share that the others are left with less:
+//!
+//! ```text
+//!   bytes lent to the share + bytes it asks for  <=  bytes free afterwards
+//! ```
+//!
+//! A single host therefore gets at most one half, each of two hosts at most one third; with `n` hosts that
+//! take all they can get, 1 / (n + 1) of the budget stays free for the next one. A share that holds nothing
+//! gets what it asks for as long as that much is free.
+//!
+//! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
+//! while back to the system.
+//!
+//! Not here: which commands wait, and in which order.
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+/// Smallest size of memory behind a buffer, and the unit in which the budget counts.
+const UNIT_BYTES: usize = 4096;
+
+struct Pool {
+    limit_bytes: usize,
+    used_bytes: Cell<usize>,
+    /// By size: `UNIT_BYTES << index`.
+    spare: RefCell<Vec<Spare>>,
+    spare_bytes: Cell<usize>,
+}
+
+/// Free memory of one size.
+#[derive(Default)]
+struct Spare {
+    kept: Vec<Vec<u8>>,
+    /// The smallest number of free pieces since the last trim: that many were not needed.
+    least: usize,
+}
+
+/// Memory that is lent up to a limit.
+#[derive(Clone)]
+pub struct Budget(Rc<Pool>);
+
+/// The part of a budget that one host may use. Clones are the same share.
+#[derive(Clone)]
+pub struct Share(Rc<Part>);
+
+struct Part {
+    pool: Rc<Pool>,
+    used_bytes: Cell<usize>,
+    /// Connections of the host that wait for memory.
+    waiting: Cell<usize>,
+}
+
+/// Why a share gets no buffer at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The share has its full part: some of its own buffers have to be returned first.
+    OverShare,
+    /// All shares together have taken too much.
+    NoRoom,
+}
+
+/// Memory from a budget. Until it is written, it has the bytes that its previous user left.
+pub struct Buffer {
+    memory: Vec<u8>,
+    bytes: usize,
+    part: Option<Rc<Part>>,
+}
+
+/// The size of the memory behind a buffer of `bytes`, and the index of that size.
+fn class(bytes: usize) -> (usize, usize) {
+    let units = bytes.div_ceil(UNIT_BYTES).next_power_of_two();
+    (units.trailing_zeros() as usize, units * UNIT_BYTES)
+}
+
+impl Budget {
+    /// A budget of `limit_bytes`.
+    pub fn new(limit_bytes: usize) -> Budget {
+        Budget(Rc::new(Pool {
+            limit_bytes,
+            used_bytes: Cell::new(0),
+            spare: RefCell::default(),
+            spare_bytes: Cell::new(0),
+        }))
+    }
+
+    /// Bytes that are lent, counted as the memory behind the buffers.
+    pub fn used_bytes(&self) -> usize {
+        self.0.used_bytes.get()
+    }
+
+    /// Bytes that are kept free for the next commands.
+    pub fn spare_bytes(&self) -> usize {
+        self.0.spare_bytes.get()
+    }
+
+    /// Limit of the bytes that can be lent.
+    pub fn limit_bytes(&self) -> usize {
+        self.0.limit_bytes
+    }
+
+    /// A new share, for a host that has none.
+    pub fn share(&self) -> Share {
+        Share(Rc::new(Part { pool: self.0.clone(), used_bytes: Cell::new(0), waiting: Cell::new(0) }))
+    }
+
+    /// Returns memory to the system that was not needed since the last call.
+    pub fn trim(&self) {
+        for (class, spare) in self.0.spare.borrow_mut().iter_mut().enumerate() {
+            spare.kept.truncate(spare.kept.len() - spare.least);
+            self.0.spare_bytes.set(self.0.spare_bytes.get() - spare.least * (UNIT_BYTES << class));
+            spare.least = spare.kept.len();
+        }
+    }
+}
+
+impl Pool {
+    /// Takes memory of one size from the free list, or allocates it.
+    fn memory(&self, class: usize) -> Vec<u8> {
+        let mut spare = self.spare.borrow_mut();
+        let kept = spare.get_mut(class).and_then(|spare| {
+            let memory = spare.kept.pop();
+            spare.least = spare.least.min(spare.kept.len());
+            memory
+        });
+        let Some(memory) = kept else { return vec![0; UNIT_BYTES << class] };
+        self.spare_bytes.set(self.spare_bytes.get() - memory.len());
+        memory
+    }
+
+    /// Frees unused memory, the largest size first, until lent and unused memory together are within the
+    /// limit.
+    fn drop_spare(&self) {
+        let mut spare = self.spare.borrow_mut();
+        while self.spare_bytes.get() + self.used_bytes.get() > self.limit_bytes {
+            let Some(of) = spare.iter_mut().rev().find(|of| !of.kept.is_empty()) else { return };
+            let bytes = of.kept.pop().map_or(0, |memory| memory.len());
+            of.least = of.least.min(of.kept.len());
+            self.spare_bytes.set(self.spare_bytes.get() - bytes);
+        }
+    }
+}
+
+impl Share {
+    /// A buffer of `bytes`; a request for 0 bytes always succeeds.
+    ///
+    /// # Errors
+    /// The reason why the share gets none at present.
+    pub fn take(&self, bytes: usize) -> Result<Buffer, Refused> {
+        if bytes == 0 {
+            return Ok(Buffer::empty());
+        }
+        let Part { pool, used_bytes, .. } = &*self.0;
+        let (class, memory_bytes) = class(bytes);
+        let free_bytes = pool.limit_bytes - pool.used_bytes.get();
+        let left_bytes = free_bytes.checked_sub(memory_bytes);
+        if used_bytes.get() > 0 && left_bytes.is_none_or(|left| used_bytes.get() + memory_bytes > left) {
+            return Err(Refused::OverShare);
+        }
+        if left_bytes.is_none() {
+            return Err(Refused::NoRoom);
+        }
+        pool.used_bytes.set(pool.used_bytes.get() + memory_bytes);
+        used_bytes.set(used_bytes.get() + memory_bytes);
+        let memory = pool.memory(class);
+        pool.drop_spare();
+        Ok(Buffer { memory, bytes, part: Some(self.0.clone()) })
+    }
+
+    /// Bytes lent to this share.
+    pub fn used_bytes(&self) -> usize {
+        self.0.used_bytes.get()
+    }
+
+    /// Counts a connection that begins (or ceases) to wait for memory of this share.
+    pub fn note_waiting(&self, waits: bool) {
+        let waiting = self.0.waiting.get();
+        self.0.waiting.set(if waits { waiting + 1 } else { waiting - 1 });
+    }
+
+    /// Does a connection wait for memory of this share?
+    pub fn is_awaited(&self) -> bool {
+        self.0.waiting.get() > 0
+    }
+
+    /// Is the share also in use by another connection or buffer than the caller?
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+}
+
+impl Buffer {
+    /// A buffer of 0 bytes that belongs to no budget.
+    pub fn empty() -> Buffer {
+        Buffer { memory: Vec::new(), bytes: 0, part: None }
+    }
+
+    /// All memory behind the buffer, if that is no more than its bytes: for a caller that takes the memory
+    /// away and later returns memory of the same size.
+    pub(crate) fn whole_memory(&mut self) -> Option<&mut Vec<u8>> {
+        (self.bytes == self.memory.len() && self.bytes > 0).then_some(&mut self.memory)
+    }
+
+    /// The place into which a caller of [`Buffer::whole_memory`] returns memory.
+    pub(crate) fn lent_memory(&mut self) -> &mut Vec<u8> {
+        &mut self.memory
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.bytes]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.bytes]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some(part) = self.part.take() else { return };
+        let memory = std::mem::take(&mut self.memory);
+        let (class, memory_bytes) = class(memory.len());
+        part.used_bytes.set(part.used_bytes.get() - memory_bytes);
+        let pool = &part.pool;
+        pool.used_bytes.set(pool.used_bytes.get() - memory_bytes);
+        let mut spare = pool.spare.borrow_mut();
+        if spare.len() <= class {
+            spare.resize_with(class + 1, Spare::default);
+        }
+        spare[class].kept.push(memory);
+        pool.spare_bytes.set(pool.spare_bytes.get() + memory_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_and_kept_stays_within_the_limit_and_comes_back() {
+        let budget = Budget::new(64 << 10);
+        let small: Vec<Buffer> = (0..16).map(|_| budget.share().take(1).unwrap()).collect();
+        assert_eq!(budget.used_bytes(), 64 << 10);
+        let other = budget.share();
+        assert_eq!(other.take(1).err(), Some(Refused::NoRoom));
+        assert!(other.take(0).is_ok());
+        drop(small);
+        assert_eq!((budget.used_bytes(), budget.spare_bytes()), (0, 64 << 10));
+        let large = other.take(60 << 10).unwrap();
+        assert_eq!((large.len(), budget.used_bytes()), (60 << 10, 64 << 10));
+        assert_eq!(budget.spare_bytes(), 0, "the small ones made room");
+    }
+
+    /// The buffers of a host that takes all it can get.
+    fn all(share: &Share) -> Vec<Buffer> {
+        std::iter::from_fn(|| share.take(4096).ok()).collect()
+    }
+
+    #[test]
+    fn however_much_some_hosts_take_another_one_has_as_much() {
+        let budget = Budget::new(120 * 4096);
+        let hogs = [budget.share(), budget.share()];
+        let first = all(&hogs[0]);
+        assert_eq!(first.len(), 60, "a half");
+        let second = all(&hogs[1]);
+        assert_eq!(second.len(), 30, "as much as is free then");
+        assert_eq!(hogs[0].take(1).err(), Some(Refused::OverShare));
+        let third = budget.share();
+        assert!(third.take(30 * 4096).is_err(), "in memory, that is 32 units");
+        assert_eq!(third.take(16 * 4096).map(|buffer| buffer.len()).ok(), Some(16 * 4096));
+        drop(first);
+        assert_eq!(all(&hogs[0]).len(), 45);
+        drop(second);
+    }
+
+    #[test]
+    fn memory_that_is_not_needed_goes_back_to_the_system() {
+        let budget = Budget::new(64 << 10);
+        let share = budget.share();
+        let two = [share.take(4096), share.take(4096)];
+        drop(two);
+        budget.trim();
+        assert_eq!(budget.spare_bytes(), 8192, "both were needed");
+        drop(share.take(4096));
+        budget.trim();
+        assert_eq!(budget.spare_bytes(), 4096, "one was");
+        budget.trim();
+        assert_eq!(budget.spare_bytes(), 0);
+        drop(share.take(4096));
+        assert_eq!((budget.spare_bytes(), budget.used_bytes()), (4096, 0));
+    }
+}

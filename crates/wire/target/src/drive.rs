@@ -1,0 +1,598 @@
+//! A namespace that is a drive: the thread it runs on, and commands to it over `kvdrive_link::shared`.
+//!
+//! An entry goes to the drive as the host made it, but for what belongs to the way it came: identifier,
+//! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor
+//! commands as it does on any other way. What a network cannot carry is refused here: windows, entries that
+//! are value bytes, PRP pages with a tail, and completions left out.
+//!
+//! ```text
+//!   submit ─► a slot of the session's queue ─► SharedQueue ═══ the drive's thread, or its part of ours
+//!   poll  ◄── slot, answer copied out       ◄── inbox, bell ◄═╝
+//! ```
+//!
+//! Queues of the drive outlive sessions: one that ends gives its queue to a later one, after its commands have
+//! come back, the value it had begun is discarded and its iterators are closed.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::HostMemory;
+use kvdrive_link::shared::{
+    BuildError, Built, CompletionSink, Controlled, DriveLoop, Ended, ServerConfig, Serving, SharedBuffer,
+    SharedLink, SharedQueue, serve_beside, serve_thread,
+};
+use kvdrive_sim::Sim;
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::log::{Health, LogRequest, lid};
+use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status, feature};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::bell::Bell;
+use crate::buffer::Buffer;
+use crate::namespace::{Completion, Look, Namespace, Session, Tag};
+use crate::subsystem::NOT_OVER_NETWORKS;
+
+/// The one namespace of a drive.
+const DRIVE_NSID: u32 = 1;
+/// Bit 2 of an entry's flags: no completion.
+const QUIET: u8 = 1 << 2;
+/// Buffers of the drive that have grown beyond this are not kept at this size.
+const KEPT_BYTES: u32 = 256 << 10;
+/// Between two looks whether a drive that was switched on says what it is.
+const LOOK: Duration = Duration::from_micros(200);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the drive's thread has for ours: completions with the number of their queue.
+struct Inbox {
+    completions: Mutex<Vec<(u32, Cqe)>>,
+    /// What answers are to suffer that come next: number of their queue, identifier.
+    struck: Mutex<Vec<(u32, u16, TransportFault)>>,
+    is_struck: AtomicBool,
+    filled: AtomicBool,
+    off: AtomicBool,
+    bell: Arc<Bell>,
+}
+
+impl Inbox {
+    /// What the answer to this command is to suffer.
+    fn take_struck(&self, number: u32, cid: u16) -> Option<TransportFault> {
+        if !self.is_struck.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut struck = lock(&self.struck);
+        let at = struck.iter().position(|(of, which, _)| (*of, *which) == (number, cid));
+        let fault = at.map(|at| struck.swap_remove(at).2);
+        self.is_struck.store(!struck.is_empty(), Ordering::Release);
+        fault
+    }
+}
+
+/// Where one queue's completions go.
+struct Outlet {
+    number: u32,
+    inbox: Arc<Inbox>,
+}
+
+impl CompletionSink for Outlet {
+    fn complete(&self, _: &SharedQueue, cqes: &[Cqe]) {
+        lock(&self.inbox.completions).extend(cqes.iter().map(|cqe| (self.number, *cqe)));
+        self.inbox.filled.store(true, Ordering::Release);
+        self.inbox.bell.ring();
+    }
+
+    fn struck(&self, cid: u16, fault: TransportFault) {
+        lock(&self.inbox.struck).push((self.number, cid, fault));
+        self.inbox.is_struck.store(true, Ordering::Release);
+    }
+
+    fn power_off(&self) {
+        self.inbox.off.store(true, Ordering::Release);
+        self.inbox.bell.ring();
+    }
+}
+
+/// Whom a command of the drive is for.
+enum For {
+    Nobody,
+    Host(Tag, Buffer),
+    /// The namespace's own look at itself, for a host or for nobody.
+    Itself(Look, Option<(Tag, Buffer)>),
+    /// Its answer is not looked at: an iterator of a session that has ended is closed, a feature is set.
+    Cleanup,
+    /// The namespace waits for what the drive has to tell of its health.
+    Event,
+}
+
+struct Slot {
+    whom: For,
+    opcode: u8,
+    /// Of NEXT and close: which iterator.
+    iterator: u32,
+    memory: Option<Arc<SharedBuffer>>,
+    /// The memory of the host's bytes is with the drive, which gives it back when it has completed.
+    is_lent: bool,
+}
+
+struct Queue {
+    queue: Arc<SharedQueue>,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    is_open: bool,
+    iterators: Vec<u32>,
+}
+
+impl Slot {
+    /// The host's bytes have their memory again.
+    fn give_back(&mut self) {
+        if let (true, Some(memory), For::Host(_, data)) = (self.is_lent, &self.memory, &mut self.whom) {
+            let is_back = memory.exchange(data.lent_memory(), |_| true);
+            assert!(is_back, "a drive does not write where it is to read");
+        }
+        self.is_lent = false;
+    }
+}
+
+impl Queue {
+    fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
+        let slot = || Slot { whom: For::Nobody, opcode: 0, iterator: 0, memory: None, is_lent: false };
+        let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
+        let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
+        Queue { queue, slots, free, is_open: true, iterators: Vec::new() }
+    }
+
+    fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// Number of the admin queue in [`DriveNamespace::queues`].
+const ADMIN: usize = 0;
+
+/// A drive as a namespace. Dropped, it has the drive end.
+pub struct DriveNamespace {
+    link: Arc<SharedLink>,
+    inbox: Arc<Inbox>,
+    identity: KvNamespace,
+    health: Health,
+    queues: Vec<Queue>,
+    idle: Vec<usize>,
+    /// Size of the drive's view of a buffer; memory is taken as it is written.
+    buffer_bytes: u32,
+    spare: Vec<Arc<SharedBuffer>>,
+    /// The least that were spare since the last trim.
+    least_spare: usize,
+    /// Commands that some host or [`Look`] waits for.
+    under_way: usize,
+    /// Warnings of `health` that have been told to hosts, or are not new.
+    told_warnings: u8,
+    /// Looks that wait for room on the admin queue.
+    looks: VecDeque<(Look, Tag, Buffer)>,
+    /// Refused here, to be told at the next look.
+    refused: Vec<Completion>,
+    taken: Vec<(u32, Cqe)>,
+    entry: Vec<Sqe>,
+}
+
+/// Builds a drive on a thread of its own and serves it there, for commands that move up to
+/// `transfer_max_bytes`. `build` gets the executor and the host memory. The second part of what is returned
+/// reaches the drive past all queues ([`Serving::control`]), and waits for its end.
+///
+/// # Errors
+/// What `build` returns; the thread has ended then.
+pub fn power_on<D, R, F>(
+    config: ServerConfig,
+    bell: Arc<Bell>,
+    transfer_max_bytes: u32,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
+) -> Result<(DriveNamespace, Serving<D, R>), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let (mut namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
+    let serving = serve_thread(&link, config, build)?;
+    while namespace.is_starting() {
+        thread::sleep(LOOK);
+        namespace.poll(&mut Vec::new());
+    }
+    Ok((namespace, serving))
+}
+
+/// As [`power_on`], in the loop of the server whose thread this is ([`Core::drive`](crate::tcp::Core::drive)).
+///
+/// # Errors
+/// What `build` returns.
+pub fn power_on_beside<D, R, F>(
+    config: ServerConfig,
+    bell: Arc<Bell>,
+    transfer_max_bytes: u32,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+) -> Result<(DriveNamespace, Serving<D, R>, DriveLoop), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let (namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
+    let (serving, drive) = serve_beside(&link, config, build)?;
+    Ok((namespace, serving, drive))
+}
+
+impl DriveNamespace {
+    /// A namespace of a drive that is to come up behind the link, and that asks it at once what it is.
+    fn new(bell: Arc<Bell>, transfer_max_bytes: u32) -> (DriveNamespace, Arc<SharedLink>) {
+        let inbox = Arc::new(Inbox {
+            completions: Mutex::default(),
+            struck: Mutex::default(),
+            is_struck: AtomicBool::new(false),
+            filled: AtomicBool::new(false),
+            off: AtomicBool::new(false),
+            bell,
+        });
+        let (link, admin) = SharedLink::new(Arc::new(Outlet { number: ADMIN as u32, inbox: inbox.clone() }));
+        let slots = admin.entries() - 1;
+        let mut namespace = DriveNamespace {
+            link: link.clone(),
+            inbox,
+            identity: KvNamespace::new_zeroed(),
+            health: Health::new_zeroed(),
+            queues: vec![Queue::new(admin, slots)],
+            idle: Vec::new(),
+            buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
+            spare: Vec::new(),
+            least_spare: 0,
+            under_way: 0,
+            told_warnings: 0,
+            looks: VecDeque::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            entry: Vec::new(),
+        };
+        namespace.look_at_itself(Look::Identity, None);
+        namespace.look_at_itself(Look::Health, None);
+        namespace.wait_for_warnings();
+        (namespace, link)
+    }
+
+    fn is_off(&self) -> bool {
+        self.inbox.off.load(Ordering::Acquire)
+    }
+
+    /// Sends Identify or Get Log Page to the drive; there must be room on its admin queue.
+    fn look_at_itself(&mut self, look: Look, whom: Option<(Tag, Buffer)>) {
+        let (sqe, bytes) = match look {
+            Look::Identity => {
+                let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
+                sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
+                sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
+                (sqe, IDENTIFY_BYTES)
+            }
+            Look::Health => {
+                let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, DRIVE_NSID);
+                let bytes = size_of::<Health>();
+                let (page, offset, command_set) = (lid::HEALTH, 0, CSI_KV);
+                // Once it has been read the drive tells of it again.
+                LogRequest { page, retain_event: false, bytes: bytes as u64, offset, command_set }
+                    .put(&mut sqe);
+                (sqe, bytes)
+            }
+        };
+        self.send(ADMIN, sqe, For::Itself(look, whom), bytes as u32);
+    }
+
+    /// Has the drive tell when it begins to warn: that few spare blocks are left, or that it writes no more.
+    fn wait_for_warnings(&mut self) {
+        let mut wants = Sqe::new(opcode::admin::SET_FEATURES, 0, 0);
+        wants.cdw10 = U32::new(u32::from(feature::ASYNC_EVENTS));
+        wants.cdw11 = U32::new(u32::from(Health::FEW_SPARES | Health::READ_ONLY));
+        self.send(ADMIN, wants, For::Cleanup, 0);
+        self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), For::Event, 0);
+    }
+
+    /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
+    /// command brings some.
+    fn send(&mut self, number: usize, mut sqe: Sqe, mut whom: For, data_bytes: u32) {
+        let memory = (data_bytes > 0).then(|| self.memory());
+        self.under_way += usize::from(!matches!(whom, For::Event));
+        let mut is_lent = false;
+        if let Some(memory) = &memory {
+            memory.clear();
+            if let For::Host(_, data) = &mut whom
+                && opcode::direction(sqe.opcode) == Direction::ToDrive
+            {
+                is_lent = data.whole_memory().is_some_and(|bytes| memory.exchange(bytes, |_| true));
+                if !is_lent {
+                    memory.fill(Piece::Bytes(data));
+                }
+            }
+            let is_in_capsule = sqe.sgl().kind == SglDescriptor::DATA_BLOCK_OFFSET
+                && opcode::direction(sqe.opcode) == Direction::ToDrive;
+            let mut descriptor = SglDescriptor::data_block(memory.address(), data_bytes);
+            if is_in_capsule {
+                descriptor.kind = SglDescriptor::DATA_BLOCK_OFFSET;
+            }
+            sqe.set_sgl(descriptor);
+        } else if opcode::direction(sqe.opcode) != Direction::None {
+            // There are no data, however the host's descriptor says so. (Inline commands have value bytes there.)
+            sqe.set_sgl(SglDescriptor::data_block(0, 0));
+        }
+        let queue = &mut self.queues[number];
+        let slot = queue.free.pop().expect("a session has no more commands than its queue has slots");
+        sqe.cid = U16::new(slot);
+        let iterator = sqe.cdw12.get();
+        queue.slots[usize::from(slot)] = Slot { whom, opcode: sqe.opcode, iterator, memory, is_lent };
+        self.entry.push(sqe);
+        let fits = queue.queue.submit(&mut self.entry, 0);
+        assert!(fits, "a queue of the drive has an entry for each of its slots");
+    }
+
+    fn memory(&mut self) -> Arc<SharedBuffer> {
+        let spare = self.spare.pop();
+        self.least_spare = self.least_spare.min(self.spare.len());
+        spare.unwrap_or_else(|| self.link.memory().map(self.buffer_bytes))
+    }
+
+    /// Completes everything that a drive without power will not.
+    fn fail_all(&mut self, done: &mut Vec<Completion>) {
+        for queue in &mut self.queues {
+            for (index, slot) in queue.slots.iter_mut().enumerate() {
+                slot.give_back();
+                let whom = std::mem::replace(&mut slot.whom, For::Nobody);
+                slot.memory = None;
+                match whom {
+                    For::Nobody => continue,
+                    For::Host(tag, data) | For::Itself(_, Some((tag, data))) => {
+                        done.push(Completion::failed(tag, Status::INTERNAL, data));
+                    }
+                    For::Itself(_, None) | For::Cleanup | For::Event => {}
+                }
+                queue.free.push(index as u16);
+            }
+        }
+        let waiting = self.looks.drain(..);
+        done.extend(waiting.map(|(_, tag, data)| Completion::failed(tag, Status::INTERNAL, data)));
+        self.under_way = 0;
+    }
+
+    /// A command of the drive has completed.
+    fn take(&mut self, number: u32, cqe: &Cqe, done: &mut Vec<Completion>) {
+        let number = number as usize;
+        let queue = &mut self.queues[number];
+        let Some(slot) = queue.slots.get_mut(usize::from(cqe.cid.get())) else { return };
+        slot.give_back();
+        let whom = std::mem::replace(&mut slot.whom, For::Nobody);
+        if matches!(whom, For::Nobody) {
+            // It was given up when the power went.
+            return;
+        }
+        let (opcode, iterator, memory) = (slot.opcode, slot.iterator, slot.memory.take());
+        queue.free.push(cqe.cid.get());
+        queue.queue.ring_completion();
+        self.under_way -= usize::from(!matches!(whom, For::Event));
+        let status = cqe.status();
+        match whom {
+            For::Nobody | For::Cleanup => {}
+            For::Event if status.is_success() => {
+                self.look_at_itself(Look::Health, None);
+                self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), For::Event, 0);
+            }
+            For::Event => {}
+            For::Host(tag, mut data) => {
+                note_iterator(&mut queue.iterators, opcode, iterator, cqe);
+                let mut data_bytes = 0;
+                if let Some(memory) = &memory
+                    && opcode::direction(opcode) == Direction::ToHost
+                    && status.is_success()
+                {
+                    data_bytes = take_answer(memory, &mut data);
+                }
+                let (dw0, dw1) = (cqe.dw0.get(), cqe.dw1.get());
+                let fault = self.inbox.take_struck(number as u32, cqe.cid.get());
+                done.push(Completion { tag, status, dw0, dw1, data, data_bytes, fault });
+            }
+            For::Itself(look, whom) => {
+                if let (Some(memory), true) = (&memory, status.is_success()) {
+                    let mut page = [0; IDENTIFY_BYTES];
+                    copy_answer(memory, &mut page);
+                    match look {
+                        Look::Identity => self.identity.as_mut_bytes().copy_from_slice(&page),
+                        Look::Health => {
+                            let health = self.health.as_mut_bytes();
+                            health.copy_from_slice(&page[..health.len()]);
+                        }
+                    }
+                }
+                if let Some((tag, data)) = whom {
+                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None });
+                }
+            }
+        }
+        self.spare.extend(memory);
+        if number != ADMIN && !self.queues[number].is_open {
+            self.clean_up(number);
+        }
+    }
+
+    /// A session has ended: once all of its commands are back, its iterators are closed and its queue is for
+    /// somebody else.
+    fn clean_up(&mut self, number: usize) {
+        let queue = &mut self.queues[number];
+        if queue.under_way() > 0 || self.inbox.off.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(iterator) = queue.iterators.pop() {
+            let sqe = Command::IterClose { iterator }.encode(0, DRIVE_NSID);
+            self.send(number, sqe, For::Cleanup, 0);
+            return;
+        }
+        queue.queue.put_reset();
+        queue.queue.ring();
+        self.idle.push(number);
+    }
+}
+
+/// Keeps track of the iterators that a session has open.
+fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe) {
+    let status = cqe.status();
+    match opcode {
+        opcode::SEEK if status.is_success() => iterators.push(cqe.dw1.get()),
+        opcode::ITER_CLOSE if status.is_success() => iterators.retain(|open| *open != iterator),
+        opcode::NEXT if status == Status::ITERATOR_LOST => iterators.retain(|open| *open != iterator),
+        _ => {}
+    }
+}
+
+/// Takes what the drive wrote, without a copy if it is as much as there is memory for; returns how much it was.
+fn take_answer(memory: &SharedBuffer, to: &mut Buffer) -> usize {
+    let bytes = to.len();
+    if to.whole_memory().is_some_and(|into| memory.exchange(into, |written| written == bytes)) {
+        return bytes;
+    }
+    copy_answer(memory, to)
+}
+
+/// Copies what the drive wrote; returns how much that was.
+fn copy_answer(memory: &SharedBuffer, to: &mut [u8]) -> usize {
+    let mut content = Region::new();
+    memory.swap(&mut content);
+    let bytes = (content.written_end() as usize).min(to.len());
+    content.copy_to(0, &mut to[..bytes]);
+    if content.written_end() <= KEPT_BYTES {
+        content.clear();
+        memory.swap(&mut content);
+    }
+    bytes
+}
+
+impl Namespace for DriveNamespace {
+    fn identity(&self) -> &KvNamespace {
+        &self.identity
+    }
+
+    fn open(&mut self, entries: u32) -> Result<Session, Status> {
+        if self.is_off() {
+            return Err(Status::NAMESPACE_NOT_READY);
+        }
+        let fits = |number: &usize| self.queues[*number].slots.len() as u32 >= entries;
+        if let Some(at) = self.idle.iter().position(fits) {
+            let number = self.idle.swap_remove(at);
+            self.queues[number].is_open = true;
+            return Ok(Session(number as u32));
+        }
+        let slots = entries.next_power_of_two().min(1 << 16);
+        let number = self.queues.len();
+        let outlet = Outlet { number: number as u32, inbox: self.inbox.clone() };
+        // One entry of a ring always stays empty.
+        let queue = self.link.create_queue(slots + 1, Arc::new(outlet));
+        let queue = queue.map_err(|_| Status::NAMESPACE_NOT_READY)?;
+        self.queues.push(Queue::new(queue, slots));
+        Ok(Session(number as u32))
+    }
+
+    fn close(&mut self, session: Session) {
+        let number = session.0 as usize;
+        self.queues[number].is_open = false;
+        self.clean_up(number);
+    }
+
+    fn submit(&mut self, session: Session, tag: Tag, sqe: &Sqe, data: Buffer) {
+        let number = session.0 as usize;
+        let refusal = if self.is_off() {
+            Some(Status::NAMESPACE_NOT_READY)
+        } else if NOT_OVER_NETWORKS.contains(&sqe.opcode) {
+            Some(Status::INVALID_OPCODE)
+        } else if data.len() > self.buffer_bytes as usize {
+            Some(Status::INVALID_FIELD)
+        } else if self.queues[number].free.is_empty() {
+            Some(Status::COMMAND_INTERRUPTED)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            self.refused.push(Completion::failed(tag, status, data));
+            return;
+        }
+        let mut sqe = *sqe;
+        sqe.nsid = U32::new(DRIVE_NSID);
+        sqe.flags &= !QUIET;
+        let bytes = data.len() as u32;
+        self.send(number, sqe, For::Host(tag, data), bytes);
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn take_warnings(&mut self) -> u8 {
+        let new = self.health.warnings & !self.told_warnings;
+        self.told_warnings = self.health.warnings;
+        new
+    }
+
+    fn trim(&mut self) {
+        self.spare.truncate(self.spare.len() - self.least_spare);
+        self.least_spare = self.spare.len();
+    }
+
+    fn look(&mut self, at: Look, tag: Tag, data: Buffer) {
+        if self.is_off() {
+            self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
+        } else if self.queues[ADMIN].free.is_empty() {
+            self.looks.push_back((at, tag, data));
+        } else {
+            self.look_at_itself(at, Some((tag, data)));
+        }
+    }
+
+    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
+        if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
+    }
+
+    fn is_starting(&self) -> bool {
+        self.identity.size_bytes.get() == 0 && self.under_way > 0
+    }
+
+    fn is_off(&self) -> bool {
+        DriveNamespace::is_off(self)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        done.append(&mut self.refused);
+        if self.inbox.filled.swap(false, Ordering::Acquire) {
+            let mut taken = std::mem::take(&mut self.taken);
+            std::mem::swap(&mut *lock(&self.inbox.completions), &mut taken);
+            for (number, cqe) in taken.drain(..) {
+                self.take(number, &cqe, done);
+            }
+            self.taken = taken;
+            while !self.queues[ADMIN].free.is_empty() {
+                let Some((look, tag, data)) = self.looks.pop_front() else { break };
+                self.look_at_itself(look, Some((tag, data)));
+            }
+        }
+        if self.under_way > 0 && self.is_off() {
+            self.fail_all(done);
+        }
+        self.under_way > 0
+    }
+}
+
+impl Drop for DriveNamespace {
+    fn drop(&mut self) {
+        // Buffers go back to their budget with the memory they came with.
+        self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(Slot::give_back);
+        self.link.close();
+    }
+}

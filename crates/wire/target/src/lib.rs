@@ -1,0 +1,28 @@
+//! The NVMe/TCP target: a subsystem with its hosts, controllers and namespaces, and the transport in front of
+//! it.
+//!
+//! ```text
+//!   socket ──► tcp::listener ──► tcp::connection ──► subsystem ──► Namespace ──► a drive on its own thread
+//!              epoll, one        bytes in, bytes     hosts,        what takes    (drive)
+//!              thread            out; no socket      controllers   a command
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`subsystem`] | the controller model, the same for every transport: no I/O, no clock |
+//! | [`namespace`] | the boundary to what stores pairs: takes a command with its buffer and completes it |
+//! | [`drive`] | a namespace that is a drive behind `kvdrive_link::shared` |
+//! | [`log`] | one line for each connection that failed, for the operator |
+//! | [`bell`] | lets another thread wake the one with the sockets |
+//! | [`buffer`] | memory for data, within a budget |
+//! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
+//!
+//! This crate knows no workloads, engines or flash.
+
+pub mod bell;
+pub mod buffer;
+pub mod drive;
+pub mod log;
+pub mod namespace;
+pub mod subsystem;
+pub mod tcp;

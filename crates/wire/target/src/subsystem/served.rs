@@ -1,0 +1,89 @@
+//! Counts of what a subsystem has served, and the hosts that are connected: for reports, pages and metrics.
+
+use kvdrive_admin::Kind;
+
+use super::{Address, Subsystem};
+
+/// Counts since the subsystem was made.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// I/O commands by opcode.
+    pub io_commands: [u64; 256],
+    /// I/O commands that failed.
+    pub io_errors: u64,
+    /// Admin and Fabrics commands.
+    pub admin_commands: u64,
+    /// Bytes from hosts to I/O commands.
+    pub written_bytes: u64,
+    /// Bytes that I/O commands returned.
+    pub read_bytes: u64,
+    /// Controllers that were created.
+    pub controllers: u64,
+    /// Queues that were created, admin queues included.
+    pub queues: u64,
+    /// Controllers that ended because their host was silent.
+    pub expired: u64,
+    /// Queues that ended because their host failed to authenticate, or not in time.
+    pub authentication_failures: u64,
+}
+
+impl Default for Served {
+    fn default() -> Served {
+        Served {
+            io_commands: [0; 256],
+            io_errors: 0,
+            admin_commands: 0,
+            written_bytes: 0,
+            read_bytes: 0,
+            controllers: 0,
+            queues: 0,
+            expired: 0,
+            authentication_failures: 0,
+        }
+    }
+}
+
+/// The state of a controller that a host has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostStatus {
+    /// Name of the host.
+    pub host_nqn: String,
+    /// CNTLID.
+    pub controller: u16,
+    /// A discovery controller: it has no I/O queues.
+    pub is_discovery: bool,
+    /// The host has proved its identity.
+    pub is_authenticated: bool,
+    /// Number of I/O queues.
+    pub io_queues: u32,
+    /// The address of this subsystem that the host connected to.
+    pub reached_at: Address,
+    /// Time since its last command, ms.
+    pub silent_ms: u64,
+    /// Commands that failed on this controller.
+    pub failures: u64,
+}
+
+impl Subsystem {
+    /// Up to `most` controllers that hosts have at `now_ms`, from index `first` on, and the index at which
+    /// the next call continues; the first index is 0.
+    pub fn hosts(&self, first: usize, most: usize, now_ms: u64) -> (Vec<HostStatus>, Option<usize>) {
+        let there = self.controllers.iter().enumerate().skip(first);
+        let mut there = there.filter_map(|(index, controller)| Some((index, controller.as_ref()?)));
+        let portion = there
+            .by_ref()
+            .take(most)
+            .map(|(index, controller)| HostStatus {
+                host_nqn: controller.host_nqn.clone(),
+                controller: index as u16 + 1,
+                is_discovery: controller.kind == Kind::Discovery,
+                is_authenticated: self.has_authenticated(controller.admin),
+                io_queues: controller.io.iter().flatten().count() as u32,
+                reached_at: (*controller.reached_at).clone(),
+                silent_ms: now_ms.saturating_sub(controller.last_sign_ms),
+                failures: controller.logs.errors(),
+            })
+            .collect();
+        (portion, there.next().map(|(index, _)| index))
+    }
+}

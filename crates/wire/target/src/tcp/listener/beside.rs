@@ -1,0 +1,110 @@
+//! A drive in the server's own loop: run to completion, without handing commands to another thread or waking
+//! one.
+//!
+//! ```text
+//!   sim::wall::run ─► some events of the drive ─► Door::poll: completions out, sockets read ─► events ...
+//!                 └─► nothing to do: Door::arm, then Epoll::sleep, where sockets, drive and others wake it
+//! ```
+//!
+//! Polling sockets and sending cost a system call each, so while the drive is busy, several commands share
+//! one call.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvdrive_link::shared::DriveLoop;
+use kvdrive_sim::Ns;
+use kvdrive_sim::wall::{Polled, Rest, Source};
+
+use super::{Server, TICK};
+
+/// Polls of a busy drive between two sends.
+const LOOKS_PER_SEND: u32 = 16;
+/// Polls of a busy drive between two polls of the sockets.
+const LOOKS_PER_POLL: u32 = 64;
+
+/// The server as the drive's loop calls it.
+struct Door {
+    server: Server,
+    looks: u32,
+    failure: Option<io::Error>,
+}
+
+/// The bell and the sleep of the server that the drive's loop uses.
+struct Looking(Rc<RefCell<Door>>);
+struct Epoll(Rc<RefCell<Door>>);
+
+/// Serves with `drive` in its loop until the drive ends: its power is gone, or the server is done.
+pub(super) fn run(server: Server, drive: DriveLoop) -> io::Result<Server> {
+    let waker = server.sockets.waker.clone();
+    let door = Rc::new(RefCell::new(Door { server, looks: 0, failure: None }));
+    drive(
+        &mut [&mut Looking(door.clone())],
+        &mut Epoll(door.clone()),
+        // The waker fails when the system has no memory for eight bytes; the thread then sees the work at its
+        // next tick.
+        Box::new(move || _ = waker.wake()),
+    );
+    let door = Rc::into_inner(door).expect("the loop has given its ends back").into_inner();
+    match door.failure {
+        Some(error) => Err(error),
+        None => Ok(door.server),
+    }
+}
+
+impl Door {
+    fn look(&mut self) -> Polled {
+        let Door { server, looks, .. } = self;
+        server.handle.run_orders(&mut server.core);
+        let under_way = server.core.subsystem.poll();
+        if server.core.subsystem.is_starting() {
+            return Polled::Nothing;
+        }
+        *looks += 1;
+        if !under_way || looks.is_multiple_of(LOOKS_PER_SEND) {
+            server.deliver();
+        }
+        if (!under_way || *looks >= LOOKS_PER_POLL) && !server.is_over {
+            *looks = 0;
+            self.take_sockets(Duration::ZERO);
+        }
+        if self.server.is_over {
+            // Dropping the namespace closes the drive's link.
+            self.server.core.subsystem.detach_all();
+            return Polled::Closed;
+        }
+        Polled::Nothing
+    }
+
+    fn take_sockets(&mut self, timeout: Duration) {
+        if let Err(error) = self.server.wait(timeout) {
+            self.failure = Some(error);
+            self.server.is_over = true;
+        }
+        self.server.take_events();
+    }
+}
+
+impl Source for Looking {
+    fn poll(&mut self, _: Ns) -> Polled {
+        self.0.borrow_mut().look()
+    }
+
+    fn arm(&mut self) -> Duration {
+        let server = &mut self.0.borrow_mut().server;
+        let rest = server.rest();
+        if server.ready.is_empty() && !server.is_over { rest } else { Duration::ZERO }
+    }
+
+    fn disarm(&mut self) {
+        self.0.borrow().server.sockets.bell.is_awake();
+    }
+}
+
+impl Rest for Epoll {
+    fn sleep(&mut self, timeout: Duration) {
+        self.0.borrow_mut().take_sockets(timeout.min(TICK));
+    }
+}

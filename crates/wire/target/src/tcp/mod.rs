@@ -1,0 +1,150 @@
+//! NVMe/TCP: connections as state machines over bytes, and the sockets they use.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`connection`] | one connection: protocol data units in, protocol data units out |
+//! | `digest` | CRC-32C of headers and data, in the two variants that hosts use |
+//! | `output` | bytes to send, without copies of data |
+//! | `channel` | the layer between a socket and a connection: nothing, or TLS |
+//! | `handshake` | TLS handshakes, on another thread |
+//! | [`listener`] | sockets: epoll, one thread |
+
+mod channel;
+pub mod connection;
+mod digest;
+mod handshake;
+pub mod listener;
+pub mod output;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kvdrive_link::shared::DriveLoop;
+use kvdrive_sim::Buckets;
+
+use crate::buffer::{Budget, Share};
+use crate::log::Log;
+use crate::subsystem::Subsystem;
+
+/// The part of the memory that is reserved for in-capsule data: one in this many.
+const CAPSULE_PART: usize = 4;
+/// Lower limit of that part, bytes: one capsule fits.
+const CAPSULE_MIN_BYTES: usize = 64 << 10;
+
+/// What memory is used for.
+///
+/// In-capsule data block everything that follows on their connection, including data for which R2T was sent
+/// and which hold memory until they arrive. They must therefore never wait for memory that only a host can
+/// free: they have a budget of their own, and its memory is free again when the namespace has carried out the
+/// command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Data that came in a capsule.
+    Capsule,
+    /// Data of R2T transfers, and answers.
+    Transfer,
+}
+
+impl Use {
+    /// Both of them.
+    pub const ALL: [Use; 2] = [Use::Capsule, Use::Transfer];
+}
+
+/// The memory for one use, and the connections that wait for it.
+pub struct Memory {
+    /// The memory.
+    pub budget: Budget,
+    /// Waiting connections by key, first come first served among those of one host. A connection whose host
+    /// has used its share is passed over, and does not stop other hosts from taking memory at once.
+    pub line: VecDeque<usize>,
+    /// The memory is too small for the next connection in line: the others wait behind it.
+    pub is_short: bool,
+}
+
+/// The shares of a host, one for each [`Use`] in order; all of its connections together use them.
+pub type Shares = [Share; 2];
+
+/// State that the connections of one thread share.
+pub struct Core {
+    /// The subsystem that answers them.
+    pub subsystem: Subsystem,
+    memory: [Memory; 2],
+    /// Shares of all connections that have not named their host.
+    strangers: Shares,
+    /// Shares by name of the host.
+    shares: BTreeMap<String, Shares>,
+    /// Time, ms; from any clock that does not go back.
+    pub now_ms: u64,
+    /// The same clock at the last reading of this turn, ns.
+    pub now_ns: u64,
+    /// Duration of I/O commands by opcode, measured from the turn that read the last byte to the turn that
+    /// sends the answer.
+    pub latencies: BTreeMap<u8, Buckets>,
+    /// A drive that was powered on and waits to run in this thread's loop.
+    pub drive: Option<DriveLoop>,
+    /// Open connections.
+    pub connections: usize,
+    /// The log of failed connections.
+    pub log: Log,
+}
+
+impl Core {
+    /// A core with `memory_bytes` for data, or more if one command would not fit.
+    pub fn new(subsystem: Subsystem, memory_bytes: usize) -> Core {
+        let capsules = (memory_bytes / CAPSULE_PART).max(CAPSULE_MIN_BYTES);
+        // While one host moves the largest value, another host can do so, too.
+        let transfers =
+            memory_bytes.saturating_sub(capsules).max(2 * subsystem.options().transfer_max_bytes as usize);
+        let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new(), is_short: false };
+        let memory = [memory(capsules), memory(transfers)];
+        Core {
+            subsystem,
+            strangers: memory.each_ref().map(|memory| memory.budget.share()),
+            shares: BTreeMap::new(),
+            memory,
+            now_ms: 0,
+            now_ns: 0,
+            latencies: BTreeMap::new(),
+            drive: None,
+            connections: 0,
+            log: Log::default(),
+        }
+    }
+
+    /// The shares of a connection that has not named its host.
+    pub fn strangers(&self) -> Shares {
+        self.strangers.clone()
+    }
+
+    /// The shares of the host with this name.
+    pub fn shares_of(&mut self, host_nqn: &str) -> Shares {
+        if let Some(shares) = self.shares.get(host_nqn) {
+            return shares.clone();
+        }
+        // A new host is the occasion to drop shares of hosts that have left.
+        self.shares.retain(|_, shares| shares.iter().any(Share::is_shared));
+        let shares = self.memory.each_ref().map(|memory| memory.budget.share());
+        self.shares.insert(host_nqn.to_owned(), shares.clone());
+        shares
+    }
+
+    /// The budget of one use.
+    pub fn memory(&mut self, of: Use) -> &mut Memory {
+        &mut self.memory[of as usize]
+    }
+
+    /// Returns memory to the system that was not needed since the last call.
+    pub fn trim(&mut self) {
+        self.memory.iter().for_each(|memory| memory.budget.trim());
+        self.subsystem.trim();
+    }
+
+    /// Bytes of memory that are lent.
+    pub fn used_bytes(&self) -> usize {
+        self.memory.iter().map(|memory| memory.budget.used_bytes()).sum()
+    }
+
+    /// Limit of the bytes that can be lent.
+    pub fn limit_bytes(&self) -> usize {
+        self.memory.iter().map(|memory| memory.budget.limit_bytes()).sum()
+    }
+}

@@ -1,0 +1,102 @@
+//! Connections that end together with their last bytes: nothing of them stays, whichever thread reads sockets.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use kvdrive_sim::Rng;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_target::subsystem::Options;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::served::{Behind, Running, serve};
+use super::wire::{connect, event_request, ic_req, set_cc};
+
+/// Connections of each kind.
+const CONNECTIONS: u64 = 60;
+/// How long the server may take to notice that all of them have ended.
+const NOTICED_S: f64 = 5.0;
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// FIN.
+    Close,
+    /// RST.
+    Reset,
+}
+
+/// When it does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    /// With everything that it says, no answer read.
+    AnyAnswer,
+    /// With a command that has no answer, everything else answered: no answer of the server meets a closed socket.
+    NoAnswer,
+}
+
+/// An admin queue without keep-alive, enabled: three units, and three answers of [`ANSWERS_BYTES`].
+fn enabled() -> Vec<u8> {
+    [ic_req(), connect(1, 0, 31, [0xFF, 0xFF]), set_cc(2, "61004600")].concat()
+}
+
+const ANSWERS_BYTES: usize = 128 + 24 + 24;
+
+fn send_and_end(server: &Running, first: &[u8], before: Before, end: End) {
+    let mut socket = TcpStream::connect(server.at).unwrap();
+    // A server that has ended the connection already may have taken it back: that is no failure.
+    if before == Before::NoAnswer {
+        let mut answers = [0; ANSWERS_BYTES];
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let _ = socket.write_all(first).and_then(|()| socket.read_exact(&mut answers));
+        let _ = socket.write_all(&event_request(3));
+    } else {
+        let _ = socket.write_all(&[first, &event_request(3)].concat());
+    }
+    if end == End::Reset {
+        set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// What is left of the connections so far: controllers, and connections.
+#[track_caller]
+fn nothing_stays(server: &Running, what: &str) {
+    let clock = Stopwatch::start();
+    while server.left() != (0, 0) && clock.seconds() < NOTICED_S {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(server.left(), (0, 0), "controllers and connections after {what}");
+}
+
+fn ends_are_noticed(behind: &Behind) {
+    let server = serve(behind.clone(), Options::default(), 1 << 20);
+    for before in [Before::AnyAnswer, Before::NoAnswer] {
+        for end in [End::Close, End::Reset] {
+            (0..CONNECTIONS).for_each(|_| send_and_end(&server, &enabled(), before, end));
+            nothing_stays(&server, &format!("{end:?}, before {before:?}"));
+        }
+    }
+    // Units of which some bytes are others, all at once.
+    for seed in 0..CONNECTIONS {
+        let mut rng = Rng::stream(seed, "altered-ends");
+        let mut bytes = enabled();
+        for _ in 0..1 + rng.below(3) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        send_and_end(&server, &bytes, Before::AnyAnswer, if rng.one_in(2) { End::Close } else { End::Reset });
+    }
+    nothing_stays(&server, "altered units");
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn a_connection_that_ends_with_its_last_bytes_is_noticed_by_a_thread_for_sockets() {
+    ends_are_noticed(&Behind::Memory);
+}
+
+#[test]
+fn a_connection_that_ends_with_its_last_bytes_is_noticed_in_the_loop_of_a_drive() {
+    ends_are_noticed(&Behind::Beside(Vec::new()));
+}

@@ -1,0 +1,24 @@
+//! The one integration test binary of the crate.
+
+mod authentication;
+mod by_hand;
+#[path = "../../../../host/host/tests/all/clients.rs"]
+mod clients;
+mod door_faults;
+mod drive;
+mod ends;
+mod flood;
+mod hostile;
+mod hosts;
+mod memory;
+mod namespaces;
+mod one_loop;
+mod oracle;
+mod pipelines;
+mod served;
+mod shares;
+mod speed;
+#[cfg(feature = "tls")]
+mod tls;
+mod turns;
+mod wire;

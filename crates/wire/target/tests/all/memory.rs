@@ -1,0 +1,168 @@
+//! A namespace in memory for tests: it completes its commands when the test says so.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_spec::identify::KvNamespace;
+use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::log::Health;
+use kvdrive_spec::{Command, Key, Sqe, Status};
+use kvdrive_target::buffer::Buffer;
+use kvdrive_target::namespace::{Completion, Look, Namespace, Session, Tag};
+use zerocopy::FromZeros;
+
+/// Largest value.
+pub const VALUE_MAX: u32 = 1 << 20;
+
+/// What test and namespace share.
+#[derive(Default)]
+pub struct State {
+    pub pairs: BTreeMap<Key, Vec<u8>>,
+    /// Sessions that are open.
+    pub sessions: u32,
+    /// Commands taken and not completed.
+    pub under_way: usize,
+    /// So many commands may complete; `None`: all.
+    pub allowed: Option<usize>,
+    pub error_on_missing_key: bool,
+    /// Commands taken.
+    pub taken: u64,
+}
+
+#[derive(Clone, Default)]
+pub struct Memory {
+    pub state: Rc<RefCell<State>>,
+}
+
+pub struct MemoryNamespace {
+    state: Rc<RefCell<State>>,
+    identity: KvNamespace,
+    health: Health,
+    waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,
+}
+
+impl Memory {
+    pub fn namespace(&self) -> Box<MemoryNamespace> {
+        let mut identity = KvNamespace::new_zeroed();
+        identity.size_bytes.set(1 << 30);
+        identity.formats[0].key_max_bytes.set(16);
+        identity.formats[0].value_max_bytes.set(VALUE_MAX);
+        let mut health = Health::new_zeroed();
+        health.spare_percent = 100;
+        Box::new(MemoryNamespace { state: self.state.clone(), identity, health, waiting: VecDeque::new() })
+    }
+}
+
+impl MemoryNamespace {
+    fn carry_out(&self, sqe: &Sqe, data: &mut Buffer) -> Result<(u32, usize), Status> {
+        let mut state = self.state.borrow_mut();
+        match Command::decode(sqe)? {
+            Command::Store(store) => {
+                let value = data.get(..store.value_bytes as usize).ok_or(Status::SGL_LENGTH_INVALID)?;
+                let there = state.pairs.contains_key(&store.key);
+                match store.options {
+                    options if options.update_only && !there => return Err(Status::KEY_NOT_FOUND),
+                    options if options.add_only && there => return Err(Status::KEY_EXISTS),
+                    _ => {}
+                }
+                state.pairs.insert(store.key, value.to_vec());
+                Ok((0, 0))
+            }
+            Command::Retrieve { key, buffer_bytes, .. } => {
+                let value = state.pairs.get(&key).ok_or(Status::KEY_NOT_FOUND)?;
+                let bytes = value.len().min(buffer_bytes as usize);
+                let to = data.get_mut(..bytes).ok_or(Status::SGL_LENGTH_INVALID)?;
+                to.copy_from_slice(&value[..bytes]);
+                Ok((value.len() as u32, bytes))
+            }
+            Command::Exist { key } if state.pairs.contains_key(&key) => Ok((0, 0)),
+            Command::Exist { .. } => Err(Status::KEY_NOT_FOUND),
+            Command::Delete { key } => match state.pairs.remove(&key) {
+                None if state.error_on_missing_key => Err(Status::KEY_NOT_FOUND),
+                _ => Ok((0, 0)),
+            },
+            Command::List { start, buffer_bytes } => {
+                let room = data.len().min(buffer_bytes as usize);
+                let mut writer = ListWriter::new(&mut data[..room]);
+                let from = start.unwrap_or(Key::new(&[0]).unwrap());
+                for (key, _) in state.pairs.range(from..) {
+                    if !writer.push(*key) {
+                        break;
+                    }
+                }
+                let keys = writer.keys();
+                Ok((keys, writer.finish()))
+            }
+            _ => Err(Status::INVALID_OPCODE),
+        }
+    }
+}
+
+impl Namespace for MemoryNamespace {
+    fn identity(&self) -> &KvNamespace {
+        &self.identity
+    }
+
+    fn open(&mut self, _: u32) -> Result<Session, Status> {
+        self.state.borrow_mut().sessions += 1;
+        Ok(Session(0))
+    }
+
+    fn close(&mut self, _: Session) {
+        self.state.borrow_mut().sessions -= 1;
+    }
+
+    fn submit(&mut self, _: Session, tag: Tag, sqe: &Sqe, data: Buffer) {
+        let mut state = self.state.borrow_mut();
+        state.under_way += 1;
+        state.taken += 1;
+        self.waiting.push_back((tag, Some(*sqe), data));
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn look(&mut self, _: Look, tag: Tag, data: Buffer) {
+        self.state.borrow_mut().under_way += 1;
+        self.waiting.push_back((tag, None, data));
+    }
+
+    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
+        self.state.borrow_mut().error_on_missing_key = on;
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        loop {
+            let mut state = self.state.borrow_mut();
+            if state.allowed == Some(0) {
+                break;
+            }
+            let Some((tag, sqe, mut data)) = self.waiting.pop_front() else { break };
+            state.allowed = state.allowed.map(|allowed| allowed - 1);
+            state.under_way -= 1;
+            drop(state);
+            done.push(match sqe {
+                None => {
+                    let fault = None;
+                    Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: 0, fault }
+                }
+                Some(sqe) => match self.carry_out(&sqe, &mut data) {
+                    Ok((dw0, data_bytes)) => Completion {
+                        tag,
+                        status: Status::SUCCESS,
+                        dw0,
+                        dw1: 0,
+                        data,
+                        data_bytes,
+                        fault: None,
+                    },
+                    Err(status) => Completion::failed(tag, status, data),
+                },
+            });
+        }
+        !self.waiting.is_empty()
+    }
+}

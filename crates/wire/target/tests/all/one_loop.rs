@@ -1,0 +1,163 @@
+//! Sockets in the drive's own loop: one thread that serves both and sleeps in one place.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use kvdrive_config::Document;
+use kvdrive_link::shared::{CompletionSink, Control, Server, ServerConfig, SharedLink, SharedQueue};
+use kvdrive_run::wall::served;
+use kvdrive_sim::Ns;
+use kvdrive_sim::wall::{Pace, Polled, Rest, Source};
+use kvdrive_spec::{Command, Cqe, Key};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+const LISTENER: Token = Token(0);
+const PEER: Token = Token(1);
+const BELL: Token = Token(2);
+
+/// Completions, for the same thread.
+#[derive(Default)]
+struct Outlet(Mutex<VecDeque<Cqe>>);
+
+impl CompletionSink for Outlet {
+    fn complete(&self, _: &SharedQueue, cqes: &[Cqe]) {
+        self.0.lock().unwrap().extend(cqes);
+    }
+
+    fn power_off(&self) {}
+}
+
+/// A door in small: a peer sends the number of a key, a byte, and is answered a byte: 0, it is not there.
+struct Door {
+    poll: Rc<RefCell<(Poll, Events)>>,
+    listener: TcpListener,
+    peer: Option<TcpStream>,
+    link: Arc<SharedLink>,
+    queue: Arc<SharedQueue>,
+    outlet: Arc<Outlet>,
+    /// Something may be there to be read.
+    readable: bool,
+    closed: bool,
+}
+
+impl Door {
+    fn note(&mut self) {
+        for event in &self.poll.borrow().1 {
+            self.readable |= event.token() != BELL;
+        }
+        if self.peer.is_none()
+            && let Ok((mut peer, _)) = self.listener.accept()
+        {
+            let registry = self.poll.borrow().0.registry().try_clone().unwrap();
+            registry.register(&mut peer, PEER, Interest::READABLE).unwrap();
+            self.peer = Some(peer);
+            self.readable = true;
+        }
+    }
+}
+
+impl Source for Door {
+    fn poll(&mut self, _: Ns) -> Polled {
+        for _ in self.outlet.0.lock().unwrap().drain(..) {
+            self.queue.ring_completion();
+            self.peer.as_mut().unwrap().write_all(&[0]).unwrap();
+        }
+        if std::mem::take(&mut self.readable)
+            && let Some(peer) = &mut self.peer
+        {
+            let mut bytes = [0; 64];
+            match peer.read(&mut bytes) {
+                Ok(0) => {
+                    self.closed = true;
+                    self.link.close();
+                }
+                Ok(count) => {
+                    self.readable = true;
+                    for byte in &bytes[..count] {
+                        let key = Key::from_u32_be(u32::from(*byte));
+                        let mut sqes = vec![Command::Exist { key }.encode(u16::from(*byte), 1)];
+                        assert!(self.queue.submit(&mut sqes, 0));
+                    }
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        if self.closed { Polled::Closed } else { Polled::Nothing }
+    }
+
+    fn arm(&mut self) -> Duration {
+        let nothing = !self.readable && self.outlet.0.lock().unwrap().is_empty();
+        if nothing { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn disarm(&mut self) {
+        self.note();
+    }
+}
+
+/// Sleeps where the sockets are.
+struct Epoll(Rc<RefCell<(Poll, Events)>>);
+
+impl Rest for Epoll {
+    fn sleep(&mut self, timeout: Duration) {
+        let (poll, events) = &mut *self.0.borrow_mut();
+        poll.poll(events, (timeout != Duration::MAX).then_some(timeout)).unwrap();
+    }
+}
+
+/// The whole server, on this thread.
+fn serve(ready: &mpsc::Sender<(SocketAddr, Control<kvdrive_run::wall::Running>)>) -> u64 {
+    let outlet = Arc::new(Outlet::default());
+    let (link, _admin) = SharedLink::new(outlet.clone());
+    let control = Control::new(&link);
+    let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+    let server_config = ServerConfig { pace: Pace::Off, recorder: None };
+    let server = Server::new(&link, &control, server_config, |sim, memory| {
+        let built = served(config, None)(sim, memory)?;
+        let finish = |ended: kvdrive_link::shared::Ended| ended.sleeps;
+        Ok(kvdrive_link::shared::Built { link: built.link, drive: built.drive, finish })
+    });
+    let poll = Poll::new().unwrap();
+    let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE).unwrap();
+    let waker = mio::Waker::new(poll.registry(), BELL).unwrap();
+    ready.send((listener.local_addr().unwrap(), control)).unwrap();
+    let queue = link.create_queue(300, outlet.clone()).unwrap();
+    let poll = Rc::new(RefCell::new((poll, Events::with_capacity(16))));
+    let mut rest = Epoll(poll.clone());
+    let mut door = Door { poll, listener, peer: None, link, queue, outlet, readable: false, closed: false };
+    server.unwrap().run_beside(&mut [&mut door], &mut rest, move || waker.wake().unwrap())
+}
+
+#[test]
+fn one_thread_serves_sockets_and_drive_and_sleeps_for_both() {
+    let (ready, is_ready) = mpsc::channel();
+    let server = std::thread::spawn(move || serve(&ready));
+    let (at, control) = is_ready.recv().unwrap();
+    let mut peer = std::net::TcpStream::connect(at).unwrap();
+    peer.set_nodelay(true).unwrap();
+    let mut asked = 0;
+    for round in 0..30u8 {
+        let burst: Vec<u8> = (0..=round).collect();
+        peer.write_all(&burst).unwrap();
+        let mut answers = vec![9; burst.len()];
+        peer.read_exact(&mut answers).unwrap();
+        asked += 1;
+        // Others reach it past the sockets, which wakes it where they would.
+        control.look(|_, running| running.snapshot().counters.commands).unwrap();
+        asked += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let commands = control.look(|_, running| running.snapshot().counters.commands).unwrap();
+    assert_eq!(commands, (1..=30).sum::<u64>());
+    drop(peer);
+    let sleeps = server.join().unwrap();
+    // A burst may come in pieces, each answer goes out on its own: still a few for each.
+    assert!((1..=asked * 8 + 8).contains(&sleeps), "{sleeps} sleeps for {asked} questions");
+}

@@ -1,0 +1,133 @@
+//! A host that takes all it can get, beside another host: memory is shared by host, and a host must make
+//! progress with what it has begun.
+
+use kvdrive_target::subsystem::{Event, Options};
+use kvdrive_target::tcp::connection::{Connection, Limits};
+use kvdrive_target::tcp::{Core, Use};
+
+use super::memory::Memory;
+use super::wire::{
+    abort, address, connect_as, core, data, ic_req, response, retrieve, set_cc, settle, store, units,
+};
+
+const VALUE_BYTES: usize = 1 << 20;
+/// Six of them are for transfers: one host has three.
+const MEMORY_BYTES: usize = 8 << 20;
+
+/// Both connections of a host.
+struct Host {
+    admin: Connection,
+    io: Connection,
+}
+
+impl Host {
+    /// Of a letter as name, with the controller of this number.
+    fn new(core: &mut Core, letter: u8, number: u8) -> Host {
+        let [mut admin, mut io] = [0, 1].map(|queue| {
+            Connection::new(usize::from(2 * number + queue), Limits::default(), address(), core)
+        });
+        for unit in [ic_req(), connect_as(letter, 1, 0, 31, [0xFF, 0xFF]), set_cc(2, "61004600")] {
+            admin.receive(core, &unit);
+            settle(core, &mut admin);
+        }
+        for unit in [ic_req(), connect_as(letter, 1, 1, 63, [number, 0])] {
+            io.receive(core, &unit);
+            settle(core, &mut io);
+        }
+        admin.output().take_all();
+        io.output().take_all();
+        Host { admin, io }
+    }
+
+    /// Sends bytes on the I/O queue; returns the types of the units that came back.
+    fn send(&mut self, core: &mut Core, bytes: &[u8]) -> Vec<u8> {
+        assert_eq!(self.io.receive(core, bytes), bytes.len());
+        settle(core, &mut self.io);
+        units(&self.io.output().take_all()).iter().map(|unit| unit[0]).collect()
+    }
+}
+
+const RESPONSE: u8 = 5;
+const DATA: u8 = 7;
+const R2T: u8 = 9;
+
+fn two_hosts() -> (Core, Memory, Host, Host) {
+    let (mut core, memory) = core(Options::default(), MEMORY_BYTES);
+    let (hog, other) = (Host::new(&mut core, b'b', 1), Host::new(&mut core, b'c', 2));
+    (core, memory, hog, other)
+}
+
+/// Asks to store as many large values as the queue takes, and returns how many of them the drive asks for.
+fn ask_for_all(core: &mut Core, hog: &mut Host) -> usize {
+    let value = vec![7; VALUE_BYTES];
+    (0..63).map(|cid| hog.send(core, &store(cid, &[cid], &value, false)).len()).sum()
+}
+
+#[test]
+fn a_host_that_takes_all_memory_it_gets_leaves_another_one_as_much() {
+    let (mut core, _memory, mut hog, mut other) = two_hosts();
+    assert_eq!(ask_for_all(&mut core, &mut hog), 3, "its share");
+    let value = vec![1; 4096];
+    assert_eq!(other.send(&mut core, &store(1, b"key", &value, false)), [R2T]);
+    assert_eq!(other.send(&mut core, &data(1, 0, 0, &value, true)), [RESPONSE]);
+    assert_eq!(other.send(&mut core, &retrieve(2, b"key", 4096)), [DATA, RESPONSE]);
+    assert_eq!(other.send(&mut core, &store(3, b"large", &vec![2; VALUE_BYTES], false)), [R2T]);
+    // What of the hog waits is passed over, and goes on with the first of its own that comes back.
+    assert_eq!(
+        hog.io.retry(&mut core, Use::Transfer).err(),
+        Some(kvdrive_target::buffer::Refused::OverShare)
+    );
+    other.io.end(&mut core);
+    other.admin.end(&mut core);
+    hog.io.end(&mut core);
+    hog.admin.end(&mut core);
+    assert_eq!((core.used_bytes(), core.memory(Use::Transfer).line.len()), (0, 0));
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_hold_memory() {
+    let (mut core, _memory, mut hog, mut other) = two_hosts();
+    ask_for_all(&mut core, &mut hog);
+    assert_eq!(other.send(&mut core, &store(1, b"large", &vec![2; VALUE_BYTES], false)), [R2T]);
+    // Both send a value: one a byte every five seconds, one 8 KiB a second. Retrieves are no progress.
+    hog.io.receive(&mut core, &data(0, 0, 0, &[7; 4096], false)[..24]);
+    let (mut second, mut sent) = (0, 0);
+    while !hog.io.is_ending() {
+        assert!(second < 60, "it holds its memory for a minute");
+        if second % 5 == 0 {
+            hog.io.receive(&mut core, &[7]);
+        }
+        let piece = data(1, 0, sent, &[2; 8192], false);
+        assert!(other.send(&mut core, &piece).is_empty());
+        sent += 8192;
+        second += 1;
+        core.now_ms += 1000;
+        hog.io.tick(&mut core);
+        other.io.tick(&mut core);
+    }
+    assert!(second > 30, "{second} s");
+    assert!(!other.io.is_ending());
+    assert_eq!(core.used_bytes(), VALUE_BYTES);
+}
+
+#[test]
+fn a_command_that_waits_for_memory_is_aborted() {
+    let (mut core, memory, mut hog, _other) = two_hosts();
+    assert_eq!(ask_for_all(&mut core, &mut hog), 3);
+    // Number 9 waits; number 1 was asked for its data; number 99 is none.
+    for (cid, aborted) in [(9, true), (9, false), (1, false), (99, false)] {
+        hog.admin.receive(&mut core, &abort(cid, 1, cid));
+        let Some(Event::Abort { by, queue, cid: of }) = core.subsystem.next_event() else {
+            panic!("an Abort")
+        };
+        assert_eq!((Some(queue), of, by.dw0), (hog.io.queue(), u16::from(cid), 1));
+        assert_eq!(hog.io.abort(&mut core, of), aborted, "command {cid}");
+        let expected = if aborted { response("00000000", 64, 9, "0e00") } else { Vec::new() };
+        let answered = hog.io.output().take_all();
+        assert_eq!(answered.get(20..), expected.get(20..), "command {cid}: 07h");
+        hog.admin.complete(by);
+    }
+    hog.io.end(&mut core);
+    assert_eq!((core.used_bytes(), core.memory(Use::Transfer).line.len()), (0, 0));
+    assert!(memory.state.borrow().pairs.is_empty());
+}

@@ -1,0 +1,198 @@
+//! A host with many long commands, and another one with one short command at a time: turns are by work, not by command.
+
+use kvdrive_target::subsystem::{Event, Options};
+use kvdrive_target::tcp::Core;
+use kvdrive_target::tcp::connection::{Connection, Limits};
+
+use super::memory::Memory;
+use super::wire::{abort, address, connect_as, core, data, ic_req, response, retrieve, set_cc, store, units};
+
+const LARGE_BYTES: usize = 1 << 20;
+const SMALL_BYTES: usize = 4 << 10;
+/// Commands that the hog has at a time.
+const DEPTH: u8 = 12;
+/// Answers of the other host between two long commands of the hog, at least. (A long command is 32 small ones and some,
+/// a List much more.)
+const BETWEEN: usize = 25;
+
+/// Hosts with an admin and an I/O queue each, and the namespace's time, which passes by hand.
+struct Door {
+    core: Core,
+    memory: Memory,
+    /// Connections: admin and I/O queue of one host after the other.
+    queues: Vec<Connection>,
+    now_ns: u64,
+}
+
+const HOG: usize = 1;
+const OTHER: usize = 3;
+
+impl Door {
+    fn new() -> Door {
+        let (core, memory) = core(Options::default(), 128 << 20);
+        let mut door = Door { core, memory, queues: Vec::new(), now_ns: 0 };
+        for (letter, controller) in [(b'b', 1), (b'c', 2)] {
+            for (number, id) in [(0, [0xFF, 0xFF]), (1, [controller, 0])] {
+                let key = door.queues.len();
+                let queue = Connection::new(key, Limits::default(), address(), &door.core);
+                door.queues.push(queue);
+                door.send(key, &ic_req());
+                door.send(key, &connect_as(letter, 1, number, 63, id));
+                if number == 0 {
+                    door.send(key, &set_cc(2, "61004600"));
+                }
+                door.settle();
+                door.output(key);
+            }
+        }
+        door
+    }
+
+    fn send(&mut self, key: usize, bytes: &[u8]) {
+        assert_eq!(self.queues[key].receive(&mut self.core, bytes), bytes.len());
+    }
+
+    /// Lets `commands` complete, and answers go out.
+    fn complete(&mut self, commands: Option<usize>) {
+        self.memory.state.borrow_mut().allowed = commands;
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.core.subsystem.note_time(self.now_ns);
+        self.core.subsystem.poll();
+        while let Some(event) = self.core.subsystem.next_event() {
+            if let Event::Completed(completion) = event {
+                let queue = Some(completion.tag.queue);
+                let of = self.queues.iter_mut().find(|of| of.queue() == queue);
+                of.expect("its queue is open").complete(completion);
+            }
+        }
+    }
+
+    /// What a queue sent: types of the units, and their bytes.
+    fn output(&mut self, key: usize) -> Vec<Vec<u8>> {
+        let sent = self.queues[key].output().take_all();
+        units(&sent).into_iter().map(<[u8]>::to_vec).collect()
+    }
+
+    fn answers(&mut self, key: usize) -> usize {
+        self.output(key).iter().filter(|unit| unit[0] == 5).count()
+    }
+
+    /// The hog stores a value; its data come as they are asked for.
+    fn store_large(&mut self, cid: u8) {
+        self.send(HOG, &store(cid, &[cid], &vec![cid; LARGE_BYTES], false));
+        self.settle();
+        let asked = self.output(HOG).into_iter().find(|unit| unit[0] == 9).expect("R2T");
+        let tag = u16::from_le_bytes([asked[10], asked[11]]);
+        const PIECE: usize = 256 << 10;
+        for at in (0..LARGE_BYTES).step_by(PIECE) {
+            let last = at + PIECE == LARGE_BYTES;
+            self.send(HOG, &data(cid, tag, at as u32, &vec![cid; PIECE], last));
+        }
+    }
+
+    /// How many small reads of the other host were answered between two long commands of the hog, which has
+    /// [`DEPTH`] of them by `send`.
+    fn answers_between(&mut self, send: impl Fn(&mut Door, u8)) -> Vec<usize> {
+        self.memory.state.borrow_mut().allowed = None;
+        self.send(OTHER, &store(1, b"small", &vec![1; SMALL_BYTES], true));
+        self.settle();
+        assert_eq!(self.answers(OTHER), 1);
+        self.memory.state.borrow_mut().allowed = Some(0);
+        (0..DEPTH).for_each(|cid| send(self, cid));
+        self.output(HOG);
+        let (mut between, mut reads) = (Vec::new(), 0);
+        while between.len() < usize::from(DEPTH) / 2 {
+            self.send(OTHER, &retrieve(1, b"small", SMALL_BYTES as u32));
+            while self.answers(OTHER) == 0 {
+                self.complete(Some(1));
+                for _ in 0..self.answers(HOG) {
+                    between.push(std::mem::take(&mut reads));
+                }
+                self.now_ns += 10_000;
+            }
+            reads += 1;
+            assert!(reads < 10_000, "the hog is never served");
+        }
+        between
+    }
+}
+
+/// The hog alone goes on at once, whatever was held.
+fn ends_alone(door: &mut Door) {
+    door.now_ns += 1_000_000_000;
+    for _ in 0..DEPTH {
+        door.complete(None);
+    }
+    assert!(!door.core.subsystem.holds_commands());
+    assert_eq!(door.memory.state.borrow().under_way, 0);
+    for queue in &mut door.queues {
+        queue.abandon(&mut door.core);
+    }
+    assert_eq!(door.core.used_bytes(), 0);
+}
+
+/// The first long command finds the other host idle.
+fn check(between: &[usize]) {
+    assert!(between[1..].iter().all(|reads| *reads >= BETWEEN), "{between:?} reads between long commands");
+}
+
+#[test]
+fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
+    let mut door = Door::new();
+    door.store_large(0);
+    door.complete(None);
+    let between = door.answers_between(|door, cid| {
+        door.send(HOG, &retrieve(cid, &[0], LARGE_BYTES as u32));
+    });
+    check(&between);
+    assert!(between[1..].iter().all(|reads| *reads < 60), "{between:?}: the hog has its part");
+    ends_alone(&mut door);
+}
+
+#[test]
+fn a_host_that_stores_large_values_leaves_turns_to_another_one() {
+    let mut door = Door::new();
+    let between = door.answers_between(Door::store_large);
+    check(&between);
+    ends_alone(&mut door);
+}
+
+#[test]
+fn a_host_that_lists_much_leaves_turns_to_another_one() {
+    let mut door = Door::new();
+    let between = door.answers_between(|door, cid| {
+        let mut list = retrieve(cid, &[0], LARGE_BYTES as u32);
+        list[8] = 6;
+        door.send(HOG, &list);
+    });
+    check(&between);
+    ends_alone(&mut door);
+}
+
+#[test]
+fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
+    let mut door = Door::new();
+    door.memory.state.borrow_mut().allowed = Some(0);
+    door.send(OTHER, &retrieve(1, b"small", SMALL_BYTES as u32));
+    for cid in 0..DEPTH {
+        door.send(HOG, &retrieve(cid, &[0], LARGE_BYTES as u32));
+    }
+    assert!(door.core.subsystem.holds_commands());
+    let taken = door.memory.state.borrow().taken;
+    door.send(HOG - 1, &abort(9, 1, DEPTH - 1));
+    door.settle();
+    assert_eq!(door.output(HOG - 1), [response("00000000", 3, 9, "0000")]);
+    let [answer] = &door.output(HOG)[..] else { panic!("one answer") };
+    assert_eq!((answer[20], &answer[22..24]), (DEPTH - 1, &[0x0E, 0][..]), "07h: aborted as asked");
+    // What is under way comes back although its queue is gone, and what waited has gone with it.
+    for key in [HOG, HOG - 1] {
+        door.queues[key].end(&mut door.core);
+    }
+    assert!(!door.core.subsystem.holds_commands());
+    door.complete(None);
+    assert_eq!(door.memory.state.borrow().taken, taken);
+    assert_eq!(door.answers(OTHER), 1);
+}
