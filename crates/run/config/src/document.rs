@@ -191,9 +191,17 @@ impl Document {
     /// # Errors
     /// A condition between keys does not hold.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::of_values(&self.values())?;
+        let mut values = self.values();
+        if self.own_packing.is_some() {
+            // The name of a policy that is in no table would be refused.
+            values["packing"]["policy"] = self.plain_text("packing.policy").into();
+        }
+        let mut config = Config::of_values(&values)?;
         config.workload.own = self.own_workload;
-        config.packing.own = self.own_packing;
+        if let Some(own) = self.own_packing {
+            config.packing.policy = own.row().name.to_owned();
+            config.packing.own = Some(own);
+        }
         rules::check_conditions(&config)?;
         Ok(config)
     }
@@ -260,9 +268,11 @@ impl Document {
 
     /// The engine, also of a document that is no configuration yet.
     pub fn engine(&self) -> &str {
-        self.current("engine.name")
-            .and_then(Value::as_str)
-            .expect("the section has the key, and it is a text")
+        self.plain_text("engine.name")
+    }
+
+    fn plain_text(&self, key: &str) -> &str {
+        self.current(key).and_then(Value::as_str).expect("the section has the key, and it is a text")
     }
 
     /// Every key that is not as in the profile, with what it was set to, in the order of the document.
