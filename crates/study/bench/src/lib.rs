@@ -434,7 +434,7 @@ impl fmt::Display for Figures {
         line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
         let Collecting { scale, loading, speed, peak_bytes, deepest_stack_bytes } = collecting;
         let loads = format!("plus at {scale}, {} loads and overwrites, untimed", grouped(loading.operations));
-        let ops = format!("A uniform behind them, {}, timed", grouped(speed.operations));
+        let ops = format!("A uniform after them, {}, timed", grouped(speed.operations));
         for (what, speed, how) in
             [("hash engine's loads/s", loading, loads), ("hash engine's ops/s", speed, ops)]
         {
