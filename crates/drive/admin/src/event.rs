@@ -190,7 +190,7 @@ mod tests {
         let mut events = events(0);
         events.note(Notice::FewSpares, ALL);
         events.note(Notice::ReadOnly, ALL);
-        assert_eq!(events.next_to_tell(), None, "nobody asks");
+        assert_eq!(events.next_to_tell(), None, "no host asks");
         events.park(7).expect("there is room");
         events.park(8).expect("there is room");
         assert_eq!(events.next_to_tell(), Some((7, Notice::FewSpares.dword())));

@@ -3,8 +3,8 @@
 
 use kvdrive_spec::fabrics::nqn_field;
 use kvdrive_spec::identify::{
-    self, BlockNamespace, CSI_KV, CSI_NVM, IDENTIFY_BYTES, IndependentNamespace, KvController, ascii_padded,
-    cns, namespace_descriptors,
+    self, CSI_KV, CSI_NVM, IDENTIFY_BYTES, IndependentNamespace, KvController, KvNamespaceAsBlocks,
+    ascii_padded, cns, namespace_descriptors,
 };
 use kvdrive_spec::opcode::admin;
 use kvdrive_spec::property::VERSION_2_0;
@@ -106,9 +106,9 @@ fn active(of: &Controller<'_>, after: u32, is_meant: impl Fn(&Namespace) -> bool
 }
 
 /// SPDK and xNVMe consider a namespace of pairs inactive without this structure, or without capacity in it.
-fn as_blocks(namespace: &Namespace) -> BlockNamespace {
+fn as_blocks(namespace: &Namespace) -> KvNamespaceAsBlocks {
     let blocks = namespace.size_bytes.div_ceil(1 << BLOCK_LOG2).max(1);
-    let mut answer = BlockNamespace::new_zeroed();
+    let mut answer = KvNamespaceAsBlocks::new_zeroed();
     answer.size_blocks.set(blocks);
     answer.capacity_blocks.set(blocks);
     answer.used_blocks.set(namespace.used_bytes.div_ceil(1 << BLOCK_LOG2));

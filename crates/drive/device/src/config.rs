@@ -66,11 +66,11 @@ pub enum Dispatch {
     },
 }
 
-/// Those keys of `[controller]` that say who takes commands: all of them, whoever it is.
+/// The keys of `[controller]` that say which cores take commands; all are kept, whichever applies.
 #[derive(Section)]
 #[section("controller")]
 struct DispatchKeys {
-    /// Who takes commands: `context`, each of so many contexts takes the next one and runs it to its end;
+    /// How commands are taken: `context`, each of so many contexts takes the next one and runs it to its end;
     /// `round-robin`, a dispatcher deals them in turn to I/O threads, each with a core.
     dispatch: DispatchWord,
     /// Commands that the firmware works on at once.

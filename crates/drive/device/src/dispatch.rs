@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Dealt in turn, command *n* goes to I/O thread *n* mod k whatever waits there: two commands of one
-//! queue may run at once and end out of order, and a short one may stand behind a long one while another
+//! queue may run at once and end out of order, and a short one may wait after a long one while another
 //! thread is idle. This is how the emulator of the SAKER paper deals commands out.
 //!
 //! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their
@@ -56,7 +56,7 @@ impl<R> IoQueue<R> {
     }
 }
 
-/// Starts whoever takes the commands of `drive`, for as long as it has power.
+/// Starts the tasks that take the commands of `drive`, for as long as it has power.
 pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
     if let Some(exposed) = drive.namespace.clone().exposed() {
         drive.port.expose(exposed);

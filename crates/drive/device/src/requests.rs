@@ -46,7 +46,7 @@ fn look_at<P: Port>(drive: &Controller<P>, request: P::Request) -> Fetched<P::Re
     Fetched { request, asked }
 }
 
-/// Why a port cannot have brought this command, whatever a namespace would make of it.
+/// The status of a command that this port cannot carry, before the namespace decodes it.
 #[inline]
 fn refusal(port: &impl Port, sqe: &Sqe) -> Option<Status> {
     if port.refused().contains(&sqe.opcode) {
@@ -86,7 +86,7 @@ pub(crate) fn serve_beside<P: Port>(drive: &Rc<Controller<P>>, long: &Session) {
     }
 }
 
-/// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
+/// A fetched command, to its completion; `is_decoded` if the time of decoding was already spent.
 #[inline]
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
     if fetched.request.is_admin() {
@@ -180,7 +180,7 @@ pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
     drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
 }
 
-/// Whoever a command is for executes it. `None`: nothing is posted for it.
+/// Executes a command where it belongs. `None`: no completion is posted for it.
 #[inline]
 fn execute_any<P: Port>(
     drive: &Controller<P>,

@@ -80,7 +80,7 @@ pub struct Cores {
     by_role: [Rc<Resource>; Role::ALL.len()],
     /// Where a core takes the steps of a thread, whatever their role.
     threads: Option<Rc<Threads>>,
-    /// Those of work that has a core of its own.
+    /// Cores of work with a core of its own.
     further: Rc<TaskCell<Vec<Rc<Resource>>>>,
 }
 
@@ -92,7 +92,7 @@ struct Threads {
     cores: Vec<Rc<Resource>>,
     /// Whose they are; a thread that has not begun has no task.
     tasks: TaskCell<Vec<Option<TaskKey>>>,
-    /// Of I/O threads, whose core takes other work next.
+    /// Cores of I/O threads, which take other work next.
     next: Cell<usize>,
 }
 
@@ -121,7 +121,7 @@ impl Threads {
 }
 
 impl Cores {
-    /// Cores that nobody uses yet.
+    /// Cores that are not used yet.
     pub fn new(sim: &Sim, roles: Roles) -> Cores {
         let by_role = match roles {
             Roles::Any(cores) => {
@@ -130,7 +130,7 @@ impl Cores {
             }
             Roles::Own => Role::ALL.map(|(_, name)| Rc::new(Resource::new(sim, name, 1))),
             Roles::Threads(io_threads) => {
-                assert!(io_threads > 0, "somebody must run commands");
+                assert!(io_threads > 0, "a thread must run commands");
                 let threads = Threads::new(sim, io_threads);
                 let by_role = std::array::from_fn(|_| threads.cores[0].clone());
                 return Cores { by_role, threads: Some(Rc::new(threads)), further: Rc::default() };
@@ -139,7 +139,7 @@ impl Cores {
         Cores { by_role, threads: None, further: Rc::default() }
     }
 
-    /// Who takes steps of `role`; where cores are threads', a step of the task that runs.
+    /// The core for steps of `role`; where cores belong to threads, that of the running task.
     #[inline]
     pub fn of(&self, role: Role) -> &Rc<Resource> {
         match &self.threads {
@@ -158,7 +158,7 @@ impl Cores {
         threads.tasks.borrow_mut()[index] = Some(threads.sim.current());
     }
 
-    /// Those that take steps of `role` for tasks that are no thread's.
+    /// The cores for steps of `role` of tasks that belong to no thread.
     pub fn beside(&self, role: Role) -> &[Rc<Resource>] {
         match &self.threads {
             None => std::slice::from_ref(&self.by_role[role as usize]),

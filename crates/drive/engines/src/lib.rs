@@ -50,7 +50,7 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
-/// What changes come to, by key: of each the last one counts, for nobody sees those before it.
+/// The effect of changes by key: the last change of a key counts, since no reader sees the earlier ones.
 pub fn newest(changes: Vec<Change>) -> BTreeMap<Key, Option<Vec<u8>>> {
     changes.into_iter().map(|Change { key, value }| (key, value)).collect()
 }
@@ -74,8 +74,8 @@ pub trait Engine: Exposing + 'static {
     }
 
     /// Carries the changes of an atomic batch out, which is within [`Engine::atomic_batches`], in their order:
-    /// all of them or none, where one of them fails and behind a power cut at any event. All of them become
-    /// visible at one moment: a lookup, and an opening of a cursor, finds what was before it or what is behind
+    /// all of them or none, where one of them fails and after a power cut at any event. All of them become
+    /// visible at one moment: a lookup, and an opening of a cursor, finds the state before it or after
     /// it.
     ///
     /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
@@ -89,8 +89,8 @@ pub trait Engine: Exposing + 'static {
     /// then.
     fn commit(&self, key: Key, place: Self::Place, options: StoreOptions) -> Result<(), Status>;
 
-    /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values
-    /// could keep the firmware from taking their rest, so they may have a part only of what values wait for.
+    /// The host has yet to send the rest of a value, in further commands. Commands that waited for such values
+    /// could keep the firmware from taking that rest, so these values may hold only a part of the room for values.
     ///
     /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An
     /// engine that looks at it when a place is reserved has nothing to add here.
@@ -109,8 +109,8 @@ pub trait Engine: Exposing + 'static {
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
     /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
-    /// Whoever reads a value part by part begins at its front and says with each part that the last one ends
-    /// at byte `until`: what is read together from flash does not depend on how large the host's pages are.
+    /// A caller that reads a value part by part begins at its front and says with each part that the last part ends
+    /// at byte `until`: the reads of flash then do not depend on how large the host's pages are.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
     /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
@@ -134,10 +134,10 @@ pub trait Engine: Exposing + 'static {
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
     /// stays. What cannot be read: pairs may be missing there, and older ones come for them; the next call goes
-    /// on behind it, or, in an engine that is a store, meets it again.
+    /// on after it, or, in an engine that is a store, meets it again.
     fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Self::Found)>, Status>;
 
-    /// What is known of the keys that the cursor's last [`Engine::next`] which failed has passed over.
+    /// The range of keys that the cursor's last failed [`Engine::next`] has passed over.
     fn gap(&self, _cursor: &Self::Cursor) -> Gap {
         Gap::default()
     }
@@ -170,7 +170,7 @@ pub trait Engine: Exposing + 'static {
     /// Counters since power-on.
     fn counters(&self) -> EngineCounters;
 
-    /// What else it counts since power-on, by names of its own. Names that end in `_now` are states, not
+    /// Further counts of this engine since power-on. Names that end in `_now` are states, not
     /// counts.
     fn details(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -192,7 +192,7 @@ pub struct Gap {
     pub last: Option<Key>,
 }
 
-/// What engines count. One that has no such thing leaves it as it is by default.
+/// Counts of an engine. An engine without such an event leaves its default of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
     /// NAND pages opened for values, of an engine that keeps them in pages of their own.
@@ -212,7 +212,7 @@ pub struct EngineCounters {
 }
 
 impl EngineCounters {
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &EngineCounters) -> EngineCounters {
         EngineCounters {
             value_pages_opened: self

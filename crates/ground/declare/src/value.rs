@@ -93,7 +93,7 @@ pub trait Field: Sized {
 
 /// A field whose type says what it may be.
 pub trait Natural: Field {
-    /// What that is.
+    /// The rule of the type.
     const RULE: Rule;
 }
 

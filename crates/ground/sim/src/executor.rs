@@ -32,7 +32,7 @@ use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
 use crate::join::JoinHandle;
-use crate::tasks::{Due, NOBODY, ROOT, Ready, Schedule, TaskKey};
+use crate::tasks::{Due, NO_TASK, ROOT, Ready, Schedule, TaskKey};
 use crate::{Ns, Rng, Trace};
 
 /// Bit set in the order of every internal event, so that external events of the same time sort before it.
@@ -102,7 +102,7 @@ impl Sim {
             now: Cell::new(0),
             sequence: Cell::new(0),
             events: Cell::new(0),
-            current: Cell::new(NOBODY),
+            current: Cell::new(NO_TASK),
             next: Cell::new(None),
             next_due: Cell::new(Ns::MAX),
             closed: Cell::new(u32::from(permute.is_some())),
@@ -284,7 +284,7 @@ impl Sim {
         core.has_sleepers.set(false);
         let mut schedule = core.schedule.borrow_mut();
         while let Some(Ready { task, sleeps, .. }) = schedule.ready.pop_front() {
-            assert!(sleeps > 0, "nobody travels in time in front of one who is ready");
+            assert!(sleeps > 0, "no task travels in time before a ready one");
             let at = self.now().saturating_add(sleeps);
             schedule.agenda.push(Event { at, order: self.next_order(), task });
             core.events.set(core.events.get() + 1);
@@ -353,7 +353,7 @@ impl Sim {
     /// Runs one event. Returns `false` if there was none, or if the power is cut.
     pub fn step(&self) -> bool {
         let ran = self.step_one();
-        self.0.current.set(NOBODY);
+        self.0.current.set(NO_TASK);
         ran != Ran::Nothing
     }
 
@@ -434,7 +434,7 @@ impl Sim {
     /// Panics if the power is cut, or if no event is left before `body` returns (`body` then waits for
     /// something that no task will do).
     pub fn block_on<T>(&self, body: impl FnOnce() -> T) -> T {
-        assert_eq!(self.current(), NOBODY, "somebody runs on this executor already");
+        assert_eq!(self.current(), NO_TASK, "this executor is running already");
         let _running = Blocking(self);
         self.wake(ROOT);
         self.run_until_root();
@@ -541,6 +541,6 @@ struct Blocking<'a>(&'a Sim);
 
 impl Drop for Blocking<'_> {
     fn drop(&mut self) {
-        self.0.0.current.set(NOBODY);
+        self.0.0.current.set(NO_TASK);
     }
 }

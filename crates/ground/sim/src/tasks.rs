@@ -17,7 +17,7 @@ pub struct TaskKey {
 /// The caller of [`crate::Sim::block_on`], which runs on its own stack.
 pub(crate) const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
 /// No task of this executor runs.
-pub(crate) const NOBODY: TaskKey = TaskKey { slot: u32::MAX, generation: 1 };
+pub(crate) const NO_TASK: TaskKey = TaskKey { slot: u32::MAX, generation: 1 };
 
 /// A task that is due at the present time.
 pub(crate) struct Ready {

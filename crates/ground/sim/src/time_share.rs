@@ -41,7 +41,7 @@ impl SharedCore {
 impl TimeShare {
     /// Shares `cores` (at least one) in slices of up to `slice_ns`.
     pub fn new(sim: &Sim, cores: &[Rc<Resource>], slice_ns: Ns) -> TimeShare {
-        assert!(!cores.is_empty() && slice_ns > 0, "somebody works, for some time");
+        assert!(!cores.is_empty() && slice_ns > 0, "there is a core, and a slice takes time");
         let shared = |core: &Rc<Resource>| SharedCore {
             core: core.clone(),
             slices: Cell::new(0),

@@ -320,7 +320,7 @@ pub enum BatchError {
         found: u32,
     },
     /// Bytes after the last request.
-    #[error("{bytes} bytes behind the last of {count} requests")]
+    #[error("{bytes} bytes after the last of {count} requests")]
     Trailing {
         /// How many bytes.
         bytes: u32,

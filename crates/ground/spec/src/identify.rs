@@ -2,7 +2,7 @@
 //!
 //! | CNS | CSI | structure |
 //! |---|---|---|
-//! | 00h | - | [`BlockNamespace`] |
+//! | 00h | - | [`KvNamespaceAsBlocks`] |
 //! | 01h | - | [`Controller`] |
 //! | 03h | - | [`namespace_descriptors`] |
 //! | 05h | 01h | [`KvNamespace`] |
@@ -244,7 +244,7 @@ impl KvNamespace {
 /// a namespace without NCAP inactive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct BlockNamespace {
+pub struct KvNamespaceAsBlocks {
     /// 0: NSZE, blocks.
     pub size_blocks: U64,
     /// 8: NCAP, blocks.
@@ -487,7 +487,10 @@ const _: () = {
     assert!(offset_of!(VendorNamespace, batch_requests_z) == 10);
     assert!(offset_of!(VendorNamespace, batch_max_bytes) == 12);
     assert!(size_of::<KvController>() == IDENTIFY_BYTES);
-    assert!(size_of::<BlockNamespace>() == IDENTIFY_BYTES && offset_of!(BlockNamespace, block_log2) == 130);
+    assert!(
+        size_of::<KvNamespaceAsBlocks>() == IDENTIFY_BYTES
+            && offset_of!(KvNamespaceAsBlocks, block_log2) == 130
+    );
     assert!(size_of::<IndependentNamespace>() == IDENTIFY_BYTES);
     assert!(offset_of!(IndependentNamespace, attributes) == 8);
     assert!(offset_of!(IndependentNamespace, status) == 14);

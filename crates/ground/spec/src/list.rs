@@ -107,13 +107,13 @@ impl<'a> ListReader<'a> {
     }
 
     fn read(&mut self) -> Result<Key, ListError> {
-        let (length, behind) = self.rest.split_first_chunk().ok_or(ListError::Truncated)?;
+        let (length, after) = self.rest.split_first_chunk().ok_or(ListError::Truncated)?;
         let length = u16::from_le_bytes(*length);
         let key_bytes = usize::from(length);
         if key_bytes == 0 || key_bytes > Key::MAX_LEN {
             return Err(ListError::KeyLength(length));
         }
-        let bytes = behind.get(..key_bytes).ok_or(ListError::Truncated)?;
+        let bytes = after.get(..key_bytes).ok_or(ListError::Truncated)?;
         let key = Key::new(bytes).ok_or(ListError::KeyLength(length))?;
         // A buffer may end right after the last key: its padding may be missing.
         self.rest = self.rest.get(entry_bytes(key_bytes)..).unwrap_or_default();

@@ -192,7 +192,7 @@ pub struct BlockFormat {
 /// Block namespace (CNS 00h). Sizes are in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct BlockNamespace {
+pub struct NvmNamespace {
     /// 0: NSZE, size.
     pub size_blocks: U64,
     /// 8: NCAP, blocks that may be allocated.
@@ -221,7 +221,7 @@ pub struct BlockNamespace {
     pub reserved_192: [u8; 3904],
 }
 
-impl BlockNamespace {
+impl NvmNamespace {
     /// DLFEAT: deallocated blocks read zeros, and Write Zeroes may deallocate.
     pub const DEALLOCATED_READ_ZEROS: u8 = 0b1001;
 }
@@ -229,9 +229,9 @@ impl BlockNamespace {
 const _: () = {
     assert!(size_of::<Range>() == 16);
     assert!(size_of::<BlockFormat>() == 4);
-    assert!(size_of::<BlockNamespace>() == crate::identify::IDENTIFY_BYTES);
-    assert!(core::mem::offset_of!(BlockNamespace, format_current) == 26);
-    assert!(core::mem::offset_of!(BlockNamespace, deallocated) == 33);
-    assert!(core::mem::offset_of!(BlockNamespace, nguid) == 104);
-    assert!(core::mem::offset_of!(BlockNamespace, formats) == 128);
+    assert!(size_of::<NvmNamespace>() == crate::identify::IDENTIFY_BYTES);
+    assert!(core::mem::offset_of!(NvmNamespace, format_current) == 26);
+    assert!(core::mem::offset_of!(NvmNamespace, deallocated) == 33);
+    assert!(core::mem::offset_of!(NvmNamespace, nguid) == 104);
+    assert!(core::mem::offset_of!(NvmNamespace, formats) == 128);
 };

@@ -27,10 +27,7 @@ pub fn check_writable(path: &Path) -> anyhow::Result<()> {
 
 /// Refuses `-`, which is never meant as the name of a file.
 pub fn check_is_file(path: &Path) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        path != Path::new("-"),
-        "-: only --json goes to standard output; ./- is a file of that name"
-    );
+    anyhow::ensure!(path != Path::new("-"), "-: is no name of a file here; ./- is a file of that name");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{Controller, IDENTIFY_BYTES, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand, RANGES_MAX, Range};
+use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace, RANGES_MAX, Range};
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -183,7 +183,7 @@ pub(crate) fn take_identified(memory: &dyn HostMemory, buffer: u64) -> Vec<u8> {
 
 /// How many blocks a namespace has, by its Identify data.
 pub(crate) fn blocks_of(bytes: &[u8]) -> Result<u64, Status> {
-    let namespace = BlockNamespace::read_from_bytes(bytes).expect("Identify data has its size");
+    let namespace = NvmNamespace::read_from_bytes(bytes).expect("Identify data has its size");
     let format = usize::from(namespace.format_current & 0xF);
     if 1u32.checked_shl(namespace.formats[format].block_bytes_log2.into()) != Some(BLOCK_BYTES) {
         return Err(Status::INVALID_FIELD);
@@ -261,7 +261,7 @@ pub struct BlockDriver {
 }
 
 /// A command under way.
-#[must_use = "whoever drops it learns nothing of the answer"]
+#[must_use = "a dropped ticket loses the answer"]
 pub struct BlockTicket(JoinHandle<Result<Vec<Block>, Status>>);
 
 impl BlockDriver {

@@ -24,9 +24,7 @@ use kvdrive_flash::spare::TAG_BYTES;
 use kvdrive_link::Request;
 use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
-use kvdrive_spec::nvm::{
-    BLOCK_BYTES, BLOCK_BYTES_LOG2, BlockNamespace as IdentifyNamespace, Blocks, NvmCommand, Range,
-};
+use kvdrive_spec::nvm::{BLOCK_BYTES, BLOCK_BYTES_LOG2, Blocks, NvmCommand, NvmNamespace, Range};
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -266,11 +264,11 @@ impl BlockNamespace {
     }
 
     fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
-        let mut answer = IdentifyNamespace::new_zeroed();
+        let mut answer = NvmNamespace::new_zeroed();
         answer.size_blocks.set(self.blocks());
         answer.capacity_blocks.set(self.blocks());
         answer.used_blocks.set(self.utilization().live_bytes / u64::from(BLOCK_BYTES));
-        answer.deallocated = IdentifyNamespace::DEALLOCATED_READ_ZEROS;
+        answer.deallocated = NvmNamespace::DEALLOCATED_READ_ZEROS;
         answer.nguid = nguid;
         answer.formats[0].block_bytes_log2 = BLOCK_BYTES_LOG2;
         answer.as_bytes().to_vec()

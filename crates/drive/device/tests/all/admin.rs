@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
-use kvdrive_spec::identify::{BlockNamespace, CSI_KV, CSI_NVM, Controller, IndependentNamespace, cns};
+use kvdrive_spec::identify::{CSI_KV, CSI_NVM, Controller, IndependentNamespace, KvNamespaceAsBlocks, cns};
 use kvdrive_spec::log::{Effects, ErrorEntry, Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, admin};
 use kvdrive_spec::{Cqe, Sqe, Status, feature};
@@ -104,10 +104,10 @@ fn a_drive_of_pairs_answers_what_linux_and_spdk_ask_first() {
         assert_eq!((controller.controller_type, controller.namespaces.get()), (1, 1));
         for (structure, csi) in [(cns::ACTIVE_NAMESPACES, 0), (cns::CSI_ACTIVE_NAMESPACES, CSI_KV)] {
             assert_eq!(host.identify(structure, csi, 0).unwrap()[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
-            assert_eq!(host.identify(structure, csi, 1).unwrap()[..4], [0; 4], "none behind the last");
+            assert_eq!(host.identify(structure, csi, 1).unwrap()[..4], [0; 4], "none after the last");
         }
         let as_blocks = host.identify(cns::NAMESPACE, 0, 1).unwrap();
-        let as_blocks = BlockNamespace::read_from_bytes(&as_blocks).unwrap();
+        let as_blocks = KvNamespaceAsBlocks::read_from_bytes(&as_blocks).unwrap();
         assert!(as_blocks.capacity_blocks.get() > 0, "SPDK takes it for inactive otherwise");
         assert_eq!(host.identify(cns::NAMESPACE_DESCRIPTORS, 0, 1).unwrap()[..5], [4, 1, 0, 0, CSI_KV]);
         assert!(host.identify(cns::CSI_NAMESPACE, CSI_KV, 1).is_ok());

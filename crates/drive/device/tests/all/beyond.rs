@@ -195,7 +195,7 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     assert_eq!(rig.link.window_bytes(), Some(WINDOW_BYTES));
     assert_eq!(rig.one(&queue, in_window(1, 10, 0, 0)), (Status::STALE_WINDOW, 0, 1), "none was open");
     rig.store_window(1, 100, &[5; 70]);
-    assert_eq!(rig.stored(key(1)), None, "bytes without a command are nobody's");
+    assert_eq!(rig.stored(key(1)), None, "bytes without a command belong to no value");
     assert_eq!(rig.one(&queue, in_window(1, 70, 100, 1)), (Status::SUCCESS, 170, 1));
     assert_eq!(rig.stored(key(1)), Some(vec![5; 70]));
     for (at, bytes) in [(100, 70), (169, 1), (0, 101), (4_000, 97), (u32::MAX - 1, 50)] {
@@ -263,7 +263,7 @@ fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
         assert_eq!(rig.one(&queues[1], store).0, Status::SUCCESS, "the one that is used stays");
         assert!(refused < 20, "queue 0 keeps a window that it does not use");
     }
-    assert!(refused > 10, "{refused}: a short pause costs nobody the window");
+    assert!(refused > 10, "{refused}: a short pause does not cost a queue its window");
     assert_eq!(rig.one(&queues[2], in_window(3, 10, 0, 3)), (Status::SUCCESS, 10, 3));
     assert_eq!(rig.one(&queues[0], in_window(0, 10, 3_000, 1)).0, Status::COMMAND_INTERRUPTED);
     assert_eq!(rig.namespace.engine().open_places.get(), 0);

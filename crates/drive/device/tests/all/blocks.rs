@@ -13,7 +13,7 @@ use kvdrive_host::blocks::{Block, BlockCall, BlockDriver, BlockHost};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::identify::{CSI_NVM, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand};
+use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace};
 use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
 use zerocopy::FromBytes;
 
@@ -381,7 +381,7 @@ fn commands_are_under_way_at_once() {
             let write =
                 |first| driver.submit(BlockCall::Write { first, blocks: &blocks_of(first, 1, first) });
             let mut tickets: Vec<_> = (0..SPAN).map(write).collect();
-            // Nobody asks for every third.
+            // Every third ticket is not asked for.
             let mut turn = 0..;
             tickets.retain(|_| turn.next().is_some_and(|turn| turn % 3 > 0));
             for (turn, ticket) in tickets.into_iter().rev().enumerate() {
@@ -485,7 +485,7 @@ fn a_host_can_tell_that_these_are_blocks() {
             if status.is_success() { Ok(answer.to_bytes(4096)) } else { Err(status) }
         };
         let answer = identify(cns::NAMESPACE, 0).expect("a block namespace has it");
-        let namespace = BlockNamespace::read_from_bytes(&answer).expect("4096 bytes");
+        let namespace = NvmNamespace::read_from_bytes(&answer).expect("4096 bytes");
         assert_eq!((namespace.formats_z, namespace.formats[0].block_bytes_log2), (0, 12));
         assert_eq!(namespace.size_blocks.get() % 4, 0);
         assert_eq!(namespace.deallocated & 0b111, 0b001, "they read zeros");

@@ -267,7 +267,7 @@ fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
     rig.sim.block_on(|| {
         driver.store(key(1), Piece::Bytes(&value)).expect("stored");
         for _ in 0..3 {
-            // Somebody else is due, so the store begins and ends where time has to pass.
+            // Another task is due, so the store begins and ends where time has to pass.
             let clock = rig.sim.clone();
             rig.sim.spawn(move || clock.sleep(1));
             let (dropping, dropped) = (driver.clone(), value.clone());

@@ -425,7 +425,7 @@ fn live_positions(part: &[u8]) -> Vec<usize> {
     (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
 }
 
-/// Nobody can tell that too few bytes are said to live before more of them die.
+/// A count of live bytes that is too low cannot be noticed before more of them die.
 #[test]
 fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
     of_lsm().for_each(count_too_few);

@@ -211,7 +211,7 @@ fn a_next_that_is_dropped_loses_no_pair() {
 
 /// Queue entries of small stores into a window, after a large store by DMA that was dropped `at` after its
 /// start. `None`: the large store had ended before.
-fn entries_behind_a_drop(at: Ns) -> Option<u64> {
+fn entries_after_a_drop(at: Ns) -> Option<u64> {
     let engine = MockEngine { window_bytes: 65_536, ..MockEngine::new(1 << 20) };
     let rig = rig_with("adaptive-cxl", 2, 2, engine);
     let small = contents(1, 50);
@@ -232,7 +232,7 @@ fn entries_behind_a_drop(at: Ns) -> Option<u64> {
 
 #[test]
 fn what_was_granted_of_a_window_to_a_dropped_store_comes_back() {
-    let entries: Vec<u64> = (0..).step_by(97).map_while(entries_behind_a_drop).collect();
+    let entries: Vec<u64> = (0..).step_by(97).map_while(entries_after_a_drop).collect();
     assert!(entries.len() > 20, "{entries:?}");
     // 200 values of a cache line each; a window that ended at the grant would have to be replaced.
     assert!(entries.iter().all(|entries| *entries == 200), "{entries:?}");

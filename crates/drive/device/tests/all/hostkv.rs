@@ -183,7 +183,7 @@ fn recovered<T>(survivors: &Survivors, row: Variant, look: impl FnOnce(&HostKvCl
 }
 
 /// Three threads at once; then the pairs as an iterator and a list have them, as a second store finds them on the
-/// same blocks, and as they are behind a power cut.
+/// same blocks, and as they are after a power cut.
 #[test]
 fn every_store_finds_what_threads_put() {
     for (row, seed) in variants().flat_map(|row| [0, 1].map(|seed| (row, seed))) {
@@ -210,7 +210,7 @@ fn every_store_finds_what_threads_put() {
             let again = open(&bench, row).client(0);
             assert!(all_pairs(&again) == expected, "{}, opened again", row);
             let survivors = drive.survivors(&mut Rng::stream(seed, "survivors"));
-            assert!(recovered(&survivors, row, all_pairs) == expected, "{}, behind a cut", row);
+            assert!(recovered(&survivors, row, all_pairs) == expected, "{}, after a cut", row);
             let counters = kv.counters();
             let written = counters.iter().filter(|(name, _)| name.starts_with("pages_written."));
             let written: u64 = written.map(|(_, pages)| pages).sum();

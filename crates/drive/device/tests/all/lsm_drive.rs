@@ -154,7 +154,7 @@ fn a_value_in_a_window_that_the_host_stored_nothing_into_is_zeros() {
         link.delete_queue(&queue);
         let mut into = Region::new();
         for number in 100..300 {
-            assert_eq!(driver.retrieve(key(1), &mut into), Ok(700), "behind {} stores", number - 100);
+            assert_eq!(driver.retrieve(key(1), &mut into), Ok(700), "after {} stores", number - 100);
             assert_eq!(into.to_bytes(700), [0; 700]);
             let value = Pattern::of_value(&key(number), number, 3_000);
             driver.store(key(number % 60 + 100), Piece::Pattern(value)).expect("there is room");

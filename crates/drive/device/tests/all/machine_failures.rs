@@ -194,17 +194,17 @@ impl Prepared {
         }
         let again = powered(&config, |drive, driver| {
             assert_eq!(drive.write_failure(), None);
-            let unreadable = known.check(driver, &format!("behind {when}"));
+            let unreadable = known.check(driver, &format!("after {when}"));
             let refused = known.work(driver, &mut Rng::stream(3, "again"), 10);
             (unreadable, refused)
         });
-        let (unreadable, refused) = again.unwrap_or_else(|problem| panic!("behind {when}: {problem}"));
-        assert!(is_read || unreadable == 0 && refused.is_empty(), "behind {when}");
+        let (unreadable, refused) = again.unwrap_or_else(|problem| panic!("after {when}: {problem}"));
+        assert!(is_read || unreadable == 0 && refused.is_empty(), "after {when}");
         calls
     }
 }
 
-/// Each of the calls of power-on and some of those behind it, each kind of them alone and with all behind
+/// Each of the calls of power-on and some of those after it, each kind of them alone and with all after
 /// it: a group and its moment take turns, and so do the ways to fail, two by two.
 fn each_fails(call: Call) {
     for row in ENGINES {

@@ -75,7 +75,7 @@ impl Request for PlainRequest {
     }
 
     fn chunks(&self) -> Option<&[Sqe]> {
-        panic!("this port has no entries behind a command")
+        panic!("this port has no entries after a command")
     }
 
     fn locate(&self, named_bytes: u32, bytes: u32) -> Result<(), Status> {

@@ -131,8 +131,8 @@ fn queues_that_cannot_be_are_refused_with_the_status_of_the_specification() {
         assert_eq!(change(link, DeleteCompletion { id: last }), Status::SUCCESS);
         let granted = ask(link, &link.admin_queue(), grant);
         assert_eq!((granted.status(), granted.dw0.get()), (Status::SUCCESS, 2 << 16 | 2));
-        let behind = CreateCompletion { id: 4, entries: 4 };
-        assert_eq!(change(link, behind), Status::INVALID_QUEUE_ID, "three were granted");
+        let fourth = CreateCompletion { id: 4, entries: 4 };
+        assert_eq!(change(link, fourth), Status::INVALID_QUEUE_ID, "three were granted");
         assert_eq!(change(link, CreateCompletion { id: 3, entries: 4 }), Status::SUCCESS);
     });
     rig.sim.clear();
@@ -259,7 +259,7 @@ fn four_requests_wait_for_events_and_end_with_their_queue() {
         rig.sim.sleep(1_000_000);
         assert!(admin.any_completion().is_none(), "nothing has happened");
         link.delete_function(&function);
-        assert!(admin.any_completion().is_none(), "nobody waits for what waits for ever");
+        assert!(admin.any_completion().is_none(), "a request that waits for ever delays no deletion");
     });
     rig.sim.clear();
 }

@@ -403,7 +403,7 @@ impl Oracle {
             Command::CxlStore { key, value_bytes, tail_bytes, .. } => {
                 let mut tail = [0; TAIL_INLINE_BYTES];
                 get_tail(sqe, &mut tail);
-                // Nobody stores into the windows of this drive.
+                // No host stores into the windows of this drive.
                 let mut value = vec![0; value_bytes as usize - usize::from(tail_bytes)];
                 value.extend_from_slice(&tail[..usize::from(tail_bytes)]);
                 self.pairs.insert(key, value);

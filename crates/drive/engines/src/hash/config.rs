@@ -10,7 +10,7 @@ use super::pair::PREFIX_BYTES;
 use super::scheme::SchemeRow;
 use crate::firmware::CopyCosts;
 
-/// What the DRAM budget is for.
+/// The structures that the DRAM budget covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Accounting {
     /// The bytes of cached sections alone; everything else is free, as in the published runs.
@@ -48,7 +48,7 @@ pub struct Omissions {
     /// fill? That buffer is power-protected, too.
     pub wait_for_eviction: bool,
     /// Do sections that collection alters stay clean? They are not written for it; what it altered is kept in
-    /// memory that nobody counts, and survives a power cut there.
+    /// memory that is not counted, and survives a power cut there.
     pub gc_leaves_clean: bool,
     /// Whether a lookup reserves the flash units of all its hops when it begins, as in the published emulator. A
     /// later command then waits for a unit that is idle.
@@ -75,7 +75,7 @@ pub struct HashConfig {
     /// The DRAM budget, bytes.
     #[setting(is = Integer(0, 1 << 40))]
     pub dram_bytes: u64,
-    /// What the budget is for.
+    /// The structures that the budget covers.
     pub dram_accounting: Accounting,
     /// Share of the superblocks that pairs and sections never fill.
     #[setting(is = Number(0.0, 0.89))]
@@ -109,10 +109,10 @@ pub struct HashConfig {
     pub section_weight: u64,
     /// How sections leave the cache.
     pub second_chance: SecondChance,
-    /// What is as in a published emulator.
+    /// Omissions as in a published emulator.
     #[setting(part)]
     pub omissions: Omissions,
-    /// What firmware work costs.
+    /// Times of firmware work.
     #[setting(part)]
     pub costs: HashCosts,
 }
@@ -130,7 +130,7 @@ pub struct HashCosts {
     /// Comparing a key with the one found on flash.
     #[setting(is = TIME)]
     pub compare_key_ns: Ns,
-    /// What else a pair of another key costs, found where a key was looked for.
+    /// Further cost of a pair of another key that a lookup meets.
     #[setting(is = TIME)]
     pub collision_ns: Ns,
     /// Work of garbage collection on one pair or section, lookups not included.

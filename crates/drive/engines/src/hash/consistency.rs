@@ -106,7 +106,7 @@ fn check_pages(layout: &Layout, protected: &Protected) -> Result<(), ImageError>
             let is_its_kind = superblock.1 == STREAMS[usize::from(page.stream)].kind();
             superblock.0 != State::Free && (is_its_kind || page.state == PageState::Stranded)
         });
-        ensure(fits, "a buffered page is nobody's")?;
+        ensure(fits, "a buffered page belongs to no superblock")?;
         let fits = page.region.written_end() <= layout.page_bytes() && page.first_item <= layout.page_grains;
         ensure(fits && page.sequence < FAR, "a buffered page is too long")?;
     }

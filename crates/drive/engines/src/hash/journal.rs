@@ -54,7 +54,7 @@ pub(super) fn fold(
             known
                 .then(|| folding.apply(&mut reader))
                 .flatten()
-                .ok_or_else(|| ImageError::new(0, format!("record {number} behind it makes no sense")))?;
+                .ok_or_else(|| ImageError::new(0, format!("record {number} after it makes no sense")))?;
         }
     }
     Ok(folding.finish().encode())

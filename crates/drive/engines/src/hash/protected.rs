@@ -71,7 +71,7 @@ impl Bounds {
 ///
 /// * Collection stops at twice the units and the pages of sections. A worker looks before it begins a page of
 ///   pairs, which reach into two, and right before it moves a pair of more than a page, or sections.
-/// * Whoever else writes sections stops at the pages of sections, looks right before, and adds what one
+/// * All other writers of sections stop at the pages of sections, check right before, and add what one
 ///   alteration can.
 /// * The last page of a superblock of the host's pairs may hold less than the write buffer lost by it; a
 ///   superblock is full but for less than the largest pair.

@@ -41,7 +41,7 @@ use super::space::{KIND_DATA, KIND_MAP, STREAMS, Space, State};
 const INSIDE: &str = "a pair begins inside another";
 
 /// The error if there is data after the position of a stream, which the stream would overwrite.
-const BEHIND: &str = "something lies behind the end of an open superblock";
+const AFTER_END: &str = "something lies after the end of an open superblock";
 
 /// Pages read in parallel.
 const SCANNERS: u32 = 64;
@@ -385,7 +385,7 @@ fn find_pairs(
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
             items_of_unit(&engine, &heads, unit * layout.unit_bytes, &mut |item, at, length| {
                 let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
-                live.ensure(layout.within(grain) + layout.grains_of(length) <= end, BEHIND);
+                live.ensure(layout.within(grain) + layout.grains_of(length) <= end, AFTER_END);
                 match item {
                     MapItem::Section(header) => {
                         let location = Location { grain, grains: layout.grains_of(length) };
@@ -490,13 +490,13 @@ fn count_pairs(
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
                 live.ensure(
                     !is_open || layout.within(grain) == end,
-                    "a stream leaves a gap behind its last pair",
+                    "a stream leaves a gap after its last pair",
                 );
                 return;
             };
             let grains = layout.grains_of(header.pair_bytes());
             if layout.within(grain) + grains > end {
-                live.ensure(false, BEHIND);
+                live.ensure(false, AFTER_END);
                 return;
             }
             if live.take(grain) {
@@ -517,7 +517,7 @@ fn count_pairs(
     });
     let mut live = live.take().result()?;
     if !core.space.flash().is_enabled() {
-        return Ok(()); // What was programmed is nowhere; who asks for it is told.
+        return Ok(()); // The data are lost; a command that needs them is told so.
     }
     let is_found = live.words.iter().all(|word| *word == 0);
     live.ensure(is_found, "a section points at no pair");

@@ -1,13 +1,13 @@
 //! Atomic batches: values go to the log one by one, then all entries into the memtable, in one step in which
-//! nobody waits.
+//! no task waits.
 //!
 //! ```text
-//!   for each value: reserve ─► bytes ─► landed       a cut here leaves bytes that nobody refers to
+//!   for each value: reserve ─► bytes ─► landed       a cut here leaves bytes without an entry
 //!   room in the memtable for all entries
-//!   live bytes and entries of all of them            one step: before it nothing is there, behind it everything
+//!   live bytes and entries of all of them            one step: before it nothing is there, after it everything
 //! ```
 //!
-//! Nobody comes between two changes of that step: no reader, no collection, no power cut, and the records it
+//! Nothing comes between two changes of that step: no reader, no collection, no power cut, and the records it
 //! makes are written to files together. So nothing has to be marked, and recovery knows no batches.
 
 use kvdrive_link::{Arrival, Landing};
@@ -18,7 +18,7 @@ use super::entry::Entry;
 use crate::value_log::{Place, Vaddr};
 use crate::{Change, newest};
 
-/// What becomes of a key: its value, which has landed, or none any more.
+/// The new state of a key: a value, which has landed, or none.
 type Placed = (Key, Option<Place>);
 
 impl LsmEngine {
@@ -63,10 +63,10 @@ impl LsmEngine {
         Ok(place)
     }
 
-    /// Points all keys at their values. `false`, and nothing is done: the index has to be looked at whether it
-    /// has room, which nobody may who holds keys.
+    /// Points all keys at their values. `false`, and nothing is done: the index must be checked for
+    /// room, which is not allowed while keys are held.
     fn commit_placed(&self, placed: &[Placed], stores: bool) -> Result<bool, Status> {
-        // Everybody who holds several keys takes them in this order.
+        // All tasks that hold several keys take them in this order.
         let _keys: Vec<_> = placed.iter().map(|(key, _)| self.keys.lock(*key)).collect();
         self.index.make_room_for(placed.len() as u32)?;
         if stores && !self.has_room_for_entry() {

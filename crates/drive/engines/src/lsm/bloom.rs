@@ -6,7 +6,7 @@
 //! 32 bits a key).
 //!
 //! Setting 30 bits for each key would be a third of what a store costs this machine, and a table that is only
-//! ever merged has a filter that nobody reads. So a filter is kept as the hashes of its keys until then
+//! ever merged has a filter that is never read. So a filter is kept as the hashes of its keys until then
 //! ([`FilterBuild`]).
 
 use std::cell::LazyCell;

@@ -2,8 +2,8 @@
 //!
 //! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose
 //! addresses touch the victim are scanned for entries that point into it (`gc_index`). Of each, the value is
-//! moved (`value_gc`) if the newest entry of its key still points there, under the key's lock. Then nobody
-//! points into the victim, and it is given back as soon as nobody reads from it.
+//! moved (`value_gc`) if the newest entry of its key still points there, under the key's lock. Then nothing
+//! points into the victim, and it is given back as soon as no reader holds it.
 //!
 //! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a
 //! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
@@ -42,7 +42,7 @@ impl LsmEngine {
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
         if let Some(victim) = self.victim(EAGER_GAIN) {
-            // What goes wrong now is met again, and reported, when there is no other way.
+            // An error here occurs again, and is reported, when collection is the only way to make room.
             let _ = self.evacuate(victim);
         }
     }
@@ -71,7 +71,7 @@ impl LsmEngine {
             return;
         }
         if self.index_is_short() {
-            // Nothing was looked at if somebody else collects: the next one looks again.
+            // If another task collects, this check is skipped; the next store checks again.
             let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
             self.compact_for_space();
             self.index_is_short();
@@ -146,7 +146,7 @@ impl LsmEngine {
         let _one_at_a_time = self.collecting.lock();
         let is_short = self.index_is_short();
         if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
-            return Ok(()); // somebody else made room while we waited, or the index needs less than it did
+            return Ok(()); // another task made room while we waited, or the index needs less than it did
         }
         if is_short && self.compact_for_space()
             || self.evacuate_best(EAGER_GAIN)

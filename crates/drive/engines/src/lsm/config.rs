@@ -1,4 +1,4 @@
-//! What engine `lsm` is configured with: four sections of a profile.
+//! The configuration of engine `lsm`: four sections of a profile.
 
 use kvdrive_declare::{Section, image_keys};
 use kvdrive_flash::Geometry;

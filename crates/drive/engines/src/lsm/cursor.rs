@@ -83,7 +83,7 @@ impl Cursor {
     /// The next key that is not removed, and its entry.
     ///
     /// `UNRECOVERED_ERROR` when a page is damaged or a table lost: [`Cursor::gap`] tells what is known of the keys.
-    /// The next call goes on behind it; what it gives may be older than what was lost.
+    /// The next call goes on after it; what it gives may be older than what was lost.
     pub fn next_pair(&mut self) -> Result<Option<Pair>, Status> {
         loop {
             let merged = match self.runs.next_merged() {

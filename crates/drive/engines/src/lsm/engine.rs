@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection
-//! while it moves a value ([`super::collection`]). Nobody collects while holding it.
+//! while it moves a value ([`super::collection`]). No task collects while holding it.
 //!
 //! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A
 //! value's bytes are in the protected buffer before its index entry exists, and its bytes count as live
-//! before it can be found; a cut between the two leaves live bytes that nobody refers to, which collection
+//! before it can be found; a cut between the two leaves live bytes without an entry, which collection
 //! finds out.
 
 use std::cell::Cell;

@@ -4,7 +4,7 @@
 //!   key ──► Entry { address, bytes, sequence, tombstone }
 //! ```
 //!
-//! Also here: [`TableId`], and the trait through which the index tells the value log that nobody refers to
+//! Also here: [`TableId`], and the trait through which the index tells the value log that no entry refers to
 //! some of its bytes any more. Not here: how an entry is laid out in a table
 //! ([`super::layout`]).
 
@@ -107,7 +107,7 @@ impl AddressBounds {
     }
 }
 
-/// What the index tells and asks the value log. The value log implements it.
+/// Calls of the index to the value log, which implements them.
 ///
 /// An overwritten key keeps its old entry in an old table until a merge drops it. Meanwhile garbage
 /// collection may have emptied and reused the segment it refers to, because it moves only what the *newest*

@@ -9,7 +9,7 @@ use crate::config::EngineConfig;
 use crate::packing::SLOT_BYTES;
 use crate::value_log::{LogShape, Reserve, SegmentPool};
 
-/// Segments of the logical space; pages behind the last whole one are not used.
+/// Segments of the logical space; pages after the last whole one are not used.
 pub(super) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
     let gc = &config.lsm.gc;
     let gc_segments = 1.min(gc.free_segments_reserved);
@@ -62,7 +62,7 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     }
 }
 
-/// What must survive without flash has to fit the memory that does. Returns how many tables can be listed
+/// Checks that all state outside flash fits the power-protected memory. Returns how many tables can be listed
 /// there.
 pub(super) fn tables_in_protected_bytes(
     config: &EngineConfig,

@@ -7,7 +7,7 @@
 //!
 //! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
 //! found the memtable full (as published: the next command waits); insertions beside it go on until the next
-//! memtable is full as well (`maintenance.rs`). The table list changes in one step in which nobody waits,
+//! memtable is full as well (`maintenance.rs`). The table list changes in one step in which no task waits,
 //! together with its [`IndexRecord`].
 //!
 //! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
@@ -37,7 +37,7 @@ use super::table::{Pull, TableStream};
 use crate::firmware::{Cores, Role};
 use crate::value_log::{SegmentPool, Vaddr};
 
-/// What an index stands on.
+/// The parts below an index.
 pub struct IndexParts {
     /// The executor.
     pub sim: Sim,
@@ -222,7 +222,7 @@ impl Index {
         self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
     }
 
-    /// Has the memtable take so many entries more, until somebody else inserts some.
+    /// Makes room in the memtable for this number of entries; another insertion may take it.
     ///
     /// `CAPACITY_EXCEEDED` when it has to be written for that and there is no room for a table.
     pub(super) fn make_room_for(&self, entries: u32) -> Result<(), Status> {
@@ -240,7 +240,7 @@ impl Index {
         before: impl Fn(&Entry),
     ) {
         assert!(!self.is_full_for(entries.len() as u32), "the memtable has room for all of them");
-        // Nobody may give way while this is held.
+        // No task may suspend while this is held.
         let step = TaskCell::new(());
         let _one_step = step.borrow();
         for (key, entry) in entries {
@@ -362,12 +362,12 @@ impl Index {
         self.0.counters.set(counters);
     }
 
-    /// Which state its tables are in: another one behind every flush, merge or move that was tried.
+    /// Number of the state of its tables: it changes with every flush, merge or move that was tried.
     pub(super) fn work(&self) -> IndexWork {
         self.0.work.get()
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub fn counters(&self) -> IndexCounters {
         self.0.counters.get()
     }
@@ -382,7 +382,7 @@ impl Index {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
     }
 
-    /// What the pages of the index are, for `read` to reckon with.
+    /// Use and state of the pages of the index, passed to `read`.
     pub(super) fn ledger<T>(&self, read: impl FnOnce(&Ledger<'_>) -> T) -> T {
         let inner = &*self.0;
         let (mut table_entries, mut table_pages, mut is_damaged) = (0, 0, false);
@@ -401,13 +401,13 @@ impl Index {
         })
     }
 
-    /// Behind a flush or a merge: [`Ledger::check`].
+    /// After a flush or a merge: [`Ledger::check`].
     pub(super) fn check_room(&self) {
         let held = self.pages_held();
         self.ledger(|ledger| ledger.check(self.pages_available(), held));
     }
 
-    /// Pages in use that are not the index's any more: whoever reads from them holds them.
+    /// Pages in use that are not the index's any more: readers hold them.
     pub fn pages_held(&self) -> u32 {
         self.pages_in_use().saturating_sub(self.ledger(|ledger| ledger.table_pages))
     }

@@ -20,7 +20,7 @@ use crate::value_log::{self, ProtectedValueLog, Record, Vaddr, ValueLog};
 const VALUE_LOG: u8 = 0;
 const INDEX: u8 = 1;
 
-/// What the index tells and asks the value log, and where both put their records.
+/// The index's calls to the value log, and the journal of both.
 pub struct Liveness {
     log: ValueLog,
     journal: Journal,
@@ -113,7 +113,7 @@ pub fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> R
     let mut protected = Protected::decode(config, image)?;
     for (number, (part, payload)) in records.iter().enumerate() {
         let bad =
-            |what: &dyn std::fmt::Display| ImageError::new(0, format!("record {number} behind it: {what}"));
+            |what: &dyn std::fmt::Display| ImageError::new(0, format!("record {number} after it: {what}"));
         match *part {
             VALUE_LOG => {
                 let record = Record::decode(payload).ok_or_else(|| bad(&"it makes no sense"))?;

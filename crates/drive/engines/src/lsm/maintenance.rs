@@ -1,6 +1,6 @@
 //! Flush and compaction: what moves entries from the memtable to flash and from level to level.
 //!
-//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what nobody needs any more,
+//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what is not needed any more,
 //! write new tables, and put them in the place of their sources in a single step. It runs under one lock.
 //! Whatever fails leaves the index as it was, and what was written for nothing is given back.
 
@@ -49,7 +49,7 @@ impl Drop for NewTables {
     }
 }
 
-/// What becomes of a pair in a merge.
+/// The outcome of a merge for a pair.
 enum Fate {
     Keep,
     Forget,
@@ -134,7 +134,7 @@ impl Index {
     }
 
     /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would
-    /// not be room to merge everything behind it, with two more memtables: that is how a delete comes through
+    /// not be room to merge everything after it, with two more memtables: that is how a delete comes through
     /// when nothing else does.
     fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
@@ -252,7 +252,7 @@ impl Index {
         }
     }
 
-    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to
+    /// Writes what is left of merged runs. Bytes without an entry in the result are added to
     /// `dead`, with the age of the run that referred to them.
     fn write_run(
         &self,
@@ -316,7 +316,7 @@ impl Index {
     fn judge(&self, merged: &Merged, age: u64, older: &[Rc<Table>]) -> Fate {
         let entry = &merged.entry;
         if entry.has_bytes() {
-            // What a stale entry meant has been moved or replaced: a newer entry of its key is elsewhere.
+            // The value of a stale entry was moved or replaced: a newer entry of its key is elsewhere.
             match (is_current(&*self.0.values, entry.address, age), merged.newest) {
                 (false, _) => Fate::Forget,
                 (true, false) => Fate::Bury,

@@ -50,7 +50,7 @@ pub struct Merged {
     pub newest: bool,
 }
 
-/// What a merge has come to.
+/// The next result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// The next pair of any run: keys ascend, newer runs first.
@@ -174,7 +174,7 @@ impl MergedRuns {
         Gap { first: (top.key != LOWEST_KEY).then_some(top.key), last: (last != HIGHEST_KEY).then_some(last) }
     }
 
-    /// What has to be read next cannot be: its run goes on behind it. Pairs that come then may be older than what
+    /// The next page of a run cannot be read: the run continues after it. Later pairs may be older than what
     /// was lost, and lie below the key that the merge began with.
     pub fn skip(&mut self) {
         let top = self.heads.first().map(|head| head.source as usize);

@@ -1,4 +1,4 @@
-//! What of the index survives a power cut, and how the rest is built again.
+//! The state of the index that survives a power cut, and how the rest is rebuilt.
 //!
 //! ```text
 //!   protected image (DRAM with a capacitor)      memtables, ids and levels of the live tables, two counters
@@ -327,7 +327,7 @@ impl FoundTables {
     }
 }
 
-/// What the tags say of a table; `None` when too many of its pages are gone to say where a key would be.
+/// The facts of a table by its pages' tags; `None` if too many pages are lost to tell where a key would be.
 fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Option<TableFacts> {
     let tags = || pages.iter().map(|(tag, _)| tag);
     let footer = tags().find(|tag| tag.is_footer())?;
@@ -378,11 +378,11 @@ fn lost_facts(id: TableId, pages: &[(PageTag, Lpa)]) -> TableFacts {
 }
 
 /// Narrows a lost table of a level whose tables share no key: it ends before the next one begins. Without its
-/// own lowest key it could lie before or behind any of `others`.
+/// own lowest key it could lie before or after any of `others`.
 fn end_before_next<'a>(facts: &mut TableFacts, others: impl Iterator<Item = &'a (usize, Rc<Table>)>) {
-    let behind = others.map(|(_, table)| table.facts.min).filter(|min| *min > facts.min);
+    let above = others.map(|(_, table)| table.facts.min).filter(|min| *min > facts.min);
     if facts.min != LOWEST_KEY
-        && let Some(max) = behind.min().and_then(|next| next.predecessor())
+        && let Some(max) = above.min().and_then(|next| next.predecessor())
     {
         facts.max = max;
     }

@@ -1,10 +1,10 @@
 //! The ledger of flash pages: how many must be free so that a drive that is nearly full goes on. Arithmetic
-//! only; it looks at nothing, takes nothing and waits for nobody.
+//! only; it reads no state, takes nothing and never waits.
 //!
 //! Let U be the pages in tables, A the pages available for new ones, F those that a flush of a memtable takes,
 //! and M(n) those of one run of everything in tables and n memtables of new pairs more ([`Ledger::merged`]).
 //! **A >= M(2), always**: everything can be merged at any time, both memtables along with the tables. A merge
-//! takes no more than it finds but for pairs that are new, so the same holds behind it, the memtables are
+//! takes no more than it finds but for pairs that are new, so the same holds after it, the memtables are
 //! empty, and deletes go on. What takes room keeps to it:
 //!
 //! * A flush that would break it is refused: it needs F + M(3) ([`Ledger::to_flush`]).
@@ -51,7 +51,7 @@ impl Ledger<'_> {
         self.run(entries, pages, (self.split_entries)(entries))
     }
 
-    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two
+    /// Available pages at which a memtable is flushed: after it everything can still be merged, with two
     /// memtables more.
     pub fn to_flush(&self) -> u32 {
         self.flush() + if self.is_damaged { 0 } else { self.merged(3) }
@@ -60,9 +60,9 @@ impl Ledger<'_> {
     /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables
     /// of new pairs have been merged with all there is.
     pub fn for_stores(&self) -> u32 {
-        let to_flush_behind = |memtables: u32| self.flush() + self.merged(memtables + 3);
-        let later = (self.merged(4) + to_flush_behind(4)).saturating_sub(self.table_pages);
-        let needed = to_flush_behind(0).max(later);
+        let to_flush_after = |memtables: u32| self.flush() + self.merged(memtables + 3);
+        let later = (self.merged(4) + to_flush_after(4)).saturating_sub(self.table_pages);
+        let needed = to_flush_after(0).max(later);
         assert!(needed >= self.to_flush(), "stores leave {needed} pages, a flush needs {}", self.to_flush());
         needed
     }
@@ -77,7 +77,7 @@ impl Ledger<'_> {
         by_entries.min(u64::from(pages + pages / 8)) as u32
     }
 
-    /// Behind a flush or a merge.
+    /// After a flush or a merge.
     ///
     /// # Panics
     /// If everything could not be merged with so many pages available and so many that iterators hold.

@@ -44,7 +44,7 @@ impl TableSpace {
     }
 
     /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a
-    /// segment that belongs to somebody else, or twice in the list.
+    /// segment that belongs to another owner, or twice in the list.
     pub fn claim(&self, pages: impl Iterator<Item = Lpa>) -> bool {
         let mut segments = self.segments.borrow_mut();
         for Lpa(lpa) in pages {
@@ -136,10 +136,10 @@ impl TableSpace {
         segments.free.len() as u32 * self.pool.segment_pages() - segments.free_pages
     }
 
-    /// Pages that could be taken now, if nobody else took from the pool.
+    /// Pages that could be taken now, if no other user took from the pool.
     pub fn pages_available(&self) -> u32 {
-        let left_behind = self.pool.reserve().gc_segments;
-        let segments = self.pool.free_count().saturating_sub(left_behind);
+        let left_free = self.pool.reserve().gc_segments;
+        let segments = self.pool.free_count().saturating_sub(left_free);
         self.segments.borrow().free_pages + segments * self.pool.segment_pages()
     }
 

@@ -98,7 +98,7 @@ impl PageTag {
         bytes
     }
 
-    /// What the bytes say; `None` if no table page was ever tagged like this.
+    /// Decodes a tag; `None` if no table page has such a tag.
     pub fn decode(bytes: &[u8; 48]) -> Option<PageTag> {
         let number = |range: std::ops::Range<usize>| {
             let mut wide = [0; 4];
@@ -232,7 +232,7 @@ impl Drop for Table {
     }
 }
 
-/// What a [`TableStream`] has to offer.
+/// The next item of a [`TableStream`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pull {
     /// More pairs, in key order.
@@ -296,7 +296,7 @@ impl TableStream {
         }
     }
 
-    /// Reads the page that is missing and those behind it.
+    /// Reads the page that is missing and those after it.
     pub fn refill(&mut self) -> Result<(), Status> {
         let Some((part, number)) = self.wanted.take() else { return Ok(()) };
         let end = self.table.facts.pages(part).min(number + self.ahead);
@@ -312,7 +312,7 @@ impl TableStream {
         Ok(())
     }
 
-    /// The page that is missing cannot be read: goes on behind it ([`Scan::skip`]), and behind the end of a table
+    /// The page that is missing cannot be read: goes on after it ([`Scan::skip`]), and after the end of a table
     /// that is lost.
     pub fn skip(&mut self) {
         self.wanted = None;
@@ -400,7 +400,7 @@ impl TableWriter {
         self.output.write(pages, None)
     }
 
-    /// Writes the rest. The table exists from now on, but nobody knows of it yet.
+    /// Writes the rest. The table exists from now on, but the index does not know of it yet.
     pub fn finish(mut self) -> Result<Table, Status> {
         self.charge();
         let TableWriter { builder, mut output, .. } = self;

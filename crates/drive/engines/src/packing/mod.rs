@@ -51,7 +51,7 @@ impl LogView {
         at & !(u64::from(self.page_bytes) - 1)
     }
 
-    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into
+    /// First place at or after `at` where `bytes` bytes cross neither a segment end nor, if they fit into
     /// one, a page end.
     #[inline]
     pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
@@ -82,7 +82,7 @@ impl LogView {
     }
 }
 
-/// First slot boundary at or behind `at`.
+/// First slot boundary at or after `at`.
 #[inline]
 fn align_to_slot(at: u64) -> u64 {
     at.next_multiple_of(u64::from(SLOT_BYTES))
@@ -144,7 +144,7 @@ pub struct PackingConfig {
     /// of pages rise at every boundary of 4 KiB, as BandSlim's figure 4 has it.
     #[setting(image, when = &[When::row("packing.policy", |name, _| looks_at(name, |row| row.has_slots))])]
     pub slots_cross_pages: bool,
-    /// What a policy weighs that does. It follows from the times of other sections.
+    /// Costs for a policy that weighs them. They follow from the times of other sections.
     #[setting(skip)]
     pub costs: PackingCosts,
     /// A policy that is in no table, instead of `policy`.

@@ -385,7 +385,7 @@ impl Entries {
                 entry.kind = kind;
                 entry.filling = true;
                 match Rc::get_mut(&mut entry.region) {
-                    Some(region) => region.clear(), // nobody else has it: its memory serves again
+                    Some(region) => region.clear(), // not shared: its memory is reused
                     None => entry.region = Rc::default(),
                 }
             }
@@ -512,12 +512,12 @@ impl Entries {
     }
 }
 
-/// What comes into an entry.
+/// The new contents of an entry.
 pub(super) enum NewPage {
     /// Nothing yet; it will be filled.
     Empty(PageKind),
-    /// What flash has.
+    /// The contents on flash.
     Stored(Rc<Region>),
-    /// What the protected image had, and flash has not.
+    /// Contents of the protected image that are not on flash.
     Unstored(PageKind, Rc<Region>),
 }

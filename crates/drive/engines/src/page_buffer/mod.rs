@@ -35,14 +35,14 @@ pub struct BufferConfig {
     /// NAND pages of the power-protected buffer.
     #[setting(is = Integer(MIN_ENTRIES as i64, 1 << 20), image)]
     pub entries: u32,
-    /// Who waits for a program when the buffer is full.
+    /// Which task waits for a program when the buffer is full.
     pub eviction: Eviction,
 }
 
-/// Who waits when a page must be programmed to make room.
+/// Which task waits when a page must be programmed to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Eviction {
-    /// Whoever needs the entry programs the least recently used page and waits for it, as on the published
+    /// The task that needs the entry programs the least recently used page and waits for it, as on the published
     /// board.
     Wait,
     /// Programs run in the background, ahead of need; a clean page goes before a dirty one.

@@ -1,10 +1,10 @@
-//! What a drive wants to know of the store in it.
+//! The configuration of a store in a drive.
 
 use kvdrive_store::{StepCosts, StoreOptions};
 
 use super::cpu::GUESSED_COSTS_PS;
 
-/// What a drive wants to know of the store in it.
+/// The configuration of a store in a drive.
 #[derive(Clone, Debug)]
 pub struct StoredConfig {
     /// Options of every store. Those that may be 0 follow the drive ([`super::options`]).
@@ -12,7 +12,7 @@ pub struct StoredConfig {
     /// Most bytes of operations that a store may not have on its pages; 0: half of the protected memory that
     /// the bits of trimmed pages leave.
     pub operations_bytes: u64,
-    /// What steps cost on a firmware core.
+    /// Times of steps on a firmware core.
     pub costs_ps: StepCosts,
 }
 

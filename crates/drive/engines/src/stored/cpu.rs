@@ -67,7 +67,7 @@ impl Cpu for FirmwareCpu {
     }
 }
 
-/// Numbers for whoever calls a store: each is one caller's at a time.
+/// Thread numbers for callers of a store: a number has one caller at a time.
 pub struct Threads {
     count: u32,
     free: TaskCell<Vec<u32>>,
@@ -80,7 +80,7 @@ impl Threads {
         Threads { count, free: TaskCell::new((0..count).rev().collect()), freed: WaitQueue::new(sim) }
     }
 
-    /// How many there are.
+    /// Number of threads.
     pub fn count(&self) -> u32 {
         self.count
     }

@@ -21,7 +21,7 @@ pub fn options(config: &EngineConfig) -> StoreOptions {
     options
 }
 
-/// What two drives with this store must have in common.
+/// Settings that two drives with this store must have in common.
 pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
     let mut make = image_keys(&config.ftl);
     make.extend((row(config).layout)(&options(config)));

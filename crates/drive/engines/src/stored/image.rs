@@ -1,4 +1,4 @@
-//! What of a store must survive a power cut and is not on its pages: which pages are trimmed, the operations
+//! The state of a store that must survive a power cut and is not on its pages: trimmed pages, the operations
 //! that were carried out since the store was last synchronised, and its mark of that moment
 //! ([`kvdrive_store::Store::mark`]).
 //!
@@ -23,7 +23,7 @@
 //! carried out again, unless the store has what that gave the key: whatever part of them had reached the pages,
 //! each key has it then. All at once they fit, for they did before, into the room that a store leaves to deletes at
 //! the latest ([`kvdrive_store::Store::put_again`]); one before the other they may not, so those that find no
-//! room are tried again behind the others. Operations that were not carried out when the power went come last. They were not
+//! room are tried again after the others. Operations that were not carried out when the power went come last. They were not
 //! acknowledged: each is there afterwards, or, where there is no room for it, is not; those of an atomic batch
 //! are handed to the store as one again.
 
@@ -51,13 +51,13 @@ const WRITTEN: u8 = 5;
 /// No drive has carried out so many.
 const MOST_OPERATIONS: u64 = 1 << 60;
 
-/// What a value takes of the protected memory beside its bytes: number, flags, key, lengths.
+/// Bytes of protected memory for a value beside its own: number, flags, key, lengths.
 pub const OPERATION_BYTES: u64 = 64;
 
 /// A store or a delete.
 #[derive(Clone)]
 pub struct Operation {
-    /// It goes to whoever has a higher number last.
+    /// Operations are handed to the store in the order of their numbers.
     pub number: u64,
     /// The store has done it.
     pub is_carried_out: bool,
@@ -70,7 +70,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// What it takes of the protected memory.
+    /// Bytes of protected memory that it takes.
     pub fn bytes(&self) -> u64 {
         OPERATION_BYTES + self.value.as_ref().map_or(0, |(_, bytes)| u64::from(*bytes))
     }
@@ -160,7 +160,7 @@ pub struct Protected {
     pub owner: Owner,
     /// Trimmed pages.
     pub trimmed: Trimmed,
-    /// What the store may not have on its pages, oldest first.
+    /// Operations that the store may not have on its pages yet, oldest first.
     pub operations: Vec<Operation>,
     /// The store's mark.
     pub mark: Vec<u8>,
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(flags(&again), expected[..4]);
     }
 
-    /// A record and an image with a part of a batch only are nobody's.
+    /// A record and an image with only a part of a batch are refused.
     #[test]
     fn half_a_batch_is_refused() {
         let whole = batch(0, 3);
@@ -337,6 +337,6 @@ mod tests {
         }
         let mut more = record::begun(&whole);
         more.extend_from_slice(&record::begun(&batch(3, 1))[1..]);
-        assert!(empty().apply(OPERATIONS_PART, &more, PAGES).is_err(), "an operation behind the last");
+        assert!(empty().apply(OPERATIONS_PART, &more, PAGES).is_err(), "an operation after the last");
     }
 }

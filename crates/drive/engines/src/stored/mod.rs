@@ -82,17 +82,17 @@ pub struct StoredEngine {
     /// Orders commands of one key.
     keys: KeyedLock<Key>,
     operations: TaskCell<VecDeque<Operation>>,
-    /// Of the last time it was synchronised.
+    /// The mark of the last sync.
     mark: TaskCell<Vec<u8>>,
     next_number: Cell<u64>,
     /// Bytes of `operations`, and how many of them are being carried out.
     operation_bytes: Cell<u64>,
     running: Cell<u32>,
-    /// Nobody begins an operation now: those that run come to their ends, and the store is synchronised.
+    /// No operation begins now: those that run end first, and then the store is synchronised.
     is_synchronising: Cell<bool>,
     /// Are operations from before a power cut on the store?
     repeating: Cell<Repeating>,
-    /// Who waits for one of these, or for its end.
+    /// Tasks that wait for one of these, or for its end.
     turned: WaitQueue,
     staged: Rc<Staged>,
     counters: Cell<EngineCounters>,
@@ -291,7 +291,7 @@ impl StoredEngine {
         repeated
     }
 
-    /// Carries out again what the store may have lost. Nobody else is in the store. What it has is left as it is: a
+    /// Repeats operations that the store may have lost. No other task is in the store. Pairs that it has stay as they are: a
     /// full one has no room for everything twice.
     fn repeat(&self) -> Result<(), Status> {
         let (done, begun): (Vec<Operation>, Vec<Operation>) =
@@ -325,7 +325,7 @@ impl StoredEngine {
     /// Has the store do what it did before a cut, if it has lost that.
     fn hand_on_again(&self, operation: &Operation) -> Result<(), StoreError> {
         let thread = self.threads.take();
-        // What cannot be read counts as lost.
+        // A pair that cannot be read counts as lost.
         let found = self.store.get(thread.thread(), operation.key);
         if found.is_ok_and(|found| operation.is_result(found.as_ref())) {
             return Ok(());
@@ -365,7 +365,7 @@ fn place_of(operations: &VecDeque<Operation>, number: u64) -> usize {
     }
 }
 
-/// What an operation asks of a store.
+/// The request by which a store carries out an operation.
 fn request_of(operation: &Operation) -> Request<'_> {
     match &operation.value {
         Some((region, bytes)) => Request::Put(operation.key, Value::Part { region, at: 0, bytes: *bytes }),
@@ -396,7 +396,7 @@ impl Engine for StoredEngine {
         values().filter(|value| !value.is_empty()).for_each(|value| self.charge_copy(value.len() as u32));
         self.catch_up()?;
         let keys: BTreeSet<Key> = changes.iter().map(|change| change.key).collect();
-        // Everybody who holds several keys takes them in this order.
+        // All tasks that hold several keys take them in this order.
         let _keys: Vec<_> = keys.into_iter().map(|key| self.keys.lock(key)).collect();
         let last = changes.len() - 1;
         let operation = |(index, Change { key, value }): (usize, Change)| Operation {
@@ -477,7 +477,7 @@ impl Engine for StoredEngine {
     }
 
     fn drain(&self) {
-        // What cannot be written stays in protected memory.
+        // Operations that cannot be written stay in protected memory.
         if self.catch_up().is_err() {
             return;
         }

@@ -32,18 +32,18 @@ use super::image::{AWAY_PART, OPERATIONS_PART, record};
 /// Kind of a store's page, for the translation layer.
 const PAGE_KIND: u8 = b'S';
 
-/// What a protected image has of pages.
+/// The state of pages in a protected image.
 pub struct Trimmed {
-    /// Which of them are away.
+    /// Pages that are trimmed.
     pub away: AwayPages,
     /// Number of the next write.
     pub next_write: u64,
-    /// What that was when pages last went away. Writes with this number or a higher one came behind that, so
+    /// The number of the next write when pages were last trimmed. Writes with this number or a higher one came later, so
     /// the image says nothing else of them.
     pub next_write_at_trim: u64,
 }
 
-/// No drive has written so many pages: a page that says so is nobody's.
+/// No drive has written so many pages: a page with such a number is refused.
 pub const MOST_WRITES: u64 = 1 << 60;
 
 impl Trimmed {
@@ -113,7 +113,7 @@ fn lpa_of(page: PageId) -> Lpa {
     Lpa(u32::try_from(page.0).expect("a store keeps to the pages there are"))
 }
 
-/// What the flash counts a store's operation as.
+/// The flash purpose of a store's operation.
 fn purpose_of(why: Why) -> Purpose {
     match why {
         Why::Log | Why::Wal | Why::Overflow => Purpose::Value,
@@ -170,7 +170,7 @@ impl PageStore for FlashPages {
         out: &mut Vec<Page>,
     ) -> Result<(), PageError> {
         let pages = || (0..u64::from(count)).map(|page| first.plus(page));
-        // A store that looks for itself on an empty drive reads all of it: no task for what nobody wrote.
+        // Recovery of a store on an empty drive reads every page: no tasks for pages that were never written.
         if pages().all(|page| self.is_blank(lpa_of(page))) {
             out.extend(std::iter::repeat_n(Rc::new(Region::new()), count as usize));
             return Ok(());

@@ -64,7 +64,7 @@ const LARGEST_VALUE_BYTES: u32 = 2 << 20;
 /// Multi-page values: pages fetched ahead at a time.
 const READ_AHEAD_PAGES: u64 = 16;
 
-/// What a head's pages are, in the segment of this opening.
+/// The use of a head's pages, in the segment of this opening.
 fn page_kind(head: Head, opening: u64) -> PageKind {
     let purpose = match head {
         Head::Host => Purpose::Value,
@@ -86,7 +86,7 @@ pub struct LogShape {
 }
 
 impl LogShape {
-    /// The shape of a log with this policy, out of this pool, behind a buffer of `buffer_entries` pages.
+    /// The shape of a log with this policy, out of this pool, with a buffer of `buffer_entries` pages.
     ///
     /// # Errors
     /// One line that names the key when the packing configuration is none.
@@ -115,7 +115,7 @@ impl LogShape {
         self.max_value_bytes
     }
 
-    /// Bytes of power-protected memory such a log needs at most behind a buffer of so many pages: the buffer,
+    /// Bytes of power-protected memory such a log needs at most with a buffer of so many pages: the buffer,
     /// two packing states, and what is known of each segment.
     pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
         let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
@@ -270,7 +270,7 @@ impl ValueLog {
     /// [`PastPin`] or the value cannot die meanwhile.
     ///
     /// # Errors
-    /// Those of [`PageBuffer::fetch`].
+    /// As [`PageBuffer::fetch`].
     pub fn read(
         &self,
         address: Vaddr,
@@ -312,7 +312,7 @@ impl ValueLog {
         let fetches = (first..stop).map(|lpa| {
             let buffer = &self.0.buffer;
             move || {
-                // What went wrong is found again, and reported, by the fetch that needs the page.
+                // The fetch that needs the page meets the error again and reports it.
                 drop(buffer.fetch(lpa as u32, purpose));
             }
         });
@@ -390,8 +390,8 @@ impl ValueLog {
     }
 
     /// Is there a value of `bytes` bytes at `address`, as far as the log knows? For an entry that a
-    /// [`PastPin`] keeps readable there is, unless the image or the table it came from was made by somebody
-    /// else.
+    /// [`PastPin`] keeps readable there is, unless the image or the table it came from was
+    /// crafted.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
         let state = self.0.state.borrow();
         self.0.shape.has_room_at(address, bytes)

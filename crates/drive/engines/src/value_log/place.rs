@@ -426,7 +426,7 @@ impl Log {
     /// | those and values that DMA brings | 6/8 |
     /// | those and garbage collection | 7/8 |
     ///
-    /// One value needs at most 3/8, so each line leaves room for one value beyond the line above: whoever
+    /// One value needs at most 3/8, so each line leaves room for one value beyond the line above: a task that
     /// waits, waits for pins that end by themselves.
     #[inline]
     fn admits(&self, head: Head, hold: Hold, pages: u32) -> Result<bool, Status> {
@@ -478,7 +478,7 @@ impl Log {
     ) -> OpenSegment {
         let base = at - at % self.view.segment_bytes;
         let last = head.window.back().map_or(0, |last| last.base + self.view.segment_bytes);
-        assert!(base >= last, "a segment at {base} behind one that ends at {last}");
+        assert!(base >= last, "a segment at {base} after one that ends at {last}");
         let id = self.pool.alloc(use_of(head_name)).expect("the pool was asked before");
         let opening = segments.open(id, head_name, base);
         statistics.segments_opened += 1;
@@ -514,7 +514,7 @@ impl Log {
     }
 }
 
-/// For whom the pages of a value are pinned.
+/// The share of the buffer in which the pages of a value are pinned.
 #[inline]
 fn hold_of(head: Head, arrival: Arrival) -> Hold {
     match (head, arrival) {

@@ -29,7 +29,7 @@ pub enum Use {
     Gc,
 }
 
-/// How many segments values, and values and tables, leave behind.
+/// How many segments values, and values and tables, leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// Segments that only the index and garbage collection may take.
@@ -54,7 +54,7 @@ struct Pool {
 pub struct SegmentPool(Rc<Pool>);
 
 impl SegmentPool {
-    /// A pool over `logical_pages` pages, every segment free. Pages behind the last whole segment are not
+    /// A pool over `logical_pages` pages, every segment free. Pages after the last whole segment are not
     /// used. `on_free` gets the logical pages of each segment given back: the FTL forgets them there.
     pub fn new(
         logical_pages: u32,
@@ -91,15 +91,15 @@ impl SegmentPool {
     /// Would [`SegmentPool::alloc`] succeed now?
     pub fn may_take(&self, to: Use) -> bool {
         let Reserve { index_segments, gc_segments } = self.0.reserve.get();
-        let left_behind = match to {
+        let left_free = match to {
             Use::Value => index_segments + gc_segments,
             Use::Index => gc_segments,
             Use::Gc => 0,
         };
-        self.free_count() > left_behind
+        self.free_count() > left_free
     }
 
-    /// Gives a segment back. Nobody may read its pages any more.
+    /// Gives a segment back. No reader may hold its pages any more.
     pub fn free(&self, id: SegmentId) {
         let was_taken = std::mem::replace(&mut self.0.taken.borrow_mut()[id.0 as usize], false);
         assert!(was_taken, "{id:?} freed and not taken");
@@ -119,7 +119,7 @@ impl SegmentPool {
         true
     }
 
-    /// Has somebody taken it? `false` for a segment that does not exist.
+    /// Is it taken? `false` for a segment that does not exist.
     pub fn is_taken(&self, id: SegmentId) -> bool {
         self.0.taken.borrow().get(id.0 as usize).copied().unwrap_or(false)
     }
@@ -144,7 +144,7 @@ impl SegmentPool {
         self.0.segment_pages
     }
 
-    /// What is kept back.
+    /// The segments that are kept back.
     pub fn reserve(&self) -> Reserve {
         self.0.reserve.get()
     }
@@ -160,7 +160,7 @@ impl SegmentPool {
         first..first + self.0.segment_pages
     }
 
-    /// The segment that holds a logical page; it may be free, or lie behind the last one.
+    /// The segment that holds a logical page; it may be free, or lie after the last one.
     pub fn segment_of(&self, lpa: u32) -> SegmentId {
         SegmentId(lpa / self.0.segment_pages)
     }

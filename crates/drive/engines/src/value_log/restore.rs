@@ -10,10 +10,10 @@ use crate::page_buffer::PageBuffer;
 
 impl ValueLog {
     /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both
-    /// otherwise unused by anybody. Values that were arriving are gone; segments in which nothing lives are
+    /// otherwise unused. Values that were arriving are gone; segments in which nothing lives are
     /// given back.
     ///
-    /// The log goes on from here in a state of its own: whoever attaches a journal [`ValueLog::save`]s it
+    /// The log goes on from here in a state of its own: the caller that attaches a journal [`ValueLog::save`]s it
     /// first.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl ValueLog {
         let mut segments = Segments::recovered(shape.segments, image.next_opening());
         for (id, segment) in image.segments() {
             if !pool.claim(id) {
-                return Err(Damaged("a segment that somebody else uses"));
+                return Err(Damaged("a segment that is in use already"));
             }
             segments.restore(id, segment);
         }
@@ -40,7 +40,7 @@ impl ValueLog {
         }
         let state = State { heads, segments, statistics: ValueLogStatistics::default() };
         let log = ValueLog::with_state(sim, shape, pool, buffer, state);
-        log.leave_lost_pages_behind(lost);
+        log.skip_lost_pages(lost);
         for (lpa, content) in pages {
             log.restore_page(lpa, content)?;
         }
@@ -50,7 +50,7 @@ impl ValueLog {
 
     /// A page that was left half full and is on flash only gets no more bytes, as if it had left the buffer
     /// now.
-    fn leave_lost_pages_behind(&self, lost: [Option<u64>; 2]) {
+    fn skip_lost_pages(&self, lost: [Option<u64>; 2]) {
         for (head, page_end) in Head::ALL.into_iter().zip(lost) {
             let mut state = self.0.state.borrow_mut();
             let State { heads, segments, .. } = &mut *state;

@@ -60,7 +60,7 @@ pub(super) struct Segments {
     pub next_opening: u64,
     /// Pins by moment; the last one is now, and there is always one.
     pins: VecDeque<u32>,
-    /// Which moment `pins[0]` is.
+    /// The moment of `pins[0]`.
     first_moment: u64,
     /// Retired segments and the last moment that knew them, in order.
     retired: VecDeque<(u64, SegmentId)>,
@@ -83,7 +83,7 @@ impl Segments {
         }
     }
 
-    /// Those of a log that goes on from an image; its segments are to be restored.
+    /// The segments of a log that continues from an image; they are restored one by one.
     pub fn recovered(count: u32, next_opening: u64) -> Segments {
         Segments { recovered: true, next_opening, ..Segments::new(count) }
     }
@@ -152,8 +152,8 @@ impl Segments {
     /// Returns how many bytes were counted as live and are not any more, and whether the segment may be
     /// retired now.
     ///
-    /// In a log that was never without power these are all of `bytes`. An image may have been made by
-    /// somebody who says too little, and only all tables of the index together know better: nobody reads them
+    /// In a log that was never without power these are all of `bytes`. A crafted image may
+    /// count too little, and only all tables of the index together know better: they are not read
     /// at power-on. So what is not counted does not die. Such a segment was given back too early, whatever is
     /// there now has counts too low as well, and the values it had cannot be read: the image's fault, and no
     /// reason to stop.
@@ -215,7 +215,7 @@ impl Segments {
         !self.retired.is_empty()
     }
 
-    /// A retired segment that nobody pins any more.
+    /// A retired segment that is not pinned any more.
     #[inline]
     pub fn next_unpinned(&mut self) -> Option<SegmentId> {
         let (moment, _) = self.retired.front()?;
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_segment_outlives_the_pins_that_knew_it_and_no_others() {
         let mut segments = Segments::new(4);
-        assert!(spent(&mut segments, 0), "nobody pins anything");
+        assert!(spent(&mut segments, 0), "nothing is pinned");
         let early = segments.pin();
         assert!(!spent(&mut segments, 1));
         let late = segments.pin();

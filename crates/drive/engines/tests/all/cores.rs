@@ -1,4 +1,4 @@
-//! Which core takes which step of a hash engine, and who waits for whom.
+//! Which core takes which step of a hash engine, and what waits for what.
 
 use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Role, Roles};
@@ -86,7 +86,7 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     sim.clear();
 }
 
-/// Nobody waits for a pair that is dead, but somebody has looked at it, and at the record that says so.
+/// A dead pair delays no command, but collection has read it, and the record that says so.
 #[test]
 fn what_collection_spends_on_the_dead_takes_its_core() {
     for scheme in SCHEMES {

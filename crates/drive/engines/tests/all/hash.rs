@@ -47,7 +47,7 @@ pub(super) fn on_cores(
 }
 
 pub(super) fn key(number: u64) -> Key {
-    // Lengths 2 to 16, and keys that are others with zeros behind.
+    // Lengths 2 to 16, and keys that are other keys followed by zeros.
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
     Key::from_padded(bytes, 2 + (number % 15) as usize).unwrap()
@@ -239,7 +239,7 @@ fn what_an_emulator_leaves_out_alters_times_and_no_pair() {
     }
 }
 
-/// How long reading `key` takes, ns, a little after somebody else began to read another.
+/// How long reading `key` takes, ns, a little after another task began to read another key.
 fn read_ns(rig: &Rig, other: Option<Key>, key: Key) -> u64 {
     let is_there = |engine: &HashEngine, key| assert!(engine.find(key).unwrap().is_some());
     let other = other.map(|other| {
@@ -257,7 +257,7 @@ fn read_ns(rig: &Rig, other: Option<Key>, key: Key) -> u64 {
 }
 
 /// Of keys that collide the last is many reads away. An emulator that books all of them when the command arrives
-/// keeps whoever comes for one of the later ones' dies waiting for the earlier ones, too.
+/// keeps commands for the dies of later ones waiting for the earlier ones, too.
 #[test]
 fn a_lookup_that_books_ahead_takes_the_dies_of_other_keys_pairs_as_well() {
     for scheme in ["original", "plus"].map(|name| scheme(name).unwrap()) {
@@ -375,7 +375,7 @@ fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
             engine.delete(stored[0]).unwrap();
             assert!(engine.find(stored[0]).unwrap().is_none());
             for key in &stored[1..] {
-                assert!(engine.find(*key).unwrap().is_some(), "{}: {key} behind a deleted key", scheme.name);
+                assert!(engine.find(*key).unwrap().is_some(), "{}: {key} after a deleted key", scheme.name);
             }
             let again = store(engine, stored[0], value(&stored[0], 1, 20), StoreOptions::default());
             assert_eq!(again, Ok(()), "{}: the tombstone's place is free", scheme.name);

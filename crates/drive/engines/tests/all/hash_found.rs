@@ -14,7 +14,7 @@ use super::hash::{key, on_cores, store, value};
 use super::small_hash::{flash_config, hash_config};
 
 /// Values that fill most of the write buffer: the room of the first must come back before its last page is
-/// full, since nobody else can fill that page.
+/// full, since no other value can fill that page.
 #[test]
 fn large_values_do_not_wait_for_room_that_only_they_could_free() {
     for scheme in SCHEMES {
@@ -112,7 +112,7 @@ fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     }
 }
 
-/// A drive comes up with this medium and protected image; what survives a cut `steps` events behind its
+/// A drive comes up with this medium and protected image; what survives a cut `steps` events after its
 /// recovery.
 fn come_up(
     scheme: &'static SchemeRow,
@@ -138,10 +138,10 @@ fn come_up(
     Ok(survived)
 }
 
-/// The power is cut between the erases of a victim's blocks, and again right behind recovery, when nobody
-/// knows the victim as one any more.
+/// The power is cut between the erases of a victim's blocks, and again right after recovery, when the drive does not
+/// know the victim any more.
 #[test]
-fn a_drive_comes_up_after_a_second_cut_behind_an_erase_that_was_cut_off() {
+fn a_drive_starts_after_a_second_cut_after_an_interrupted_erase() {
     for scheme in SCHEMES {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Any(4));
@@ -267,7 +267,7 @@ fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_r
                 }
                 drop(cursor);
                 for number in count / 4..=count {
-                    assert_eq!(put(&engine, number, 2, bytes), Ok(()), "{what}: {number} behind it");
+                    assert_eq!(put(&engine, number, 2, bytes), Ok(()), "{what}: {number} after it");
                 }
             });
             sim.clear();

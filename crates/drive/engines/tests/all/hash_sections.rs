@@ -201,7 +201,7 @@ fn a_full_bucket_is_passed_for_good_and_its_first_free_cell_is_taken_again() {
     bucket.remove(100);
     bucket.remove(99);
     assert_eq!(bucket.outlook(5).vacancy, Some(99));
-    assert!(bucket.outlook(0).goes_on, "whatever the fingerprint: the pair behind may have any");
+    assert!(bucket.outlook(0).goes_on, "whatever the fingerprint: the next pair may have any");
     for slot in (0..format.slots()).filter(|slot| ![99, 100].contains(slot)) {
         bucket.remove(slot);
     }

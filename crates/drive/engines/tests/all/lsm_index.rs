@@ -309,7 +309,7 @@ impl Stand {
         }
         for (key, entry) in found {
             let number = (key.halves().0 >> 32) as u32;
-            // A newer value without bytes, placed behind a full segment, may have the address of an older one
+            // A newer value without bytes, placed after a full segment, may have the address of an older one
             // that has some.
             let is_newest = oracle.get(&number).is_some_and(|it| *it == (entry.address, entry.bytes));
             let new = self.values.place(entry.bytes);
@@ -419,7 +419,7 @@ fn run(config: IndexConfig, ops: &[Op]) {
     assert_eq!(stand.pool.free_count(), stand.pool.segments(), "pages of dropped tables were kept");
 }
 
-/// An empty value placed behind a full segment has the address at which the next segment begins.
+/// An empty value placed after a full segment has the address at which the next segment begins.
 #[test]
 fn an_empty_value_is_not_taken_for_the_older_one_at_its_address() {
     let quarter = SEGMENT_BYTES as u32 / 4;

@@ -194,7 +194,7 @@ fn backfill_fills_gaps_and_jumps() {
     let mut at = |bytes, arrival| packing.place(bytes, arrival, &LOG).at;
     assert_eq!(at(100, Arrival::Inline), 0);
     assert_eq!(at(2000, Arrival::Dma), 4096, "next slot boundary");
-    assert_eq!(at(5000, Arrival::Dma), 8192, "behind the first");
+    assert_eq!(at(5000, Arrival::Dma), 8192, "after the first");
     assert_eq!(at(3900, Arrival::Inline), 100);
     assert_eq!(at(96, Arrival::Inline), 4000, "ends where the DMA'd value begins");
     assert_eq!(at(1, Arrival::Inline), 6096, "its tail is used");
@@ -203,7 +203,7 @@ fn backfill_fills_gaps_and_jumps() {
     assert_eq!(at(4096, Arrival::Dma), 20480);
     assert_eq!(at(4096, Arrival::Dma), 24576);
     assert_eq!(at(4097, Arrival::Dma), 32768, "a value of two slots stays in one page");
-    assert_eq!(at(1, Arrival::Inline), 28672, "behind the second: the first gave way to the third");
+    assert_eq!(at(1, Arrival::Inline), 28672, "after the second: the first gave way to the third");
 }
 
 /// Values of 1 to 4 slots take a quarter of a page, a half, three quarters and a whole one if slots may cross
@@ -258,7 +258,7 @@ fn a_wrong_configuration_is_named() {
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Place(u32, Arrival),
-    /// Forced jump behind the page that holds the write pointer or one of the next.
+    /// Forced jump after the page that holds the write pointer or one of the next.
     Skip(u64),
 }
 
@@ -272,7 +272,7 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    /// No value lies over another, behind the frontier, before what was open, or over a page or segment end;
+    /// No value lies over another, after the frontier, before what was open, or over a page or segment end;
     /// saving and restoring at any moment changes nothing.
     #[test]
     fn policies_keep_their_promises(calls in proptest::collection::vec(call(), 1..120), row in 0..PACKINGS.len(), slots_cross_pages: bool) {

@@ -13,7 +13,7 @@ use kvdrive_sim::{Rng, Sim, join_all};
 use kvdrive_spec::Status;
 use proptest::prelude::*;
 
-use super::support::{self, Behind};
+use super::support::{self, BelowBuffer};
 
 const PAGE_BYTES: u32 = support::PAGE_BYTES;
 

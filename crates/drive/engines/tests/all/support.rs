@@ -44,15 +44,15 @@ pub fn ftl(sim: &Sim) -> Ftl {
     Ftl::new(FlashPort::new(sim, config, media), &ftl_config())
 }
 
-/// What the tests look at behind the buffer's back.
-pub trait Behind {
+/// State below the buffer, which tests read directly.
+pub trait BelowBuffer {
     /// Does flash have a version of this page?
     fn is_mapped_page(&self, lpa: u32) -> bool;
     /// What flash has.
     fn read_page(&self, lpa: u32) -> Result<Rc<Region>, Status>;
 }
 
-impl Behind for Ftl {
+impl BelowBuffer for Ftl {
     fn is_mapped_page(&self, lpa: u32) -> bool {
         self.is_mapped(Lpa(lpa))
     }

@@ -396,7 +396,7 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
     assert_eq!(shape.max_value_bytes(), 2 << 20);
 }
 
-/// The host may pin its share of the buffer and no more, and can stop nobody with it.
+/// The host may pin its share of the buffer and no more, and stops no other task with it.
 #[test]
 fn unfinished_values_interrupt_only_each_other() {
     let rig = PLAIN.fresh(Sim::new());
@@ -546,7 +546,7 @@ fn altered_images_are_refused_or_usable() {
 
 #[test]
 #[should_panic(expected = "bytes come before the value has landed")]
-fn bytes_behind_the_landing_are_not_lost_without_a_word() {
+fn bytes_after_the_landing_are_not_lost_silently() {
     let rig = PLAIN.fresh(Sim::new());
     rig.sim.block_on(|| {
         let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).unwrap();

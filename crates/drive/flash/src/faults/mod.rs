@@ -279,8 +279,8 @@ impl Active {
             return false;
         }
         self.matched += 1;
-        let behind = self.matched.saturating_sub(when.after);
-        let due = behind > 0 && behind.is_multiple_of(when.every);
+        let past = self.matched.saturating_sub(when.after);
+        let due = past > 0 && past.is_multiple_of(when.every);
         let fires = due && (when.probability >= 1.0 || self.rng.unit_f64() < when.probability);
         self.fired += u64::from(fires);
         fires

@@ -84,12 +84,7 @@ impl Ftl {
         }
         drop(pin);
         let block = *core.blocks.borrow().block(victim);
-        assert_eq!(
-            (block.state, block.live),
-            (State::Collecting, 0),
-            "a page stayed behind in block {}",
-            victim.0
-        );
+        assert_eq!((block.state, block.live), (State::Collecting, 0), "a page stayed in block {}", victim.0);
     }
 
     fn copy(&self, unit: u32, source: Ppa, data: PageData, spare: Spare) {

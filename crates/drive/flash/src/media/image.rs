@@ -201,7 +201,7 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
         read_block(&mut reader, &mut memory)?;
     }
     if !reader.0.is_at_end() {
-        return Err(ImageError::new(reader.0.at(), "bytes behind the last block"));
+        return Err(ImageError::new(reader.0.at(), "bytes after the last block"));
     }
     Ok(memory)
 }

@@ -399,7 +399,7 @@ fn push_literal<'a>(
         let zero = is_zero(&rest[..rest.len().min(STRETCH_BYTES)]);
         let alike = rest.chunks(STRETCH_BYTES).take_while(|stretch| is_zero(stretch) == zero);
         let bytes = alike.map(<[u8]>::len).sum();
-        let (stretches, behind) = rest.split_at(bytes);
+        let (stretches, after) = rest.split_at(bytes);
         if !zero {
             let first = zeros_in_front(stretches);
             let end = 1 + stretches.iter().rposition(|byte| *byte != 0).expect("the first stretch has one");
@@ -410,7 +410,7 @@ fn push_literal<'a>(
             packed = at + end;
         }
         at += bytes;
-        rest = behind;
+        rest = after;
     }
     packed
 }

@@ -178,7 +178,7 @@ mod tests {
         assert!(!page.let_go_part(1024 + 16, 984), "it is not the medium's alone yet");
         drop(programmed);
         let reader = page.data();
-        assert!(!page.let_go_part(1024 + 16, 984), "somebody reads it");
+        assert!(!page.let_go_part(1024 + 16, 984), "a reader still has it");
         assert_eq!(*reader.item(1024, 1000), [2; 1000]);
         drop(reader);
         assert!(page.let_go_part(1024 + 16, 984));

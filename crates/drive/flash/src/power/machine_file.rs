@@ -363,7 +363,7 @@ mod tests {
         let copy = first.file().try_clone().unwrap();
         assert!(matches!(second.lock(), Err(TryLockError::WouldBlock)));
         drop(first);
-        second.lock().expect("whoever locked it has closed it");
+        second.lock().expect("the other owner of the lock has closed it");
         drop(copy);
         assert!(matches!(open().lock(), Err(TryLockError::WouldBlock)), "the copy's end ends no other lock");
     }

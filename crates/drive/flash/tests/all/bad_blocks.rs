@@ -220,8 +220,8 @@ fn a_die_that_answers_no_more_gives_no_page_and_takes_none() {
     }
 }
 
-/// A die is lost before the drive becomes read-only, or after that. It stays lost, whoever reads the medium
-/// next.
+/// A die is lost before the drive becomes read-only, or after that. It stays lost for every later reader
+/// of the medium.
 fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     let folder = tempfile::tempdir().unwrap();
     let sim = Sim::new();

@@ -497,7 +497,7 @@ fn a_damaged_page_stays_an_error_whatever_is_collected() {
         let ftl = Ftl::recover(port, &config("greedy"), &mut |lpa, kind, _| {
             kinds.insert(lpa.0, kind);
         });
-        assert_eq!(kinds.get(&0), Some(&0), "nobody knows what it was");
+        assert_eq!(kinds.get(&0), Some(&0), "its kind is lost");
         assert_eq!(get(&ftl, 0), None);
         put(&ftl, 0, 3);
         assert_eq!(get(&ftl, 0), Some(3));

@@ -321,7 +321,7 @@ fn a_cancelled_task_is_dropped_from_the_innermost_call_outwards() {
     fn waits_for_ever(sim: &Sim, log: &Rc<RefCell<Vec<&'static str>>>) {
         let _inner = Dropped(log.clone(), "inner");
         WaitQueue::new(sim).wait();
-        unreachable!("nobody wakes it");
+        unreachable!("no task wakes it");
     }
     let sim = Sim::new();
     let log: Rc<RefCell<Vec<&str>>> = Rc::default();

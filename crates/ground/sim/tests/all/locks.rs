@@ -107,12 +107,12 @@ fn a_key_is_handed_to_its_waiters_in_order_and_others_do_not_wait() {
 fn a_mutex_is_taken_by_one_and_handed_over() {
     let sim = Sim::new();
     let mutex = Rc::new(Mutex::new(&sim));
-    let first = mutex.try_lock().expect("nobody holds it");
+    let first = mutex.try_lock().expect("it is free");
     assert!(mutex.try_lock().is_none());
     let mutex2 = mutex.clone();
     impatient(&sim, 5, move |_| {
         mutex2.lock();
-        panic!("somebody else holds it");
+        panic!("another task holds it");
     });
     sim.run();
     drop(first);
@@ -260,7 +260,7 @@ fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> 
     assert!(die.is_idle());
     let mut served = served.take();
     let patient = wishes.iter().filter(|wish| wish.key != 0).count();
-    assert!(served.len() >= patient, "somebody still waits");
+    assert!(served.len() >= patient, "a task still waits");
     // A task that leaves at the very time at which another is served may do so before or after it.
     served.sort_unstable();
     (served, die.statistics().busy_ns)

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions};
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
-use kvdrive_spec::identify::{BlockNamespace, IndependentNamespace, cns};
+use kvdrive_spec::identify::{IndependentNamespace, KvNamespaceAsBlocks, cns};
 use kvdrive_spec::log::{Effects, LogRequest, lid};
 use kvdrive_spec::property::{self, Capabilities};
 use kvdrive_spec::{Key, Sqe, Status, feature, opcode};
 use kvdrive_target::subsystem::Options;
 use zerocopy::FromBytes;
 
-use super::served::{Behind, Running, serve};
+use super::served::{Backend, Running, serve};
 use super::wire::{Pair, Wire, abort, connect, event_request, hex, ic_req, response, set_cc, store};
 
 fn server() -> Running {
-    serve(Behind::Memory, Options::default(), 1 << 20)
+    serve(Backend::Memory, Options::default(), 1 << 20)
 }
 
 fn host_of(server: &Running) -> Initiator {
@@ -95,7 +95,7 @@ fn spdk_and_xnvme_find_what_they_insist_on() {
     assert_eq!(kv[..4], [0x00, 0x03, 0x01, 0x00], "1.3");
     assert_eq!(host.set_feature(feature::QUEUES, 0x03FF_03FF, 0).unwrap(), 63 << 16 | 63);
     let block = host.identify(cns::NAMESPACE, 0, 1).unwrap();
-    let block = BlockNamespace::read_from_bytes(&block).unwrap();
+    let block = KvNamespaceAsBlocks::read_from_bytes(&block).unwrap();
     assert!(block.capacity_blocks.get() > 0 && block.size_blocks == block.capacity_blocks);
     assert_eq!(block.block_log2, 9);
     let namespace = host.identify_namespace(1).unwrap();
@@ -210,8 +210,8 @@ fn a_host_that_falls_silent_is_let_go_and_one_that_works_is_not() {
     assert_eq!(server.end().served.expired, 1);
 }
 
-/// A host that begins as TLS does, on a port without it: it is told as any other that breaks the protocol, and whoever
-/// runs the server reads why.
+/// A host that begins as TLS does, on a port without it: it gets the answer of any other host that breaks the protocol, and the log
+/// says why.
 #[test]
 fn who_speaks_tls_where_there_is_none_is_sent_away() {
     let server = server();

@@ -14,7 +14,7 @@
 //! engine as one, and is carried out wholly or not at all; Identify says how large one may be, and an engine that
 //! takes none does not offer any there.
 //!
-//! What lies in the region is nobody's value and is not protected: an acknowledgement says that the engine has
+//! Bytes in the region belong to no value and are not protected: an acknowledgement says that the engine has
 //! every request. A queue has one unfinished batch at most, of no more bytes than a value.
 
 use kvdrive_content::{Piece, Region};

@@ -31,7 +31,7 @@ use super::walks::{list, next, seek};
 use super::{KvNamespace, Unfinished, batch};
 use crate::answers::{Answer, Refusal, completion_of};
 
-/// What the host hears of a command's answer.
+/// The completion of a command's answer; `None`: none is posted.
 pub(super) fn conclude<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
@@ -70,13 +70,13 @@ fn is_inline(command: &Command) -> bool {
     )
 }
 
-/// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
+/// A quiet command was refused: the unfinished value of its queue is lost, and a later command reports the status.
 fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, session: &Session, status: Status) {
     drive.discard_value(session);
     drive.sessions.keep_unfinished(session, Unfinished::Refused(status));
 }
 
-/// Does what a command asks, and says what the completion reports.
+/// Executes a command; returns the double words of its completion.
 pub(super) fn answer_to<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,

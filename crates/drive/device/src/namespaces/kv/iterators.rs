@@ -8,11 +8,11 @@ use kvdrive_sim::TaskCell;
 use kvdrive_content::Region;
 use kvdrive_spec::Status;
 
-/// An open iterator: a cursor, and what it has passed and the host has not got.
-pub struct Walk<C> {
-    /// Goes on behind `unsent`.
+/// An open iterator: a cursor, and the pairs that it has passed and the host has not received.
+pub struct OpenIterator<C> {
+    /// Continues after `unsent`.
     pub cursor: C,
-    /// What comes first, and where the iterator could not go on. Staging memory, as much as the answers took: a
+    /// The next pairs, or the status at which the iterator could not continue. Staging memory of the answers' size: a
     /// cursor cannot go back, and a pair's place on flash must not be held for a host that may never ask
     /// again.
     pub unsent: VecDeque<Result<PairAnswer, Status>>,

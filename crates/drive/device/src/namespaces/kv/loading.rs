@@ -1,6 +1,6 @@
 //! Loading: pairs that are on a drive before anything is asked of it.
 //!
-//! A study often begins on a drive that has been written for hours. What is measured is what comes behind; so
+//! A study often begins on a drive that has been written for hours. Only what follows is measured, so
 //! pairs can be handed to the engine here, behind link and decoder, while the clock stands still
 //! ([`kvdrive_sim::Sim::hold_clock`]). Reserving, packing, indexing, programs, evictions and collection run
 //! as they always do, and flash counts them; only time does not pass, so the background never falls behind
@@ -15,10 +15,10 @@ use super::KvNamespace;
 use crate::namespaces::Pairs;
 
 impl<E: Engine> KvNamespace<E> {
-    /// Stores `pairs`, one behind the other.
+    /// Stores `pairs`, one after the other.
     ///
     /// # Errors
-    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
+    /// The first key whose store fails, and what it would be answered; some pairs after it may have been
     /// asked for.
     pub(crate) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
         let sim = &self.sim;

@@ -1,4 +1,4 @@
-//! A namespace of pairs: an engine, and what commands of the KV command set leave behind between them, by
+//! A namespace of pairs: an engine, and the state that commands of the KV command set leave between them, by
 //! queue (unfinished values, windows) or by iterator. What its opcodes do is in [`commands`].
 
 mod batch;
@@ -28,7 +28,7 @@ use super::{Asked, BetweenSlices, Namespace, OnListed, Pairs};
 use crate::config::ControllerConfig;
 use batch::Staging;
 use iterators::Iterators;
-use iterators::Walk;
+use iterators::OpenIterator;
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
 pub(crate) use windows::WindowMatch;
@@ -39,7 +39,7 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) engine: E,
     pub(crate) staging: Staging,
     pub(crate) sessions: Sessions<E::Place, E::Window>,
-    pub(crate) iterators: Iterators<Walk<E::Cursor>>,
+    pub(crate) iterators: Iterators<OpenIterator<E::Cursor>>,
     pub(crate) journal: Journal,
     max_value_bytes: u32,
     /// Serves short commands of other queues between two slices of a long one.
@@ -125,9 +125,9 @@ impl<E: Engine> KvNamespace<E> {
         answer.as_bytes().to_vec()
     }
 
-    /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
-    /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
-    /// command that was refused this is the one that says so.
+    /// A *write* or *hybrid* arrived inside an unfinished value: the host has lost count. That value is discarded, and
+    /// this command is refused so that the host learns of it; the next one finds a clean queue. If a quiet
+    /// command was refused before, this command reports it.
     pub(crate) fn refuse_inside_value(&self, request: &dyn Request) -> Result<(), Status> {
         match self.sessions.take_unfinished(request.session()) {
             None => Ok(()),
@@ -165,7 +165,7 @@ impl<E: Engine> KvNamespace<E> {
     /// time.
     ///
     /// # Errors
-    /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
+    /// [`Status::COMMAND_INTERRUPTED`]: no window is available now.
     pub(crate) fn fresh_window(&self, session: &Session) -> Result<(), Status> {
         self.sessions.close_window(session);
         let bytes = self.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;

@@ -12,7 +12,7 @@ use kvdrive_spec::window::NO_WINDOW;
 use super::batch::Staged;
 use super::windows::Open;
 
-/// What a queue's inline commands have left behind.
+/// State that a queue's inline commands have left.
 pub enum Unfinished<P> {
     /// A value that misses bytes.
     Value(Assembly<P>),

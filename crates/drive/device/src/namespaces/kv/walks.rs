@@ -11,7 +11,7 @@ use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::{Key, Status};
 
 use super::KvNamespace;
-use super::iterators::{PairAnswer, Walk};
+use super::iterators::{OpenIterator, PairAnswer};
 use crate::answers::{Answer, send};
 use crate::namespaces::{OnListed, Unlisted};
 
@@ -23,11 +23,11 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 /// some 50 000 keys and takes tens of milliseconds.
 const SLICE_KEYS: u32 = 256;
 
-/// Pairs behind the first are read for an answer as long as it has fewer bytes than this: who asks for many may
+/// Pairs after the first are read for an answer as long as it has fewer bytes than this: a host that asks for many may
 /// use few.
 const AHEAD_BYTES: u32 = 64 << 10;
 
-/// So many losses one behind the other are taken for the end: a store's cursor stays where it cannot go on.
+/// So many losses one after the other are taken for the end: a store's cursor stays where it cannot go on.
 const LOSSES_MAX: u32 = 1 << 16;
 
 pub(crate) fn list<E: Engine>(
@@ -86,10 +86,10 @@ pub(crate) fn seek<E: Engine>(
     buffer_bytes: u32,
 ) -> Answer {
     let slot = drive.iterators.reserve()?;
-    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
-    // yet, and when the pair cannot be sent it never will.
+    // Until the host has the first pair, no other command can reach the cursor: the host does not know its number
+    // yet, and never will if the pair cannot be sent.
     match open_and_send(drive, request, key, buffer_bytes) {
-        Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
+        Ok((iterator, bytes)) => Ok((bytes, drive.iterators.fill(slot, iterator))),
         Err(status) => {
             drive.iterators.cancel(slot);
             Err(of_own_cursor(status))
@@ -107,71 +107,71 @@ fn open_and_send<E: Engine>(
     request: &dyn Request,
     key: Option<Key>,
     buffer_bytes: u32,
-) -> Result<(Walk<E::Cursor>, u32), Status> {
-    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
-    let bytes = send_pairs(drive, request, &mut walk, buffer_bytes, 1)?;
-    Ok((walk, bytes))
+) -> Result<(OpenIterator<E::Cursor>, u32), Status> {
+    let mut iterator = OpenIterator { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
+    let bytes = send_pairs(drive, request, &mut iterator, buffer_bytes, 1)?;
+    Ok((iterator, bytes))
 }
 
-/// Answers the iterator's next pairs, `pairs` at most. Dword 0 is the size of the whole answer, 0 behind the
+/// Answers the iterator's next pairs, `pairs` at most. Dword 0 is the size of the whole answer, 0 after the
 /// last pair.
 pub(crate) fn next<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
-    iterator: u32,
+    id: u32,
     buffer_bytes: u32,
     pairs: u32,
 ) -> Answer {
-    let mut walk = drive.iterators.take(iterator)?;
-    let sent = send_pairs(drive, request, &mut walk, buffer_bytes, pairs);
-    drive.iterators.put_back(iterator, walk);
+    let mut iterator = drive.iterators.take(id)?;
+    let sent = send_pairs(drive, request, &mut iterator, buffer_bytes, pairs);
+    drive.iterators.put_back(id, iterator);
     if sent == Err(Status::ITERATOR_LOST) {
-        drive.iterators.close(iterator).expect("it was put back");
+        drive.iterators.close(id).expect("it was put back");
     }
-    Ok((sent?, iterator))
+    Ok((sent?, id))
 }
 
 /// Sends the iterator's next pair, as far as it fits, and up to `pairs` in all, as many as fit whole; returns
-/// the size of the whole answer, 0 behind the last pair. Pairs that did not get there stay the next ones.
+/// the size of the whole answer, 0 after the last pair. Pairs that the host did not receive are returned again.
 ///
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
 fn send_pairs<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
-    walk: &mut Walk<E::Cursor>,
+    iterator: &mut OpenIterator<E::Cursor>,
     buffer_bytes: u32,
     pairs: u32,
 ) -> Result<u32, Status> {
-    if !read_pair(drive, walk, 0, buffer_bytes)? {
+    if !read_pair(drive, iterator, 0, buffer_bytes)? {
         return Ok(0);
     }
-    let first = match &walk.unsent[0] {
+    let first = match &iterator.unsent[0] {
         Ok(pair) if pair.fills(buffer_bytes) => pair,
         // It was read for a smaller buffer.
         Ok(_) => return Err(Status::ITERATOR_LOST),
         Err(status) => {
             let status = *status;
-            walk.unsent.pop_front();
+            iterator.unsent.pop_front();
             return Err(status);
         }
     };
     let (mut end, mut count) = (first.bytes, 1);
     while (count as u32) < pairs && end < AHEAD_BYTES {
-        // What goes wrong behind the first pair is for who asks for that one.
-        if !read_pair(drive, walk, count, buffer_bytes).unwrap_or(false) {
+        // An error after the first pair is reported to the command that asks for that pair.
+        if !read_pair(drive, iterator, count, buffer_bytes).unwrap_or(false) {
             break;
         }
-        let Ok(pair) = &walk.unsent[count] else { break };
+        let Ok(pair) = &iterator.unsent[count] else { break };
         match pair_at(end).checked_add(pair.bytes) {
-            Some(behind) if behind <= buffer_bytes => (end, count) = (behind, count + 1),
+            Some(after) if after <= buffer_bytes => (end, count) = (after, count + 1),
             _ => break,
         }
     }
-    match &walk.unsent[0] {
+    match &iterator.unsent[0] {
         Ok(pair) if count == 1 => send(request, buffer_bytes, &pair.content, end.min(buffer_bytes))?,
-        _ => send(request, buffer_bytes, &side_by_side(walk.unsent.range(..count).flatten()), end)?,
+        _ => send(request, buffer_bytes, &side_by_side(iterator.unsent.range(..count).flatten()), end)?,
     }
-    walk.unsent.drain(..count);
+    iterator.unsent.drain(..count);
     Ok(end)
 }
 
@@ -195,20 +195,20 @@ fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
 /// it is answered in its turn.
 fn read_pair<E: Engine>(
     drive: &KvNamespace<E>,
-    walk: &mut Walk<E::Cursor>,
+    iterator: &mut OpenIterator<E::Cursor>,
     index: usize,
     buffer_bytes: u32,
 ) -> Result<bool, Status> {
-    if index < walk.unsent.len() {
+    if index < iterator.unsent.len() {
         return Ok(true);
     }
-    let pair = match next_pair(drive, &mut walk.cursor, buffer_bytes) {
+    let pair = match next_pair(drive, &mut iterator.cursor, buffer_bytes) {
         Ok(None) => return Ok(false),
         Ok(Some(pair)) => Ok(pair),
         Err(Status::COMMAND_INTERRUPTED) => return Err(Status::COMMAND_INTERRUPTED),
         Err(status) => Err(status),
     };
-    walk.unsent.push_back(pair);
+    iterator.unsent.push_back(pair);
     Ok(true)
 }
 

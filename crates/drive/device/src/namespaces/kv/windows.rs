@@ -1,7 +1,7 @@
 //! Windows into the page buffer, one a queue at most: which are open, and which of their bytes hold values.
 //!
 //! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their
-//! commands come: until then the host's bytes are in the buffer and nobody's value. A queue that asks for
+//! commands come: until then the host's bytes are in the buffer and belong to no value. A queue that asks for
 //! another window, or whose last value would not fit a second time, gets a fresh one, and the old one is
 //! closed: its page may leave the buffer.
 //!
@@ -21,7 +21,7 @@ use super::sessions::{Left, Sessions};
 struct Taken {
     /// One bit a byte.
     bits: Vec<u64>,
-    /// First byte behind all of them.
+    /// First byte after all of them.
     end: u32,
 }
 
@@ -39,7 +39,7 @@ impl Taken {
         })
     }
 
-    /// The first byte behind the last taken one in `from..to`; `None`: all are free.
+    /// The first byte after the last taken one in `from..to`; `None`: all are free.
     fn end_of_taken(&self, from: u32, to: u32) -> Option<u32> {
         Taken::words(from, to)
             .map(|(word, mask)| (word, self.bits[word] & mask))
@@ -91,14 +91,14 @@ impl<W> Open<W> {
         free
     }
 
-    /// Would a host find room for a value of `bytes` bytes at or behind `from`?
+    /// Would a host find room for a value of `bytes` bytes at or after `from`?
     fn has_room(&self, mut from: u32, bytes: u32) -> bool {
         loop {
             let at = lined(from, bytes);
             let Some(end) = at.checked_add(bytes).filter(|end| *end <= self.bytes) else { return false };
             match self.taken.end_of_taken(at, end) {
                 None => return true,
-                Some(behind) => from = behind,
+                Some(after) => from = after,
             }
         }
     }
@@ -160,7 +160,7 @@ impl<P, W> Sessions<P, W> {
         drop(closed);
     }
 
-    /// Closes every window. Whoever has one is told so by the next command that names it.
+    /// Closes every window. The next command that names a closed window is told so.
     pub fn close_windows(&self) {
         let mut by_number = self.by_number.borrow_mut();
         let closed: Vec<_> = by_number.iter_mut().filter_map(|left| left.window.take()).collect();
@@ -203,7 +203,7 @@ impl<P, W> Sessions<P, W> {
             while open.generation == grant.generation && bytes > 0 {
                 let end = at.checked_add(bytes).filter(|end| *end <= open.bytes)?;
                 match open.taken.end_of_taken(at, end) {
-                    Some(behind) => at = behind.next_multiple_of(SLOT_BYTES),
+                    Some(after) => at = after.next_multiple_of(SLOT_BYTES),
                     None => {
                         open.taken.take(at, end);
                         open.last_use = uses;
@@ -217,7 +217,7 @@ impl<P, W> Sessions<P, W> {
     }
 
     /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are
-    /// nobody's again, before the host hears of it. If the window has passed meanwhile there is nothing to
+    /// free again, before the host hears of it. If the window has passed meanwhile there is nothing to
     /// give back.
     pub fn release(&self, session: &Session, generation: u32, at: u32, bytes: u32) {
         self.with_window(session, |open| {

@@ -153,9 +153,9 @@ impl LiveSection {
             *comparisons += 1;
             let [a, b, ..] = separators[middle];
             // Both outcomes are equally likely, so the bounds are chosen without a branch.
-            let is_behind = u32::from(u16::from_le_bytes([a, b])) < slot;
-            low = if is_behind { middle + 1 } else { low };
-            high = if is_behind { high } else { middle };
+            let is_after = u32::from(u16::from_le_bytes([a, b])) < slot;
+            low = if is_after { middle + 1 } else { low };
+            high = if is_after { high } else { middle };
         }
         low * LEAF_ENTRIES..(low + 1) * LEAF_ENTRIES
     }
@@ -228,11 +228,11 @@ impl LiveSection {
         // An empty leaf ends where the previous one does.
         let mut end = 0;
         for (leaf, cells) in cells.chunks_exact_mut(LEAF_ENTRIES).take(leaves).enumerate() {
-            let (here, behind) = rest.split_at(rest.len().div_ceil(leaves - leaf));
+            let (here, after) = rest.split_at(rest.len().div_ceil(leaves - leaf));
             cells.iter_mut().zip(here).for_each(|(cell, entry)| *cell = entry.to_le_bytes());
             end = here.last().map_or(end, |last| slot_of(*last) as u16);
             separators[leaf] = separator(if leaf + 1 < leaves { end } else { u16::MAX });
-            rest = behind;
+            rest = after;
         }
     }
 

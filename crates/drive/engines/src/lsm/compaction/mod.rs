@@ -47,7 +47,7 @@ pub struct Merge {
     pub split_entries: Option<u32>,
 }
 
-/// What a policy wants to be done next.
+/// A policy's choice of the next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactionStep {
     /// Nothing.
@@ -78,7 +78,7 @@ pub trait CompactionPolicy {
     fn bottom(&self, entries: u64) -> (usize, Option<u32>);
 }
 
-/// What policies are made from.
+/// Arguments from which policies are built.
 #[derive(Clone, Debug)]
 pub struct CompactionShape {
     /// Entries of a full memtable.

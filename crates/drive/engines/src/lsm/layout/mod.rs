@@ -34,7 +34,7 @@ pub enum Part {
     Bloom,
 }
 
-/// What DRAM knows of a table (the published firmware keeps 44 B of it).
+/// The facts that DRAM keeps of a table (the published firmware keeps 44 B of it).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableFacts {
     /// Its name.
@@ -214,7 +214,7 @@ pub enum Start {
     Addresses(Range<Vaddr>),
 }
 
-/// What a scan has come to.
+/// The next result of a scan.
 pub enum ScanStep {
     /// There are more entries.
     Entries,
@@ -236,12 +236,12 @@ pub trait Scan {
     /// The page asked for last.
     fn give(&mut self, page: PageBytes);
 
-    /// The page asked for last cannot be read, or makes no sense: goes on behind it. Entries below the key that
+    /// The page asked for last cannot be read, or makes no sense: goes on after it. Entries below the key that
     /// the scan was to begin with may come then.
     fn skip(&mut self);
 }
 
-/// What a lookup wants to see of a table.
+/// The part of a table that a lookup needs next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Want {
     /// Which part.
@@ -252,7 +252,7 @@ pub struct Want {
     pub carry: u32,
 }
 
-/// What a lookup has come to.
+/// The next step or the result of a lookup.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProbeStep {
     /// Show these pages to [`Layout::judge`].
@@ -507,7 +507,7 @@ pub(super) mod tests {
             check(&*(layout_row("sound").unwrap().build)(TableShape { page_bytes, bloom }), page_bytes, &pairs, &probe);
         }
 
-        /// What no checksum vouches for any more must not break anything: any bytes give an answer or
+        /// Damaged bytes with a valid checksum must not break anything: any bytes give an answer or
         /// `Damaged`.
         #[test]
         fn pages_of_nonsense_do_no_harm(

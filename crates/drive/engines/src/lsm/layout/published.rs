@@ -32,7 +32,7 @@ use crate::value_log::Vaddr;
 const KEY_BYTES: u32 = 4;
 const ENTRY_BYTES: u32 = 8;
 const ADDRESS_BITS: u32 = 40;
-/// What addresses of so many bits reach.
+/// First address beyond those of this many bits.
 pub const REACH_BYTES: u64 = 1 << ADDRESS_BITS;
 const LENGTH_LIMIT: u32 = 1 << 24;
 const REMOVED: u64 = u64::MAX;
@@ -407,7 +407,7 @@ impl Scan for PublishedScan {
     fn skip(&mut self) {
         self.rank = match self.from.take() {
             // Where the key would be is not known: on the first page that may have it, at the earliest. If that one
-            // is lost, it is behind it.
+            // is lost, it is after it.
             Some(_) if self.asked.1 > self.search.start => self.search.start * self.keys.per_page,
             Some(_) => (self.search.start + 1) * self.keys.per_page,
             None if self.asked.0 == Part::Index => self.rank + self.keys.left(),

@@ -210,14 +210,14 @@ fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
 fn a_damaged_group_that_another_follows_is_no_torn_one() {
     let (_folder, base) = empty();
     let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
-    let behind = std::fs::read(&base).unwrap();
+    let earlier = std::fs::read(&base).unwrap();
     let mut ends = Vec::new();
     for number in 0..3 {
         log.add(number, b"a record");
         log.write().unwrap();
         ends.push(log.end as usize);
     }
-    std::fs::write(&base, behind).unwrap();
+    std::fs::write(&base, earlier).unwrap();
     let whole = std::fs::read(slot_path(&base, 1)).unwrap();
     for at in HEADER_BYTES + 14..whole.len() {
         let mut bytes = whole.clone();
@@ -279,7 +279,7 @@ fn a_checkpoint_that_none_can_follow_is_damage() {
     let (_folder, base) = empty();
     for epoch in [EPOCH_LIMIT + 1, u64::MAX - 1, u64::MAX] {
         drop(write_checkpoint(&slot_path(&base, 0), DRIVE, epoch, b"crafted", false).unwrap());
-        let refused = FileLog::read(&base, DRIVE).err().expect("no epoch can come behind it").to_string();
+        let refused = FileLog::read(&base, DRIVE).err().expect("no epoch can come after it").to_string();
         assert!(refused.contains("the number of the checkpoint is damaged"), "{refused}");
     }
     drop(write_checkpoint(&slot_path(&base, 0), DRIVE, EPOCH_LIMIT, b"crafted", false).unwrap());
@@ -298,7 +298,7 @@ fn a_flipped_byte_is_damage_and_never_another_content() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x40;
         std::fs::write(&path, &bytes).unwrap();
-        assert!(FileLog::read(&base, DRIVE).is_err(), "byte {at} flipped and nobody noticed");
+        assert!(FileLog::read(&base, DRIVE).is_err(), "byte {at} flipped and was not noticed");
     }
 }
 
