@@ -83,7 +83,7 @@ pub(crate) struct State {
     writers: Vec<(u32, Arc<Writer>)>,
     /// Batches that wait for this one, and batches that this one waits for; one may be there twice.
     followers: Vec<Arc<Batch>>,
-    behind: Vec<Arc<Batch>>,
+    waits_for: Vec<Arc<Batch>>,
     /// When the first request came.
     pub(crate) opened_ns: u64,
     is_atomic: bool,
@@ -137,7 +137,7 @@ pub enum Whereabouts {
     /// It is still being filled.
     Open,
     /// It waits for that older batch, which has a key in common with it.
-    Behind(Arc<Batch>),
+    WaitsFor(Arc<Batch>),
     /// Another thread is about to hand it out.
     Between,
     /// It was handed out to that client, which sends it or has sent it.
@@ -188,7 +188,7 @@ impl Batch {
             requests: Vec::new(),
             writers: Vec::new(),
             followers: Vec::new(),
-            behind: Vec::new(),
+            waits_for: Vec::new(),
             opened_ns: 0,
             is_atomic: false,
         };
@@ -282,8 +282,8 @@ impl Batch {
             Stage::With(carrier) => Whereabouts::With(carrier),
             Stage::Left => Whereabouts::Left,
             Stage::Answered => Whereabouts::Answered,
-            Stage::Held => match state.behind.iter().find(|older| !older.is_answered()) {
-                Some(older) => Whereabouts::Behind(older.clone()),
+            Stage::Held => match state.waits_for.iter().find(|older| !older.is_answered()) {
+                Some(older) => Whereabouts::WaitsFor(older.clone()),
                 None => Whereabouts::Between,
             },
         }
@@ -333,7 +333,7 @@ impl Batch {
     pub(crate) fn give(&self, carrier: ClientId) {
         let mut state = self.lock();
         state.stage = Stage::With(carrier);
-        state.behind.clear();
+        state.waits_for.clear();
     }
 
     /// The client that was to send it is gone.
@@ -352,7 +352,7 @@ impl Batch {
         }
         self.ahead.fetch_add(1, Ordering::SeqCst);
         other.followers.push(self.clone());
-        state.behind.push(older.clone());
+        state.waits_for.push(older.clone());
     }
 
     /// It has been answered: returns the batches that waited for it.

@@ -572,7 +572,7 @@ impl Drop for Client {
     }
 }
 
-/// Puts pieces into a region one behind the other.
+/// Puts pieces into a region one after the other.
 fn appending(into: &mut Region) -> impl FnMut(Piece<'_>) + '_ {
     let mut at = 0;
     move |piece| {

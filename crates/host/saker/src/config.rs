@@ -39,7 +39,7 @@ pub enum Charge {
 pub struct CacheConfig {
     /// Its size in bytes, counted as `charge` says; 0: there is none.
     pub bytes: u64,
-    /// What is counted.
+    /// The bytes that a pair counts for.
     pub charge: Charge,
     /// Values above this many bytes do not enter.
     pub admit_bytes: u32,

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// A counter of SAKER.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Count {
@@ -22,7 +22,7 @@ pub enum Count {
     FullByBytes,
     /// Containers closed by a sync.
     ClosedBySync,
-    /// Containers closed because another client, or a bypass, wrote a key of theirs.
+    /// Containers closed because another client, or a bypass, wrote one of their keys.
     ClosedByOrder,
     /// Containers closed because they were `max_age_ns` old.
     ClosedByAge,

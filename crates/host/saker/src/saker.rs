@@ -35,7 +35,7 @@ pub struct Saker {
 struct CountersOfAll {
     present: Vec<Arc<Counters>>,
     past: Counters,
-    /// Clients that were made.
+    /// Number of clients that were made.
     clients: u32,
 }
 

@@ -75,7 +75,7 @@ fn answer_one(client: &mut Client, drive: &Shared) -> bool {
         return false;
     }
     let at = shuttle::rand::thread_rng().gen_range(0..under_way);
-    // It stays under way until it has been answered, as a command does whose completion nobody has seen.
+    // It stays under way until it has been answered, as a command does whose completion was not read.
     let (batch, requests) = state.under_way[at].clone();
     for (key, value) in requests {
         match value {
@@ -167,7 +167,7 @@ fn writers(config: Config, threads: u64) {
                 let own = 10 + who;
                 put(&mut client, &drive, own, &[step as u8]);
                 let found = get(&mut client, &drive, own);
-                assert_eq!(found, Some(vec![step as u8]), "nobody else writes this key");
+                assert_eq!(found, Some(vec![step as u8]), "no other client writes this key");
                 get(&mut client, &drive, (number + 1) % 3);
             }
             if who == 0 {
@@ -233,7 +233,7 @@ fn a_fill_beside_a_write() {
     in_many_orders(run, 3000);
 }
 
-/// A client goes while another one writes the same key: nothing is lost, and nobody waits for ever.
+/// A client goes while another one writes the same key: nothing is lost, and no client waits for ever.
 #[test]
 fn a_client_is_dropped_beside_another() {
     let run = || {

@@ -48,7 +48,7 @@ pub trait Steps {
     }
 }
 
-/// Nobody: the steps take their own time.
+/// No charge: the steps take their own time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSteps;
 

@@ -190,7 +190,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + std::marker::Sync>;
 pub struct Threaded<D: Drive> {
     saker: Arc<Saker>,
     drive: D,
-    /// A queue outlives its handle, as long as something is under way in it.
+    /// A queue outlives its handle until its last command has completed.
     carriers: RwLock<BTreeMap<ClientId, Arc<Carrier<D::Queue>>>>,
     clock: Clock,
     /// A queue has said so: what is not answered never will be.
@@ -475,7 +475,7 @@ impl<D: Drive> Runner for Handle<D> {
     fn wait(&mut self, batch: &Arc<Batch>) -> Result<(), Error> {
         self.shared.check()?;
         let mut current = batch.clone();
-        while let Whereabouts::Behind(older) = current.whereabouts() {
+        while let Whereabouts::WaitsFor(older) = current.whereabouts() {
             current = older;
         }
         let carrier = match current.whereabouts() {

@@ -155,31 +155,31 @@ pub trait Cpu {
 
 /// A lock with FIFO order.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct FifoLock {
     next: Cell<u64>,
     serving: Cell<u64>,
 }
 
-impl Turns {
+impl FifoLock {
     /// Waits for the caller's turn, which ends when the guard is dropped.
-    pub fn take<'a>(&'a self, cpu: &'a Rc<dyn Cpu>, thread: Thread) -> Turn<'a> {
+    pub fn take<'a>(&'a self, cpu: &'a Rc<dyn Cpu>, thread: Thread) -> FifoGuard<'a> {
         let mine = self.next.replace(self.next.get() + 1);
         while self.serving.get() != mine {
             cpu.wait(thread);
         }
-        Turn { turns: self, cpu }
+        FifoGuard { lock: self, cpu }
     }
 }
 
-/// A caller's turn.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+/// The lock is held until this is dropped.
+pub(crate) struct FifoGuard<'a> {
+    lock: &'a FifoLock,
     cpu: &'a Rc<dyn Cpu>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FifoGuard<'_> {
     fn drop(&mut self) {
-        self.turns.serving.set(self.turns.serving.get() + 1);
+        self.lock.serving.set(self.lock.serving.get() + 1);
         self.cpu.wake();
     }
 }

@@ -108,7 +108,7 @@ impl Cpu for CountingCpu {
     fn pause(&self, _: Thread, _: u64) {}
 
     fn wait(&self, _: Thread) {
-        panic!("there is nobody to wait for");
+        panic!("there is no other thread to wait for");
     }
 
     fn wake(&self) {}

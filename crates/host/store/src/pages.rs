@@ -117,7 +117,7 @@ pub enum Trouble {
 
 /// A started write; [`PageStore::finish_write`] takes it.
 #[derive(Debug)]
-#[must_use = "a write that nobody finishes may have failed unseen"]
+#[must_use = "a write that is not finished may have failed unseen"]
 pub struct Writing(pub u64);
 
 /// Numbered pages.

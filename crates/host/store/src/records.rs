@@ -201,7 +201,7 @@ impl OpenPage {
             head[bytes..].copy_from_slice(&key.to_array());
             bytes += key.len();
         }
-        assert!(bytes as u32 <= self.room(), "a head has room, whoever adds it has asked");
+        assert!(bytes as u32 <= self.room(), "the caller has checked that a head has room");
         self.region.write(self.heads_end, Piece::Bytes(&head[..bytes]));
         self.heads_end += bytes as u32;
         self.count += 1;

@@ -27,7 +27,7 @@ pub struct Ground {
 impl Ground {
     /// Reads a page for recovery; `None`: a power cut may have torn it.
     ///
-    /// Errors: the page is unreadable although it was certainly whole.
+    /// Errors: the page is unreadable although it was durably whole.
     pub(crate) fn read_unless_torn(&self, thread: Thread, page: PageId) -> Result<Option<Page>, PageError> {
         let mut out = Vec::with_capacity(1);
         match self.pages.read(thread, page, 1, Purpose::Recovery, &mut out) {

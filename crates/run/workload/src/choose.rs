@@ -9,14 +9,14 @@ const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
 /// A distribution of keys, and the number of repetitions of each drawn rank.
 pub(super) struct Chooser {
-    way: Way,
+    distribution: Distribution,
     /// Number of times in a row that each rank is returned.
     replicas: u64,
     /// The last rank, and how often it is still to be returned.
     rank: (u64, u64),
 }
 
-enum Way {
+enum Distribution {
     Uniform,
     Zipfian(Zipf),
     /// Ranks of many more items than there are keys, hashed onto this number of keys.
@@ -29,16 +29,18 @@ impl Chooser {
     /// The distribution of that name, with exponent `theta`, over `num` keys. With `scrambled`, the ranks of
     /// `zipfian` are spread by a hash over that number of keys.
     pub fn new(distribution: &str, num: u64, theta: f64, scrambled: Option<u64>) -> Result<Chooser, String> {
-        let way = match (distribution, scrambled) {
-            ("latest", _) => Way::Latest(Zipf::new(num, theta)?),
-            ("uniform", _) => Way::Uniform,
-            ("zipfian", Some(expected)) => Way::Scrambled(Zipf::new(SCRAMBLED_ITEMS, theta)?, expected),
-            ("zipfian", None) => Way::Zipfian(Zipf::new(num, theta)?),
+        let distribution = match (distribution, scrambled) {
+            ("latest", _) => Distribution::Latest(Zipf::new(num, theta)?),
+            ("uniform", _) => Distribution::Uniform,
+            ("zipfian", Some(expected)) => {
+                Distribution::Scrambled(Zipf::new(SCRAMBLED_ITEMS, theta)?, expected)
+            }
+            ("zipfian", None) => Distribution::Zipfian(Zipf::new(num, theta)?),
             (other, _) => {
                 return Err(format!("workload.distribution: {other:?}; there are uniform, zipfian, latest"));
             }
         };
-        Ok(Chooser { way, replicas: 1, rank: (0, 0) })
+        Ok(Chooser { distribution, replicas: 1, rank: (0, 0) })
     }
 
     /// Models `clients` clients that draw the same ranks at the same pace: each rank is returned that many
@@ -57,16 +59,16 @@ impl Chooser {
             last.1 -= 1;
             last.0
         };
-        match &mut self.way {
-            Way::Uniform => rng.below(pairs),
-            Way::Zipfian(zipf) => rank(zipf).min(pairs - 1),
-            Way::Scrambled(zipf, expected) => loop {
+        match &mut self.distribution {
+            Distribution::Uniform => rng.below(pairs),
+            Distribution::Zipfian(zipf) => rank(zipf).min(pairs - 1),
+            Distribution::Scrambled(zipf, expected) => loop {
                 let index = scrambled(rank(zipf)) % *expected;
                 if index < pairs {
                     break index;
                 }
             },
-            Way::Latest(zipf) => {
+            Distribution::Latest(zipf) => {
                 zipf.grow_to(pairs);
                 pairs - 1 - rank(zipf).min(pairs - 1)
             }

@@ -509,7 +509,7 @@ pub const WORKLOADS: &[Row] = &[
 pub const FROM_FILES: &[Row] = &[
     Row {
         name: "trace",
-        origin: "what somebody recorded: --workload trace:FILE (kvdrive list traces)",
+        origin: "a recorded trace, as workload trace:FILE",
         own_sizes: true,
         looks_at: &["trace", "trace_format"],
         build: |params, _| trace::build(params).map(|trace| Box::new(trace) as Box<dyn Workload>),
@@ -552,7 +552,7 @@ pub fn is_preconditioned(params: &WorkloadParams) -> bool {
     params.overwrites > 0 && params.row().is_some_and(|row| row.looks_at("overwrites"))
 }
 
-/// Does the workload of this name look at the setting of this key? One that is in no table is not asked.
+/// Does the workload of this name look at the setting of this key? `true` for a workload that is in no table.
 pub fn looks_at(workload: &str, key: &str) -> bool {
     let setting = key.strip_prefix("workload.").unwrap_or(key);
     let Some(row) = row(workload) else { return true };

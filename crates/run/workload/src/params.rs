@@ -154,7 +154,7 @@ pub struct WorkloadParams {
     /// Operations of a client between two syncs; 0: it syncs at the end alone.
     #[setting(is = Integer(0, 1 << 48), when = &[When::Any(&[When::on("saker.enabled"), When::row("host.store", |name, _| name != "none")])])]
     pub sync_every: u64,
-    /// What is made of values that are read back: `off`, `values` (each is held against what was stored), or
+    /// Checks values that are read back: `off`, `values` (each is compared with what was stored), or
     /// `only` (nothing is stored; what an earlier run of the same workload left in an image is read and
     /// checked).
     #[setting(is = Word(&["off", "values", "only"]))]

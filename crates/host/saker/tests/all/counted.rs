@@ -25,7 +25,7 @@ fn fillseq(value_bytes: u32, sync_every: u64) -> Vec<Command> {
         while let Some(batch) = client.next_batch() {
             commands.push(match batch.payload() {
                 Payload::Store { bytes, .. } => (1, bytes),
-                Payload::Delete { .. } => panic!("nobody deletes"),
+                Payload::Delete { .. } => panic!("there are no deletes"),
                 Payload::Batch { bytes, requests, .. } => (requests, bytes),
             });
             // Patterns are carried, not expanded: the literal bytes are heads and keys.

@@ -285,7 +285,7 @@ impl Rig {
             let who = turns % self.clients.len();
             let doing = &self.clients[who].1;
             turns += 1;
-            assert!(turns < 100_000, "somebody waits for ever");
+            assert!(turns < 100_000, "a client waits for ever");
             if !matches!(doing, Doing::Nothing) {
                 self.step_client(who);
             }
@@ -294,7 +294,7 @@ impl Rig {
         for who in 0..self.clients.len() {
             while !matches!(self.sync(who, self.written[who].clone()), Doing::Nothing) {
                 self.drive.take(&mut self.clients[who].0);
-                assert!(!self.drive.under_way.is_empty(), "somebody waits, and nothing is under way");
+                assert!(!self.drive.under_way.is_empty(), "a client waits, and nothing is under way");
                 self.step_drive();
             }
         }

@@ -113,7 +113,7 @@ fn batches_of_one_key() {
     }
 }
 
-/// Who writes last wins, whichever client's batch is sent by whom.
+/// The last write wins, whichever client sends the batch.
 #[test]
 fn two_clients_one_key() {
     let (saker, mut a, mut b, mut drive) = rig(64);
@@ -126,7 +126,9 @@ fn two_clients_one_key() {
     assert_eq!(get(&mut b, 2), Some(Some(b"a".to_vec())));
     let waited = sync_waits(&mut b);
     assert_eq!(drive.take(&mut b), 0, "A's version is under way");
-    assert!(matches!(waited.whereabouts(), Whereabouts::Behind(older) if drive.position(&older) == Some(0)));
+    assert!(
+        matches!(waited.whereabouts(), Whereabouts::WaitsFor(older) if drive.position(&older) == Some(0))
+    );
     drive.answer_all(&mut b);
     assert_eq!(drive.pairs[&key(1)], b"b");
     assert_eq!((sync_done(&mut a), sync_done(&mut b)), (vec![], vec![]));
@@ -189,7 +191,7 @@ fn a_bypass_behind_pending_requests() {
     assert!(matches!(read, Read::Wait(batch) if Arc::ptr_eq(&batch, &alone)));
     put(&mut a, 1, b"later");
     let _ = sync_waits(&mut a);
-    assert_eq!(drive.take(&mut a), 0, "behind the large one");
+    assert_eq!(drive.take(&mut a), 0, "after the large one");
     drive.answer(0, &mut b);
     assert_eq!(drive.take(&mut b), 1);
     assert_eq!(drive.pairs[&key(1)], large);
@@ -236,9 +238,9 @@ fn a_conditional_store_behind_a_pending_delete() {
     drive.answer_all(&mut b);
     drive.answer_all(&mut a);
     assert_eq!(drive.pairs[&key(1)], b"newest");
-    // With nothing pending, the drive decides; until it has, nobody else can.
+    // With nothing pending, the drive decides; until it has, no client can.
     let Write::Bypass(alone) = add(&mut a, 1, b"again") else { panic!("only the drive knows") };
-    let Write::Wait(first) = update(&mut b, 1, b"other") else { panic!("nobody knows") };
+    let Write::Wait(first) = update(&mut b, 1, b"other") else { panic!("the drive has not answered") };
     assert!(Arc::ptr_eq(&first, &alone));
     a.complete(&alone, Status::KEY_EXISTS, 0, &mut NoSteps);
     assert_eq!(sync_done(&mut a), [], "its caller has heard");
@@ -254,7 +256,7 @@ fn a_cursor_while_batches_complete() {
     drive.take(&mut a);
     let range = b.begin_range();
     let cursor = drive.pairs.clone();
-    // Answered behind the cursor's back: neither there nor pending any more.
+    // Answered after the cursor was opened: neither in it nor pending any more.
     drive.answer(0, &mut a);
     put(&mut b, 3, b"b3");
     let view = b.view(range, Some(key(2)), &mut NoSteps).unwrap();
@@ -262,7 +264,7 @@ fn a_cursor_while_batches_complete() {
     let keys: Vec<_> = view.entries().iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [key(2), key(3)]);
     assert!(view.get(&key(2)).unwrap().is_some());
-    // A request on its own in between: nobody has its value, so the range begins again.
+    // A request on its own in between: no client has its value, so the range begins again.
     let range = b.begin_range();
     let large = vec![1; 5000];
     let store = a.store(key(9), Piece::Bytes(&large), StoreOptions::default(), &mut NoSteps);

@@ -342,7 +342,7 @@ fn a_dropped_handle_and_a_drive_that_goes_off() {
 }
 
 /// Threads come and go with handles of their own, some of which are dropped with batches in containers, under way
-/// or held behind those of others. Who is there waits for none of them in vain, and their queues go with them.
+/// or held until batches of others are answered. No remaining thread waits for them in vain, and their queues go with them.
 #[test]
 fn handles_that_end_leave_nobody_waiting_and_no_queue() {
     const THREADS: u64 = 4;
@@ -390,6 +390,6 @@ fn handles_that_end_leave_nobody_waiting_and_no_queue() {
     assert!(inside.queues.load(Ordering::SeqCst) <= 1, "of one that was left and not yet found idle");
     assert!(
         threaded.saker().count(Count::Unsynced) > 0,
-        "some were dropped with writes that nobody waited for"
+        "some were dropped with writes that were not waited for"
     );
 }

@@ -1,5 +1,5 @@
-//! Transactions of several clients, held against an order in which they could have been carried out one behind the
-//! other: who read what whom wrote leaves a graph, and that must have no circle.
+//! Transactions of several clients, compared with an order in which they could have run one after the
+//! other: reads and the writes that they saw are a graph, which must have no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use kvdrive_spec::{Status, StoreOptions};
 use crate::drive::{Drive as Map, get, key, put, saker};
 use crate::threaded::open;
 
-/// A committed transaction: of each key that it read, who had written it (0: nobody); keys that it wrote.
+/// A committed transaction: of each key that it read, which transaction had written it (0: none); keys that it wrote.
 #[derive(Clone, Debug)]
 struct Committed {
     number: u64,
@@ -22,7 +22,7 @@ struct Committed {
     writes: BTreeSet<u64>,
 }
 
-/// Every writer of a key has read it before, so the versions of a key are a chain, and who comes before whom is
+/// Every writer of a key has read it before, so the versions of a key are a chain, and the order of the writers is
 /// known.
 fn check_serial(all: &[Committed]) {
     let mut next: BTreeMap<(u64, u64), u64> = BTreeMap::new();
@@ -55,7 +55,7 @@ fn check_serial(all: &[Committed]) {
             }
         }
     }
-    assert_eq!(done, all.len() + 1, "these transactions have no order one behind the other");
+    assert_eq!(done, all.len() + 1, "these transactions have no order one after the other");
 }
 
 fn number_of<D: Drive>(transaction: &mut InTransaction<'_, D>, of: u64) -> u64 {
@@ -114,7 +114,7 @@ fn transactions_of_threads_are_as_if_one_behind_the_other() {
     check_serial(&all);
     assert!(all.len() > 300, "{} were committed", all.len());
     assert_eq!(threaded.saker().count(Count::Commits), all.len() as u64);
-    assert!(threaded.saker().count(Count::Conflicts) > 0, "nobody was in the way of anybody");
+    assert!(threaded.saker().count(Count::Conflicts) > 0, "no transactions were in conflict");
     // The drive has the end of each key's chain.
     let overwritten: BTreeSet<(u64, u64)> =
         all.iter().flat_map(|one| one.writes.iter().map(|key| (*key, one.reads[key]))).collect();
@@ -153,7 +153,7 @@ fn a_write_of_somebody_else_is_a_conflict_and_nothing_of_it_happens() {
     assert_eq!(drive.pairs.into_iter().collect::<Vec<_>>(), [(key(2), b"two".to_vec())]);
 }
 
-/// Who read what a transaction had written read what never was: he cannot commit what follows from it.
+/// A transaction failed; a reader that saw its values cannot commit what it derived from them.
 #[test]
 fn a_commit_that_fails_takes_those_with_it_who_read_of_it() {
     let saker = saker(Config::default());
@@ -192,7 +192,7 @@ fn a_transaction_has_room_for_one_structured_value() {
     };
     assert_eq!(sent.batch().bytes(), 100);
     let plain = client.store(key(1), Piece::Bytes(b"v"), StoreOptions::default(), &mut NoSteps);
-    assert!(matches!(plain, Write::Buffered), "behind it");
+    assert!(matches!(plain, Write::Buffered), "after it");
 }
 
 /// Bytes would do for more; the head of a structured value counts its requests in 16 bits.
@@ -224,7 +224,7 @@ fn a_transaction_reads_what_it_wrote_and_the_first_of_its_reads_counts() {
     transaction.store(key(1), Piece::Bytes(b"own")).unwrap();
     let read = a.retrieve_in(&mut transaction, key(1), &mut into, &mut NoSteps);
     assert!(matches!(read, Read::Found(3)), "it has stored it");
-    // Two reads of one key with a write of somebody else between them are of two moments.
+    // Two reads of one key with a write of another client between them are of two moments.
     let mut transaction = a.begin();
     drop(a.retrieve_in(&mut transaction, key(2), &mut into, &mut NoSteps));
     put(&mut b, 2, b"two");

@@ -19,7 +19,7 @@ const LOWEST: Key = match Key::from_padded([0; 16], 1) {
 };
 
 /// Position of a cursor.
-pub struct Walk {
+pub struct BtreeCursor {
     tree: Rc<Tree>,
     snapshot: state::Kept,
     /// The present leaf, and the next entry in it.
@@ -28,18 +28,19 @@ pub struct Walk {
     next: Option<Key>,
 }
 
-impl Walk {
+impl BtreeCursor {
     /// A cursor over the present tree.
-    pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> Walk {
+    pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> BtreeCursor {
         let snapshot = tree.state.borrow_mut().snapshot();
         let levels = u64::from(snapshot.root.level + 1);
-        let walk = Walk { tree: tree.clone(), snapshot, leaf: None, next: Some(from.unwrap_or(LOWEST)) };
+        let walk =
+            BtreeCursor { tree: tree.clone(), snapshot, leaf: None, next: Some(from.unwrap_or(LOWEST)) };
         tree.ground.cpu.work(thread, &[(Step::NodeSearch, levels)]);
         walk
     }
 }
 
-impl Cursor for Walk {
+impl Cursor for BtreeCursor {
     fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
         loop {
             if let Some((leaf, at)) = &mut self.leaf
@@ -68,7 +69,7 @@ impl Cursor for Walk {
     }
 }
 
-impl Drop for Walk {
+impl Drop for BtreeCursor {
     fn drop(&mut self) {
         self.tree.state.borrow_mut().forget_snapshot(self.snapshot.generation);
     }

@@ -40,14 +40,14 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_spec::Key;
 
 use crate::StoreRow;
-use crate::cpu::{Step, Thread, Turns};
+use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Part, Value};
 use node::{Elsewhere, Item, MOST_RUNS, Node, NodeAt};
 pub use options::BtreeOptions;
-use state::{FREE_BEHIND_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
+use state::{FREE_AFTER_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
@@ -84,7 +84,7 @@ struct Tree {
     options: BtreeOptions,
     state: RefCell<State>,
     /// Serialises the writers of the tree.
-    writers: Turns,
+    writers: FifoLock,
 }
 
 /// The new item of a key; `None` deletes it.
@@ -93,7 +93,7 @@ type Change = (Key, Option<Item>);
 impl Tree {
     fn new(options: &BtreeOptions, ground: Ground) -> Tree {
         let state = RefCell::new(State::new(ground.pages.page_bytes()));
-        Tree { ground, options: options.clone(), state, writers: Turns::default() }
+        Tree { ground, options: options.clone(), state, writers: FifoLock::default() }
     }
 
     fn page_bytes(&self) -> u32 {
@@ -253,9 +253,9 @@ impl Tree {
         let slot = PageId((self.state.borrow().durable_slot.0 + 1) % ROOT_SLOTS);
         let page = root_page(self.page_bytes(), slot, kept);
         let written = self.ground.pages.write(thread, slot, &[page], Purpose::Checkpoint);
-        let certain = written.and_then(|()| self.ground.pages.flush(thread, Purpose::Checkpoint));
+        let durable = written.and_then(|()| self.ground.pages.flush(thread, Purpose::Checkpoint));
         let mut state = self.state.borrow_mut();
-        if let Err(error) = certain {
+        if let Err(error) = durable {
             // It is unknown whether the slot names it, so its pages stay.
             state.snapshots.insert(kept.generation);
             return Err(error.into());
@@ -485,7 +485,7 @@ impl Store for Btree {
     }
 
     fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)], FREE_BEHIND_REPEATS)
+        self.0.apply(thread, &[Request::Put(key, value)], FREE_AFTER_REPEATS)
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
@@ -506,7 +506,7 @@ impl Store for Btree {
     }
 
     fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
-        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+        Ok(Box::new(cursor::BtreeCursor::open(&self.0, thread, from)))
     }
 
     fn sync(&self, thread: Thread) -> Result<(), StoreError> {

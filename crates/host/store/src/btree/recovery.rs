@@ -67,7 +67,7 @@ impl Tree {
         let generation = newest.map_or(0, |(kept, _)| kept.generation);
         if generation < mark_number(mark) {
             let what =
-                format!("and its twin are of tree {generation} and older; {} was certain", mark_number(mark));
+                format!("and its twin are of tree {generation} and older; {} was durable", mark_number(mark));
             return Err(StoreError::Damaged { page: PageId(0), what });
         }
         if let Some((kept, slot)) = newest {

@@ -21,7 +21,7 @@ pub const ROOT_SLOTS: u64 = 2;
 /// Free pages reserved for changes that do not make the tree larger: enough to shadow a path of any tree.
 pub const FREE_FOR_DELETES: u64 = 24;
 /// Of these, the pages that repeated puts after a power cut leave free.
-pub const FREE_BEHIND_REPEATS: u64 = 8;
+pub const FREE_AFTER_REPEATS: u64 = 8;
 
 /// Hashes page numbers.
 #[derive(Default)]
@@ -396,7 +396,7 @@ impl State {
 
     /// A new node in memory, with a page and a number of its own.
     fn add(&mut self, node: Node) -> NodeAt {
-        let extent = self.free.take(1).expect("whoever adds nodes has asked for pages");
+        let extent = self.free.take(1).expect("the caller has reserved pages for new nodes");
         let born = self.number();
         let node = Rc::new(Node { born, ..node });
         self.buffer.put(extent.first, Frame { node, is_dirty: true });

@@ -60,7 +60,7 @@ struct State {
     next_file: u64,
     /// Open files.
     open: BTreeMap<FileId, Open>,
-    /// Those of them that were removed.
+    /// Open files that were removed.
     orphans: BTreeMap<FileId, Entry>,
     free: FreePages,
     /// Changes since the last commit, in order.
@@ -88,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl State {
     fn entry(&mut self, file: FileId) -> &mut Entry {
         let entry = self.catalog.entries.get_mut(&file).or_else(|| self.orphans.get_mut(&file));
-        entry.expect("a file that somebody has is there")
+        entry.expect("an open file has an entry")
     }
 
     /// Applies a change of names; `false` if it is impossible.
@@ -248,7 +248,7 @@ impl<P: PageStore> Files<P> {
             };
             let result = self.write(&runs, &data, why);
             let mut state = lock(&self.state);
-            state.open.get_mut(&file).expect("who writes has it").is_writing = false;
+            state.open.get_mut(&file).expect("a file that is written is open").is_writing = false;
             result?;
             state.is_dirty = true;
             let entry = state.entry(file);
@@ -267,7 +267,7 @@ impl<P: PageStore> Files<P> {
             if !state.make_room(file, first + count) {
                 return None;
             }
-            let open = state.open.get_mut(&file).expect("who writes has it");
+            let open = state.open.get_mut(&file).expect("a file that is written is open");
             assert!(!std::mem::replace(&mut open.is_writing, true), "one writes at a time");
             Some(state.entry(file).runs(first, first + count))
         };
@@ -318,7 +318,7 @@ impl<P: PageStore> Files<P> {
             let runs = self.take_room(file, 1)?;
             let result = self.write(&runs, &tail, why);
             let mut state = lock(&self.state);
-            state.open.get_mut(&file).expect("who writes has it").is_writing = false;
+            state.open.get_mut(&file).expect("a file that is written is open").is_writing = false;
             result?;
             state.is_dirty = true;
             state.entry(file).tail.clear();

@@ -4,7 +4,7 @@
 use kvdrive_spec::Key;
 
 use super::Log;
-use super::state::{FREE_FOR_RECOVERY, Own, Phase, RecordAt, SegmentShape, Stage, State, Victim};
+use super::state::{FREE_FOR_RECOVERY, PageFields, Phase, RecordAt, SegmentShape, Stage, State, Victim};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose, Trouble};
@@ -54,7 +54,7 @@ pub struct LogPage {
     /// Sequence of its first record.
     pub base: u64,
     /// The owner's fields.
-    pub own: Own,
+    pub own: PageFields,
 }
 
 impl Scanned {
@@ -317,7 +317,7 @@ fn open_page(shape: &SegmentShape, number: u32, page: Page) -> Result<Opened, St
     let id = PageId(number.into());
     let facts = frame::open(&page, id, shape.format.page_bytes)?;
     let heads = frame::heads_of(&page, facts.head_bytes);
-    let own = Own::of_heads(&heads)
+    let own = PageFields::of_heads(&heads)
         .ok_or_else(|| StoreError::Damaged { page: id, what: "ends before it says whose it is".into() })?;
     drop(heads);
     Ok(Some((LogPage { number, base: facts.sequence, own }, page, facts)))

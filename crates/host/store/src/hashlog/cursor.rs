@@ -14,15 +14,15 @@ use crate::store::{Cursor, StoreError};
 use crate::value::Kept;
 
 /// Position of a cursor.
-pub struct Walk {
+pub struct HashlogCursor {
     log: Rc<Log>,
     opened: u64,
     /// The remaining entries, the last key first.
     rest: Vec<(Key, RecordAt)>,
 }
 
-impl Walk {
-    pub fn open(log: &Rc<Log>, thread: Thread, from: Option<Key>) -> Walk {
+impl HashlogCursor {
+    pub fn open(log: &Rc<Log>, thread: Thread, from: Option<Key>) -> HashlogCursor {
         let (opened, mut rest) = {
             let mut state = log.state.borrow_mut();
             let opened = state.next_sequence;
@@ -35,13 +35,13 @@ impl Walk {
         rest.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(*key));
         let count = rest.len() as u64;
         let compared = count * u64::from(count.checked_ilog2().unwrap_or(0) + 1);
-        let walk = Walk { log: log.clone(), opened, rest };
+        let walk = HashlogCursor { log: log.clone(), opened, rest };
         log.work(thread, &[(Step::Compare, compared)]);
         walk
     }
 }
 
-impl Cursor for Walk {
+impl Cursor for HashlogCursor {
     fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
         let Some(&(key, place)) = self.rest.last() else { return Ok(None) };
         let (found, value) = self.log.load(thread, place, Purpose::Cursor)?;
@@ -54,7 +54,7 @@ impl Cursor for Walk {
     }
 }
 
-impl Drop for Walk {
+impl Drop for HashlogCursor {
     fn drop(&mut self) {
         let mut state = self.log.state.borrow_mut();
         let open = state.cursors.get_mut(&self.opened).expect("an open cursor is counted");

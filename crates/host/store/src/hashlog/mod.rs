@@ -41,7 +41,7 @@ use std::rc::Rc;
 use kvdrive_spec::Key;
 
 use crate::StoreRow;
-use crate::cpu::{Step, Thread, Turns};
+use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, records};
@@ -81,7 +81,7 @@ struct Log {
     ground: Ground,
     options: HashlogOptions,
     state: RefCell<State>,
-    cleaning: Turns,
+    cleaning: FifoLock,
 }
 
 impl Log {
@@ -89,7 +89,7 @@ impl Log {
         let (page_bytes, pages) = (ground.pages.page_bytes(), ground.pages.pages());
         let shape = SegmentShape::new(options, page_bytes, pages, ground.threads);
         let state = RefCell::new(State::new(shape));
-        Log { ground, options: options.clone(), state, cleaning: Turns::default() }
+        Log { ground, options: options.clone(), state, cleaning: FifoLock::default() }
     }
 
     fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
@@ -432,7 +432,7 @@ impl Store for Hashlog {
     }
 
     fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
-        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+        Ok(Box::new(cursor::HashlogCursor::open(&self.0, thread, from)))
     }
 
     fn sync(&self, thread: Thread) -> Result<(), StoreError> {

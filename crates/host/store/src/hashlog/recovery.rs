@@ -11,7 +11,7 @@ use kvdrive_spec::Key;
 
 use super::Log;
 use super::cleaning::Scanned;
-use super::state::{Mark, OpenSegment, Own, Phase, RecordAt, SegmentShape, Stage, Victim};
+use super::state::{Mark, OpenSegment, PageFields, Phase, RecordAt, SegmentShape, Stage, Victim};
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
 use crate::records::{Flags, OpenPage};
@@ -130,7 +130,7 @@ impl Scanning {
         let gap = gaps.find(|(next, _)| *next <= self.watermark).map(|(_, error)| error.clone());
         let missing = |segment: u32, pages: u32| StoreError::Damaged {
             page: PageId((shape.first_page(segment) + pages).into()),
-            what: "was certain, and is older or not there".into(),
+            what: "was durable, and is older or not there".into(),
         };
         // Emptied since then, it may be anything newer, or nothing.
         let short = |(segment, open): (&u32, &OpenSegment)| {
@@ -271,7 +271,8 @@ impl Log {
             let id = PageId(number.into());
             let mut last = OpenPage::new(shape.format, id, Region::new());
             last.begin_at(sequence);
-            let own = Own { synced, life: found.life, segment_pages: shape.segment_pages, is_last: true };
+            let own =
+                PageFields { synced, life: found.life, segment_pages: shape.segment_pages, is_last: true };
             let (page, _) = last.close(&own.to_bytes());
             self.ground.pages.write(thread, id, &[page], Purpose::Recovery)?;
         }

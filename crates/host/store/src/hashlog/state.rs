@@ -13,9 +13,9 @@ use crate::records::{Flags, Format, OpenPage};
 use crate::store::StoreError;
 use crate::value::Value;
 
-/// What a log page says between frame and heads.
+/// Fields of a log page between its frame and the heads of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct PageFields {
     /// Every record up to this sequence was durable.
     pub synced: u64,
     /// Life of the segment: the sequence of its first record.
@@ -29,7 +29,7 @@ pub struct Own {
 /// Its bytes.
 pub const OWN_BYTES: u32 = 24;
 
-impl Own {
+impl PageFields {
     /// As they lie on the page.
     pub fn to_bytes(self) -> [u8; OWN_BYTES as usize] {
         let mut out = [0; OWN_BYTES as usize];
@@ -41,10 +41,10 @@ impl Own {
     }
 
     /// From the heads of a page; `None` if they are too short.
-    pub fn of_heads(heads: &[u8]) -> Option<Own> {
+    pub fn of_heads(heads: &[u8]) -> Option<PageFields> {
         let mut own = Decoder::new(heads.get(FRAME_BYTES as usize..)?);
         let (synced, life) = (own.u64()?, own.u64()?);
-        Some(Own { synced, life, segment_pages: own.u32()?, is_last: own.u32()? != 0 })
+        Some(PageFields { synced, life, segment_pages: own.u32()?, is_last: own.u32()? != 0 })
     }
 }
 
@@ -234,7 +234,7 @@ pub struct OpenSegment {
     pub pages: u32,
 }
 
-/// What pages alone cannot tell, of a moment when everything was certain: where each stream ended. Of all
+/// What pages alone cannot tell, of a moment when everything was durable: where each stream ended. Of all
 /// other segments the last page says that it is the last.
 ///
 /// ```text
@@ -322,7 +322,7 @@ pub struct State {
     pub streams: Vec<Stream>,
     /// All segments.
     pub segments: Vec<Segment>,
-    /// Those that are free, in the order in which they became so.
+    /// Free segments, in the order in which they became free.
     pub free: VecDeque<u32>,
     /// Pages that are closed, and not known to be written.
     pub unwritten: HashMap<u32, Page>,
@@ -343,7 +343,7 @@ pub struct State {
     /// Writes that have begun and not ended.
     pub writes: BTreeSet<u64>,
     next_write: u64,
-    /// Those of them without a waiter.
+    /// Writes that no thread waits for.
     pub under_way: VecDeque<UnderWay>,
     /// A write failed: records that were not durable may never become so.
     pub failed: Option<StoreError>,
@@ -456,7 +456,7 @@ impl State {
         let fit = self.shape.format.fit(room, key, bytes);
         if at.segment.is_none() || fit.new_pages > self.shape.segment_pages - at.next {
             self.leave_segment(stream);
-            let segment = self.free.pop_front().expect("whoever appends has asked for segments");
+            let segment = self.free.pop_front().expect("an append reserves its segments first");
             self.segments[segment as usize].phase = Phase::Open;
             let at = &mut self.streams[stream];
             // The record that follows has its number already.
@@ -486,7 +486,7 @@ impl State {
         let (synced, segment_pages) = (self.watermark, self.shape.segment_pages);
         let at = &mut self.streams[stream];
         let Some(open) = at.open.take() else { return };
-        let own = Own { synced, life: at.life, segment_pages, is_last };
+        let own = PageFields { synced, life: at.life, segment_pages, is_last };
         let number = open.page.0 as u32;
         let (page, spare) = open.close(&own.to_bytes());
         at.spare = spare;

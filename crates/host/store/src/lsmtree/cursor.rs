@@ -33,16 +33,16 @@ enum Source {
 }
 
 /// A walk.
-pub struct Walk {
+pub struct LsmtreeCursor {
     tree: Rc<Tree>,
     upto: u64,
     /// Newest first.
     sources: Vec<Source>,
 }
 
-impl Walk {
+impl LsmtreeCursor {
     /// A walk through what there is now.
-    pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> Walk {
+    pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> LsmtreeCursor {
         let (upto, sources) = {
             let state = tree.state.borrow();
             let start = from.map_or(Bound::Unbounded, Bound::Included);
@@ -62,7 +62,7 @@ impl Walk {
             let deeper = state.version.levels[1..].iter().map(|level| walk(&mut level.iter()));
             (state.sequence, memory.chain(top).chain(deeper).collect())
         };
-        let walk = Walk { tree: tree.clone(), upto, sources };
+        let walk = LsmtreeCursor { tree: tree.clone(), upto, sources };
         tree.work(thread, &[(Step::IndexSearch, walk.sources.len() as u64)]);
         walk
     }
@@ -103,7 +103,7 @@ impl Source {
     }
 }
 
-impl Cursor for Walk {
+impl Cursor for LsmtreeCursor {
     fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
         loop {
             for source in &mut self.sources {

@@ -116,7 +116,7 @@ impl Tree {
             // Level 0 is never the last one: its tables may share keys.
             let upper = 0..deepest.map_or(0, |deepest| deepest.max(1));
             let used = upper.filter(|level| !state.version.levels[*level].is_empty());
-            // One that does not fit is not begun: merges that a level asks for find the room that puts leave.
+            // A merge that does not fit does not begin: merges of a full level find the room that puts leave.
             let mut merges = used.map(|level| merge_of(&state.version, level));
             let merge = merges.find(|merge| merge.most_pages() < state.free.pages());
             state.is_merging |= merge.is_some();
@@ -207,7 +207,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a new version certain. `is_flush`: the oldest full memtable is in a table now.
+    /// Makes a new version durable. `is_flush`: the oldest full memtable is in a table now.
     pub(super) fn install(
         &self,
         thread: Thread,
@@ -279,7 +279,7 @@ impl Tree {
     }
 }
 
-/// The merge of a level into the next: all of level 0, or the table of a deeper one that has the least to be
+/// The merge of a level into the next: all of level 0, or the table of a deeper level with the fewest bytes to be
 /// merged with for its size.
 fn merge_of(version: &Version, level: usize) -> Merge {
     let tables = &version.levels[level];
@@ -299,7 +299,7 @@ fn merge_of(version: &Version, level: usize) -> Merge {
     Merge { upper: vec![cheapest.clone()], level, lower, keep_pages: None }
 }
 
-/// The merge of tables that mostly delete with what they delete, the uppermost first. Nothing else would bring
+/// The merge of tables of mostly tombstones with the tables below, the uppermost first. Nothing else would bring
 /// them there before the store is full.
 fn merge_of_deletes(version: &Version) -> Option<Merge> {
     let is_one = |table: &&Rc<Table>| table.mostly_deletes();

@@ -7,7 +7,7 @@ use crate::store::MAX_VALUE_BYTES;
 /// Bytes of a table in a manifest: 71, and 12 for each of eight runs of pages.
 const TABLE_BYTES: u64 = 168;
 
-/// Where what is.
+/// The division of the pages: manifest slots, log, tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Bytes of a page.

@@ -40,7 +40,7 @@ use kvdrive_spec::Key;
 use lru::LruCache;
 
 use crate::StoreRow;
-use crate::cpu::{Step, Thread, Turns};
+use crate::cpu::{FifoLock, Step, Thread};
 use crate::key_hash::KeyHasher;
 use crate::pages::Purpose;
 use crate::space::{Extent, FreePages};
@@ -92,7 +92,7 @@ struct Tree {
     layout: Layout,
     state: RefCell<State>,
     /// Serialises changes of the set of tables.
-    installing: Turns,
+    installing: FifoLock,
 }
 
 /// Counts since the store was made.
@@ -119,11 +119,11 @@ struct Failures {
     has_given_up: bool,
 }
 
-/// What is in memory.
+/// The part of the store in memory.
 struct State {
     sequence: u64,
-    /// Every record up to this sequence is certain.
-    certain: u64,
+    /// Every record up to this sequence is durable.
+    durable: u64,
     active: Rc<Memtable>,
     /// Full memtables, oldest first.
     full: VecDeque<Rc<Memtable>>,
@@ -141,7 +141,7 @@ struct State {
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
     failures: Failures,
-    /// A write failed: what was not certain may never be.
+    /// A write failed: records that were not durable may never become so.
     failed: Option<StoreError>,
     counters: Counters,
 }
@@ -195,7 +195,7 @@ impl Tree {
         let wal = Wal::new(&layout);
         let state = State {
             sequence: 0,
-            certain: 0,
+            durable: 0,
             active: Rc::new(Memtable::new(0)),
             full: VecDeque::new(),
             wal,
@@ -218,7 +218,7 @@ impl Tree {
             options: options.clone(),
             layout,
             state: RefCell::new(state),
-            installing: Turns::default(),
+            installing: FifoLock::default(),
         }
     }
 
@@ -331,7 +331,7 @@ impl Store for Lsmtree {
     }
 
     fn mark(&self) -> Vec<u8> {
-        self.0.state.borrow().certain.to_le_bytes().to_vec()
+        self.0.state.borrow().durable.to_le_bytes().to_vec()
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
@@ -360,7 +360,7 @@ impl Store for Lsmtree {
     }
 
     fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
-        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+        Ok(Box::new(cursor::LsmtreeCursor::open(&self.0, thread, from)))
     }
 
     fn sync(&self, thread: Thread) -> Result<(), StoreError> {

@@ -172,7 +172,7 @@ impl Tree {
         result
     }
 
-    /// Makes certain what is in memtables.
+    /// Makes the memtables durable.
     pub(super) fn sync(&self, thread: Thread) -> Result<(), StoreError> {
         self.state.borrow().check()?;
         let upto = self.state.borrow().sequence;
@@ -181,18 +181,18 @@ impl Tree {
             false => self.flush_all(thread)?,
         }
         let mut state = self.state.borrow_mut();
-        state.certain = state.certain.max(upto);
+        state.durable = state.durable.max(upto);
         Ok(())
     }
 
-    /// Makes certain what is in the log.
+    /// Makes the log durable.
     fn sync_wal(&self, thread: Thread) -> Result<(), StoreError> {
         let upto = {
             let mut state = self.state.borrow_mut();
             state.wal.close_page();
             state.wal.next
         };
-        if self.state.borrow().wal.certain >= upto {
+        if self.state.borrow().wal.durable >= upto {
             return Ok(());
         }
         loop {
@@ -205,7 +205,7 @@ impl Tree {
         }
         self.ground.pages.flush(thread, Purpose::Wal)?;
         let mut state = self.state.borrow_mut();
-        state.wal.certain = state.wal.certain.max(upto);
+        state.wal.durable = state.wal.durable.max(upto);
         Ok(())
     }
 

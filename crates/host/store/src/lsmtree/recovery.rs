@@ -31,9 +31,9 @@ struct Logged {
     sequence: u64,
 }
 
-/// A page of the log: certain below, records.
+/// A page of the log: durable below, records.
 struct LogPage {
-    certain: u64,
+    durable: u64,
     id: PageId,
     page: Page,
     facts: frame::Facts,
@@ -81,10 +81,10 @@ impl Tree {
         let found = log.last().map_or(0, |logged| logged.sequence).max(header.in_tables);
         if found < mark_number(mark) {
             let page = PageId(edition % 2 * self.layout.slot_pages);
-            let what = format!("and the log have records up to {found}; {} was certain", mark_number(mark));
+            let what = format!("and the log have records up to {found}; {} was durable", mark_number(mark));
             return Err(StoreError::Damaged { page, what });
         }
-        self.state.borrow_mut().certain = found;
+        self.state.borrow_mut().durable = found;
         self.begin_life(thread, header, version, log)?;
         Ok(recovered)
     }
@@ -110,7 +110,7 @@ impl Tree {
             let next = header.wal_from + self.layout.wal_pages;
             (state.header.epoch, state.header.wal_pages) = (header.epoch + 1, self.layout.wal_pages);
             state.wal.epoch = header.epoch + 1;
-            (state.wal.next, state.wal.certain) = (next, next);
+            (state.wal.next, state.wal.durable) = (next, next);
             state.active = Rc::new(Memtable::new(next));
             if has_log {
                 state.full.push_back(Rc::new(memtable));
@@ -220,9 +220,9 @@ impl Tree {
         let own = frame::heads_of(&page, format.start.min(facts.head_bytes)).into_owned();
         let word = |at: usize| own.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         let at = FRAME_BYTES as usize;
-        let (its_epoch, its_position, certain) = (word(at)?, word(at + 8)?, word(at + 16)?);
+        let (its_epoch, its_position, durable) = (word(at)?, word(at + 8)?, word(at + 16)?);
         let is_it = its_epoch == epoch && its_position == position;
-        is_it.then_some(LogPage { certain, id, page, facts })
+        is_it.then_some(LogPage { durable, id, page, facts })
     }
 
     /// The records of the log from where tables end, as far as they are whole.
@@ -271,9 +271,9 @@ impl Tree {
         // After a missing page there may be pages that were in flight with it, and no others.
         for later in position + 1..end.min(position + 2 * MOST_UNDER_WAY as u64 + 2) {
             let page = self.read_log_page(thread, later, header.epoch, recovered)?;
-            if page.is_some_and(|page| page.certain > position) {
+            if page.is_some_and(|page| page.durable > position) {
                 let id = self.state.borrow().wal.page_of(position);
-                return Err(StoreError::Damaged { page: id, what: "was a certain page of the log".into() });
+                return Err(StoreError::Damaged { page: id, what: "was a durable page of the log".into() });
             }
         }
         self.work(thread, &[(Step::MemtableInsert, logged.len() as u64)]);

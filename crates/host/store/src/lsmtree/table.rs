@@ -40,7 +40,7 @@ pub struct Block {
     pub first: Key,
     /// The page on which that begins.
     pub page: u32,
-    /// What is in front of it on that page is the rest of the block before.
+    /// The page begins with the end of the block before.
     pub is_shared: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Table {
     pub max: Key,
     /// Records in it.
     pub entries: u64,
-    /// Those of them that say that a key has no value.
+    /// Records that say that a key has no value.
     pub tombstones: u64,
     /// Data pages.
     pub data_pages: u32,
@@ -78,8 +78,8 @@ impl Table {
         self.extents.iter().map(|extent| u64::from(extent.pages)).sum()
     }
 
-    /// Does it say more often that a key has no value than which it has? Then what it deletes takes more room,
-    /// as long as nobody merges the two, than what it keeps.
+    /// Does it hold more tombstones than values? Then, as long as the two are not merged, the pairs that it
+    /// deletes take more room than those it keeps.
     pub fn mostly_deletes(&self) -> bool {
         self.tombstones * 2 > self.entries
     }
@@ -214,7 +214,7 @@ pub fn find_in_block(
     Ok(None)
 }
 
-/// A walk through a table.
+/// A scan of a table.
 pub struct TableStream {
     /// The table.
     pub table: Rc<Table>,

@@ -1,12 +1,12 @@
 //! The write-ahead log: pages of records in the order of their sequence, written in a ring.
 //!
 //! ```text
-//!   page   | frame 32 B | epoch u64 | position u64 | certain u64 | records ([`crate::records`]) |
+//!   page   | frame 32 B | epoch u64 | position u64 | durable u64 | records ([`crate::records`]) |
 //! ```
 //!
 //! *Position* counts pages from the first one ever; position `p` lies on page `p mod ring`. *Epoch* increases
 //! with every recovery, so that a page of an earlier life is not part of the present log. Every position
-//! below *certain* was durable when the page was closed. A missing page ends the log, unless a later page
+//! below *durable* was durable when the page was closed. A missing page ends the log, unless a later page
 //! says that it was durable.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -35,15 +35,15 @@ pub struct Wal {
     pub epoch: u64,
     /// Position of the next page.
     pub next: u64,
-    /// Positions below it are certain.
-    pub certain: u64,
+    /// Positions below it are durable.
+    pub durable: u64,
     open: Option<OpenPage>,
     open_position: u64,
     closed: VecDeque<(u64, Page)>,
     spare: Region,
     /// Positions being written.
     pub writing: BTreeSet<u64>,
-    /// Those of them without a waiter.
+    /// Page writes that no thread waits for.
     pub under_way: VecDeque<(u64, Writing)>,
 }
 
@@ -56,7 +56,7 @@ impl Wal {
             ring: layout.wal_pages,
             epoch: 0,
             next: 0,
-            certain: 0,
+            durable: 0,
             open: None,
             open_position: 0,
             closed: VecDeque::new(),
@@ -125,7 +125,7 @@ impl Wal {
         let mut own = [0; OWN_BYTES as usize];
         own[..8].copy_from_slice(&self.epoch.to_le_bytes());
         own[8..16].copy_from_slice(&self.open_position.to_le_bytes());
-        own[16..].copy_from_slice(&self.certain.to_le_bytes());
+        own[16..].copy_from_slice(&self.durable.to_le_bytes());
         let (page, spare) = open.close(&own);
         self.spare = spare;
         self.closed.push_back((self.open_position, page));

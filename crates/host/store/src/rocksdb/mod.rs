@@ -28,13 +28,13 @@ impl<P: PageStore + Send + Sync> SharedPages for P {}
 /// Files that RocksDB calls.
 struct Disk(Arc<Files<Arc<dyn SharedPages>>>);
 
-/// Why RocksDB did not do what it was asked to: its own words.
+/// Why an operation of RocksDB failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RocksDbError {
-    /// What it stands on.
+    /// Its files failed.
     #[error(transparent)]
     Files(#[from] StoreError),
-    /// What it said.
+    /// The message of RocksDB.
     #[error("{0}")]
     Said(String),
 }
@@ -45,11 +45,11 @@ impl From<cxx::Exception> for RocksDbError {
     }
 }
 
-/// Options of RocksDB: those that `lsmtree` has, too, with the same meaning, and what sets the two apart. Compression
-/// and block cache are off, and what is not named here is as RocksDB has it by itself.
+/// Options of RocksDB: those of `lsmtree`, with the same meaning, and those that `lsmtree` does not have. Compression
+/// and block cache are off, and all others have RocksDB's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RocksDbOptions {
-    /// Those of both. `background` is not looked at: RocksDB has threads of its own.
+    /// Options of both. `background` has no effect: RocksDB has threads of its own.
     pub shared: LsmtreeOptions,
     /// No block lies on two pages; it ends where the next pair would not fit.
     pub block_align: bool,

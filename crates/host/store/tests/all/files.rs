@@ -166,7 +166,7 @@ fn survive_a_cut_at_every_event() {
     assert!(found.len() == 2, "{found:?}");
 }
 
-/// A second cut, while the first is recovered from, loses nothing either: pages that the first one left behind the
+/// A second cut, while the first is recovered from, loses nothing either: pages that the first one left after the
 /// last whole commit are not taken for later ones.
 #[test]
 fn survive_a_cut_of_recovery() {

@@ -41,7 +41,7 @@ enum Content {
     Lost,
 }
 
-/// A write or a trim of a page that is not certain.
+/// A write or a trim of a page that is not durable.
 #[derive(Clone)]
 struct Change {
     page: u64,
@@ -53,7 +53,7 @@ struct Change {
 /// Everything pages would have after a cut is one choice out of these.
 #[derive(Clone, Default)]
 struct Contents {
-    certain: BTreeMap<u64, Content>,
+    durable: BTreeMap<u64, Content>,
     changes: Vec<Change>,
 }
 
@@ -103,12 +103,12 @@ impl World {
         World::with(page_bytes, pages, BTreeMap::new())
     }
 
-    fn with(page_bytes: u32, pages: u64, certain: BTreeMap<u64, Content>) -> Rc<World> {
-        let now = certain.iter().map(|(page, content)| (*page, content.clone())).collect();
+    fn with(page_bytes: u32, pages: u64, durable: BTreeMap<u64, Content>) -> Rc<World> {
+        let now = durable.iter().map(|(page, content)| (*page, content.clone())).collect();
         Rc::new(World {
             page_bytes,
             pages,
-            contents: RefCell::new(Contents { certain, changes: Vec::new() }),
+            contents: RefCell::new(Contents { durable, changes: Vec::new() }),
             now: RefCell::new(now),
             clock: Cell::new(1),
             next_write: Cell::new(0),
@@ -125,7 +125,7 @@ impl World {
         })
     }
 
-    /// A store of that row on these pages, not recovered. Who calls it alone finds all background work done that his
+    /// A store of that row on these pages, not recovered. A single caller finds all background work done that its
     /// calls have asked for ([`Alone`]).
     pub fn make(self: &Rc<World>, row: &StoreRow, options: &StoreOptions) -> Rc<dyn Store> {
         (row.check)(options, self.page_bytes, self.pages, THREADS).unwrap();
@@ -219,7 +219,7 @@ impl World {
 
     fn replace(&self, page: u64, content: Content) {
         self.now.borrow_mut().insert(page, content.clone());
-        self.contents.borrow_mut().certain.insert(page, content);
+        self.contents.borrow_mut().durable.insert(page, content);
     }
 
     /// The pages that hold something, with what it is.
@@ -239,8 +239,8 @@ impl World {
     /// The same pages with their patterns as bytes.
     pub fn expanded(&self) -> Rc<World> {
         let bytes = |page: &Page| Content::Page(Rc::new(Region::from_bytes(page.to_bytes(self.page_bytes))));
-        let certain = self.used().iter().map(|(page, content)| (*page, bytes(content))).collect();
-        World::with(self.page_bytes, self.pages, certain)
+        let durable = self.used().iter().map(|(page, content)| (*page, bytes(content))).collect();
+        World::with(self.page_bytes, self.pages, durable)
     }
 
     /// All threads may be inside the store at once: each task is a thread, and so is background work,
@@ -279,7 +279,7 @@ impl World {
                 threads[at] = None;
             }
         }
-        assert!(threads[..callers].iter().all(Option::is_none), "everybody waits, and nobody will wake them");
+        assert!(threads[..callers].iter().all(Option::is_none), "all callers wait, and none will be woken");
         assert!(!store.background_due(), "the background waits, and there is work for it");
         drop(threads);
         self.is_alternating.set(false);
@@ -316,7 +316,7 @@ impl Cut {
         // Some cuts keep everything, some nothing, most a part.
         let keep = [0, 50, 90, 100][rng.below(4) as usize];
         let tear = [0, 10][rng.below(2) as usize];
-        let mut pages = self.contents.certain.clone();
+        let mut pages = self.contents.durable.clone();
         for change in &self.contents.changes {
             if rng.below(100) < tear {
                 let torn = torn(of.page_bytes, pages.get(&change.page), &change.content, &mut rng);
@@ -432,9 +432,9 @@ impl PageStore for World {
             self.contents.borrow().changes.iter().filter(|c| ended(c)).map(|c| c.write).collect();
         self.suspend(thread);
         let mut contents = self.contents.borrow_mut();
-        let Contents { certain, changes } = &mut *contents;
+        let Contents { durable, changes } = &mut *contents;
         for change in changes.iter().filter(|change| covered.contains(&change.write)) {
-            certain.insert(change.page, change.content.clone());
+            durable.insert(change.page, change.content.clone());
         }
         changes.retain(|change| !covered.contains(&change.write));
         drop(contents);
@@ -464,7 +464,7 @@ impl Cpu for World {
         let store = self.store.borrow().as_ref().and_then(Weak::upgrade).expect("it waits");
         // A job that fails wakes the threads that wait for it.
         let is_done = store.background_step(Thread(THREADS)).unwrap_or(true);
-        assert!(is_done, "a store waits for somebody else, and there is nobody");
+        assert!(is_done, "a store waits for another thread, and there is none");
     }
 
     fn wake(&self) {
@@ -479,7 +479,7 @@ struct Alone {
 }
 
 impl Alone {
-    fn behind<T>(&self, answer: T) -> T {
+    fn with_background<T>(&self, answer: T) -> T {
         if !self.world.is_alternating.get() {
             do_background(&*self.store, Thread(THREADS));
         }
@@ -497,11 +497,11 @@ impl Store for Alone {
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.behind(self.store.put(thread, key, value))
+        self.with_background(self.store.put(thread, key, value))
     }
 
     fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.behind(self.store.put_again(thread, key, value))
+        self.with_background(self.store.put_again(thread, key, value))
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
@@ -509,11 +509,11 @@ impl Store for Alone {
     }
 
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
-        self.behind(self.store.delete(thread, key))
+        self.with_background(self.store.delete(thread, key))
     }
 
     fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
-        self.behind(self.store.apply(thread, batch, atomic))
+        self.with_background(self.store.apply(thread, batch, atomic))
     }
 
     fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {

@@ -53,7 +53,7 @@ impl History {
     /// The call did nothing.
     pub fn undo(&mut self, call: Call) {
         for (key, index) in call.0 {
-            // Nobody can see it, and it hides nothing.
+            // No reader can see it, and it hides nothing.
             self.versions.get_mut(&key).unwrap()[index].begin = u64::MAX;
         }
     }

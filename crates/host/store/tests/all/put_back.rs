@@ -59,7 +59,7 @@ fn lived(small: &Small, seed: u64) -> (Rc<World>, Pairs, Vec<u8>) {
     for life in 0..LIVES {
         let store = world.make(small.row, &small.options);
         store.recover_from(MAIN, &mark).unwrap();
-        // What was not certain when the life before ended may be gone.
+        // What was not durable when the life before ended may be gone.
         pairs = pairs_of(&*store)
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.expect("nothing is lost")?)))

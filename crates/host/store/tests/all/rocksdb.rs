@@ -219,7 +219,7 @@ fn rocksdb_has_what_was_synchronised_behind_a_cut_of_power() {
         let (mut next, mut synced) = (0, 0);
         for round in 0..8 {
             let db = RocksDb::open(pages.clone(), &options.clone().into()).unwrap();
-            // A prefix of what was put, no shorter than what was certain.
+            // A prefix of what was put, no shorter than what was durable.
             let there =
                 (0..next).take_while(|number| db.get(&key_of(*number)).unwrap().is_some()).count() as u64;
             assert!(there >= synced, "wal {wal}, round {round}: {there} of {synced}");

@@ -21,7 +21,7 @@ pub struct SharedMemory {
 #[derive(Default)]
 struct Contents {
     now: Vec<Option<Vec<u8>>>,
-    certain: Vec<Option<Vec<u8>>>,
+    durable: Vec<Option<Vec<u8>>>,
     /// Those of which the two differ.
     changed: Vec<u64>,
 }
@@ -36,18 +36,18 @@ impl SharedMemory {
     fn with(pages: Vec<Option<Vec<u8>>>) -> SharedMemory {
         SharedMemory {
             count: pages.len() as u64,
-            pages: Mutex::new(Contents { now: pages.clone(), certain: pages, changed: Vec::new() }),
+            pages: Mutex::new(Contents { now: pages.clone(), durable: pages, changed: Vec::new() }),
             is_off: AtomicBool::new(false),
             written: Counts::default(),
             read: Counts::default(),
         }
     }
 
-    /// Cuts the power: every call from now on is refused. What is certain.
+    /// Cuts the power: every call from now on is refused. What is durable.
     pub fn cut_power(&self) -> SharedMemory {
         let contents = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_off.store(true, Ordering::SeqCst);
-        SharedMemory::with(contents.certain.clone())
+        SharedMemory::with(contents.durable.clone())
     }
 
     /// Begins to count again.
@@ -130,8 +130,8 @@ impl PageStore for SharedMemory {
 
     fn flush(&self, _: Thread, _: Purpose) -> Result<(), PageError> {
         self.with_power(PageId(0), |contents| {
-            let Contents { now, certain, changed } = contents;
-            changed.drain(..).for_each(|at| certain[at as usize].clone_from(&now[at as usize]));
+            let Contents { now, durable, changed } = contents;
+            changed.drain(..).for_each(|at| durable[at as usize].clone_from(&now[at as usize]));
         })
     }
 }

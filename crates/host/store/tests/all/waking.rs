@@ -1,5 +1,5 @@
-//! Who waits is woken: stores with threads for background work, whose pages refuse something and then do not any
-//! more. [`World::alternate`] finds who waits for ever, and work that nobody was told of.
+//! A waiting thread is woken: stores with threads for background work, whose pages refuse operations and then do not any
+//! more. [`World::alternate`] finds threads that wait for ever, and work that was not announced.
 
 use std::cell::Cell;
 use std::rc::Rc;

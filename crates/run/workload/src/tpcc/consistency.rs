@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 1 | W_YTD is the sum of its districts' D_YTD |
 //! | 2 | D_NEXT_O_ID - 1 is the last order, and the last new order, of its district |
-//! | 3 | new orders follow each other without a gap: nobody delivers |
+//! | 3 | new orders follow each other without a gap: there are no deliveries |
 //! | 4 | the orders' O_OL_CNT are their lines, none more and none less |
 //! | 8, 9 | W_YTD and D_YTD are the sums of H_AMOUNT there |
 //! | lost updates | D_NEXT_O_ID has grown by the New Orders that were committed there; S_ORDER_CNT by the lines of all |

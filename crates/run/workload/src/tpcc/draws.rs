@@ -35,7 +35,7 @@ pub(super) struct NewOrder {
 
 /// How a payment finds its customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum CustomerBy {
     Number(u32),
     Name(u32),
 }
@@ -46,7 +46,7 @@ pub(super) struct Payment {
     pub place: Place,
     /// The customer's district.
     pub home: Place,
-    pub whose: Whose,
+    pub whose: CustomerBy,
     /// Amount in cents.
     pub amount: u32,
 }
@@ -157,9 +157,9 @@ impl Draws {
         let whose = match rng.below(100) < 60 {
             true => {
                 let range = (0, u64::from(self.size.names()) - 1);
-                Whose::Name(nurand(rng, shrunk(NAME_A, &self.size), self.name_c, range) as u32)
+                CustomerBy::Name(nurand(rng, shrunk(NAME_A, &self.size), self.name_c, range) as u32)
             }
-            false => Whose::Number(self.customer(rng)),
+            false => CustomerBy::Number(self.customer(rng)),
         };
         Payment { place, home, whose, amount: 100 + rng.below(499_901) as u32 }
     }
@@ -192,7 +192,7 @@ mod tests {
                 Transaction::Payment(payment) => {
                     payments += 1.0;
                     away += f64::from(u8::from(payment.home.warehouse != payment.place.warehouse));
-                    named += f64::from(u8::from(matches!(payment.whose, Whose::Name(_))));
+                    named += f64::from(u8::from(matches!(payment.whose, CustomerBy::Name(_))));
                     assert!((100..=500_000).contains(&payment.amount), "{payment:?}");
                 }
             }

@@ -39,7 +39,7 @@ use loaded::Loaded;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     warehouses: u32,
-    /// Tables of a warehouse have so many times fewer rows than the specification asks for.
+    /// Divisor of the number of rows that the specification gives the tables of a warehouse.
     shrink: u64,
 }
 

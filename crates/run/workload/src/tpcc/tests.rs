@@ -112,7 +112,7 @@ fn a_warehouse_has_its_rows() {
     assert!(lines.abs_diff(300_000) < 1000, "{lines}");
 }
 
-/// Whatever write is lost, the checks notice, but for those that nothing depends on.
+/// The checks notice every lost write, except writes that nothing depends on.
 #[test]
 fn a_lost_write_is_noticed() {
     for every in [7, 50, 333, 2500] {

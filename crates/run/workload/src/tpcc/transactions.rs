@@ -14,7 +14,7 @@ use kvdrive_spec::Key;
 use zerocopy::FromZeros;
 
 use super::Size;
-use super::draws::{Line, NewOrder, Payment, Whose};
+use super::draws::{CustomerBy, Line, NewOrder, Payment};
 use super::keys::{self, Place};
 use super::rows::{
     Customer, District, History, Item, NewOrder as Waiting, Order, OrderLine, Row, Stock, Warehouse,
@@ -119,8 +119,8 @@ pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> R
     let Payment { place, home, amount, .. } = *inputs;
     let buffer = &mut Vec::new();
     let customer = match inputs.whose {
-        Whose::Number(customer) => customer,
-        Whose::Name(name) => middle_of(pairs, home, name, buffer)?,
+        CustomerBy::Number(customer) => customer,
+        CustomerBy::Name(name) => middle_of(pairs, home, name, buffer)?,
     };
     let (of_warehouse, of_district, of_customer) =
         (keys::warehouse(place.warehouse), keys::district(place), keys::customer(home, customer));
@@ -159,10 +159,10 @@ fn middle_of(pairs: &mut dyn Pairs, home: Place, name: u32, buffer: &mut Vec<u8>
     let number = at.and_then(|at| numbers[at..].first_chunk::<NUMBER_BYTES>());
     number
         .map(|number| u32::from_le_bytes(*number))
-        .ok_or_else(|| Failed::Wrong(format!("row {key}: nobody has a last name that somebody has")))
+        .ok_or_else(|| Failed::Wrong(format!("row {key}: a last name in use has no customer")))
 }
 
-/// The payment goes in front of what is known of the customer (clause 2.5.2.2).
+/// The payment is inserted before the customer's other data (clause 2.5.2.2).
 fn note_payment(data: &mut [u8; 500], customer: u32, inputs: &Payment) {
     let (place, home) = (inputs.place, inputs.home);
     let mut note = [0; NOTE_BYTES];

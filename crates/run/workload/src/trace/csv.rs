@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Asked, Entry, Format, number, shortened};
+use super::{Entry, Format, TraceOp, number, shortened};
 use kvdrive_text::{Unit, quantity};
 
 pub(super) struct Csv;
@@ -34,15 +34,15 @@ impl Format for Csv {
         let asked = match &op.to_ascii_lowercase()[..] {
             b"store" | b"put" | b"set" | b"insert" | b"update" => {
                 let bytes = quantity("size_bytes", size)?;
-                Asked::Store(u32::try_from(bytes).map_err(|_| format!("size: {bytes} is too large"))?)
+                TraceOp::Store(u32::try_from(bytes).map_err(|_| format!("size: {bytes} is too large"))?)
             }
-            b"retrieve" | b"get" | b"read" => Asked::Retrieve,
-            b"delete" | b"del" | b"remove" => Asked::Delete,
-            b"exist" | b"exists" => Asked::Exist,
+            b"retrieve" | b"get" | b"read" => TraceOp::Retrieve,
+            b"delete" | b"del" | b"remove" => TraceOp::Delete,
+            b"exist" | b"exists" => TraceOp::Exist,
             b"scan" | b"seek" => {
-                Asked::Scan(if size.is_empty() { 0 } else { number("size of a scan", size)? })
+                TraceOp::Scan(if size.is_empty() { 0 } else { number("size of a scan", size)? })
             }
-            b"list" => Asked::List,
+            b"list" => TraceOp::List,
             _ => {
                 let words = "store, retrieve, delete, exist, scan or list";
                 return Err(format!("no operation {:?}; there are {words}", shortened(op)));

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Asked, Entry, Format};
+use super::{Entry, Format, TraceOp};
 
 const MAGIC: &[u8] = b"feedcafedeadbeef";
 /// Time, type, length.
@@ -35,7 +35,7 @@ const WRITE_BATCH: u32 = 1;
 const GET_KEY: u32 = 3;
 const SEEK_KEY: u32 = 5;
 const MULTI_GET_KEYS: u32 = 10;
-/// Those that are four bytes; the others are strings.
+/// Fields of four bytes; the others are strings.
 const NUMBERS: [u32; 3] = [2, 4, 8];
 
 /// The beginning of a trace, and a get of `key`, 10 us later.
@@ -54,19 +54,18 @@ pub(super) fn is_it(head: &[u8]) -> bool {
     head.get(HEADER_BYTES..).is_some_and(|payload| payload.starts_with(MAGIC))
 }
 
-/// What is in a payload: a write batch, and keys that are got or sought.
+/// The contents of a payload: a write batch, and keys of gets and seeks.
 struct Parts<'a> {
     batch: Option<&'a [u8]>,
     keys: Vec<&'a [u8]>,
 }
 
-/// What is left of a payload.
+/// The unread rest of a payload.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let (taken, rest) =
-            self.0.split_at_checked(count).ok_or("the record is shorter than what is in it")?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or("the record is shorter than its fields")?;
         self.0 = rest;
         Ok(taken)
     }
@@ -136,7 +135,7 @@ impl DbBench {
 /// Effects of a write batch on keys, one after the other.
 fn each_write<'a>(
     batch: &'a [u8],
-    mut wrote: impl FnMut(&'a [u8], Asked) -> Result<(), String>,
+    mut wrote: impl FnMut(&'a [u8], TraceOp) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut rest = Rest(batch);
     rest.bytes(8)?;
@@ -160,11 +159,11 @@ fn each_write<'a>(
         };
         match tag {
             // Delete, single delete.
-            0x00 | 0x07 => wrote(rest.string()?, Asked::Delete)?,
+            0x00 | 0x07 => wrote(rest.string()?, TraceOp::Delete)?,
             // Put, merge, put of a blob's place.
             0x01 | 0x02 | 0x11 => {
                 let (key, value) = (rest.string()?, rest.string()?);
-                wrote(key, Asked::Store(value.len() as u32))?;
+                wrote(key, TraceOp::Store(value.len() as u32))?;
             }
             // Delete of a range: passed over.
             0x0f => {
@@ -205,7 +204,8 @@ impl Format for DbBench {
             END => return Ok(false),
             WRITE | GET | SEEK | SEEK_FOR_PREVIOUS | MULTI_GET => {
                 let Parts { batch, keys } = self.payload(kind, &payload)?;
-                let asked = if kind == GET || kind == MULTI_GET { Asked::Retrieve } else { Asked::Scan(0) };
+                let asked =
+                    if kind == GET || kind == MULTI_GET { TraceOp::Retrieve } else { TraceOp::Scan(0) };
                 for key in keys {
                     entries.push_back(Entry { at_ns, key: source.key(key)?, asked, times: 1 });
                 }

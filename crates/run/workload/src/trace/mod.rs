@@ -32,7 +32,7 @@ const LIST_BUFFER_BYTES: u32 = 4096;
 
 /// What one entry of a trace asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum TraceOp {
     /// Store a value of so many bytes.
     Store(u32),
     Retrieve,
@@ -49,7 +49,7 @@ struct Entry {
     /// When it was asked, in ns from any beginning; none where that is not recorded.
     at_ns: Option<Ns>,
     key: Key,
-    asked: Asked,
+    asked: TraceOp,
     /// Number of repetitions, one after the other.
     times: u64,
 }
@@ -76,8 +76,8 @@ pub struct FormatRow {
     build: fn() -> Box<dyn Format>,
 }
 
-/// Every format there is, the more certain ones first: a file has the first one that knows it.
-/// Whatever nothing else knows is `csv`, the last.
+/// Every format there is, the more certain ones first: a file has the first format that recognises it.
+/// A file that no other format recognises is `csv`, the last.
 pub const FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "db_bench",
@@ -157,10 +157,10 @@ pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
 }
 
 impl Trace {
-    /// When an entry is to begin, from the first one on. Times that go back are those of the entry before.
+    /// When an entry begins, ns after the first entry. A time before that of the previous entry counts as that one.
     fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
         if self.wants_times && at_ns.is_none() {
-            return Err(format!("format {} has no times; leave out --arrivals trace", self.name));
+            return Err(format!("format {} has no times, so workload.arrivals cannot be trace", self.name));
         }
         let begin_ns = *self.begin_ns.get_or_insert(at_ns.unwrap_or(0));
         self.last_ns = self.last_ns.max(at_ns.unwrap_or(0).saturating_sub(begin_ns));
@@ -181,16 +181,16 @@ impl Trace {
         }
         let at = self.moment(at_ns)?;
         let op = match asked {
-            Asked::Store(bytes) => {
+            TraceOp::Store(bytes) => {
                 let version = self.version;
                 self.version += 1;
                 Op::Store { key, value: ValueSpec { bytes, version } }
             }
-            Asked::Retrieve => Op::Retrieve { key },
-            Asked::Delete => Op::Delete { key },
-            Asked::Exist => Op::Exist { key },
-            Asked::Scan(nexts) => Op::Seek { key, nexts },
-            Asked::List => Op::List { key, host_buffer_bytes: LIST_BUFFER_BYTES },
+            TraceOp::Retrieve => Op::Retrieve { key },
+            TraceOp::Delete => Op::Delete { key },
+            TraceOp::Exist => Op::Exist { key },
+            TraceOp::Scan(nexts) => Op::Seek { key, nexts },
+            TraceOp::List => Op::List { key, host_buffer_bytes: LIST_BUFFER_BYTES },
         };
         Ok(Some((op, at)))
     }
@@ -257,14 +257,14 @@ fn shortened(field: &[u8]) -> String {
 }
 
 /// What a cache is asked by this word.
-fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<Asked, String> {
+fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<TraceOp, String> {
     let lower = word.to_ascii_lowercase();
     match &lower[..] {
-        b"get" | b"gets" | b"get_lease" => Ok(Asked::Retrieve),
+        b"get" | b"gets" | b"get_lease" => Ok(TraceOp::Retrieve),
         b"set" | b"set_lease" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" | b"incr" | b"decr" => {
-            Ok(Asked::Store(bytes()?))
+            Ok(TraceOp::Store(bytes()?))
         }
-        b"delete" => Ok(Asked::Delete),
+        b"delete" => Ok(TraceOp::Delete),
         _ => Err(format!("no operation of a cache: {:?}", shortened(word))),
     }
 }

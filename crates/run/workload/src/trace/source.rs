@@ -11,7 +11,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 use kvdrive_text::output::shown;
 
-/// No line is longer, bytes. What is would fill the machine's memory.
+/// Longest line, bytes: a longer one would fill the machine's memory.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 
 /// A file of a trace.
@@ -121,7 +121,7 @@ impl Source {
         })
     }
 
-    /// Its name in messages.
+    /// Its name, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -7,7 +7,7 @@ use super::source::Source;
 use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
 
 /// Fields after the key.
-const BEHIND: usize = 5;
+const AFTER_KEY: usize = 5;
 
 pub(super) struct Twitter;
 
@@ -15,23 +15,23 @@ pub(super) struct Twitter;
 struct Fields<'a> {
     time: &'a [u8],
     key: &'a [u8],
-    behind: [&'a [u8]; BEHIND],
+    after_key: [&'a [u8]; AFTER_KEY],
 }
 
-/// Those of a line that has as many.
+/// The fields of a line; `None` if it has fewer.
 fn fields(line: &[u8]) -> Option<Fields<'_>> {
     let comma = line.iter().position(|byte| *byte == b',')?;
     let (time, rest) = (&line[..comma], &line[comma + 1..]);
-    let mut from_behind = rest.rsplitn(BEHIND + 1, |byte| *byte == b',');
-    let mut behind = [&[][..]; BEHIND];
-    for field in behind.iter_mut().rev() {
-        *field = from_behind.next()?;
+    let mut from_end = rest.rsplitn(AFTER_KEY + 1, |byte| *byte == b',');
+    let mut after_key = [&[][..]; AFTER_KEY];
+    for field in after_key.iter_mut().rev() {
+        *field = from_end.next()?;
     }
-    Some(Fields { time, key: from_behind.next()?, behind })
+    Some(Fields { time, key: from_end.next()?, after_key })
 }
 
 pub(super) fn is_it(head: &[u8]) -> bool {
-    fields(first_line(head)).is_some_and(|Fields { time, behind: [.., operation, ttl], .. }| {
+    fields(first_line(head)).is_some_and(|Fields { time, after_key: [.., operation, ttl], .. }| {
         seconds(time).is_ok() && of_cache(operation, || Ok(0)).is_ok() && number::<f64>("", ttl).is_ok()
     })
 }
@@ -39,7 +39,7 @@ pub(super) fn is_it(head: &[u8]) -> bool {
 impl Format for Twitter {
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String> {
         let Some(line) = source.line()? else { return Ok(false) };
-        let Some(Fields { time, key, behind: [_, value_size, _, operation, _] }) = fields(&line) else {
+        let Some(Fields { time, key, after_key: [_, value_size, _, operation, _] }) = fields(&line) else {
             let expected = "expected time,key,key size,value size,client,operation,TTL";
             return Err(format!("{expected}, got {:?}", shortened(&line)));
         };

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Asked, Entry, Format, number, shortened};
+use super::{Entry, Format, TraceOp, number, shortened};
 
 pub(super) struct Ycsb;
 
@@ -62,19 +62,19 @@ impl Format for Ycsb {
         let (_table, key, rest) = (words.next(), words.next().unwrap_or_default(), words.next());
         let rest = rest.unwrap_or_default();
         let asked = match word {
-            b"READ " => Asked::Retrieve,
-            b"DELETE " => Asked::Delete,
+            b"READ " => TraceOp::Retrieve,
+            b"DELETE " => TraceOp::Delete,
             b"SCAN " => {
                 let count: u32 =
                     number("pairs of a scan", rest.split(|byte| *byte == b' ').next().unwrap_or(rest))?;
-                Asked::Scan(count.saturating_sub(1))
+                TraceOp::Scan(count.saturating_sub(1))
             }
             _ => {
                 let fields = rest.strip_prefix(b"[ ").and_then(|rest| rest.strip_suffix(b" ]"));
                 let Some(fields) = fields else {
                     return Err(format!("expected [ field0=... ], got {:?}", shortened(rest)));
                 };
-                Asked::Store(value_bytes(fields).try_into().map_err(|_| "a value of 4 GiB or more")?)
+                TraceOp::Store(value_bytes(fields).try_into().map_err(|_| "a value of 4 GiB or more")?)
             }
         };
         let key = source.key(key)?;
