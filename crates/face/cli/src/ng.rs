@@ -23,7 +23,7 @@ enum By {
 /// Options of `ng`.
 #[derive(Args)]
 pub struct Ng {
-    /// A device node and the drive behind it, as /dev/ng0n1=tcp://127.0.0.1:4420 or
+    /// A device node and its drive, as /dev/ng0n1=tcp://127.0.0.1:4420 or
     /// /dev/ng0n1=kvdrive:cosmos-plus,file=drive.img; may be repeated [default: what the variable KVDRIVE_NG says]
     #[arg(long, value_name = "PATH=DRIVE")]
     node: Vec<String>,
@@ -50,7 +50,7 @@ impl Ng {
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
         let library = std::env::current_exe()?.with_file_name(LIBRARY);
-        let (by, why) = self.way(&library)?;
+        let (by, why) = self.served_by(&library)?;
         if self.say {
             eprintln!("kvdrive: by {why}");
         }
@@ -84,7 +84,7 @@ impl Ng {
     }
 
     /// Which way, and why.
-    fn way(&self, library: &std::path::Path) -> anyhow::Result<(By, &'static str)> {
+    fn served_by(&self, library: &std::path::Path) -> anyhow::Result<(By, &'static str)> {
         let is_there = library.exists();
         match self.by {
             By::Seccomp => return Ok((By::Seccomp, "seccomp, as asked")),
@@ -103,13 +103,13 @@ impl Ng {
         }
         let search = std::env::var_os("PATH").unwrap_or_default();
         let program = choose::find(&self.program[0], &search);
-        Ok(match program.map_or(choose::Way::Preload, |program| choose::way(&program)) {
-            choose::Way::Preload => (By::Preload, "preloading"),
-            choose::Way::NoLinker => {
+        Ok(match program.map_or(choose::ServedBy::Preload, |program| choose::served_by(&program)) {
+            choose::ServedBy::Preload => (By::Preload, "preloading"),
+            choose::ServedBy::NoLinker => {
                 (By::Seccomp, "seccomp: a program without glibc's linker takes no library")
             }
-            choose::Way::Go => (By::Seccomp, "seccomp: Go calls the system itself"),
-            choose::Way::SetId => (By::Seccomp, "seccomp: a set-user-ID program takes no library"),
+            choose::ServedBy::Go => (By::Seccomp, "seccomp: Go calls the system itself"),
+            choose::ServedBy::SetId => (By::Seccomp, "seccomp: a set-user-ID program takes no library"),
         })
     }
 }

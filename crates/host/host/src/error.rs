@@ -55,7 +55,7 @@ pub enum Error {
     Authentication {
         /// What was said.
         reason: Reason,
-        /// By whom.
+        /// The peer.
         by_controller: bool,
     },
     /// A controller on a network sent what it must not.

@@ -15,9 +15,7 @@ use crate::TlsPsk;
 
 /// The program was built without TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "this kvdrive was built without TLS; `cargo build --release -p kvdrive-cli --features tls` builds it in"
-)]
+#[error("this program was built without TLS (feature tls)")]
 pub struct Unavailable;
 
 /// Was this program built with TLS?

@@ -10,7 +10,7 @@
 //! | `library` | which path and which descriptor is a node; what `stat` says of it |
 //!
 //! Only calls through the C library's dynamic symbols come here. Static programs, Go, and programs that a file's
-//! set-user-ID bit makes somebody else never do: `kvdrive ng` serves those another way.
+//! set-user-ID bit runs as another user do not: `kvdrive ng` serves them another way.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod hooks;

@@ -1,5 +1,5 @@
-//! What programs and Linux agreed on for NVMe device nodes: numbers of ioctls, and the structures behind their
-//! argument.
+//! What programs and Linux agreed on for NVMe device nodes: numbers of ioctls, and the structures that their
+//! arguments point at.
 //!
 //! ```text
 //!  byte   0       1       4      8     12     16         24       32            36        40..60   64

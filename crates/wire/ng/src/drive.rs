@@ -37,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which drive it is.
+/// Address or profile of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Which {
     Network(At),
@@ -245,8 +245,8 @@ impl At {
         let wrong = || format!("\"tcp://{rest}\"; allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420");
         let mut parts = rest.split(',');
         let host = parts.next().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-        let behind_host = host.rsplit_once(']').map_or(host, |(_, behind)| behind);
-        let address = match behind_host.rsplit_once(':') {
+        let after_host = host.rsplit_once(']').map_or(host, |(_, after)| after);
+        let address = match after_host.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_err() => return Err(wrong()),
             Some(_) => host.to_owned(),
             None => format!("{host}:{PORT}"),

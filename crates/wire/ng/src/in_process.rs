@@ -41,7 +41,7 @@ pub fn forked() {
     PARENT_HAS_DRIVE.fetch_or(HAS_DRIVE.swap(false, Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// What drive it is to be.
+/// Profile and settings of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InProcess {
     profile: String,

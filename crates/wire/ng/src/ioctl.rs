@@ -220,7 +220,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// Writes what came. Behind it, memory that Linux would have copied to is zero, and other memory as it was.
+    /// Writes the received data. After it, memory that Linux would have copied to is zero, and other memory as it was.
     fn scatter(&self, memory: &dyn Memory, mut from: Vec<u8>) -> Result<(), Errno> {
         let is_odd = |(address, bytes): &(u64, u64)| (address | bytes) % DMA_ALIGNMENT != 0;
         if self.pieces.iter().any(is_odd) {

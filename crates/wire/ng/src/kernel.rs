@@ -208,7 +208,7 @@ pub(crate) fn notified(listener: &OwnedFd) -> Result<Notified, Errno> {
     Ok(Notified { id: it.id, call })
 }
 
-/// Is there nobody left who could make a call?
+/// Is no supervised process left?
 pub(crate) fn has_ended(listener: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(listener, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -2,7 +2,7 @@
 //! without a kernel's driver, without root, and without a device.
 //!
 //! ```text
-//!   open("/dev/ng0n1") ─► nodes     is it one of ours? what is behind it?
+//!   open("/dev/ng0n1") ─► nodes     is it one of ours? which drive?
 //!   ioctl(fd, ...)     ─► ioctl     the structure, Linux's checks in Linux's order, the return value
 //!                           memory  bytes of the program, or EFAULT
 //!                           drive   a connection for each thread that asks
@@ -10,7 +10,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`abi`] | numbers of ioctls and structures behind their argument |
+//! | [`abi`] | numbers of ioctls, and the structures that their arguments point at |
 //! | [`nodes`] | paths, and the variable or file that names them |
 //! | [`ioctl`](mod@ioctl) | one ioctl from its number to its return value |
 //! | [`memory`] | memory that a program points at |

@@ -1,4 +1,4 @@
-//! Which paths are answered, and what drive is behind each.
+//! Which paths are answered, and the drive of each.
 //!
 //! ```text
 //!   KVDRIVE_NG="/dev/ng0n1=tcp://127.0.0.1:4420;/dev/ng1n1=kvdrive:cosmos-plus,file=/tmp/drive.img"
@@ -45,7 +45,7 @@ pub struct Node {
     pub path: String,
     /// What it is.
     pub kind: Kind,
-    /// What is behind it.
+    /// Its drive.
     pub drive: Arc<Drive>,
     /// Does every program count as one with CAP_SYS_ADMIN, whatever it is?
     pub privileged: bool,

@@ -12,12 +12,12 @@ use zerocopy::FromBytes;
 use crate::abi::Passthrough;
 use crate::drive::{Drive, Set};
 
-/// Identify structures that anybody may read.
+/// Identify structures that every user may read.
 const IDENTIFY: [u32; 5] = [0x00, 0x01, 0x05, 0x06, 0x08];
 /// I/O opcodes from here on are of vendors.
 const VENDOR_OPCODES: u8 = 0x80;
-/// What the effects log may say of an opcode that anybody may use: that it is there, changes what is stored, is chosen
-/// by a UUID (bit 19), and whom it concerns (bits 31:20).
+/// What the effects log may say of an opcode that every user may use: that it exists, changes what is stored, is chosen
+/// by a UUID (bit 19), and its scope (bits 31:20).
 const HARMLESS: u32 = Effects::SUPPORTED | Effects::CHANGES_CONTENT | 0xFFF8_0000;
 
 /// May it?

@@ -20,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// Smallest size of memory behind a buffer, and the unit in which the budget counts.
+/// Smallest size of a buffer's memory, and the unit in which the budget counts.
 const UNIT_BYTES: usize = 4096;
 
 struct Pool {
@@ -70,7 +70,7 @@ pub struct Buffer {
     part: Option<Rc<Part>>,
 }
 
-/// The size of the memory behind a buffer of `bytes`, and the index of that size.
+/// The size of the memory of a buffer of `bytes`, and the index of that size.
 fn class(bytes: usize) -> (usize, usize) {
     let units = bytes.div_ceil(UNIT_BYTES).next_power_of_two();
     (units.trailing_zeros() as usize, units * UNIT_BYTES)
@@ -87,7 +87,7 @@ impl Budget {
         }))
     }
 
-    /// Bytes that are lent, counted as the memory behind the buffers.
+    /// Bytes that are lent, counted as the memory of the buffers.
     pub fn used_bytes(&self) -> usize {
         self.0.used_bytes.get()
     }
@@ -198,7 +198,7 @@ impl Buffer {
         Buffer { memory: Vec::new(), bytes: 0, part: None }
     }
 
-    /// All memory behind the buffer, if that is no more than its bytes: for a caller that takes the memory
+    /// All memory of the buffer, if that is no more than its bytes: for a caller that takes the memory
     /// away and later returns memory of the same size.
     pub(crate) fn whole_memory(&mut self) -> Option<&mut Vec<u8>> {
         (self.bytes == self.memory.len() && self.bytes > 0).then_some(&mut self.memory)

@@ -102,20 +102,20 @@ impl CompletionSink for Outlet {
     }
 }
 
-/// Whom a command of the drive is for.
-enum For {
-    Nobody,
+/// The recipient of a command's completion.
+enum Recipient {
+    Free,
     Host(Tag, Buffer),
-    /// The namespace's own look at itself, for a host or for nobody.
+    /// The namespace refreshes a report on itself, for a host or without one.
     Itself(Look, Option<(Tag, Buffer)>),
-    /// Its answer is not looked at: an iterator of a session that has ended is closed, a feature is set.
+    /// Its answer is not read: an iterator of a session that has ended is closed, a feature is set.
     Cleanup,
-    /// The namespace waits for what the drive has to tell of its health.
+    /// The namespace waits for an event of the drive's health.
     Event,
 }
 
 struct Slot {
-    whom: For,
+    recipient: Recipient,
     opcode: u8,
     /// Of NEXT and close: which iterator.
     iterator: u32,
@@ -135,7 +135,9 @@ struct Queue {
 impl Slot {
     /// The host's bytes have their memory again.
     fn give_back(&mut self) {
-        if let (true, Some(memory), For::Host(_, data)) = (self.is_lent, &self.memory, &mut self.whom) {
+        if let (true, Some(memory), Recipient::Host(_, data)) =
+            (self.is_lent, &self.memory, &mut self.recipient)
+        {
             let is_back = memory.exchange(data.lent_memory(), |_| true);
             assert!(is_back, "a drive does not write where it is to read");
         }
@@ -145,7 +147,8 @@ impl Slot {
 
 impl Queue {
     fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
-        let slot = || Slot { whom: For::Nobody, opcode: 0, iterator: 0, memory: None, is_lent: false };
+        let slot =
+            || Slot { recipient: Recipient::Free, opcode: 0, iterator: 0, memory: None, is_lent: false };
         let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
         let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
         Queue { queue, slots, free, is_open: true, iterators: Vec::new() }
@@ -271,7 +274,7 @@ impl DriveNamespace {
     }
 
     /// Sends Identify or Get Log Page to the drive; there must be room on its admin queue.
-    fn look_at_itself(&mut self, look: Look, whom: Option<(Tag, Buffer)>) {
+    fn look_at_itself(&mut self, look: Look, recipient: Option<(Tag, Buffer)>) {
         let (sqe, bytes) = match look {
             Look::Identity => {
                 let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
@@ -289,7 +292,7 @@ impl DriveNamespace {
                 (sqe, bytes)
             }
         };
-        self.send(ADMIN, sqe, For::Itself(look, whom), bytes as u32);
+        self.send(ADMIN, sqe, Recipient::Itself(look, recipient), bytes as u32);
     }
 
     /// Has the drive tell when it begins to warn: that few spare blocks are left, or that it writes no more.
@@ -297,19 +300,19 @@ impl DriveNamespace {
         let mut wants = Sqe::new(opcode::admin::SET_FEATURES, 0, 0);
         wants.cdw10 = U32::new(u32::from(feature::ASYNC_EVENTS));
         wants.cdw11 = U32::new(u32::from(Health::FEW_SPARES | Health::READ_ONLY));
-        self.send(ADMIN, wants, For::Cleanup, 0);
-        self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), For::Event, 0);
+        self.send(ADMIN, wants, Recipient::Cleanup, 0);
+        self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
     }
 
     /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
     /// command brings some.
-    fn send(&mut self, number: usize, mut sqe: Sqe, mut whom: For, data_bytes: u32) {
+    fn send(&mut self, number: usize, mut sqe: Sqe, mut recipient: Recipient, data_bytes: u32) {
         let memory = (data_bytes > 0).then(|| self.memory());
-        self.under_way += usize::from(!matches!(whom, For::Event));
+        self.under_way += usize::from(!matches!(recipient, Recipient::Event));
         let mut is_lent = false;
         if let Some(memory) = &memory {
             memory.clear();
-            if let For::Host(_, data) = &mut whom
+            if let Recipient::Host(_, data) = &mut recipient
                 && opcode::direction(sqe.opcode) == Direction::ToDrive
             {
                 is_lent = data.whole_memory().is_some_and(|bytes| memory.exchange(bytes, |_| true));
@@ -332,7 +335,7 @@ impl DriveNamespace {
         let slot = queue.free.pop().expect("a session has no more commands than its queue has slots");
         sqe.cid = U16::new(slot);
         let iterator = sqe.cdw12.get();
-        queue.slots[usize::from(slot)] = Slot { whom, opcode: sqe.opcode, iterator, memory, is_lent };
+        queue.slots[usize::from(slot)] = Slot { recipient, opcode: sqe.opcode, iterator, memory, is_lent };
         self.entry.push(sqe);
         let fits = queue.queue.submit(&mut self.entry, 0);
         assert!(fits, "a queue of the drive has an entry for each of its slots");
@@ -349,14 +352,14 @@ impl DriveNamespace {
         for queue in &mut self.queues {
             for (index, slot) in queue.slots.iter_mut().enumerate() {
                 slot.give_back();
-                let whom = std::mem::replace(&mut slot.whom, For::Nobody);
+                let recipient = std::mem::replace(&mut slot.recipient, Recipient::Free);
                 slot.memory = None;
-                match whom {
-                    For::Nobody => continue,
-                    For::Host(tag, data) | For::Itself(_, Some((tag, data))) => {
+                match recipient {
+                    Recipient::Free => continue,
+                    Recipient::Host(tag, data) | Recipient::Itself(_, Some((tag, data))) => {
                         done.push(Completion::failed(tag, Status::INTERNAL, data));
                     }
-                    For::Itself(_, None) | For::Cleanup | For::Event => {}
+                    Recipient::Itself(_, None) | Recipient::Cleanup | Recipient::Event => {}
                 }
                 queue.free.push(index as u16);
             }
@@ -372,24 +375,24 @@ impl DriveNamespace {
         let queue = &mut self.queues[number];
         let Some(slot) = queue.slots.get_mut(usize::from(cqe.cid.get())) else { return };
         slot.give_back();
-        let whom = std::mem::replace(&mut slot.whom, For::Nobody);
-        if matches!(whom, For::Nobody) {
+        let recipient = std::mem::replace(&mut slot.recipient, Recipient::Free);
+        if matches!(recipient, Recipient::Free) {
             // It was given up when the power went.
             return;
         }
         let (opcode, iterator, memory) = (slot.opcode, slot.iterator, slot.memory.take());
         queue.free.push(cqe.cid.get());
         queue.queue.ring_completion();
-        self.under_way -= usize::from(!matches!(whom, For::Event));
+        self.under_way -= usize::from(!matches!(recipient, Recipient::Event));
         let status = cqe.status();
-        match whom {
-            For::Nobody | For::Cleanup => {}
-            For::Event if status.is_success() => {
+        match recipient {
+            Recipient::Free | Recipient::Cleanup => {}
+            Recipient::Event if status.is_success() => {
                 self.look_at_itself(Look::Health, None);
-                self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), For::Event, 0);
+                self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
             }
-            For::Event => {}
-            For::Host(tag, mut data) => {
+            Recipient::Event => {}
+            Recipient::Host(tag, mut data) => {
                 note_iterator(&mut queue.iterators, opcode, iterator, cqe);
                 let mut data_bytes = 0;
                 if let Some(memory) = &memory
@@ -402,7 +405,7 @@ impl DriveNamespace {
                 let fault = self.inbox.take_struck(number as u32, cqe.cid.get());
                 done.push(Completion { tag, status, dw0, dw1, data, data_bytes, fault });
             }
-            For::Itself(look, whom) => {
+            Recipient::Itself(look, recipient) => {
                 if let (Some(memory), true) = (&memory, status.is_success()) {
                     let mut page = [0; IDENTIFY_BYTES];
                     copy_answer(memory, &mut page);
@@ -414,7 +417,7 @@ impl DriveNamespace {
                         }
                     }
                 }
-                if let Some((tag, data)) = whom {
+                if let Some((tag, data)) = recipient {
                     done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None });
                 }
             }
@@ -425,8 +428,8 @@ impl DriveNamespace {
         }
     }
 
-    /// A session has ended: once all of its commands are back, its iterators are closed and its queue is for
-    /// somebody else.
+    /// A session has ended: once all of its commands are back, its iterators are closed and its queue is free for
+    /// another session.
     fn clean_up(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         if queue.under_way() > 0 || self.inbox.off.load(Ordering::Acquire) {
@@ -434,7 +437,7 @@ impl DriveNamespace {
         }
         if let Some(iterator) = queue.iterators.pop() {
             let sqe = Command::IterClose { iterator }.encode(0, DRIVE_NSID);
-            self.send(number, sqe, For::Cleanup, 0);
+            self.send(number, sqe, Recipient::Cleanup, 0);
             return;
         }
         queue.queue.put_reset();
@@ -528,7 +531,7 @@ impl Namespace for DriveNamespace {
         sqe.nsid = U32::new(DRIVE_NSID);
         sqe.flags &= !QUIET;
         let bytes = data.len() as u32;
-        self.send(number, sqe, For::Host(tag, data), bytes);
+        self.send(number, sqe, Recipient::Host(tag, data), bytes);
     }
 
     fn health(&self) -> &Health {

@@ -25,7 +25,7 @@ pub struct HostKvClient {
 }
 
 /// A call that was carried out.
-#[must_use = "whoever drops it learns nothing of the answer"]
+#[must_use = "a dropped ticket loses the answer"]
 pub struct Ended<V> {
     result: Result<(Answer, Option<Kept>), Status>,
     call: PhantomData<V>,
@@ -86,7 +86,7 @@ impl HostKvClient {
                 let iterator = IteratorId::numbered(number);
                 let found = self.step(iterator);
                 if found.is_err() {
-                    // Nobody learns of it.
+                    // The answer is not read.
                     self.kv.cursors.borrow_mut().remove(&number);
                 }
                 let (pair, kept) = found?;

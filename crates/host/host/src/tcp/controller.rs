@@ -100,7 +100,7 @@ impl Initiator {
         Initiator::enable(at, admin, nqn, options)
     }
 
-    /// The same on a connection that there is already, as through a proxy. It has no I/O queues: nobody knows where
+    /// The same on an existing connection, as through a proxy. It has no I/O queues: it is unknown where
     /// to connect them.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! The socket of a connection. Whoever waits for bytes sends what is to be sent meanwhile: a controller that
-//! does not read before it has been read from, because its own memory is full, is not waited for in vain.
+//! The socket of a connection. A thread that waits for bytes sends the output meanwhile: a controller that
+//! does not read before it has been read from, because its own memory is full, causes no deadlock.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

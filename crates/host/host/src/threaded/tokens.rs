@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Tokens, and who waits for one. A token given back goes straight to the first who waits, so nobody
+/// Tokens, and the queue of waiting tasks. A token that is given back goes straight to the first of them, so no task
 /// overtakes.
 #[derive(Default)]
 pub(super) struct Tokens {

@@ -160,7 +160,7 @@ impl Link {
 
     /// The function that every link has from the start.
     pub fn first_function(&self) -> Rc<Function> {
-        self.functions.borrow().get(0).cloned().expect("nobody has deleted it")
+        self.functions.borrow().get(0).cloned().expect("it is not deleted")
     }
 
     /// Deletes a function and all of its queues, the admin queue last. Its number is free when that is done.

@@ -288,11 +288,11 @@ mod tests {
     };
 
     #[derive(Clone, Default)]
-    struct Tape(Arc<Mutex<Vec<u8>>>);
+    struct SharedOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Tape {
+    impl Write for SharedOutput {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+            self.0.lock().expect("not poisoned").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -303,20 +303,20 @@ mod tests {
 
     /// Reads back a recording with one arrival in it.
     fn read_back(arrived: Arrived) -> Result<Option<Frame>, RecordingError> {
-        let tape = Tape::default();
-        let recorder = Recorder::new(Box::new(tape.clone()), "").expect("a vector takes everything");
+        let output = SharedOutput::default();
+        let recorder = Recorder::new(Box::new(output.clone()), "").expect("a vector takes everything");
         recorder.arrival(&Stamped { at: 7, arrived });
-        let bytes = tape.0.lock().expect("nobody panicked").clone();
+        let bytes = output.0.lock().expect("not poisoned").clone();
         Recording::open(Box::new(Cursor::new(bytes)))?.next(&mut Vec::new())
     }
 
     /// Replays crafted arrivals, without a last frame, with a drive that does nothing; returns the number of
     /// doorbells that crossed.
     fn play(arrivals: impl Iterator<Item = Arrived>) -> Result<u64, String> {
-        let tape = Tape::default();
-        let recorder = Recorder::new(Box::new(tape.clone()), "").expect("a vector takes everything");
+        let output = SharedOutput::default();
+        let recorder = Recorder::new(Box::new(output.clone()), "").expect("a vector takes everything");
         arrivals.for_each(|arrived| recorder.arrival(&Stamped { at: 7, arrived }));
-        let bytes = tape.0.lock().expect("nobody panicked").clone();
+        let bytes = output.0.lock().expect("not poisoned").clone();
         let recording = Recording::open(Box::new(Cursor::new(bytes))).map_err(|error| error.to_string())?;
         let played = replay(recording, |sim, memory| {
             let link = Link::new(sim, LINK, memory);

@@ -27,7 +27,7 @@ pub enum ReplayError {
 }
 
 /// Data read from the recording and not used yet, and the position in it.
-struct Tape {
+struct Playback {
     sim: Sim,
     recording: TaskCell<Recording>,
     buffer: TaskCell<Vec<u8>>,
@@ -49,7 +49,7 @@ struct Interruption {
     in_a_frame: bool,
 }
 
-impl Tape {
+impl Playback {
     /// Reads up to the next arrival and keeps what DMA will read before it; returns the arrival and the
     /// offset of its frame. `None` at the end.
     fn next_arrival(&self) -> Result<Option<(u64, Stamped)>, RecordingError> {
@@ -159,25 +159,27 @@ impl Tape {
     }
 }
 
-/// The tape as host memory: reads return the recorded data, writes are dropped.
-struct TapeMemory(Rc<Tape>);
+/// The playback as host memory: reads return the recorded data, writes are dropped.
+struct PlaybackMemory(Rc<Playback>);
 
-impl HostMemory for TapeMemory {
+impl HostMemory for PlaybackMemory {
     fn holds_capsules(&self) -> bool {
         true
     }
 
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
-        let tape = &*self.0;
+        let playback = &*self.0;
         let bad = BadAddress { address, bytes };
-        let Some(read) = tape.reads.borrow_mut().pop_front() else {
-            tape.fail(tape.error("the drive reads host memory that the recorded one did not read"));
+        let Some(read) = playback.reads.borrow_mut().pop_front() else {
+            playback.fail(playback.error("the drive reads host memory that the recorded one did not read"));
             return Err(bad);
         };
         let pieces = read.ok_or(bad)?;
         let recorded: u64 = pieces.iter().map(|piece| u64::from(borrow(piece).bytes())).sum();
         if recorded != u64::from(bytes) {
-            tape.fail(tape.error(format!("the drive reads {bytes} bytes, the recorded one read {recorded}")));
+            playback.fail(
+                playback.error(format!("the drive reads {bytes} bytes, the recorded one read {recorded}")),
+            );
             return Err(bad);
         }
         pieces.iter().for_each(|piece| sink(borrow(piece)));
@@ -185,9 +187,9 @@ impl HostMemory for TapeMemory {
     }
 
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
-        let tape = &*self.0;
-        let nth = tape.writes.replace(tape.writes.get() + 1);
-        let mut refused = tape.refused.borrow_mut();
+        let playback = &*self.0;
+        let nth = playback.writes.replace(playback.writes.get() + 1);
+        let mut refused = playback.refused.borrow_mut();
         if refused.front() == Some(&nth) {
             refused.pop_front();
             return Err(BadAddress { address, bytes: piece.bytes() });
@@ -218,7 +220,7 @@ where
     F: FnOnce(Ended) -> R,
 {
     let sim = Sim::new();
-    let tape = Rc::new(Tape {
+    let playback = Rc::new(Playback {
         sim: sim.clone(),
         recording: TaskCell::new(recording),
         buffer: TaskCell::default(),
@@ -231,16 +233,16 @@ where
         failure: TaskCell::default(),
     });
     let Built { link, drive, finish } =
-        build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
-    let (player, ports) = (tape.clone(), Ports::new(link.clone(), Rc::new(drive)));
+        build(&sim, Rc::new(PlaybackMemory(playback.clone()))).map_err(ReplayError::Build)?;
+    let (player, ports) = (playback.clone(), Ports::new(link.clone(), Rc::new(drive)));
     sim.spawn(move || {
         if let Err(error) = player.play(&ports) {
             player.fail(error);
         }
     });
-    let ended = tape.run(&link);
+    let ended = playback.run(&link);
     let result = ended.map(|power_cut| {
-        let (recording, ignored_bytes) = (tape.interrupted(), tape.ignored_bytes.get());
+        let (recording, ignored_bytes) = (playback.interrupted(), playback.ignored_bytes.get());
         finish(Ended { lateness: Histogram::default(), sleeps: 0, power_cut, recording, ignored_bytes })
     });
     sim.clear();

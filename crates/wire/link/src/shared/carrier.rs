@@ -1,17 +1,17 @@
-//! A drive without a thread: the calls of the thread that opened it carry it out.
+//! A drive without a thread of its own: calls of the thread that opened it run the drive.
 //!
 //! ```text
-//!   submit ──► inbox ──► bell ══► turn: everything that is due   returns when the drive waits for its hosts again
+//!   submit ──► inbox ──► bell ══► run_due: everything that is due  returns when the drive waits for its hosts again
 //! ```
 //!
 //! Between two threads each command costs what caches and wake-ups cost; here a doorbell is a call, and a command
 //! is answered when it returns. That is for drives without pace: a drive that has to wait for the clock would have
 //! its host wait, too.
 //!
-//! A drive is made of what threads cannot share, and never leaves the thread it was built on. Its handles may be
-//! moved to others all the same, so what they ask there is refused ([`OtherThread`]) before anything is submitted.
-//! What a handle leaves behind when another thread drops it (an iterator to be closed) is carried out with the next
-//! call of the right one. When that thread ends, the drive is off.
+//! A drive consists of objects that threads cannot share, and never leaves the thread it was built on. Its handles may be
+//! moved to other threads all the same, so calls there are refused ([`OtherThread`]) before anything is submitted.
+//! The clean-up of a handle that another thread drops (an iterator to be closed) runs with the next call of the right
+//! thread. When that thread ends, the drive is off.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -56,9 +56,9 @@ fn this_thread() -> u64 {
 }
 
 /// A drive between two calls.
-trait Turns {
+trait CarriedDrive {
     /// Carries out everything that is due. `true`: the drive has ended.
-    fn turn(&mut self) -> bool;
+    fn run_due(&mut self) -> bool;
 }
 
 /// What [`Carried`] has until the drive ends.
@@ -67,9 +67,9 @@ struct Carried<D, F: FnOnce(Ended) -> R, R> {
     ended: mpsc::Sender<R>,
 }
 
-impl<D: Controlled, F: FnOnce(Ended) -> R, R> Turns for Carried<D, F, R> {
-    fn turn(&mut self) -> bool {
-        let begun = self.begun.as_mut().expect("a drive that has ended takes no turn");
+impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> {
+    fn run_due(&mut self) -> bool {
+        let begun = self.begun.as_mut().expect("a drive that has ended does not run");
         let has_ended = run_until_idle(&begun.sim, &mut begun.source);
         if has_ended {
             let begun = self.begun.take().expect("it was there");
@@ -90,16 +90,16 @@ impl<D, F: FnOnce(Ended) -> R, R> Drop for Carried<D, F, R> {
 }
 
 thread_local! {
-    /// The drives that this thread carries out, by their numbers. `None`: it has ended, or takes its turn now.
-    static DRIVES: RefCell<Vec<Option<Box<dyn Turns>>>> = const { RefCell::new(Vec::new()) };
+    /// The drives that this thread carries out, by their numbers. `None`: it has ended, or runs now.
+    static DRIVES: RefCell<Vec<Option<Box<dyn CarriedDrive>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets a drive of this thread take its turn. A drive that rings its own bell has its turn already.
-fn turn(drive: usize) {
+/// Runs what is due on a drive of this thread. A drive that rings its own bell runs already.
+fn run_due(drive: usize) {
     let taken = DRIVES.try_with(|drives| drives.borrow_mut()[drive].take());
-    let Ok(Some(mut turns)) = taken else { return };
-    if !turns.turn() {
-        DRIVES.with_borrow_mut(|drives| drives[drive] = Some(turns));
+    let Ok(Some(mut carried)) = taken else { return };
+    if !carried.run_due() {
+        DRIVES.with_borrow_mut(|drives| drives[drive] = Some(carried));
     }
 }
 
@@ -130,14 +130,14 @@ where
     link.bell.set_call(move || {
         // Other threads ring, too, when they let go of what they had, or ask before they are refused.
         if this_thread() == here {
-            turn(drive);
+            run_due(drive);
         }
     });
     let begun = server.begin();
     assert!(link.carrier.0.set(here).is_ok(), "a link is of one drive");
     let (ended, ending) = mpsc::channel();
-    let turns: Box<dyn Turns> = Box::new(Carried { begun: Some(begun), ended });
-    DRIVES.with_borrow_mut(|drives| drives[drive] = Some(turns));
-    turn(drive);
+    let carried: Box<dyn CarriedDrive> = Box::new(Carried { begun: Some(begun), ended });
+    DRIVES.with_borrow_mut(|drives| drives[drive] = Some(carried));
+    run_due(drive);
     Ok(Serving::carried(link, control, ending))
 }

@@ -1,9 +1,9 @@
 //! The control channel: other threads inspect a drive, and change it, between two of its events.
 //!
 //! ```text
-//!   Control::look(closure) ──► desk ──► bell ═══► WallSource::poll   runs it at once; the drive's events do
+//!   Control::look(closure) ──► control_queue ──► bell ═══► WallSource::poll   runs it at once; the drive's events do
 //!                                                                    not notice, and nothing is recorded
-//!   Control::change(text)  ──► desk ──► bell ═══► WallSource::poll   stamps it with a model time, as a doorbell
+//!   Control::change(text)  ──► control_queue ──► bell ═══► WallSource::poll   stamps it with a model time, as a doorbell
 //!                                                    └► pump task    at that time: recorded, Controlled::change
 //! ```
 //!
@@ -85,20 +85,20 @@ type Look<D> = Box<dyn FnOnce(&Sim, &D) + Send>;
 /// A request to the drive's thread.
 pub(super) enum Request<D> {
     Look(Look<D>),
-    /// The requester is in [`Waiting::askers`].
+    /// The requester is in [`Waiting::requesters`].
     Change(String),
 }
 
 struct Waiting<D> {
     requests: Vec<Request<D>>,
     /// Requesters of changes that have not been executed, the oldest first.
-    askers: VecDeque<Sender<Outcome>>,
+    requesters: VecDeque<Sender<Outcome>>,
 }
 
 /// The queue of requests. `None`: the drive's thread has ended.
-pub(super) struct Desk<D>(Mutex<Option<Waiting<D>>>);
+pub(super) struct ControlQueue<D>(Mutex<Option<Waiting<D>>>);
 
-impl<D> Desk<D> {
+impl<D> ControlQueue<D> {
     /// Takes all requests since the last call.
     pub(super) fn take(&self) -> Vec<Request<D>> {
         lock(&self.0).as_mut().map_or_else(Vec::new, |waiting| std::mem::take(&mut waiting.requests))
@@ -106,9 +106,9 @@ impl<D> Desk<D> {
 
     /// Sends the outcome of the oldest change to its requester.
     pub(super) fn answer(&self, outcome: Outcome) {
-        let asker = lock(&self.0).as_mut().and_then(|waiting| waiting.askers.pop_front());
+        let requester = lock(&self.0).as_mut().and_then(|waiting| waiting.requesters.pop_front());
         // A requester that has gone does not wait.
-        _ = asker.map(|asker| asker.send(outcome));
+        _ = requester.map(|requester| requester.send(outcome));
     }
 
     /// Releases all waiting requesters, present and future.
@@ -117,11 +117,11 @@ impl<D> Desk<D> {
         drop(waiting);
     }
 
-    fn put(&self, request: Request<D>, asker: Option<Sender<Outcome>>) -> Result<(), PowerOff> {
-        let mut desk = lock(&self.0);
-        let waiting = desk.as_mut().ok_or(PowerOff)?;
+    fn put(&self, request: Request<D>, requester: Option<Sender<Outcome>>) -> Result<(), PowerOff> {
+        let mut control_queue = lock(&self.0);
+        let waiting = control_queue.as_mut().ok_or(PowerOff)?;
         waiting.requests.push(request);
-        waiting.askers.extend(asker);
+        waiting.requesters.extend(requester);
         Ok(())
     }
 }
@@ -130,25 +130,29 @@ impl<D> Desk<D> {
 pub struct Control<D> {
     bell: Arc<Bell>,
     carrier: Carrier,
-    desk: Arc<Desk<D>>,
+    control_queue: Arc<ControlQueue<D>>,
 }
 
 impl<D> Clone for Control<D> {
     fn clone(&self) -> Self {
-        Control { bell: self.bell.clone(), carrier: self.carrier.clone(), desk: self.desk.clone() }
+        Control {
+            bell: self.bell.clone(),
+            carrier: self.carrier.clone(),
+            control_queue: self.control_queue.clone(),
+        }
     }
 }
 
 impl<D> Control<D> {
     /// The control channel of the drive that will serve `link`.
     pub fn new(link: &SharedLink) -> Control<D> {
-        let waiting = Waiting { requests: Vec::new(), askers: VecDeque::new() };
+        let waiting = Waiting { requests: Vec::new(), requesters: VecDeque::new() };
         let (bell, carrier) = (link.bell.clone(), link.carrier.clone());
-        Control { bell, carrier, desk: Arc::new(Desk(Mutex::new(Some(waiting)))) }
+        Control { bell, carrier, control_queue: Arc::new(ControlQueue(Mutex::new(Some(waiting)))) }
     }
 
-    pub(super) fn desk(&self) -> &Arc<Desk<D>> {
-        &self.desk
+    pub(super) fn control_queue(&self) -> &Arc<ControlQueue<D>> {
+        &self.control_queue
     }
 
     /// No other thread reaches a drive that the calls of one thread carry out.
@@ -169,7 +173,7 @@ impl<D> Control<D> {
         // A requester that has gone does not wait.
         let look: Look<D> = Box::new(move |sim, drive| _ = answer.send(act(sim, drive)));
         self.reach()?;
-        self.desk.put(Request::Look(look), None)?;
+        self.control_queue.put(Request::Look(look), None)?;
         self.bell.ring();
         answered.recv().map_err(|_| PowerOff)
     }
@@ -182,7 +186,7 @@ impl<D> Control<D> {
     pub fn change(&self, change: impl Into<String>) -> Result<Outcome, PowerOff> {
         let (answer, answered) = mpsc::channel();
         self.reach()?;
-        self.desk.put(Request::Change(change.into()), Some(answer))?;
+        self.control_queue.put(Request::Change(change.into()), Some(answer))?;
         self.bell.ring();
         answered.recv().map_err(|_| PowerOff)
     }

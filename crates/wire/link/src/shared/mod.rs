@@ -7,7 +7,7 @@
 //!                                                          └► pump task    at that time: Link queues, firmware wakes
 //!   CompletionSink::complete ◄══════ outlet of a queue ◄── Link::complete  in batches, or at the next look
 //!   SharedMemory ◄═════════════════════════════════════ DMA through HostMemory
-//!   Control::look, change ──► desk ──► bell ══════════► looks between two events; changes are stamped, too
+//!   Control::look, change ──► queue ─► bell ══════════► looks between two events; changes are stamped, too
 //! ```
 //!
 //! Entries cross in batches: an inbox is a vector under a lock that is taken once per doorbell, and the drive
@@ -153,7 +153,7 @@ impl SharedQueue {
         self.bell.ring();
     }
 
-    /// As [`SharedQueue::submit`], and does not ring: for a caller that holds a lock, and rings behind it.
+    /// As [`SharedQueue::submit`], and does not ring: for a caller that holds a lock, and rings after it.
     #[must_use]
     pub fn put(&self, sqes: &mut Vec<Sqe>, quiet: u32) -> bool {
         let count = sqes.len() as u32;

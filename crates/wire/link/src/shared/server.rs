@@ -7,7 +7,7 @@ use kvdrive_sim::wall::{self, Pace, Park, Ran, Rest, Source};
 use kvdrive_sim::{Histogram, Sim};
 
 use super::SharedLink;
-use super::control::{Control, Controlled, Desk};
+use super::control::{Control, ControlQueue, Controlled};
 use super::memory::DriveView;
 use super::source::{Intake, Ports, WallSource};
 use crate::memory::HostMemory;
@@ -65,13 +65,13 @@ pub struct Server<D, F> {
 /// Notifies applications and controlling threads of the end, also when the drive's thread panics.
 struct Gone<D> {
     shared: Arc<SharedLink>,
-    desk: Arc<Desk<D>>,
+    control_queue: Arc<ControlQueue<D>>,
 }
 
 impl<D> Drop for Gone<D> {
     fn drop(&mut self) {
         self.shared.mark_gone();
-        self.desk.close();
+        self.control_queue.close();
     }
 }
 
@@ -84,7 +84,7 @@ impl<D: Controlled, F> Server<D, F> {
         config: ServerConfig,
         build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
     ) -> Result<Server<D, F>, BuildError> {
-        let gone = Gone { shared: shared.clone(), desk: control.desk().clone() };
+        let gone = Gone { shared: shared.clone(), control_queue: control.control_queue().clone() };
         let sim = Sim::new();
         let recorder = config.recorder.map(Rc::new);
         let view = DriveView::new(shared.memory.clone());
@@ -132,11 +132,11 @@ impl<D: Controlled, F> Server<D, F> {
     /// Opens the drive to what hosts ask.
     pub(super) fn begin(self) -> Begun<D, F> {
         let Server { sim, shared, pace, recorder, link, drive, finish, gone } = self;
-        let (desk, answering) = (gone.desk.clone(), gone.desk.clone());
+        let (control_queue, answering) = (gone.control_queue.clone(), gone.control_queue.clone());
         let ports = Ports::new(link, drive.clone());
         let intake =
             Intake::start(&sim, ports, pace, recorder.clone(), move |outcome| answering.answer(outcome));
-        let source = WallSource::new(&sim, shared, drive, desk, intake.clone(), pace);
+        let source = WallSource::new(&sim, shared, drive, control_queue, intake.clone(), pace);
         Begun { sim, source, intake, recorder, finish, gone }
     }
 }

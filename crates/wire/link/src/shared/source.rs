@@ -12,7 +12,7 @@ use kvdrive_sim::wall::{Pace, Polled, Source};
 use kvdrive_sim::{ClockHold, Ns, Sim, TaskCell, TaskKey};
 use kvdrive_spec::{Command, Cqe, Sqe};
 
-use super::control::{Controlled, Desk, Outcome, Request};
+use super::control::{ControlQueue, Controlled, Outcome, Request};
 use super::{SharedLink, SharedQueue, lock};
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
@@ -378,7 +378,7 @@ pub(super) struct WallSource<D> {
     sim: Sim,
     shared: Arc<SharedLink>,
     drive: Rc<D>,
-    desk: Arc<Desk<D>>,
+    control_queue: Arc<ControlQueue<D>>,
     intake: Rc<Intake>,
     pace: Pace,
     /// State of the bell at the last poll.
@@ -391,18 +391,18 @@ impl<D> WallSource<D> {
         sim: &Sim,
         shared: Arc<SharedLink>,
         drive: Rc<D>,
-        desk: Arc<Desk<D>>,
+        control_queue: Arc<ControlQueue<D>>,
         intake: Rc<Intake>,
         pace: Pace,
     ) -> WallSource<D> {
-        WallSource { sim: sim.clone(), shared, drive, desk, intake, pace, seen: 0, closed: false }
+        WallSource { sim: sim.clone(), shared, drive, control_queue, intake, pace, seen: 0, closed: false }
     }
 
     /// Runs all looks, and stamps changes and host actions with `at`; `true` if there is something for the
     /// pump.
     fn take_all(&self, at: Ns) -> bool {
         let mut changes = Vec::new();
-        for request in self.desk.take() {
+        for request in self.control_queue.take() {
             match request {
                 Request::Look(look) => look(&self.sim, &self.drive),
                 Request::Change(change) => changes.push(change),

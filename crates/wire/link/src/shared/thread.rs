@@ -21,7 +21,7 @@ pub struct Serving<D, R> {
 /// Source of a drive's last result.
 enum Ending<R> {
     Own(JoinHandle<Option<R>>),
-    /// On a thread that does something else, too. Behind a lock, so that its owner can be shared by threads.
+    /// On a thread that does something else, too. After a lock, so that its owner can be shared by threads.
     Elsewhere(Mutex<mpsc::Receiver<R>>),
 }
 

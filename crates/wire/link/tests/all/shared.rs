@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvdrive_link::shared::{CompletionSink, NoQueue, SharedLink, SharedQueue};
 use kvdrive_spec::Cqe;
 
-/// Nobody.
+/// A host without a bell.
 struct Nowhere;
 
 impl CompletionSink for Nowhere {

@@ -46,8 +46,8 @@ fn small_values_fill_the_gaps_before_those_that_dma_brought() {
     assert_eq!(second.from, 8_192);
     window.end_grant(second, &answer(8_192, 5), 4_000);
     assert_eq!(at(3_000), Some(192));
-    assert_eq!(at(1_000), Some(6_144), "behind the first; the rest of the gap is lost");
-    assert_eq!(at(1_500), Some(12_192), "behind the second");
+    assert_eq!(at(1_000), Some(6_144), "after the first; the rest of the gap is lost");
+    assert_eq!(at(1_500), Some(12_192), "after the second");
     assert_eq!(window.grant(4_097), None, "it would not fit");
     assert_eq!(at(3_000), None, "full");
     let spot = window.place(100, 100).expect("there is room");

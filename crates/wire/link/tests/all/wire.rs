@@ -120,7 +120,7 @@ fn a_direction_is_shared_and_its_latency_is_not() {
         sim.spawn(move || link.ring_submission(&queue));
     }
     sim.run();
-    assert_eq!(sim.now(), 8 + 8 + 100, "one behind the other on the line, then side by side");
+    assert_eq!(sim.now(), 8 + 8 + 100, "one after the other on the line, then side by side");
     assert_eq!(link.resources()[0].statistics().queue_ns, 8);
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use kvdrive_target::subsystem::Options;
 
-use crate::served::{self, Behind, Running};
+use crate::served::{self, Backend, Running};
 
 const MEMORY_BYTES: usize = 8 << 20;
 
@@ -36,7 +36,7 @@ fn program() -> &'static Path {
 
 fn drive() -> Running {
     let options = Options { transfer_max_bytes: 2 << 20, ..Options::default() };
-    served::serve(Behind::Drive(Vec::new()), options, MEMORY_BYTES)
+    served::serve(Backend::Drive(Vec::new()), options, MEMORY_BYTES)
 }
 
 /// `command`, with the library and the nodes.

@@ -90,7 +90,7 @@ pub(super) const CALLS: &[Row] = &[
 pub(crate) struct Call {
     /// The thread that made it.
     pub thread: i32,
-    /// Its number.
+    /// Number of the system call.
     pub number: c_long,
     /// Its arguments.
     pub arguments: [u64; 6],
@@ -99,7 +99,7 @@ pub(crate) struct Call {
 /// What a call is told.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The system carries it out, as if nobody had looked.
+    /// The system carries it out, as without supervision.
     Goes,
     /// It returns this.
     Returns(i64),
@@ -115,7 +115,7 @@ pub(crate) struct World {
     tree: OnceLock<Option<Tree>>,
 }
 
-/// What a path leads to.
+/// The node or file that a path leads to.
 enum Place {
     Node(usize),
     /// A file of the tree.

@@ -19,16 +19,16 @@ const GO_NOTE: [Option<u8>; 16] = {
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 
-/// Why a program is not served by the library.
+/// How a program's calls are served, and why so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ServedBy {
     /// By the library.
     Preload,
     /// Under supervision, since it has no dynamic linker, or one of another C library.
     NoLinker,
     /// Under supervision, since Go calls the system itself.
     Go,
-    /// Under supervision, since it would run as somebody else, where a library of ours is not taken.
+    /// Under supervision, since it would run as another user, where the loader ignores a preloaded library.
     SetId,
 }
 
@@ -45,16 +45,16 @@ pub fn find(name: &OsStr, search: &OsStr) -> Option<PathBuf> {
 
 /// The way of the program in this file; a file that cannot be read, or is none, has the library's, where the system
 /// says what is wrong.
-pub fn way(path: &Path) -> Way {
+pub fn served_by(path: &Path) -> ServedBy {
     let mut path = path.to_owned();
     for _ in 0..SCRIPTS_MAX {
-        let Ok(file) = read(&path) else { return Way::Preload };
+        let Ok(file) = read(&path) else { return ServedBy::Preload };
         match file.strip_prefix(b"#!") {
             Some(line) => {
                 let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 let line = String::from_utf8_lossy(line);
                 let mut words = line.split_whitespace();
-                let Some(interpreter) = words.next() else { return Way::Preload };
+                let Some(interpreter) = words.next() else { return ServedBy::Preload };
                 path = match words.next().filter(|_| interpreter.ends_with("/env")) {
                     Some(name) => {
                         find(name.as_ref(), OsStr::new("/usr/local/bin:/usr/bin:/bin")).unwrap_or_default()
@@ -63,14 +63,14 @@ pub fn way(path: &Path) -> Way {
                 };
             }
             None => {
-                return way_of(
+                return served_by_header(
                     &file,
                     fs::metadata(&path).is_ok_and(|it| it.permissions().mode() & SET_ID != 0),
                 );
             }
         }
     }
-    Way::Preload
+    ServedBy::Preload
 }
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -81,23 +81,23 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// The way of a program with these first bytes.
-fn way_of(file: &[u8], is_set_id: bool) -> Way {
+fn served_by_header(file: &[u8], is_set_id: bool) -> ServedBy {
     if !file.starts_with(b"\x7FELF\x02\x01") {
-        return Way::Preload;
+        return ServedBy::Preload;
     }
     if is_set_id {
-        return Way::SetId;
+        return ServedBy::SetId;
     }
     let segments = segments(file);
     let is_go =
         |note: &[u8]| GO_NOTE.iter().zip(note).all(|(should, is)| should.is_none_or(|should| should == *is));
     let of = |kind| segments.iter().filter(move |(it, _)| *it == kind).map(|(_, bytes)| *bytes);
     if of(PT_NOTE).any(|note| note.windows(GO_NOTE.len()).any(is_go)) {
-        return Way::Go;
+        return ServedBy::Go;
     }
     match of(PT_INTERP).next() {
-        Some(linker) if linker.windows(9).any(|it| it == b"/ld-linux") => Way::Preload,
-        _ => Way::NoLinker,
+        Some(linker) if linker.windows(9).any(|it| it == b"/ld-linux") => ServedBy::Preload,
+        _ => ServedBy::NoLinker,
     }
 }
 
@@ -125,18 +125,18 @@ mod tests {
 
     #[test]
     fn the_shell_is_preloaded_and_what_is_no_program_too() {
-        assert_eq!(way(Path::new("/bin/sh")), Way::Preload);
-        assert_eq!(way(Path::new("/etc/passwd")), Way::Preload);
-        assert_eq!(way(Path::new("/nothing")), Way::Preload);
+        assert_eq!(served_by(Path::new("/bin/sh")), ServedBy::Preload);
+        assert_eq!(served_by(Path::new("/etc/passwd")), ServedBy::Preload);
+        assert_eq!(served_by(Path::new("/nothing")), ServedBy::Preload);
     }
 
     #[test]
     fn headers_cut_short_or_pointing_outside_are_no_linker() {
         let mut file = b"\x7FELF\x02\x01".to_vec();
         file.resize(64, 0xFF);
-        assert_eq!(way_of(&file, false), Way::NoLinker);
+        assert_eq!(served_by_header(&file, false), ServedBy::NoLinker);
         file.truncate(20);
-        assert_eq!(way_of(&file, false), Way::NoLinker);
-        assert_eq!(way_of(&file, true), Way::SetId);
+        assert_eq!(served_by_header(&file, false), ServedBy::NoLinker);
+        assert_eq!(served_by_header(&file, true), ServedBy::SetId);
     }
 }

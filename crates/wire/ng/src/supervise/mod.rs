@@ -49,7 +49,7 @@ pub fn run(nodes: Nodes, command: Command) -> io::Result<ExitStatus> {
         thread::Builder::new().name("supervisor".into()).spawn(move || serve(&world, &listener))?;
     }
     let status = child.wait()?;
-    // Children that it left behind are still served.
+    // Children that outlive it are still served.
     loop {
         let mut polled = [PollFd::new(&*listener, PollFlags::empty())];
         match poll(&mut polled, None) {
@@ -64,7 +64,7 @@ pub fn run(nodes: Nodes, command: Command) -> io::Result<ExitStatus> {
     Ok(status)
 }
 
-/// Answers calls until there is nobody to make them.
+/// Answers calls until no supervised process is left.
 fn serve(world: &RwLock<World>, listener: &OwnedFd) {
     loop {
         let Notified { id, call } = match kernel::notified(listener) {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use kvdrive_ng::nodes::Nodes;
-use kvdrive_ng::supervise::choose::{self, Way};
+use kvdrive_ng::supervise::choose::{self, ServedBy};
 use kvdrive_ng::supervise::run;
 
 /// The C program that the preloaded library is tested with, without a dynamic linker.
@@ -42,7 +42,7 @@ fn said(nodes: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn a_static_program_is_known_as_one_and_sees_what_a_kernel_would_show_it() {
-    assert_eq!(choose::way(program()), Way::NoLinker);
+    assert_eq!(choose::served_by(program()), ServedBy::NoLinker);
     let said = said("/dev/ng0n1=kvdrive:cosmos-plus", &["/dev/ng0n1", "/dev/nvme0"]);
     assert!(said.lines().count() > 80, "{said}");
 }

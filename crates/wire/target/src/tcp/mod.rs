@@ -56,7 +56,7 @@ pub struct Memory {
     /// Waiting connections by key, first come first served among those of one host. A connection whose host
     /// has used its share is passed over, and does not stop other hosts from taking memory at once.
     pub line: VecDeque<usize>,
-    /// The memory is too small for the next connection in line: the others wait behind it.
+    /// The memory is too small for the next connection in line: the others wait, too.
     pub is_short: bool,
 }
 

@@ -7,7 +7,7 @@ use kvdrive_spec::fabrics::Fabrics;
 use kvdrive_spec::{Key, SglDescriptor, Status};
 use kvdrive_target::subsystem::{self, Host};
 
-use super::served::{Behind, serve};
+use super::served::{Backend, serve};
 use super::wire::{Wire, connect, hex, ic_req, set_cc};
 
 const HOST: &str = "nqn.2014-08.org.example:host";
@@ -41,7 +41,7 @@ fn both() -> Authentication {
 
 #[test]
 fn every_hash_and_every_group_in_both_directions_and_again() {
-    let server = serve(Behind::Memory, guarded(), 4 << 20);
+    let server = serve(Backend::Memory, guarded(), 4 << 20);
     let pairs = Hash::ALL.map(|hash| (hash, Group::Null)).into_iter();
     for (hash, group) in pairs.chain(Group::ALL.map(|group| (Hash::Sha384, group))) {
         for controller_too in [false, true] {
@@ -67,7 +67,7 @@ fn every_hash_and_every_group_in_both_directions_and_again() {
 
 #[test]
 fn whoever_is_not_who_it_says_is_told_so_and_sent_away() {
-    let server = serve(Behind::Memory, guarded(), 4 << 20);
+    let server = serve(Backend::Memory, guarded(), 4 << 20);
     let connect = |own| Initiator::connect(server.at, &server.nqn, &options(own)).map(drop).unwrap_err();
     let told = |reason| Error::Authentication { reason, by_controller: true };
     assert_eq!(connect(Some(Authentication::from(secret(3)))), told(Reason::Failed));

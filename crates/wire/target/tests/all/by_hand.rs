@@ -184,7 +184,7 @@ fn an_event_is_told_once_until_its_log_page_is_read() {
         settle(core, connection);
         connection.output().take_all()
     };
-    // Nobody has asked for events yet.
+    // No host has asked for events yet.
     core.subsystem.namespace_changed(1);
     assert_eq!(send(core, &admin(0x09, 3, "0b000000 00010000")), response("00000000", 3, 3, "0000"));
     assert!(send(core, &admin(0x0C, 4, "00000000 00000000")).is_empty());

@@ -12,7 +12,7 @@ use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Key, Status};
 use kvdrive_target::subsystem::Options;
 
-use super::served::{Behind, Running, serve};
+use super::served::{Backend, Running, serve};
 
 const VALUE: &[u8] = b"a value of some bytes";
 const STALL: Duration = Duration::from_millis(300);
@@ -59,7 +59,7 @@ fn strikes(server: &Running, kind: &FaultKind, fault: TransportFault) {
     let answer = retrieve(&mut struck);
     let took = clock.seconds();
     assert_eq!(fired(server), 1, "{}", kind.name);
-    assert_eq!(retrieve(&mut other).unwrap(), VALUE, "{}: nobody else notices", kind.name);
+    assert_eq!(retrieve(&mut other).unwrap(), VALUE, "{}: no other connection notices", kind.name);
     let next = || retrieve(&mut struck);
     match fault {
         TransportFault::Disconnect => assert!(matches!(answer, Err(Error::Io { .. })), "{answer:?}"),
@@ -105,7 +105,7 @@ fn what_is_struck_at_the_door_is_carried_out_noticed_by_its_host_and_over() {
     for kind in FAULTS {
         let Ok(Effect::AtDoor(fault)) = (kind.effect)(&Settings::default()) else { continue };
         kinds += 1;
-        for behind in [Behind::Drive(Vec::new()), Behind::Beside(Vec::new())] {
+        for behind in [Backend::Drive(Vec::new()), Backend::Beside(Vec::new())] {
             let server = serve(behind, Options::default(), 1 << 20);
             strikes(&server, kind, fault);
             assert_eq!(server.end().leaked_bytes, 0, "{}", kind.name);
@@ -117,7 +117,7 @@ fn what_is_struck_at_the_door_is_carried_out_noticed_by_its_host_and_over() {
 /// Of an answer without data, and where there are no digests of data, it is that of a header.
 #[test]
 fn a_bad_digest_is_that_of_a_header_where_there_is_none_of_data() {
-    let server = serve(Behind::Beside(Vec::new()), Options::default(), 1 << 20);
+    let server = serve(Backend::Beside(Vec::new()), Options::default(), 1 << 20);
     let control = server.control.as_ref().unwrap();
     let rule = "[[rule]]\nfault = \"bad-digest\"\nopcode = \"store\"\n";
     control.change(Change::AddFaults(rule.to_owned())).unwrap().unwrap();

@@ -21,15 +21,15 @@ use kvdrive_target::tcp::listener::Sockets;
 
 use zerocopy::FromBytes;
 
-use super::served::{Behind, serve};
+use super::served::{Backend, serve};
 
 /// A value that tells its key and size.
 fn value(seed: u32, bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
 }
 
-fn drive() -> Behind {
-    Behind::Drive(Vec::new())
+fn drive() -> Backend {
+    Backend::Drive(Vec::new())
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
             assert_eq!(queue.retrieve(key, 4096).unwrap().1, value(round - 1, 1000));
         }
         queue.store(key, &value(round, 1000)).unwrap();
-        // A value that is announced and never sent, some on their way to nobody, a socket that closes.
+        // A value that is announced and never sent, answers that are not read, a socket that closes.
         let store = Store { key, value_bytes: large.len() as u32, options: StoreOptions::default() };
         queue.submit(Command::Store(store).encode(0, 1), Data::Out(&large)).unwrap();
         for _ in 0..4 {
@@ -180,7 +180,7 @@ fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
 
 #[test]
 fn connects_and_disconnects_leave_nothing() {
-    let server = serve(Behind::Memory, Options::default(), 1 << 20);
+    let server = serve(Backend::Memory, Options::default(), 1 << 20);
     for round in 0..300 {
         let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
         let mut queue = host.io_queue(1, 32).unwrap();
@@ -197,7 +197,7 @@ fn connects_and_disconnects_leave_nothing() {
 
 #[test]
 fn discovery_tells_the_address_the_host_used() {
-    let server = serve(Behind::Memory, Options::default(), 1 << 20);
+    let server = serve(Backend::Memory, Options::default(), 1 << 20);
     let found = discover(server.at, &HostOptions::default()).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].nqn, server.nqn);
@@ -387,7 +387,7 @@ fn power_that_was_cut_comes_on_again_and_every_acknowledged_pair_is_there() {
 #[test]
 fn smart_over_a_network_is_the_drives() {
     let settings = ["flash.spare_blocks=10", "flash.factory_bad_blocks=6"].map(String::from).to_vec();
-    let server = serve(Behind::Drive(settings), Options::default(), 16 << 20);
+    let server = serve(Backend::Drive(settings), Options::default(), 16 << 20);
     let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
     let mut queue = controller.io_queue(1, 32).unwrap();
     queue.store(Key::new(b"key").unwrap(), b"value").unwrap();
@@ -409,7 +409,7 @@ fn smart_over_a_network_is_the_drives() {
 /// SMART.
 #[test]
 fn a_host_is_told_that_a_drive_has_become_read_only() {
-    for behind in [Behind::Drive, Behind::Beside] {
+    for behind in [Backend::Drive, Backend::Beside] {
         let settings = vec!["flash.spare_blocks=2".to_owned()];
         let server = serve(behind(settings), Options::default(), 16 << 20);
         let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
@@ -443,7 +443,7 @@ fn a_host_is_told_that_a_drive_has_become_read_only() {
 /// Values that come in capsules are copied once anyhow, so short ones lie next to each other on flash.
 #[test]
 fn short_values_that_come_in_capsules_take_no_page_each() {
-    let server = serve(Behind::Beside(Vec::new()), Options::default(), 16 << 20);
+    let server = serve(Backend::Beside(Vec::new()), Options::default(), 16 << 20);
     let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
     let mut queue = controller.io_queue(1, 32).unwrap();
     // By DMA they would take 5000 pages, of which the buffer holds 512.

@@ -9,7 +9,7 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_target::subsystem::Options;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::served::{Behind, Running, serve};
+use super::served::{Backend, Running, serve};
 use super::wire::{connect, event_request, ic_req, set_cc};
 
 /// Connections of each kind.
@@ -68,7 +68,7 @@ fn nothing_stays(server: &Running, what: &str) {
     assert_eq!(server.left(), (0, 0), "controllers and connections after {what}");
 }
 
-fn ends_are_noticed(behind: &Behind) {
+fn ends_are_noticed(behind: &Backend) {
     let server = serve(behind.clone(), Options::default(), 1 << 20);
     for before in [Before::AnyAnswer, Before::NoAnswer] {
         for end in [End::Close, End::Reset] {
@@ -93,10 +93,10 @@ fn ends_are_noticed(behind: &Behind) {
 
 #[test]
 fn a_connection_that_ends_with_its_last_bytes_is_noticed_by_a_thread_for_sockets() {
-    ends_are_noticed(&Behind::Memory);
+    ends_are_noticed(&Backend::Memory);
 }
 
 #[test]
 fn a_connection_that_ends_with_its_last_bytes_is_noticed_in_the_loop_of_a_drive() {
-    ends_are_noticed(&Behind::Beside(Vec::new()));
+    ends_are_noticed(&Backend::Beside(Vec::new()));
 }

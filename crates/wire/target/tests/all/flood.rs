@@ -13,7 +13,7 @@ use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::authentication::capsule;
-use super::served::{Behind, serve};
+use super::served::{Backend, serve};
 use super::wire::{address, connect, core, ic_req, settle};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a";
@@ -42,7 +42,7 @@ fn message(content: Content<'_>) -> Vec<u8> {
 #[test]
 fn a_host_logs_in_while_others_offer_the_largest_group_and_leave() {
     const AHEAD: usize = 100;
-    let server = serve(Behind::Memory, guarded(), 4 << 20);
+    let server = serve(Backend::Memory, guarded(), 4 << 20);
     let (is_over, floods) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -147,7 +147,7 @@ fn a_reply_waits_for_one_check_of_each_other_sender() {
 #[test]
 fn a_weaker_hash_or_group_than_the_least_is_refused() {
     let options = subsystem::Options { hash_min: Hash::Sha384, group_min: Group::Ffdhe3072, ..guarded() };
-    let server = serve(Behind::Memory, options, 4 << 20);
+    let server = serve(Backend::Memory, options, 4 << 20);
     let login = |hashes: &[Hash], groups: &[Group]| {
         let secret = Authentication::from(secret(1));
         let own = Authentication { hashes: hashes.to_vec(), groups: groups.to_vec(), ..secret };

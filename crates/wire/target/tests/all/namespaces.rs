@@ -5,7 +5,7 @@ use kvdrive_spec::identify::{CSI_KV, cns};
 use kvdrive_spec::{Key, Sqe, Status, feature};
 use kvdrive_target::subsystem::Options;
 
-use super::served::{Behind, Running, serve};
+use super::served::{Backend, Running, serve};
 
 fn listed(host: &mut Initiator, after: u32) -> Vec<u32> {
     let lists = [cns::ACTIVE_NAMESPACES, cns::CSI_ACTIVE_NAMESPACES].map(|structure| {
@@ -81,11 +81,11 @@ fn each_has_its_own_pairs(server: Running, changes: bool) {
 
 #[test]
 fn namespaces_in_memory_have_their_own_pairs() {
-    each_has_its_own_pairs(serve(Behind::Memories(vec![1, 2, 7]), Options::default(), 4 << 20), true);
+    each_has_its_own_pairs(serve(Backend::Memories(vec![1, 2, 7]), Options::default(), 4 << 20), true);
 }
 
 /// The first in the server's loop, the others on threads of their own.
 #[test]
 fn drives_behind_one_subsystem_have_their_own_pairs() {
-    each_has_its_own_pairs(serve(Behind::Drives(vec![1, 2, 7]), Options::default(), 4 << 20), false);
+    each_has_its_own_pairs(serve(Backend::Drives(vec![1, 2, 7]), Options::default(), 4 << 20), false);
 }

@@ -9,7 +9,7 @@ use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, Status};
 use kvdrive_target::subsystem::Options;
 
-use super::served::{Behind, Running, serve};
+use super::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 48;
 
@@ -21,7 +21,7 @@ fn client(server: &Running, options: &HostOptions, value_max_bytes: u32) -> (Ini
 
 /// A drive on a thread of its own, and one in the server's loop.
 fn drives() -> [Running; 2] {
-    [Behind::Drive(Vec::new()), Behind::Beside(Vec::new())]
+    [Backend::Drive(Vec::new()), Backend::Beside(Vec::new())]
         .map(|behind| serve(behind, Options::default(), 1 << 20))
 }
 

@@ -20,7 +20,7 @@ use super::memory::Memory;
 
 /// The namespace of the served subsystem.
 #[derive(Clone)]
-pub enum Behind {
+pub enum Backend {
     Memory,
     /// A drive of the default profile, with these settings, on a thread of its own.
     Drive(Vec<String>),
@@ -59,12 +59,12 @@ pub struct Running {
 }
 
 /// Serves until it is stopped.
-pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
+pub fn serve(behind: Backend, options: Options, memory_bytes: usize) -> Running {
     serve_with(behind, options, memory_bytes, None)
 }
 
 /// The same; with PSKs, to hosts that speak TLS.
-pub fn serve_with(behind: Behind, options: Options, memory_bytes: usize, psks: Option<Known>) -> Running {
+pub fn serve_with(behind: Backend, options: Options, memory_bytes: usize, psks: Option<Known>) -> Running {
     let log = Arc::<Mutex<Vec<String>>>::default();
     let lines = log.clone();
     let nqn = options.nqn.clone();
@@ -81,24 +81,24 @@ pub fn serve_with(behind: Behind, options: Options, memory_bytes: usize, psks: O
         let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
         let server_config = ServerConfig { pace: Pace::Off, recorder: None };
         match behind {
-            Behind::Memory => subsystem.attach(1, Memory::default().namespace()),
-            Behind::Drive(settings) => {
+            Backend::Memory => subsystem.attach(1, Memory::default().namespace()),
+            Backend::Drive(settings) => {
                 let build = served(config(&settings), None);
                 let (namespace, drive) = drive::power_on(server_config, bell, limit_bytes, build).unwrap();
                 subsystem.attach(1, Box::new(namespace));
                 serving = Some(drive);
             }
-            Behind::Beside(settings) => {
+            Backend::Beside(settings) => {
                 let build = served(config(&settings), None);
                 let (namespace, drive, its_loop) =
                     drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
                 subsystem.attach(1, Box::new(namespace));
                 (serving, beside) = (Some(drive), Some(its_loop));
             }
-            Behind::Memories(ids) => {
+            Backend::Memories(ids) => {
                 ids.iter().for_each(|nsid| subsystem.attach(*nsid, Memory::default().namespace()));
             }
-            Behind::Drives(ids) => {
+            Backend::Drives(ids) => {
                 for (index, nsid) in ids.into_iter().enumerate() {
                     let server_config = ServerConfig { pace: Pace::Off, recorder: None };
                     let (bell, build) = (bell.clone(), served(config(&[]), None));

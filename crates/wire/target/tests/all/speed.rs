@@ -5,7 +5,7 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::{Command, Key, RetrieveOptions, Sqe, Store, StoreOptions};
 use kvdrive_target::subsystem::Options;
 
-use super::served::{Behind, serve};
+use super::served::{Backend, serve};
 
 const VALUE_BYTES: u32 = 4096;
 const KEYS: u32 = 1000;
@@ -41,9 +41,9 @@ fn rate(queue: &mut Queue, depth: usize, count: u32, command: fn(u32) -> Sqe, da
 fn stores_and_retrieves_of_4_kib_over_loopback() {
     let value = vec![7; VALUE_BYTES as usize];
     for (name, behind) in [
-        ("memory", Behind::Memory),
-        ("drive", Behind::Drive(Vec::new())),
-        ("drive in the loop", Behind::Beside(Vec::new())),
+        ("memory", Backend::Memory),
+        ("drive", Backend::Drive(Vec::new())),
+        ("drive in the loop", Backend::Beside(Vec::new())),
     ] {
         let server = serve(behind, Options::default(), 64 << 20);
         let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();

@@ -17,7 +17,7 @@ use kvdrive_spec::{Cqe, Key, Status};
 use kvdrive_target::subsystem::{self, Host};
 use zerocopy::FromBytes;
 
-use super::served::{Behind, Running, serve, serve_with};
+use super::served::{Backend, Running, serve, serve_with};
 use super::wire::ic_req;
 
 const SHORT: &str = "nqn.2014-08.org.example:short";
@@ -47,7 +47,7 @@ fn guarded() -> subsystem::Options {
 fn serve_tls(derivation: Derivation) -> Running {
     let options = guarded();
     let psks = options.psks(derivation).into();
-    serve_with(Behind::Memory, options, 4 << 20, Some(psks))
+    serve_with(Backend::Memory, options, 4 << 20, Some(psks))
 }
 
 fn options(nqn: &str, tls: impl Into<Tls>) -> Options {
@@ -68,7 +68,7 @@ fn tries(queue: &mut Queue) {
     }
 }
 
-/// Nobody is connected any more, nothing is left, and this many lines say why.
+/// No host is connected any more, nothing is left, and this many lines say why.
 fn assert_clean(server: Running, lines: &[&str]) {
     let log = server.log.clone();
     let end = server.end();
@@ -117,7 +117,7 @@ fn a_host_authenticates_inside_of_tls_as_outside() {
 #[test]
 fn discovery_says_what_is_required() {
     let server = serve_tls(Derivation::Rfc8446);
-    let plain = serve(Behind::Memory, subsystem::Options::default(), 4 << 20);
+    let plain = serve(Backend::Memory, subsystem::Options::default(), 4 << 20);
     let without = Options { host_nqn: SHORT.into(), ..Options::default() };
     for (server, options, required, sectype) in
         [(&server, options(SHORT, psk(1)), 1, 2), (&plain, without, 0, 0)]
@@ -258,7 +258,7 @@ fn who_speaks_no_tls_where_it_is_required_is_sent_away_and_the_other_way_round()
     drop((host, silent));
     assert_clean(server, &["TLS is required here, and what came begins with 00h", "TLS: "]);
 
-    let server = serve(Behind::Memory, subsystem::Options::default(), 4 << 20);
+    let server = serve(Backend::Memory, subsystem::Options::default(), 4 << 20);
     let error = Initiator::connect(server.at, &server.nqn, &options(SHORT, psk(1))).map(drop).unwrap_err();
     assert!(error.to_string().contains("TLS") || error.to_string().contains("closed"), "{error}");
     assert_clean(server, &["it speaks TLS, which there is none of here"]);
@@ -267,7 +267,7 @@ fn who_speaks_no_tls_where_it_is_required_is_sent_away_and_the_other_way_round()
 /// On a port without TLS, a host that has a PSK is refused.
 #[test]
 fn a_host_with_a_psk_does_not_come_without_tls() {
-    let server = serve(Behind::Memory, guarded(), 4 << 20);
+    let server = serve(Backend::Memory, guarded(), 4 << 20);
     let plain = Options { host_nqn: SHORT.into(), ..Options::default() };
     let error = Initiator::connect(server.at, &server.nqn, &plain).map(drop).unwrap_err();
     assert_eq!(error, Error::Refused(Status::CONNECT_INVALID_HOST, 0));
