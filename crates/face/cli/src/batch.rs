@@ -1,4 +1,4 @@
-//! Many runs behind one command: the options they share, and one bar for all of them.
+//! Commands of many runs: the options they share, and one bar for all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -21,7 +21,7 @@ const NAMED: u64 = 20;
 pub struct Check {
     /// The image (`--media file --set media.path=IMAGE`)
     image: PathBuf,
-    /// Deletes pairs that are damaged or lost, behind naming them all; the exit status stays 1
+    /// Deletes pairs that are damaged or lost, after naming them all; the exit status stays 1
     #[arg(long)]
     repair: bool,
     /// Names every key that is wrong, and not only the first
@@ -63,7 +63,7 @@ impl Check {
                 PairState::Lost => "lost: listed and not found".to_owned(),
             };
             named += 1;
-            // Whoever has pairs deleted sees which.
+            // The names of deleted pairs are always printed.
             if named <= NAMED || self.all || self.repair {
                 output::print(&format!("{key}  {what}"));
             }

@@ -54,7 +54,7 @@ impl Claims {
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json.as_deref() != Some("-") {
-            // For whoever reads lines, a claim stays one.
+            // Without a terminal a claim stays one line, for programs that read lines.
             let room = output::terminal_columns().unwrap_or(usize::MAX);
             output::print(&claims::text(&outcomes, in_colour(), room));
             if !scales.is_empty() {
@@ -100,7 +100,7 @@ impl Claims {
     }
 }
 
-/// Whether standard output is a terminal that shows colours, and nobody asked for none.
+/// Whether standard output is a terminal that shows colours, and colours are not switched off.
 fn in_colour() -> bool {
     anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }

@@ -38,7 +38,7 @@ pub struct Connection {
     /// By which this host authenticates (DH-HMAC-CHAP), or a file that has it
     #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
     dhchap_secret: Option<String>,
-    /// By which the subsystem has to authenticate, too
+    /// The subsystem's secret, with which it has to authenticate, too
     #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
     dhchap_ctrl_secret: Option<String>,
     /// Speaks TLS 1.3 by this PSK, or a file that has it
@@ -62,8 +62,8 @@ pub struct Connection {
 fn address(text: &str) -> Result<String, String> {
     let wrong = || "allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420 or tcp://[::1]:4420".to_owned();
     let rest = text.strip_prefix("tcp://").filter(|rest| !rest.is_empty()).ok_or_else(wrong)?;
-    let behind_host = rest.rsplit_once(']').map_or(rest, |(_, behind)| behind);
-    match behind_host.rsplit_once(':') {
+    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
+    match after_host.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_err() => Err(wrong()),
         Some(_) => Ok(rest.to_owned()),
         None => Ok(format!("{rest}:{PORT}")),

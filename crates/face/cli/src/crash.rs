@@ -47,13 +47,13 @@ pub struct Crash {
     /// `power-cut` rule: where it fires]
     #[arg(long, value_name = "N|all")]
     cuts: Option<Wanted>,
-    /// Cuts behind this event alone, whatever --cuts says
+    /// Cuts after this event alone, whatever --cuts says
     #[arg(long, value_name = "EVENT", value_parser = count)]
     at: Option<u64>,
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Lives of a drive that works on behind a cut, each but the last with a cut of its own
+    /// Lives of a drive that works on after a cut, each but the last with a cut of its own
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     lives: u32,
     /// Tries mistakes of recovery, one by one, and says which are found; without --engine on every engine. Exit
@@ -82,7 +82,7 @@ impl Crash {
         match &verdict.lost {
             None => Ok(()),
             Some(lost) => anyhow::bail!(
-                "power cut behind event {}: {}\nagain: {} --at {}",
+                "power cut after event {}: {}\nagain: {} --at {}",
                 lost.event,
                 lost.what,
                 command_line(),

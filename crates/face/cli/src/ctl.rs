@@ -17,7 +17,7 @@ use crate::serve::seen::{Seen, SeenDrive, SeenFault, SeenHost};
 #[derive(Args)]
 pub struct Ctl {
     #[command(subcommand)]
-    what: What,
+    verb: Verb,
     /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, global = true, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -30,14 +30,14 @@ pub struct Ctl {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Verb {
     /// What the drive and its hosts did so far
     Status,
-    /// Who is connected
+    /// Hosts that are connected
     Hosts,
     /// Has the drive fail: `inject read-error --key user42 --times 3`
     ///
-    /// Behind the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
+    /// After the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
     /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%
     /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the kinds,
     /// and a key that a kind does not look at is refused with those that it does.
@@ -132,23 +132,23 @@ impl Ctl {
     }
 
     fn request(&self) -> anyhow::Result<Request> {
-        Ok(match &self.what {
-            What::Status => Request::Status,
-            What::Hosts => Request::Hosts,
-            What::Inject(inject) => Request::Inject { rules: inject.rule()? },
-            What::Faults(Faults { clear: None }) => Request::Faults,
-            What::Faults(Faults { clear: Some(FaultsVerb::Clear { name }) }) => {
+        Ok(match &self.verb {
+            Verb::Status => Request::Status,
+            Verb::Hosts => Request::Hosts,
+            Verb::Inject(inject) => Request::Inject { rules: inject.rule()? },
+            Verb::Faults(Faults { clear: None }) => Request::Faults,
+            Verb::Faults(Faults { clear: Some(FaultsVerb::Clear { name }) }) => {
                 Request::Clear { name: name.clone() }
             }
-            What::Power(Power::Cut { torn, after: None }) => Request::PowerCut { torn: *torn },
-            What::Power(Power::Cut { torn, after: Some(after) }) => Request::Inject {
+            Verb::Power(Power::Cut { torn, after: None }) => Request::PowerCut { torn: *torn },
+            Verb::Power(Power::Cut { torn, after: Some(after) }) => Request::Inject {
                 rules: format!(
                     "[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nafter = {after}\ntimes = 1\ntorn = {torn}\n"
                 ),
             },
-            What::Power(Power::On) => Request::PowerOn,
-            What::Drain => Request::Drain,
-            What::Shutdown => Request::Shutdown,
+            Verb::Power(Power::On) => Request::PowerOn,
+            Verb::Drain => Request::Drain,
+            Verb::Shutdown => Request::Shutdown,
         })
     }
 }
@@ -252,7 +252,7 @@ fn drive_status(drive: &SeenDrive) -> String {
     if let Some(late) = &drive.lateness {
         let us = |ns: u64| ns as f64 / 1e3;
         text += &format!(
-            "late        {:.1} us (median), {:.1} us (p99) of {} events behind the model: measured\n",
+            "late        {:.1} us (median), {:.1} us (p99) of {} events later than the model: measured\n",
             us(late.p50_ns),
             us(late.p99_ns),
             late.count
@@ -273,7 +273,7 @@ fn yes(is: bool) -> &'static str {
 
 fn hosts(hosts: &[SeenHost]) -> String {
     if hosts.is_empty() {
-        return "nobody is connected".to_owned();
+        return "no host is connected".to_owned();
     }
     let mut text = format!(
         "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<3}  {:<21}  host\n",

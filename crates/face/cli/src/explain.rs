@@ -127,8 +127,8 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
-    let Explanation { steps, asking, behind, latency_ns, status, value_bytes } = explanation;
-    let (steps, behind) = steps.split_at(steps.len() - behind);
+    let Explanation { steps, asking, after_answer, latency_ns, status, value_bytes } = explanation;
+    let (steps, after_answer) = steps.split_at(steps.len() - after_answer);
     let (ahead, store) = steps.split_at(*asking);
     if !ahead.is_empty() {
         text += "asking for a window, as a store does that finds none, or a full one:\n";
@@ -136,9 +136,9 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         text += "the store:\n";
     }
     store.iter().for_each(|step| text += &line(step));
-    if !behind.is_empty() {
-        text += "behind the answer, when pages that are buffered are written:\n";
-        behind.iter().for_each(|step| text += &line(step));
+    if !after_answer.is_empty() {
+        text += "after the answer, when pages that are buffered are written:\n";
+        after_answer.iter().for_each(|step| text += &line(step));
     }
     let crossed = |steps: &[TraceEntry]| -> u64 {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()

@@ -91,7 +91,7 @@ impl List {
     }
 }
 
-/// `head`, and the words of `origin` behind it in as many lines as they need.
+/// `head`, and the words of `origin` after it in as many lines as they need.
 fn row(head: &str, origin: &str, columns: usize) -> String {
     let (mut text, mut line, indent) = (String::new(), head.to_owned(), " ".repeat(head.len()));
     for word in origin.split_whitespace() {

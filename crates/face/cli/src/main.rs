@@ -113,7 +113,7 @@ enum Command {
     /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
     Calibrate(calibrate::Calibrate),
     /// Makes a secret or a PSK, by which hosts and a served drive believe each other.
-    Secret(secret::Make),
+    Secret(secret::MakeSecret),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,

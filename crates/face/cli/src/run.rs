@@ -16,7 +16,7 @@ use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{Settings, fault_rules};
-use crate::watch::{Looker, Looking, STOPPED};
+use crate::watch::{STOPPED, WatchOptions, Watcher};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PaceName {
@@ -33,7 +33,7 @@ pub struct Run {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    looking: Looking,
+    watch_options: WatchOptions,
     /// Wall clock: `model` paces the drive by its model times; `jump` lets it run as fast as the machine can, model
     /// time passing from event to event; `off` lets it run faster still, with model time standing still
     /// [default: model]
@@ -68,7 +68,7 @@ impl Run {
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
         files.push(("--faults", self.faults.as_deref()));
         files.push(("--record", self.record.as_deref()));
-        files.extend(self.looking.files());
+        files.extend(self.watch_options.files());
         files.push(("--json", output::json_file(self.json.as_ref())));
         check_apart(&files)?;
         output::check_json(self.json.as_ref())?;
@@ -79,12 +79,12 @@ impl Run {
             document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
         let of = [document.profile_name(), &set.join(" ")].join(" ");
         let what = format!("kvdrive {}: {of}", kvdrive_revision::REVISION);
-        let looker = self.looking.begin(&what, self.json.as_deref())?;
+        let watcher = self.watch_options.begin(&what, self.json.as_deref())?;
         if let Some(remote) = remote {
-            return self.run_connected(&document, &remote, looker, &progress);
+            return self.run_connected(&document, &remote, watcher, &progress);
         }
         let going = |going| bars.say(0, going);
-        let watch = Watch { going: Some(&going), ..looker.watch(&progress) };
+        let watch = Watch { going: Some(&going), ..watcher.watch(&progress) };
         let ran = if document.config()?.run.clock == "wall" {
             anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
             let pace = match self.pace {
@@ -103,7 +103,7 @@ impl Run {
             anyhow::ensure!(!self.own_thread, "--own-thread: only in wall time (--clock wall)");
             run_watched(&document, &rules, &watch)?
         };
-        looker.end(&ran)?;
+        watcher.end(&ran)?;
         let report = ran.report;
         if self.json.as_deref() != Some("-") {
             output::print(&report.in_columns(output::columns()));
@@ -119,7 +119,7 @@ impl Run {
         &self,
         document: &Document,
         remote: &Remote,
-        looker: Looker,
+        watcher: Watcher,
         progress: Progress<'_>,
     ) -> anyhow::Result<()> {
         let given = [
@@ -131,8 +131,8 @@ impl Run {
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
         }
-        let (target, ran) = run_connected(document, remote, &looker.watch(progress))?;
-        looker.end(&ran)?;
+        let (target, ran) = run_connected(document, remote, &watcher.watch(progress))?;
+        watcher.end(&ran)?;
         let connected = Connected { target, report: ran.report };
         if self.json.as_deref() != Some("-") {
             output::print(&connected.in_columns(output::columns()));
@@ -151,7 +151,7 @@ impl Run {
             ("--record", self.record.is_some()),
             ("--pace", self.pace.is_some()),
             ("--own-thread", self.own_thread),
-            ("--interval and --histogram", self.looking.is_asked_for()),
+            ("--interval and --histogram", self.watch_options.is_asked_for()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("--seed: {option} are of one run; give one seed");

@@ -12,7 +12,7 @@ use kvdrive_target::subsystem::Host;
 
 use crate::output;
 
-/// The secret or PSK that `text` is, or that is in the file behind its `@`.
+/// The secret or PSK that `text` is, or that is in the file after its `@`.
 ///
 /// # Errors
 /// A file that cannot be read, or no secret; neither is repeated, but for the name of the file.
@@ -140,7 +140,7 @@ pub fn version(text: &str) -> Result<Version, String> {
 
 /// Options of `secret`.
 #[derive(Args)]
-pub struct Make {
+pub struct MakeSecret {
     #[command(subcommand)]
     kind: Kind,
 }
@@ -180,7 +180,7 @@ enum Kind {
     },
 }
 
-impl Make {
+impl MakeSecret {
     /// Prints one.
     ///
     /// # Errors

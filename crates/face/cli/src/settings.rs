@@ -35,13 +35,13 @@ pub fn count(text: &str) -> Result<u64, String> {
     parse_count(text).map_err(|_| "allowed: a whole number from 0 on, as 1000000 or 1M".to_owned())
 }
 
-/// Reads counts behind commas.
+/// Reads counts separated by commas.
 fn seeds(text: &str) -> Result<String, String> {
     let seeds = text.split(',').map(|seed| count(seed.trim()).map(|seed| seed.to_string()));
     Ok(seeds.collect::<Result<Vec<_>, _>>()?.join(","))
 }
 
-/// Reads limits of batches behind commas.
+/// Reads limits of batches separated by commas.
 fn batches(text: &str) -> Result<String, String> {
     let is_limit = |part: &str| part == ADAPTIVE || parse_count(part).is_ok();
     let are_limits = text.split(',').map(str::trim).all(is_limit);
@@ -106,7 +106,7 @@ pub struct Settings {
     /// begin when they did
     #[arg(long, value_name = "fixed|poisson|trace")]
     pub arrivals: Option<String>,
-    /// Ends the run when so much of its clock has passed, as 10s or 100ms, or behind --ops
+    /// Ends the run when so much of its clock has passed, as 10s or 100ms, or after --ops
     #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub duration: Option<u64>,
     /// Holds every value that is read back against what was stored; exit status 1 if one differs
@@ -226,7 +226,11 @@ impl Settings {
         self.check_store()?;
         let read = |path: &PathBuf| Ok((shown(path), read_text(path)?));
         let files = self.config.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut document = Document::profile(self.profile(&files)?)?;
+        let profile = self.profile(&files)?;
+        let mut document = Document::profile(profile).map_err(|error| match profile.ends_with(".toml") {
+            true => anyhow::anyhow!("{error}; --config {profile} lays a file over a profile"),
+            false => error.into(),
+        })?;
         if let Some(dram) = &self.dram {
             document.set_dram(dram)?;
         }
@@ -527,9 +531,9 @@ mod tests {
     #[test]
     fn a_preset_is_where_settings_begin_wherever_it_stands() {
         let theta = |sets: &[&str]| with_sets(sets).document_of_run().unwrap().config().unwrap().workload;
-        let (ahead, behind) = ("workload.key_dist_a=0.5", "workload.preset=all_dist");
-        assert_eq!(theta(&[ahead, behind]), theta(&[behind, ahead]));
-        assert_eq!(theta(&[ahead, behind]).key_dist_a, 0.5);
+        let (before, after) = ("workload.key_dist_a=0.5", "workload.preset=all_dist");
+        assert_eq!(theta(&[before, after]), theta(&[after, before]));
+        assert_eq!(theta(&[before, after]).key_dist_a, 0.5);
     }
 
     #[test]

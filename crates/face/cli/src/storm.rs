@@ -17,13 +17,13 @@ pub struct Storm {
     /// The first case; each case has a seed of its own, one after the other
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// So many cases
+    /// Number of cases
     #[arg(long, value_name = "N", value_parser = count)]
     cases: Option<u64>,
-    /// No further case after so many minutes
+    /// Starts no further case after this number of minutes
     #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "cases")]
     minutes: u64,
-    /// Says of each case what it is
+    /// Prints each case
     #[arg(long)]
     verbose: bool,
 }
@@ -41,7 +41,7 @@ impl Storm {
         while goes_on(cases) && failed.is_none() {
             let case = Case::of_seed(self.seed + cases);
             if self.verbose {
-                output::print(&format!("{}: {}", case.seed, case.command()));
+                output::print(&format!("{}: {}", case.seed, command_of(&case)));
             }
             cases += 1;
             match case.run() {
@@ -74,8 +74,21 @@ impl Storm {
         let faults = if case.faults.is_empty() { "" } else { "\nfaults.toml:\n" };
         anyhow::bail!(
             "{what}\nagain: kvdrive storm --seed {seed} --cases 1\nshrunk: {}{faults}{}",
-            case.command(),
+            command_of(&case),
             case.faults
         )
     }
+}
+
+/// The command that repeats a case.
+fn command_of(case: &Case) -> String {
+    let sets: Vec<String> = case.sets.iter().map(|set| format!(" --set {set}")).collect();
+    let faults = if case.faults.is_empty() { "" } else { " --faults faults.toml" };
+    format!(
+        "kvdrive crash --profile cosmos-plus --engine {}{} --cuts {} --lives {}{faults}",
+        case.engine,
+        sets.concat(),
+        case.cuts,
+        case.lives
+    )
 }

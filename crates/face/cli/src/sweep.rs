@@ -61,7 +61,7 @@ impl Sweep {
     }
 }
 
-/// Opens the file behind its last whole line. It is this sweep's alone until it is closed, also by a kill.
+/// Opens the file after its last whole line. It is this sweep's alone until it is closed, also by a kill.
 fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
     let name = shown(path);
     let wrong = |error: std::io::Error| anyhow!("{name}: {error}");

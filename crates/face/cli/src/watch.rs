@@ -1,4 +1,4 @@
-//! Looking on while a run goes: Ctrl-C, intervals as JSON lines, and the log of latencies.
+//! WatchOptions on while a run goes: Ctrl-C, intervals as JSON lines, and the log of latencies.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub const STOPPED: i32 = 128 + SIGINT;
 
 /// Options of who looks on.
 #[derive(Args)]
-pub struct Looking {
+pub struct WatchOptions {
     /// A line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<u64>,
@@ -84,16 +84,16 @@ impl<T> Late<T> {
 type Log = Rc<RefCell<Late<HistogramLog<BufWriter<File>>>>>;
 type Lines = Rc<RefCell<Late<File>>>;
 
-/// Who looks on.
-pub struct Looker {
+/// What watches a run: an interrupt, and files that it writes.
+pub struct Watcher {
     stop: Arc<AtomicBool>,
     interval: Option<(u64, OnInterval)>,
     log: Option<Log>,
     lines: Option<Lines>,
 }
 
-impl Looking {
-    /// Is anything of it given?
+impl WatchOptions {
+    /// Is one of these options given?
     pub fn is_asked_for(&self) -> bool {
         self.interval.is_some() || self.histogram.is_some()
     }
@@ -105,7 +105,7 @@ impl Looking {
     }
 
     /// Looks whether the files can be written, and takes Ctrl-C: the first ends the run, the second the program.
-    pub fn begin(&self, what: &str, json: Option<&str>) -> anyhow::Result<Looker> {
+    pub fn begin(&self, what: &str, json: Option<&str>) -> anyhow::Result<Watcher> {
         let to_output = self.interval_file.as_deref().is_none_or(|path| path == "-");
         anyhow::ensure!(
             self.interval.is_none() || !to_output || json != Some("-"),
@@ -121,11 +121,11 @@ impl Looking {
         let log = log.transpose()?;
         let lines = self.files()[0].1.map(|path| Late::new(path, Ok)).transpose()?;
         let interval = self.interval.map(|length_ns| (length_ns, teller(log.clone(), lines.clone())));
-        Ok(Looker { stop, interval, log, lines })
+        Ok(Watcher { stop, interval, log, lines })
     }
 }
 
-/// Who writes a line for each interval, and adds it to the log.
+/// The writer of a line for each interval, which also adds it to the log.
 fn teller(log: Option<Log>, lines: Option<Lines>) -> OnInterval {
     Rc::new(move |interval: &Interval<'_>| {
         let line = interval.to_json().to_string();
@@ -140,7 +140,7 @@ fn teller(log: Option<Log>, lines: Option<Lines>) -> OnInterval {
     })
 }
 
-impl Looker {
+impl Watcher {
     /// For a run.
     pub fn watch<'a>(&self, progress: Progress<'a>) -> Watch<'a> {
         Watch { stop: self.stop.clone(), intervals: self.interval.clone(), ..Watch::progress(progress) }

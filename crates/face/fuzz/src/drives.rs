@@ -57,7 +57,7 @@ pub fn commands(bytes: &[u8]) {
                 }
                 bench.sim.sleep(1000);
                 looks += 1;
-                assert!(looks < 1_000_000, "nobody answers {bytes:02X?}");
+                assert!(looks < 1_000_000, "no answer to {bytes:02X?}");
             };
             bench.link.ring_completion(&queue);
             assert_eq!(cqe.cid, sqe.cid, "a completion of another command");

@@ -32,7 +32,7 @@ pub(crate) struct Description {
 ///
 /// Threads may share it, each call waiting on the thread that makes it; one that has much to do takes a
 /// [`Client`] of its own. Dropping it closes it. A drive that was opened with
-/// [`Builder::in_this_thread`](crate::Builder::in_this_thread) is of one thread, and refuses the calls of others.
+/// [`Builder::in_this_thread`](crate::Builder::in_this_thread) belongs to one thread, and refuses the calls of others.
 pub struct Drive {
     described: Arc<Description>,
     client: Client,
@@ -94,7 +94,7 @@ impl Drive {
     /// drive of one thread; [`Error::Refused`]: the drive has one already.
     pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
         if self.described.is_here {
-            let problem = "in_this_thread: SAKER is shared by threads, and so is the drive behind it";
+            let problem = "in_this_thread: SAKER is shared by threads, and so is its drive";
             return Err(Error::Configuration(problem.to_owned()));
         }
         let (drive, below) = (&self.described.config, self.async_client()?);

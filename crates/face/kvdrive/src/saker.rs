@@ -261,7 +261,7 @@ pub struct Pairs<'h> {
     /// The drive has no more.
     is_over: bool,
     is_ordered: bool,
-    /// Pending pairs that were returned, where they come last.
+    /// Pending pairs that were returned; they come last.
     pending: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Settings that somebody asks for by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line
+//! Settings that are given by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line
 //! of a sweep. Each is expected to matter: two of them that want different values of one key are refused, and
 //! so is one that no run looks at.
 

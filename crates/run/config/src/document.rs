@@ -59,7 +59,7 @@ pub struct Document {
     toml: DocumentMut,
     profile: &'static str,
     pub(super) dram_point: Option<&'static DramPoint>,
-    /// Does somebody say how many operations there are?
+    /// Is the number of operations set explicitly?
     says_ops: bool,
     /// Rows of a program that brings its own, which no text can name.
     own_workload: Option<OwnWorkload>,
@@ -72,7 +72,7 @@ impl fmt::Display for Document {
     }
 }
 
-/// Operations of a trace are as many as it has; this is more.
+/// Number of operations that stands for a whole trace: more than any trace has.
 const TRACE_OPS: u64 = 1 << 48;
 
 /// `workload.preset` is no value of its own: it sets the flags of a published model or run.
@@ -86,11 +86,7 @@ impl Document {
     pub fn profile(name: &str) -> Result<Document, ConfigError> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-            let meant = match name.ends_with(".toml") {
-                true => format!("; --config {name} lays a file over a profile"),
-                false => meant(name, &names),
-            };
-            let problem = format!("no such profile; there are {}{meant}", names.join(", "));
+            let problem = format!("no such profile; there are {}{}", names.join(", "), meant(name, &names));
             return Err(ConfigError::new(name, problem));
         };
         Ok(Document::of(profile))
@@ -208,7 +204,7 @@ impl Document {
 
     /// The value of every key, as reports have it: sections and keys in the order of the document. A workload
     /// that draws by a distribution of its own has that one, and where none is asked for its usual one. Of a trace
-    /// all operations are done, unless somebody says how many.
+    /// all operations are done, unless their number is set.
     pub fn values(&self) -> serde_json::Value {
         let values = toml_edit::de::from_document(self.toml.clone());
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
@@ -266,7 +262,7 @@ impl Document {
         found.iter().map(Origin::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The engine, also of a document that is no configuration yet.
+    /// The name of the engine; the document need not be a valid configuration.
     pub fn engine(&self) -> &str {
         self.plain_text("engine.name")
     }
@@ -401,8 +397,8 @@ fn collect_origins(table: &Table, path: &str, origins: &mut Vec<(String, Origin)
             continue;
         };
         let above = table.key(key).and_then(|key| key.leaf_decor().prefix());
-        let behind = value.decor().suffix();
-        let texts = [behind, above].map(|text| text.and_then(|t| t.as_str()));
+        let after = value.decor().suffix();
+        let texts = [after, above].map(|text| text.and_then(|t| t.as_str()));
         let origin = texts.into_iter().flatten().find_map(origin_of);
         origins.extend(origin.map(|origin| (path, origin)));
     }

@@ -152,7 +152,7 @@ impl RuleReader<'_> {
         }
     }
 
-    /// A key that would change nothing is a mistake of whoever wrote it.
+    /// A key that would change nothing is a mistake in the file.
     fn refuse_unlooked_at(&self, kind: &FaultKind, moment: Moment) -> Result<(), Problem> {
         let known = [&COMMON[..], moment.matching_keys(), kind.keys].concat();
         match self.table.iter().find(|(key, _)| !known.contains(key)) {
@@ -342,7 +342,7 @@ fn hexadecimal(text: &str) -> Option<u32> {
     text.strip_suffix('h').and_then(|digits| u32::from_str_radix(digits, 16).ok())
 }
 
-/// A key as its text, or its bytes in hexadecimal behind `0x`.
+/// A key as its text, or its bytes in hexadecimal after `0x`.
 fn key_of(text: &str) -> Result<Key, String> {
     let bytes = match text.strip_prefix("0x") {
         None => text.as_bytes().to_vec(),
@@ -350,7 +350,7 @@ fn key_of(text: &str) -> Result<Key, String> {
             .step_by(2)
             .map(|at| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
             .collect::<Option<Vec<u8>>>()
-            .ok_or_else(|| format!("{text:?}: expected two hexadecimal digits a byte behind 0x"))?,
+            .ok_or_else(|| format!("{text:?}: expected two hexadecimal digits a byte after 0x"))?,
     };
     Key::new(&bytes).ok_or_else(|| format!("{text:?}: a key has 1 to {} bytes", Key::MAX_LEN))
 }

@@ -1,4 +1,4 @@
-//! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
+//! Settings that a run would not look at. A user who sets one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
 use kvdrive_declare::Values;

@@ -139,9 +139,9 @@ pub fn default_profile(engine: &str) -> &'static str {
     }
 }
 
-/// The sections of engines that are stores over pages, the same behind every profile.
+/// The sections of engines that are stores over pages, the same for every profile.
 const STORE_SECTIONS: &str = include_str!("../profiles/store.toml");
-/// The `[saker]` section, the same behind every profile.
+/// The `[saker]` section, the same for every profile.
 const SAKER: &str = include_str!("../profiles/saker.toml");
-/// The `[workload]` section, the same behind every profile.
+/// The `[workload]` section, the same for every profile.
 const WORKLOAD: &str = kvdrive_workload::DEFAULTS;

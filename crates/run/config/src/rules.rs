@@ -95,7 +95,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("engine.name", |c| {
         (c.engine.name == BLOCK.name && !c.has_store_on_host()).then(|| {
             let stores: Vec<_> = STORES.iter().map(|row| row.name).collect();
-            format!("\"block\" takes no pairs; --side host --store {}", stores.join(", "))
+            format!("\"block\" takes no pairs; host.store may be {}", stores.join(", "))
         })
     }),
     ("host.store", |c| {

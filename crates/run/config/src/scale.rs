@@ -5,7 +5,7 @@
 //! those that collection keeps free weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
 //!
 //! Of a store over pages its buffers shrink (memtables, levels, nodes in memory), and read caches: a short run fills
-//! and empties them as often as a long one, and finds the same share of its pairs in them. A run that ends behind
+//! and empties them as often as a long one, and finds the same share of its pairs in them. A run that ends after
 //! so much time ends sooner, and so do its intervals.
 
 use std::fmt;
@@ -159,7 +159,7 @@ impl Document {
     pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
         let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
             let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
-            return Err(ConfigError::new("--dram", format!("{name:?}; there are {}", names.join(", "))));
+            return Err(ConfigError::new("DRAM point", format!("{name:?}; there are {}", names.join(", "))));
         };
         self.set(&format!("{ACCOUNTING}={}", point.accounting))?;
         self.set(&format!("{DRAM}={}", point.bytes))?;

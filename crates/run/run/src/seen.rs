@@ -59,7 +59,7 @@ impl Seen {
         }
         let what = match kind {
             LIST | SEEK => format!("{} from", KINDS[kind]),
-            NEXT => "next behind a seek from".to_owned(),
+            NEXT => "next after a seek from".to_owned(),
             _ => format!("{} of", KINDS[kind]),
         };
         self.first_error.get_or_insert_with(|| format!("{what} {key}: {problem}"));

@@ -218,7 +218,7 @@ impl fmt::Display for Connected {
         if server_pid.is_none() {
             writeln!(
                 f,
-                "  what the server took is not known: --control or --server-pid, on its machine, says it"
+                "  what the server took is not known: it needs the server's control socket or process id"
             )?;
         }
         Ok(())

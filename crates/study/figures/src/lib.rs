@@ -67,7 +67,7 @@ pub struct Mark {
     pub point: usize,
     /// In the unit of the chart.
     pub value: f64,
-    /// As the source has it.
+    /// In the words of the source.
     pub says: String,
 }
 

@@ -31,8 +31,8 @@ const SMALL_CHARACTER: f64 = 5.3;
 const TITLE: f64 = 14.0;
 const TITLE_CHARACTER: f64 = 9.2;
 const BEHIND: f64 = 12.0;
-const BEHIND_CHARACTER: f64 = 6.9;
-/// The same of the title of a file, and the height of its row.
+const UNIT_CHARACTER: f64 = 6.9;
+/// Font size of the title of a file, and the height of its row.
 const FILE_TITLE: f64 = 17.0;
 const FILE_TITLE_CHARACTER: f64 = 11.2;
 const FILE_TITLE_ROW: f64 = 22.0;
@@ -187,15 +187,15 @@ fn title(chart: &Chart) -> (String, usize) {
             .into_iter()
             .map(|line| (line, String::new()))
             .collect();
-    let (behind, last) = (format!("[{}]  {}", chart.unit, chart.kind), rows.len() - 1);
+    let (unit, last) = (format!("[{}]  {}", chart.unit, chart.kind), rows.len() - 1);
     let width = |text: &str, character: f64| text.chars().count() as f64 * character;
-    if width(&rows[last].0, TITLE_CHARACTER) + width(&behind, BEHIND_CHARACTER) + 12.0 <= room {
-        rows[last].1 = format!("  {behind}");
+    if width(&rows[last].0, TITLE_CHARACTER) + width(&unit, UNIT_CHARACTER) + 12.0 <= room {
+        rows[last].1 = format!("  {unit}");
     } else {
-        rows.extend(wrapped(&behind, room, BEHIND_CHARACTER).into_iter().map(|line| (String::new(), line)));
+        rows.extend(wrapped(&unit, room, UNIT_CHARACTER).into_iter().map(|line| (String::new(), line)));
     }
     let mut svg = String::new();
-    for (row, (title, behind)) in rows.iter().enumerate() {
+    for (row, (title, unit)) in rows.iter().enumerate() {
         let _ = writeln!(
             svg,
             "<text x=\"4\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"{INK}\" \
@@ -203,7 +203,7 @@ fn title(chart: &Chart) -> (String, usize) {
              {}<tspan font-weight=\"400\" font-size=\"{BEHIND}\">{}</tspan></text>",
             16.0 + row as f64 * ROW,
             escape(title),
-            escape(behind)
+            escape(unit)
         );
     }
     (svg, rows.len())

@@ -54,7 +54,7 @@ impl Canvas {
         self.0[row][column] = c;
     }
 
-    /// Draws only where nothing is yet.
+    /// Draws only on empty cells.
     fn hint(&mut self, column: usize, row: usize, c: char) {
         if self.0[row][column] == ' ' {
             self.0[row][column] = c;

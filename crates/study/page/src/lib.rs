@@ -290,6 +290,6 @@ fn notes(of_suites: &[String]) -> Markup {
 const NOTES: &[&str] = &[
     "Nothing here was measured on the authors' hardware. Bytes, commands, pages and copies are counted and do not depend on any \
      time; times are those of a model whose constants stand, each with its source, in kvdrive config.",
-    "A claim that is not reproduced stays in the table with our value and the arithmetic behind it. No constant was changed to hit \
+    "A claim that is not reproduced stays in the table with our value and the arithmetic for it. No constant was changed to hit \
      it.",
 ];

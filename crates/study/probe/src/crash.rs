@@ -71,7 +71,7 @@ pub enum Cuts {
     Rules,
 }
 
-/// What became of the pairs.
+/// The state of the pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Operations of the run that were answered.

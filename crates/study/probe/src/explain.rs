@@ -41,7 +41,7 @@ pub struct Explanation {
     /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
     pub asking: usize,
     /// How many of them, the last ones, come after the answer: buffered pages are written.
-    pub behind: usize,
+    pub after_answer: usize,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
     /// What the command ended with.
@@ -80,12 +80,19 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
             drive.drain();
             steps.extend(sim.trace().take());
         }
-        let behind = steps.len() - answered;
+        let after_answer = steps.len() - answered;
         for step in &mut steps {
             step.at -= began;
         }
         let status = result.map_or_else(Error::status, |()| Ok(Status::SUCCESS))?;
-        anyhow::Ok(Explanation { asking: asking(&steps), steps, behind, latency_ns, status, value_bytes })
+        anyhow::Ok(Explanation {
+            asking: asking(&steps),
+            steps,
+            after_answer,
+            latency_ns,
+            status,
+            value_bytes,
+        })
     })?;
     sim.clear();
     Ok(explanation)

@@ -45,7 +45,7 @@ pub struct Tally {
     pub lost: u64,
     /// Keys that were deleted, because their pairs were damaged or lost.
     pub removed: u64,
-    /// Places where keys could not be listed: those there are not known, and not counted.
+    /// Gaps where keys could not be listed; the pairs in them are not known and not counted.
     pub gaps: u64,
     /// The first of them: what the drive answers there, and which keys may be missing.
     pub first_gap: Option<Unlisted>,

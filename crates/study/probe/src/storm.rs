@@ -150,7 +150,7 @@ impl Case {
         };
         match &verdict.lost {
             None => Ok(verdict),
-            Some(lost) => Err(format!("power cut behind event {}: {}", lost.event, lost.what)),
+            Some(lost) => Err(format!("power cut after event {}: {}", lost.event, lost.what)),
         }
     }
 
@@ -165,19 +165,6 @@ impl Case {
             Err(error) if error.to_string().starts_with("loading: ") => Ok(Verdict::default()),
             ran => ran,
         }
-    }
-
-    /// The command that repeats it.
-    pub fn command(&self) -> String {
-        let sets: Vec<String> = self.sets.iter().map(|set| format!(" --set {set}")).collect();
-        let faults = if self.faults.is_empty() { "" } else { " --faults faults.toml" };
-        format!(
-            "kvdrive crash --profile cosmos-plus --engine {}{} --cuts {} --lives {}{faults}",
-            self.engine,
-            sets.concat(),
-            self.cuts,
-            self.lives
-        )
     }
 }
 

@@ -17,7 +17,7 @@ use kvdrive_config::{Config, Document, Origin};
 use kvdrive_run::many::run_many;
 use kvdrive_text::{grouped, with_decimals};
 
-/// Sizes at which all methods are measured: powers of two, and where a command more is needed.
+/// Sizes at which all methods are measured: powers of two, and the sizes at which one more command is needed.
 const LADDER: [u32; 34] = [
     4, 8, 16, 32, 35, 36, 48, 64, 91, 92, 128, 147, 148, 256, 512, 1024, 2048, 4096, 4100, 4104, 4112, 4128,
     4152, 4153, 4160, 4208, 4209, 4224, 4352, 4608, 5120, 6144, 7168, 8192,

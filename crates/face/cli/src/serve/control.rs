@@ -10,8 +10,8 @@
 //!
 //! A request may have a `nsid`, whose drive it is about; without one that is the first.
 //!
-//! It runs on threads of its own; what it asks of the server or the drive is done between two turns, or two
-//! events, of theirs.
+//! It runs on threads of its own; the server or the drive runs its requests between two turns, or two
+//! events.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 pub enum Request {
     /// What it does: [`super::seen::Seen`].
     Status,
-    /// Who is connected: a list of [`super::seen::SeenHost`].
+    /// Connected hosts: a list of [`super::seen::SeenHost`].
     Hosts,
     /// Fault rules join those there are; the answer has their names, a line each.
     Inject {
@@ -76,13 +76,13 @@ pub enum Answer {
     Error(String),
 }
 
-/// Where the control socket is if nobody says: in the user's runtime folder, or in that for temporary files.
+/// The default place of the control socket: in the user's runtime folder, or in that for temporary files.
 pub fn default_path() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     folder.join("kvdrive.sock")
 }
 
-/// Where a server listens if nobody says: at the default, or beside it if another server answers there.
+/// Where a server listens if its options name no place: at the default, or beside it if another server answers there.
 pub fn free_path() -> PathBuf {
     let path = default_path();
     match UnixStream::connect(&path) {
@@ -98,7 +98,7 @@ pub struct ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Somebody has taken it away already.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -158,7 +158,7 @@ fn serve(stream: UnixStream, stations: &[Arc<Station>]) {
         };
         let line = serde_json::to_string(&answer).expect("an answer is JSON") + "\n";
         let written = output.write_all(line.as_bytes());
-        // Behind the answer: the program may end before it could be written.
+        // After the answer: the program may end before it could be written.
         (0..stops).for_each(|_| stations[0].server().stop());
         if written.is_err() {
             return;
@@ -208,7 +208,7 @@ fn answer(station: &Station, request: Request) -> anyhow::Result<Value> {
 /// Asks the server at `path` about the drive that is the namespace `nsid`.
 ///
 /// # Errors
-/// Nobody answers there, or what it said is wrong with the request.
+/// No server answers there, or the server's reason for refusing the request.
 pub fn ask(path: &Path, nsid: u32, request: &Request) -> anyhow::Result<Value> {
     Client::connect(path, nsid)?.ask(request)
 }
@@ -224,7 +224,7 @@ impl Client {
     /// Connects, for requests about the drive that is the namespace `nsid`.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// No server answers there.
     pub fn connect(path: &Path, nsid: u32) -> anyhow::Result<Client> {
         let output = UnixStream::connect(path).with_context(|| {
             let path = path.display();

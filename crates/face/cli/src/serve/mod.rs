@@ -342,7 +342,10 @@ fn summary(served: &Served) -> String {
         served.controllers, served.queues, served.admin_commands, served.expired
     );
     if served.authentication_failures > 0 {
-        text += &format!("  {} queues ended because nobody authenticated\n", served.authentication_failures);
+        text += &format!(
+            "  {} queues ended because their host did not authenticate\n",
+            served.authentication_failures
+        );
     }
     let mut others = 0;
     for (opcode, count) in (0..=u8::MAX).zip(&served.io_commands).filter(|(_, count)| **count > 0) {

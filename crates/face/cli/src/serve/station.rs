@@ -33,7 +33,7 @@ pub type ServingDrive = Serving<Running, ServedDrive>;
 /// The drive's lives so far.
 struct Lives {
     count: u32,
-    /// The one that has power, or whose power has gone and that nobody has looked at since.
+    /// The drive that has power, or whose power was cut and whose end was not read yet.
     serving: Option<ServingDrive>,
     /// What a drive in memory comes up with, once its thread has ended without power.
     survivors: Option<Survivors>,
@@ -169,7 +169,7 @@ impl Station {
         })
     }
 
-    /// Who is connected.
+    /// The connected hosts.
     pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
         let (mut hosts, mut from) = (Vec::new(), Some(0));
         // Of a thousand hosts not all in one turn: commands would wait.
@@ -227,7 +227,7 @@ impl Station {
         }
         let survivors = lives.survivors.clone();
         let supply = self.supply.clone();
-        // Nobody is connected: nobody waits for the server's thread meanwhile.
+        // No host is connected, so no host waits for the server's thread meanwhile.
         let serving = self.server.ask(move |core| {
             let (namespace, serving) = supply.power_on(core, None, survivors)?;
             core.subsystem.replace(nsid, Box::new(namespace));

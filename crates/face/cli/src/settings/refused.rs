@@ -65,7 +65,7 @@ fn refuse_ignored(
     refused.map_or(Ok(()), |(option, why)| Err(anyhow::anyhow!("{option}: {why}")))
 }
 
-/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the
+/// Refuses settings of an image file for a medium that has none: a user who names a file expects to find the
 /// drive in it.
 pub(super) fn check_for_medium(media: &MediaConfig) -> anyhow::Result<()> {
     let (has_file, MediaConfig { kind, path, sync, read_only }) = (media.has_file(), media);

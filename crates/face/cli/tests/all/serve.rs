@@ -16,7 +16,7 @@ struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// A test that fails leaves no server behind.
+/// A test that fails leaves no server running.
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.program.kill();
@@ -52,12 +52,12 @@ fn serve_by(mut program: Command, more: &[&str]) -> Served {
     while !text.ends_with("ready\n") {
         assert_ne!(output.read_line(&mut text).unwrap(), 0, "it ended: {text}");
     }
-    let word_behind = |word: &str| {
+    let word_after = |word: &str| {
         text.split_whitespace().skip_while(|other| *other != word).nth(1).unwrap_or_else(|| panic!("{text}"))
     };
-    let nqn = word_behind("subsystem").to_owned();
-    let address = word_behind("listening").trim_start_matches("tcp://").to_owned();
-    let page = word_behind("page").trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let nqn = word_after("subsystem").to_owned();
+    let address = word_after("listening").trim_start_matches("tcp://").to_owned();
+    let page = word_after("page").trim_start_matches("http://").trim_end_matches('/').to_owned();
     let connect =
         format!("nvme connect -t tcp -a 127.0.0.1 -s {} -n {nqn}", address.split_once(':').unwrap().1);
     assert!(text.contains(&connect) && text.contains(" --tls") == more.contains(&"--tls"), "{text}");
@@ -449,7 +449,7 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     assert_eq!(report["target"]["loaded_pairs"], 500);
     assert_eq!(report["target"]["header_digests"], true);
     assert!(report["latency_ns"]["retrieve"]["p50"].as_u64() > Some(1_000), "{report}");
-    assert!(report.get("nand").is_none() && report.get("traffic").is_none(), "nobody knows: {report}");
+    assert!(report.get("nand").is_none() && report.get("traffic").is_none(), "not known: {report}");
 
     // What it left is there, and nothing else.
     let read_back = json(&["--verify-only"]);

@@ -45,7 +45,7 @@ fn every_kind_of_call_is_answered_without_another_thread() {
     }
 }
 
-/// Nobody else would carry it out, so it has to be answered where it is asked.
+/// No other thread would run the drive, so a call is answered where it is made.
 #[test]
 fn a_future_is_ready_when_it_is_polled_first() {
     let drive = here();

@@ -430,7 +430,7 @@ fn different_profiles(reports: &[Report], room: usize) -> String {
         return String::new();
     }
     let problem = "these are drives of different profiles: their flash, link and firmware differ as well";
-    wrap(&format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")), room.min(WIDTH))
+    wrap(&format!("note: {problem} ({}); give one profile to all", profiles.join(", ")), room.min(WIDTH))
 }
 
 /// The settings in which reports differ, and the values of each report.

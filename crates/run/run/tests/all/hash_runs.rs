@@ -215,7 +215,7 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
     }
     assert_eq!(["1", "1/64"].map(|text| text.parse::<Scale>().unwrap().to_string()), ["1", "1/64"]);
     let error = Document::profile("kvvirt").unwrap().set_dram("much").unwrap_err().to_string();
-    assert_eq!(error, "--dram: \"much\"; there are published, total-128, total-256");
+    assert_eq!(error, "DRAM point: \"much\"; there are published, total-128, total-256");
 }
 
 #[test]

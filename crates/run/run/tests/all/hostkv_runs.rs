@@ -132,7 +132,7 @@ fn at_a_part_of_its_size_a_store_has_a_part_of_its_buffers() {
     assert_eq!((lsmtree.btree.buffer_bytes, lsmtree.workload.duration_ns), (64 << 20, 4_000_000));
     let LsmtreeOptions { write_buffer_size, max_bytes_for_level_base, row_cache_bytes, .. } = lsmtree.lsmtree;
     assert_eq!((write_buffer_size, max_bytes_for_level_base, row_cache_bytes), (1 << 20, 0, 500_000));
-    assert_eq!(btree.lsmtree.write_buffer_size, 64 << 20, "nobody looks at it");
+    assert_eq!(btree.lsmtree.write_buffer_size, 64 << 20, "it has no effect");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
     };
     let stores: Vec<_> = STORES.iter().map(|row| row.name).collect();
     let takes_no_pairs =
-        format!("engine.name: \"block\" takes no pairs; --side host --store {}", stores.join(", "));
+        format!("engine.name: \"block\" takes no pairs; host.store may be {}", stores.join(", "));
     for (settings, line) in [
         (vec!["engine.name=block"], takes_no_pairs.as_str()),
         (

@@ -190,7 +190,7 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
         .map(|line| (line["began_ns"].as_u64().unwrap(), line["ended_ns"].as_u64().unwrap()))
         .collect();
     assert!(spans.len() > 10, "{spans:?}");
-    assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0), "one behind the other: {spans:?}");
+    assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0), "one after the other: {spans:?}");
     assert!(spans[..spans.len() - 1].iter().all(|(began, ended)| ended - began == 10_000_000));
     assert_eq!(spans.last().unwrap().1, report.time.virtual_ns);
     assert_eq!(same(report), same(alone));

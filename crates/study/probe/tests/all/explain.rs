@@ -108,9 +108,10 @@ fn a_batch_from_the_container_to_flash() {
         let of = |room: &str| rooms.iter().position(|other| *other == room);
         assert_eq!(of("saker"), Some(0), "{}: {rooms:?}", row.name);
         assert!(of("link") > of("saker") && of("controller") > of("saker"), "{}: {rooms:?}", row.name);
-        let (before, behind) = explanation.steps.split_at(explanation.steps.len() - explanation.behind);
+        let (before, after_answer) =
+            explanation.steps.split_at(explanation.steps.len() - explanation.after_answer);
         assert!(before.iter().all(|step| step.at + step.span_ns <= explanation.latency_ns));
-        assert!(behind.iter().all(|step| step.at >= explanation.latency_ns));
+        assert!(after_answer.iter().all(|step| step.at >= explanation.latency_ns));
         let unpacked = before.iter().filter(|step| step.what == "unpack").count();
         assert_eq!(unpacked, 4, "{}", row.name);
         let programmed = explanation.steps.iter().any(|step| step.what.contains("program"));

@@ -87,7 +87,7 @@ fn a_damaged_page_costs_what_lies_on_it_and_the_rest_is_listed() {
             assert!(tally.gaps > 0 || is_all_listed, "{engine} {sets:?}, byte {byte}: {tally:?}");
             assert!(
                 tally.whole > 0,
-                "{engine} {sets:?}, byte {byte}: nothing is found behind a gap, {tally:?}"
+                "{engine} {sets:?}, byte {byte}: nothing is found after a gap, {tally:?}"
             );
             with_gaps += u64::from(tally.gaps > 0);
         }

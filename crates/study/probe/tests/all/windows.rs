@@ -131,7 +131,7 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
 /// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on
 /// counting that room as used, or the two no longer agree where the next value goes.
 #[test]
-fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
+fn a_refused_store_with_a_grant_leaves_the_window_to_later_stores() {
     let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
     bench.sim.block_on(|| {
         let _drive = bench.power_on(None);
@@ -148,7 +148,7 @@ fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
     bench.sim.clear();
 }
 
-/// Every queue has a window, and nobody stores any more but one, whose values come in their commands.
+/// Every queue has a window, and only one queue still stores, with values in its commands.
 #[test]
 fn windows_of_idle_queues_leave_room_for_values_in_commands() {
     for entries in ["8", "12", "64"] {
@@ -171,7 +171,7 @@ fn windows_of_idle_queues_leave_room_for_values_in_commands() {
     }
 }
 
-/// A long value needs the windows' half of the buffer as well. Nobody uses them any more: the second try gets
+/// A long value needs the windows' half of the buffer as well. The windows are not used any more: the second try gets
 /// it.
 #[test]
 fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {

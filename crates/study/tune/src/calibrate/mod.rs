@@ -62,7 +62,7 @@ impl WorkingSet {
         CALLS.min(self.pairs)
     }
 
-    /// As a reader has it.
+    /// A summary for a reader.
     fn describe(&self, pairs: u64, of: &str) -> String {
         format!("{} pairs of {KEY_BYTES} + {} B {of}", grouped(pairs), self.value_bytes)
     }
@@ -91,7 +91,7 @@ impl Sample {
         Sample { ns, steps }
     }
 
-    /// What these calls take more than others.
+    /// The difference to the times of other calls.
     fn minus(mut self, other: &Sample) -> Sample {
         self.ns -= other.ns;
         for (step, count) in &other.steps {
@@ -120,7 +120,7 @@ impl Exercise {
 /// Exercises that share what they work on.
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
 
-/// In the order in which they are measured: an exercise takes no step whose cost is found behind it, unless it
+/// In the order in which they are measured: an exercise takes no step whose cost is found after it, unless it
 /// is its own.
 const GROUPS: &[Group] = &[
     saker::copies,
@@ -146,7 +146,7 @@ pub struct Cost {
     pub least_ns: f64,
     /// The most, ns.
     pub most_ns: f64,
-    /// What was worked on.
+    /// The data that the calls worked on.
     pub working_set: String,
 }
 
@@ -157,7 +157,7 @@ impl Cost {
         (self.ns * unit).round() as u64
     }
 
-    /// The repetitions say nothing of it: it is smaller than what they differ by.
+    /// The difference is smaller than the spread of the repetitions.
     pub fn is_too_small(&self) -> bool {
         self.least_ns <= 0.0
     }

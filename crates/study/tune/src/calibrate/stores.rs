@@ -66,7 +66,7 @@ impl Rig {
         }
     }
 
-    /// A pair, or its absence, that must be as said.
+    /// Asserts that a pair is there, or is not.
     fn get(&self, key: Key, is_there: bool) {
         let found = self.store.get(MAIN, key).expect("its pages are whole");
         assert_eq!(black_box(found).is_some(), is_there, "{key}");
@@ -219,12 +219,12 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let search = exercise(Step::IndexSearch, "gets", &tree(0, 0, true), random_keys(calls, 0, pairs), true);
     let filtered = tree(0, BLOOM_BITS, false);
     let others = random_keys(calls, pairs, 2 * pairs);
-    let of = set.describe(pairs, "in tables, gets of others against gets behind all tables");
+    let of = set.describe(pairs, "in tables, gets of others against gets after all tables");
     // A filter says yes to some of the others, too: a block is searched for them, which is known by now.
     let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
-        let behind = vec![Key::from_u64_be(u64::MAX); others.len()];
+        let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
         let [some, none] =
-            [&others, &behind].map(|keys| filtered.sample(keys, |rig, key| rig.get(key, false)));
+            [&others, &beyond].map(|keys| filtered.sample(keys, |rig, key| rig.get(key, false)));
         some.minus(&none)
     });
     // A row counts 96 B in the cache, and its value. Three times as many are left, read in turn: none is met
@@ -280,7 +280,7 @@ pub(super) fn tree(set: &WorkingSet) -> Vec<Exercise> {
     let search = exercise(Step::NodeSearch, "gets", |rig, key| rig.get(key, true));
     let insert = exercise(Step::NodeInsert, "puts over them", |rig, key| rig.put(key));
     let (copied, keys) = (rig.clone(), random_keys(calls, 0, pairs));
-    let of = set.describe(pairs, "in btree, puts behind a checkpoint");
+    let of = set.describe(pairs, "in btree, puts after a checkpoint");
     let shadow = Exercise::new(Step::key(Step::Shadow), of, move || {
         copied.sync();
         copied.sample(&keys, |rig, key| rig.put(key))

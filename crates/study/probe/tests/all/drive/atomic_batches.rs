@@ -16,7 +16,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::batches::{Requests, apply, requests_of, send_as, send_value, structured};
 use super::bench::{
-    Bench, Oracle, Stored, behind_a_cut, check_all, cut_again, cut_behind_events, document, is_value, key,
+    Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, cut_again, document, is_value, key,
     usual_and_flat,
 };
 
@@ -128,7 +128,7 @@ const LARGE: u64 = 3000;
 type States = (BTreeMap<Key, Stored>, Option<BTreeMap<Key, Stored>>);
 
 /// The state of a drive: `true` for that after the batch in progress, `false` for that before it.
-fn is_behind(driver: &Driver, (had, next): &States) -> Result<bool, String> {
+fn is_after(driver: &Driver, (had, next): &States) -> Result<bool, String> {
     let is = |pairs: &BTreeMap<Key, Stored>| {
         let mut region = Region::new();
         let mut keys = (0..20).chain([LARGE]).map(|number| key(number, false));
@@ -142,11 +142,11 @@ fn is_behind(driver: &Driver, (had, next): &States) -> Result<bool, String> {
     match (not_next, is(had)) {
         (Some(None), _) => Ok(true),
         (_, None) => Ok(false),
-        (behind, before) => Err(format!("{before:?} is not as before, {behind:?} not as behind the batch")),
+        (after, before) => Err(format!("{before:?} is not as before, {after:?} not as after the batch")),
     }
 }
 
-/// Batches whose every so many events are cut, behind some that are not.
+/// Batches whose every so many events are cut, after some that are not.
 struct Run {
     sizes: &'static [u32],
     before: u32,
@@ -220,46 +220,41 @@ fn a_power_cut_leaves_all_of_an_atomic_batch_or_nothing() {
                     (0..batches).for_each(|_| send_next(&sending, driver, &mut more, is_full));
                 };
                 let found = [const { Cell::new(0) }; 2];
-                cut_behind_events(&document, every, prepare, work, |event, survivors| {
+                cut_after_events(&document, every, prepare, work, |event, survivors| {
                     let states = states.borrow().clone();
-                    let ask = |driver: &Driver| is_behind(driver, &states);
-                    let place = || format!("{settings:?}, behind event {event}");
-                    let first = behind_a_cut(&document, survivors, ask)
-                        .unwrap_or_else(|e| panic!("{}: {e}", place()));
+                    let ask = |driver: &Driver| is_after(driver, &states);
+                    let place = || format!("{settings:?}, after event {event}");
+                    let first =
+                        after_a_cut(&document, survivors, ask).unwrap_or_else(|e| panic!("{}: {e}", place()));
                     let count = &found[usize::from(first)];
                     count.set(count.get() + 1);
                     if event % 4 == 0 {
                         let mut rng = Rng::stream(event, "second cut");
                         let known = states.clone();
-                        let ask = move |driver: &Driver| is_behind(driver, &known);
+                        let ask = move |driver: &Driver| is_after(driver, &known);
                         let (then, midway, end) = cut_again(&document, survivors, &mut rng, ask);
                         assert_eq!(then, Ok(first), "{}, once more", place());
-                        let ask = |driver: &Driver| is_behind(driver, &states);
-                        let midway = behind_a_cut(&document, &midway, ask);
+                        let ask = |driver: &Driver| is_after(driver, &states);
+                        let midway = after_a_cut(&document, &midway, ask);
                         assert!(midway.is_ok(), "{}, cut again: {midway:?}", place());
-                        assert_eq!(
-                            behind_a_cut(&document, &end, ask),
-                            Ok(first),
-                            "{}, read and cut",
-                            place()
-                        );
+                        assert_eq!(after_a_cut(&document, &end, ask), Ok(first), "{}, read and cut", place());
                     }
                 });
                 assert!(states.borrow().1.is_none(), "{settings:?}: all were sent");
-                let [before, behind] = found.map(Cell::into_inner);
+                let [before, after] = found.map(Cell::into_inner);
                 assert!(
-                    before > 0 && (behind > 0 || every > 1),
-                    "{settings:?}: {before} before and {behind} behind"
+                    before > 0 && (after > 0 || every > 1),
+                    "{settings:?}: {before} before and {after} after"
                 );
             }
         }
     }
 }
 
-/// Batches give some keys one version after the other, and one of two keys to be there. Who reads two keys one behind the
-/// other never finds the second older, and a cursor walks over the pairs of one version.
+/// Batches give some keys one version after the other, and one of two keys to be there. A reader of two keys, one after the
+/// other, never finds the second older, and a cursor walks over the pairs of one version.
 #[test]
-fn readers_find_what_was_before_a_batch_or_what_is_behind_it() {
+fn readers_find_the_state_before_a_batch_or_after_it() {
     const KEYS: u64 = 5;
     const EITHER: [u64; 2] = [100, 101];
     let batch = |version: u64| {
@@ -326,7 +321,7 @@ fn readers_find_what_was_before_a_batch_or_what_is_behind_it() {
 /// A batch against a store that is for a key that is not there, or is: whichever comes first, the batch's word is the
 /// last. Batches and stores of shared keys end as they do after a power cut: there is one order of them.
 #[test]
-fn batches_and_stores_of_one_key_come_one_behind_the_other() {
+fn batches_and_stores_of_one_key_are_ordered() {
     for engine in ENGINES {
         for seed in 1..4 {
             let [_, settings] = usual_and_flat(&[&format!("engine.name={}", engine.name)]);
@@ -383,7 +378,7 @@ fn batches_and_stores_of_one_key_come_one_behind_the_other() {
             };
             let here = bench.sim.block_on(|| all(&drivers[0]));
             let survivors = drive.survivors(&mut Rng::stream(seed, "cut"));
-            assert_eq!(behind_a_cut(&document, &survivors, all), here, "{settings:?}");
+            assert_eq!(after_a_cut(&document, &survivors, all), here, "{settings:?}");
             drop((drive, drivers));
             bench.sim.clear();
         }
@@ -466,7 +461,7 @@ fn transactions_of_several_clients_lose_nothing() {
             bench.sim.block_on(|| join_all(&bench.sim, tasks));
             assert!(conflicts.get() > 0 && audits.get() > 0, "{settings:?}");
             let survivors = drive.survivors(&mut Rng::stream(seed, "cut"));
-            behind_a_cut(&document, &survivors, |driver| {
+            after_a_cut(&document, &survivors, |driver| {
                 let mut into = Region::new();
                 for (account, expected) in (0..).zip(&*expected.borrow()) {
                     let found = number_in(driver.retrieve(key(account, false), &mut into), &into);

@@ -17,7 +17,7 @@ use kvdrive_spec::{Key, Status};
 use kvdrive_workload::ValueSpec;
 
 use super::bench::{
-    Bench, Oracle, Stored, behind_a_cut, check_all, cut_behind_events, document, key, usual_and_flat, value,
+    Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, document, key, usual_and_flat, value,
 };
 
 pub type Requests = Vec<(Key, Option<Stored>)>;
@@ -134,15 +134,15 @@ fn a_power_cut_at_many_events() {
                     count.set(count.get() + 1);
                 }
             };
-            cut_behind_events(
+            cut_after_events(
                 &document,
                 17,
                 |_| (),
                 work,
                 |event, survivors| {
                     let mut ledger = ledger.borrow().clone();
-                    let checked = behind_a_cut(&document, survivors, |driver| ledger.check(driver, false));
-                    assert!(checked.is_ok(), "{settings:?}, behind event {event}: {checked:?}");
+                    let checked = after_a_cut(&document, survivors, |driver| ledger.check(driver, false));
+                    assert!(checked.is_ok(), "{settings:?}, after event {event}: {checked:?}");
                 },
             );
             assert_eq!(sent.get(), 25, "{settings:?}");

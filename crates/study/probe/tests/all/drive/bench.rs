@@ -97,9 +97,9 @@ impl Bench {
     }
 }
 
-/// Has `work` done on an empty drive that `prepare` was done on, and calls `check` behind every so many of its
+/// Has `work` done on an empty drive that `prepare` was done on, and calls `check` after every so many of its
 /// events with what a power cut would leave then.
-pub fn cut_behind_events(
+pub fn cut_after_events(
     document: &Document,
     every: u64,
     prepare: impl FnOnce(&Driver),
@@ -126,7 +126,7 @@ pub fn cut_behind_events(
 }
 
 /// What `ask` finds on the drive that comes up from what survived.
-pub fn behind_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
+pub fn after_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
     let after = Bench::new(document, Sim::new());
     let found = after.sim.block_on(|| {
         let _drive = after.power_on(Some(survivors)).expect("it comes up");
@@ -136,7 +136,7 @@ pub fn behind_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnO
     found
 }
 
-/// As [`behind_a_cut`]; also with what that drive would leave after a random event, and at its end.
+/// As [`after_a_cut`]; also with what that drive would leave after a random event, and at its end.
 pub fn cut_again<T: 'static>(
     document: &Document,
     survivors: &Survivors,

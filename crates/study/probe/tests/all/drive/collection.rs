@@ -264,7 +264,7 @@ fn a_drive_that_comes_up_again_offers_as_much_as_before() {
                 for number in 0..live {
                     let number = if cut == 0 { number } else { rng.below(u64::from(live)) as u32 };
                     let is_stored = store(&driver, &mut oracle, number, cut);
-                    assert!(is_stored, "{}: full behind cut {cut}", row.name);
+                    assert!(is_stored, "{}: full after cut {cut}", row.name);
                 }
                 check_all(&driver, &oracle);
                 Some((drive.survivors(&mut rng), drive.utilization().capacity_bytes))

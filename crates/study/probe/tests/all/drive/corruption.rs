@@ -83,7 +83,7 @@ fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
             let mut damaged = survivors.clone();
             damaged.protected[at] ^= 1 << (at % 8);
             let noticed = !check(row.name, &damaged, &oracle);
-            assert!(noticed, "{}: byte {at} of the protected image flipped and nobody noticed", row.name);
+            assert!(noticed, "{}: byte {at} of the protected image flipped and was not noticed", row.name);
         }
     }
 }

@@ -35,7 +35,7 @@ fn loaded_pairs_are_there_and_took_no_time() {
                 step(&driver, &mut oracle, &mut rng, 60, false);
             }
             check_all(&driver, &oracle);
-            assert!(bench.sim.now() > began, "{}: the clock goes on behind it", row.name);
+            assert!(bench.sim.now() > began, "{}: the clock goes on after it", row.name);
         });
         bench.sim.clear();
     }

@@ -45,8 +45,8 @@ fn cases_of_a_storm_hold_and_are_the_same_each_time() {
     for seed in 1..=12 {
         let case = Case::of_seed(seed);
         assert_eq!(case, Case::of_seed(seed));
-        let verdict = case.run().unwrap_or_else(|what| panic!("{}: {what}", case.command()));
-        assert_eq!(case.run(), Ok(verdict), "{}", case.command());
+        let verdict = case.run().unwrap_or_else(|what| panic!("{case:?}: {what}"));
+        assert_eq!(case.run(), Ok(verdict), "{case:?}");
     }
 }
 

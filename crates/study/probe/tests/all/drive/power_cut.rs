@@ -154,7 +154,7 @@ fn while_garbage_is_collected() {
     }
 }
 
-/// In the middle of retirements: with spare blocks for all of them, and with one a unit, behind which the
+/// In the middle of retirements: with spare blocks for all of them, and with one a unit, after which the
 /// drive is read-only.
 #[test]
 fn while_blocks_are_retired() {

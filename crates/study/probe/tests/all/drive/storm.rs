@@ -322,7 +322,7 @@ fn any_64_bytes(settings: &[String], seed: u64, faults: &str) {
 /// Further seeds, to search for bugs: `KVDRIVE_STORM_SEEDS=100..200`.
 #[test]
 #[ignore = "takes seconds for every seed"]
-#[expect(clippy::disallowed_methods, reason = "how whoever runs it says for how long")]
+#[expect(clippy::disallowed_methods, reason = "a variable sets for how long it runs")]
 fn any_64_bytes_by_as_many_seeds_as_asked_for() {
     let Ok(seeds) = std::env::var("KVDRIVE_STORM_SEEDS") else { return };
     let (first, end) = seeds.split_once("..").expect("first..end");
