@@ -17,7 +17,7 @@ use crate::output;
 use crate::progress::Bars;
 use crate::serve::seen::Seen;
 use crate::serve::{FIRST, control};
-use crate::settings::{Settings, at_least_one};
+use crate::settings::at_least_one;
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -67,7 +67,7 @@ enum Part {
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        if let Some(remote) = self.connection.remote(&Settings::default())? {
+        if let Some(remote) = self.connection.remote(false)? {
             return self.run_connected(&remote);
         }
         match self.part {

@@ -45,10 +45,9 @@ pub struct Dump {
 
 /// The drive that an image is of: as it was made, on that file.
 fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyhow::Result<Document> {
-    let mut settings = settings.clone();
-    settings.media = Some("file".to_owned());
-    settings.set.push(format!("media.path={}", image.display()));
-    settings.document_without_work(command, "an image is read as it is")
+    let mut options = settings.options()?.with("media", "file");
+    options.set(format!("media.path={}", image.display()));
+    Ok(options.document_without_work(command, "an image is read as it is")?)
 }
 
 impl Check {

@@ -4,17 +4,30 @@ use anyhow::Context;
 use clap::Args;
 use kvdrive_auth::psk::Version;
 use kvdrive_auth::{Psk, Secret, tls};
-use kvdrive_config::Document;
+use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
 use kvdrive_run::wall::connected::Remote;
 
 use crate::secret;
-use crate::settings::Settings;
 
 /// Where hosts look for a drive unless they are told otherwise.
 const PORT: u16 = 4420;
 /// Sections and keys of the configuration that are the host's; the others are the drive's.
 const OF_HOST: [&str; 4] = ["workload.", "run.seed", "host.depth", "host.queue"];
+/// Options that say something of a drive.
+const OF_DRIVE: &[&str] = &[
+    "profile",
+    "scale",
+    "dram",
+    "transfer",
+    "packing",
+    "engine",
+    "side",
+    "store",
+    "media",
+    "nand",
+    "io-threads",
+];
 
 /// Options of a drive on a network.
 #[derive(Args)]
@@ -80,7 +93,7 @@ impl Connection {
     ///
     /// # Errors
     /// A secret that is none.
-    pub fn remote(&self, settings: &Settings) -> anyhow::Result<Option<Remote>> {
+    pub fn remote(&self, only_verifies: bool) -> anyhow::Result<Option<Remote>> {
         let Some(address) = self.connect.clone() else { return Ok(None) };
         let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
         let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
@@ -105,53 +118,33 @@ impl Connection {
             tls,
             ..of_any
         };
-        Ok(Some(Remote {
-            address,
-            nqn: self.nqn.clone(),
-            nsid: self.nsid,
-            options,
-            only_verifies: settings.verify_only,
-        }))
+        Ok(Some(Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options, only_verifies }))
     }
 
     /// The configuration of a run against it: no option is left that says something of a drive.
     ///
     /// # Errors
     /// There is one.
-    pub fn document(settings: &Settings) -> anyhow::Result<Document> {
-        let given = [
-            ("--profile", settings.profile.is_some()),
-            ("--scale", settings.scale.is_some()),
-            ("--dram", settings.dram.is_some()),
-            ("--transfer", settings.transfer.is_some()),
-            ("--packing", settings.packing.is_some()),
-            ("--engine", settings.engine.is_some()),
-            ("--side", settings.side.is_some()),
-            ("--store", settings.store.is_some()),
-            ("--media", settings.media.is_some()),
-            ("--nand", settings.nand.is_some()),
-            ("--io-threads", settings.io_threads.is_some()),
-        ];
-        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+    pub fn document(asked: &RunOptions) -> anyhow::Result<Document> {
+        if let Some(option) = asked.first_given(OF_DRIVE) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one that is what it is");
         }
-        let is_hosts = |set: &String| OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
-        if let Some(set) = settings.set.iter().find(|set| !is_hosts(set)) {
+        let is_drives = |set: &&String| !OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
+        if let Some(set) = asked.sets().iter().find(is_drives) {
             anyhow::bail!(
                 "--set {set}: --connect looks at workload, run.seed, host.depth, host.queues and host.queue_entries alone"
             );
         }
         anyhow::ensure!(
-            settings.clock.as_deref().is_none_or(|clock| clock == "wall"),
+            asked.get("clock").is_none_or(|clock| clock == "wall"),
             "--clock: a drive on a network has the wall clock"
         );
         anyhow::ensure!(
-            !settings.verify_only || settings.duration.is_none(),
+            asked.get("verify-only").is_none() || asked.get("duration").is_none(),
             "--verify-only: it has to know how many operations were done; leave out --duration"
         );
-        let clock = Some("wall".to_owned());
         // What is read back are pairs of a drive, not of an image.
-        Settings { clock, verify_only: false, ..settings.clone() }.document_of_run()
+        Ok(asked.clone().without("verify-only").with("clock", "wall").document_of_run()?)
     }
 }
 
@@ -172,12 +165,14 @@ mod tests {
 
     #[test]
     fn what_is_of_a_drive_is_refused_by_its_name() {
-        let of = |settings: Settings| Connection::document(&settings).map(drop).unwrap_err().to_string();
-        let error = of(Settings { engine: Some("plus".into()), ..Settings::default() });
+        let of = |asked: RunOptions| Connection::document(&asked).map(drop).unwrap_err().to_string();
+        let error = of(RunOptions::default().with("engine", "plus"));
         assert!(error.starts_with("--engine: "), "{error}");
-        let error = of(Settings { set: vec!["flash.channels=8".into()], ..Settings::default() });
+        let mut asked = RunOptions::default();
+        asked.set("flash.channels=8");
+        let error = of(asked);
         assert!(error.starts_with("--set flash.channels=8: "), "{error}");
-        let error = of(Settings { clock: Some("virtual".into()), ..Settings::default() });
+        let error = of(RunOptions::default().with("clock", "virtual"));
         assert!(error.starts_with("--clock: "), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use kvdrive_config::Document;
+use kvdrive_config::{Document, RunOptions};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
@@ -14,7 +14,7 @@ use kvdrive_run::many::in_model_time;
 use kvdrive_text::grouped;
 
 use crate::output;
-use crate::settings::{Settings, count, crash_rules};
+use crate::settings::{Settings, at_least_one, count, crash_rules};
 
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
 const DEFAULT_OPS: u64 = 2000;
@@ -34,11 +34,11 @@ impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Wanted, String> {
-        if text == "all" { Ok(Wanted::All) } else { count(text).map(Wanted::Some) }
+        if text == "all" { Ok(Wanted::All) } else { at_least_one(text).map(Wanted::Some) }
     }
 }
 
-/// Options of `crash`.
+/// RunOptions of `crash`.
 #[derive(Args)]
 pub struct Crash {
     #[command(flatten)]
@@ -65,11 +65,12 @@ pub struct Crash {
 impl Crash {
     /// Runs it and prints the verdict; an error if a pair is lost.
     pub fn run(&self) -> anyhow::Result<()> {
-        self.settings.refuse_load("crash")?;
+        let options = self.settings.options()?;
+        options.refuse_load("crash")?;
         if self.mutants {
-            return self.run_mutants();
+            return self.run_mutants(&options);
         }
-        let document = self.document(&self.settings)?;
+        let document = document(&options)?;
         let (rules, has_cuts) = crash_rules(self.faults.as_ref(), &document)?;
         let cuts = match self.at {
             Some(event) => Cuts::At(event),
@@ -99,38 +100,14 @@ impl Crash {
         }
     }
 
-    /// What drive, what work, with defaults under which a cut checks much in little time.
-    fn document(&self, settings: &Settings) -> anyhow::Result<Document> {
-        let mut document = settings.document_of_pairs("crash")?;
-        settings.check_for_run(&document)?;
-        let is_open = |key: &str| {
-            let is_set = settings.set.iter().any(|set| set.starts_with(&format!("{key}=")));
-            !is_set && settings.config.is_empty() && settings.scale.is_none()
-        };
-        for (key, given, default) in [("ops", settings.ops, DEFAULT_OPS), ("num", settings.num, DEFAULT_NUM)]
-        {
-            if given.is_none() && is_open(&format!("workload.{key}")) {
-                document.set(&format!("workload.{key}={default}"))?;
-            }
-        }
-        let config = document.config()?;
-        let is_store = kvdrive_store::STORES.iter().any(|row| row.name == config.engine.name);
-        if is_store && is_open("store.operations_bytes") {
-            document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
-        }
-        in_model_time(&config)?;
-        Ok(document)
-    }
-
-    fn run_mutants(&self) -> anyhow::Result<()> {
-        let engines: Vec<&str> = match &self.settings.engine {
+    fn run_mutants(&self, options: &RunOptions) -> anyhow::Result<()> {
+        let engines: Vec<&str> = match options.get("engine") {
             Some(engine) => vec![engine],
             None => ENGINES.iter().map(|row| row.name).collect(),
         };
         let mut missed = 0;
         for engine in engines {
-            let settings = Settings { engine: Some(engine.to_owned()), ..self.settings.clone() };
-            let document = self.document(&settings)?;
+            let document = document(&options.clone().with("engine", engine))?;
             for mutant in MUTANTS {
                 let trial =
                     Trial { beside: true, lives: 1, mutant: Some(mutant), ..Trial::new(&[], self.cuts()) };
@@ -154,6 +131,25 @@ impl Crash {
         anyhow::ensure!(missed == 0, "{missed} mistakes of recovery were not found");
         Ok(())
     }
+}
+
+/// What drive, what work, with defaults under which a cut checks much in little time.
+fn document(options: &RunOptions) -> anyhow::Result<Document> {
+    let mut document = options.document_of_pairs("crash")?;
+    options.check_for_run(&document)?;
+    for (option, key, default) in [("ops", "workload.ops", DEFAULT_OPS), ("num", "workload.num", DEFAULT_NUM)]
+    {
+        if options.get(option).is_none() && options.leaves(key) {
+            document.set(&format!("{key}={default}"))?;
+        }
+    }
+    let config = document.config()?;
+    let is_store = kvdrive_store::STORES.iter().any(|row| row.name == config.engine.name);
+    if is_store && options.leaves("store.operations_bytes") {
+        document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
+    }
+    in_model_time(&config)?;
+    Ok(document)
 }
 
 fn text(verdict: &Verdict) -> String {

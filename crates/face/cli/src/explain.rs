@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use kvdrive_config::Document;
+use kvdrive_config::{Document, RunOptions};
 use kvdrive_probe::explain::{Explanation, Kind, explain};
 use kvdrive_run::many::in_model_time;
 use kvdrive_sim::TraceEntry;
@@ -13,7 +13,7 @@ use kvdrive_text::grouped;
 use crate::output;
 use crate::settings::{Settings, fault_rules};
 
-/// Options of `explain`.
+/// RunOptions of `explain`.
 #[derive(Args)]
 pub struct Explain {
     /// Which command
@@ -44,9 +44,10 @@ fn requests(text: &str) -> anyhow::Result<u32> {
 impl Explain {
     /// Runs it and prints its steps.
     pub fn run(&self) -> anyhow::Result<()> {
-        let batch = self.settings.batch.as_deref().map(requests).transpose()?;
-        if self.settings.saker.as_deref() == Some("on") {
-            return self.run_through_saker(batch);
+        let options = self.settings.options()?;
+        let batch = options.get("batch").map(requests).transpose()?;
+        if options.get("saker") == Some("on") {
+            return self.run_through_saker(&options, batch);
         }
         let kind = match self.command {
             CommandName::Store => batch.map_or(Kind::Store, Kind::Batch),
@@ -58,9 +59,9 @@ impl Explain {
             CommandName::Seek => Kind::Seek,
         };
         // The batch is what is shown, not what SAKER would make.
-        let settings = Settings { batch: None, ..self.settings.clone() };
-        let document = settings.document_of_drive("explain")?;
-        self.refuse_unlooked_at(&document)?;
+        let options = options.without("batch");
+        let document = options.document_of_drive("explain")?;
+        refuse_unlooked_at(&options, &document)?;
         in_model_time(&document.config()?)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         let sources = document.time_sources();
@@ -69,14 +70,14 @@ impl Explain {
     }
 
     /// A batch from SAKER's container to flash.
-    fn run_through_saker(&self, batch: Option<u32>) -> anyhow::Result<()> {
+    fn run_through_saker(&self, options: &RunOptions, batch: Option<u32>) -> anyhow::Result<()> {
         let is_store = matches!(self.command, CommandName::Store);
         anyhow::ensure!(
             is_store,
             "--saker: explain shows what SAKER does with stores, --batch says how many"
         );
-        let document = self.settings.document()?;
-        self.refuse_unlooked_at(&document)?;
+        let document = options.document()?;
+        refuse_unlooked_at(options, &document)?;
         let config = document.config()?;
         in_model_time(&config)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
@@ -85,41 +86,25 @@ impl Explain {
         output::print(&table(&explanation, &document.time_sources()));
         Ok(())
     }
+}
 
-    /// Refuses options of a run that one command on an idle drive has no use for.
-    fn refuse_unlooked_at(&self, document: &Document) -> anyhow::Result<()> {
-        let settings = &self.settings;
-        settings.refuse_load("explain")?;
-        let options = [
-            ("--workload", settings.workload.is_some()),
-            ("--distribution", settings.distribution.is_some()),
-            ("--ops", settings.ops.is_some()),
-            ("--num", settings.num.is_some()),
-            ("--depth", settings.depth.is_some()),
-            ("--queues", settings.queues.is_some()),
-            ("--threads", settings.threads.is_some()),
-            ("--seed", settings.seed.is_some()),
-        ];
-        let is_of_run = |key: &str| match key.split_once('.') {
-            Some(("workload", name)) => name != "value_size",
-            _ => ["host.depth", "host.queues", "host.threads", "host.think_ns", "run.seed"].contains(&key),
-        };
-        let sets =
-            settings.set.iter().map(|set| (set, set.split_once('=').map_or("", |(key, _)| key.trim())));
-        let sets = sets.map(|(set, key)| (format!("--set {set}"), is_of_run(key)));
-        for (option, is_given) in
-            options.map(|(option, is_given)| (option.to_owned(), is_given)).into_iter().chain(sets)
-        {
-            anyhow::ensure!(
-                !is_given,
-                "{option}: explain shows one command on an idle drive and does not look at it; leave it out"
-            );
-        }
-        // Its value has the size that is asked for, as those of this workload.
-        let mut document = document.clone();
-        document.set("workload.name=w-a")?;
-        Ok(settings.check_looked_at([&document.config()?])?)
+/// Does a key say something of a run, which one command on an idle drive does not look at?
+pub fn is_of_run(key: &str) -> bool {
+    match key.split_once('.') {
+        Some(("workload", name)) => name != "value_size",
+        _ => ["host.depth", "host.queues", "host.threads", "host.think_ns", "run.seed"].contains(&key),
     }
+}
+
+fn refuse_unlooked_at(options: &RunOptions, document: &Document) -> anyhow::Result<()> {
+    options.refuse(
+        is_of_run,
+        "explain shows one command on an idle drive and does not look at it; leave it out",
+    )?;
+    // Its value has the size that is asked for, as those of this workload.
+    let mut document = document.clone();
+    document.set("workload.name=w-a")?;
+    Ok(options.check_looked_at([&document.config()?])?)
 }
 
 fn table(explanation: &Explanation, sources: &str) -> String {

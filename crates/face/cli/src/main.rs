@@ -37,6 +37,7 @@ mod watch;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use kvdrive_config::{OptionRow, describes_work, option_rows};
 
 /// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C
 /// library one of a hash engine took a fifth longer; this one backs its heap with huge pages where the system
@@ -66,7 +67,7 @@ enum Command {
     /// Runs one workload on one drive and prints the report.
     Run(run::Run),
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
-    #[command(after_help = compare::help_of_lists())]
+    #[command(after_help = compare::HELP_OF_LISTS)]
     Compare(compare::Compare),
     /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
     ///
@@ -143,30 +144,43 @@ impl PrintConfig {
     fn run(&self) -> anyhow::Result<()> {
         let text = match self.reference {
             true => kvdrive_config::reference(),
-            false => self.settings.document()?.to_string(),
+            false => self.settings.options()?.document()?.to_string(),
         };
         output::print(&text);
         Ok(())
     }
 }
 
-/// Commands that ask a drive nothing: hosts, or what an image holds, bring the work.
-const WITHOUT_WORK: &[&str] = &["serve", "check", "dump"];
+type IsIgnored = fn(&OptionRow) -> bool;
+
+/// Commands that do not look at every option of a run, and the options that they do not look at. One that is given all the
+/// same is refused with the reason.
+const LOOK_AT_LESS: &[(&str, IsIgnored)] = &[
+    ("serve", is_of_work),
+    ("check", is_of_work),
+    ("dump", is_of_work),
+    ("crash", |row| row.is_of_load()),
+    ("tune", |row| row.is_of_load()),
+    ("explain", |row| explain::is_of_run(row.key)),
+];
+
+/// Does an option say what a drive is asked? Hosts ask one that is served; an image is asked for what it holds.
+fn is_of_work(row: &OptionRow) -> bool {
+    describes_work(row.key)
+}
 
 /// The command; help of each subcommand lists the options that it looks at.
 fn command() -> clap::Command {
-    let of_work: Vec<_> = kvdrive_config::settings()
-        .filter(|setting| settings::describes_work(setting.key))
-        .filter_map(|setting| setting.option)
-        .chain(["verify", "verify-only"])
-        .collect();
-    let hide = |argument: clap::Arg| {
-        let is_of_work = argument.get_long().is_some_and(|long| of_work.contains(&long));
-        if is_of_work { argument.hide(true) } else { argument }
-    };
-    let hide = &hide;
-    WITHOUT_WORK.iter().fold(Arguments::command(), |command, name| {
-        command.mut_subcommand(*name, |subcommand| subcommand.mut_args(hide))
+    LOOK_AT_LESS.iter().fold(Arguments::command(), |command, (name, is_ignored)| {
+        let is_hidden = |argument: &clap::Arg| {
+            option_rows().iter().any(|row| Some(row.name) == argument.get_long() && is_ignored(row))
+        };
+        command.mut_subcommand(*name, |subcommand| {
+            subcommand.mut_args(|argument| {
+                let is_hidden = argument.is_hide_set() || is_hidden(&argument);
+                argument.hide(is_hidden)
+            })
+        })
     })
 }
 

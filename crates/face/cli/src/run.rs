@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use kvdrive_config::Document;
+use kvdrive_config::{Document, RunOptions};
 use kvdrive_run::report::{Connected, Verified, compare_in as comparison};
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{WallOptions, run_wall_watched};
@@ -11,7 +11,7 @@ use kvdrive_run::{Progress, Watch, run_watched};
 use kvdrive_sim::wall::Pace;
 use kvdrive_text::output::check_apart;
 
-use crate::compare::{documents, run_with_bars};
+use crate::compare::run_with_bars;
 use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
@@ -25,7 +25,7 @@ enum PaceName {
     Off,
 }
 
-/// Options of `run`.
+/// RunOptions of `run`.
 #[derive(Args)]
 pub struct Run {
     #[command(flatten)]
@@ -56,13 +56,15 @@ pub struct Run {
 impl Run {
     /// Runs it and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        if self.settings.seed.as_ref().is_some_and(|seeds| seeds.contains(',')) {
-            return self.run_seeds();
+        let options = self.settings.options()?;
+        if options.get("seed").is_some_and(|seeds| seeds.contains(',')) {
+            return self.run_seeds(&options);
         }
-        let remote = self.connection.remote(&self.settings)?;
+        check_is_one(&options)?;
+        let remote = self.connection.remote(options.get("verify-only").is_some())?;
         let document = match &remote {
-            Some(_) => Connection::document(&self.settings)?,
-            None => self.settings.document_of_run()?,
+            Some(_) => Connection::document(&options)?,
+            None => options.document_of_run()?,
         };
         let mut files: Vec<_> =
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
@@ -144,7 +146,7 @@ impl Run {
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
-    fn run_seeds(&self) -> anyhow::Result<()> {
+    fn run_seeds(&self, options: &RunOptions) -> anyhow::Result<()> {
         let given = [
             ("--connect", self.connection.is_asked_for()),
             ("--faults", self.faults.is_some()),
@@ -156,7 +158,8 @@ impl Run {
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("--seed: {option} are of one run; give one seed");
         }
-        let documents = documents(&self.settings)?;
+        check_is_one(&options.clone().without("seed"))?;
+        let documents = options.documents()?;
         output::check_json(self.json.as_ref())?;
         let reports = run_with_bars(&documents)?;
         if self.json.as_deref() != Some("-") {
@@ -166,6 +169,16 @@ impl Run {
             Some(path) => output::write_json(path, &reports),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses a list: it is of several runs.
+fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
+    match options.first_list() {
+        Some(given) => anyhow::bail!(
+            "{given}: run has one of each, and lists of seeds alone; kvdrive compare takes lists"
+        ),
+        None => Ok(()),
     }
 }
 

@@ -36,15 +36,19 @@ impl Tune {
             "--tolerance: {}; allowed: 0 or more",
             self.tolerance
         );
-        self.settings.refuse_load("tune")?;
-        let document = self.settings.document_of_drive("tune")?;
+        let options = self.settings.options()?;
+        options.refuse_load("tune")?;
+        let document = options.document_of_drive("tune")?;
         let runs = kvdrive_tune::configs(&document)?;
-        self.settings.check_looked_at(&runs)?;
+        options.check_looked_at(&runs)?;
         let out = ("--out", self.out.as_deref());
         let read = self.settings.config.iter().map(|path| ("--config", Some(path.as_path())));
         check_apart(&read.chain([out]).collect::<Vec<_>>())?;
         self.out.iter().try_for_each(|path| check_writable(path))?;
-        let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
+        let ops = match options.get("ops") {
+            Some(_) => document.config()?.workload.ops,
+            None => DEFAULT_OPS,
+        };
         let tuning = kvdrive_tune::tune(&document, ops, self.tolerance, jobs(self.jobs))?;
         output::print(&tuning.to_text());
         match &self.out {

@@ -73,6 +73,11 @@ impl Rule {
         }
     }
 
+    /// Is it true or false?
+    pub fn is_flag(&self) -> bool {
+        matches!(self, Rule::Flag)
+    }
+
     /// Is `value` one of these?
     pub fn allows(&self, value: &Value) -> bool {
         use Rule::{

@@ -130,24 +130,26 @@ impl Document {
         self.dram_point.map(|point| point.name)
     }
 
-    /// Lays a TOML text over the document. It holds any part of the keys; `name` stands in messages about its
-    /// syntax.
+    /// Lays a TOML text over the document. It holds any part of the keys; messages begin with `name` and the line.
     ///
     /// # Errors
     /// It is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
     pub fn merge_text(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
-        let given: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let given = toml_edit::Document::parse(text).map_err(|error| {
             let problem = error.message().replace('\n', "; ");
-            ConfigError::new(format!("{name}:{line}"), problem)
+            ConfigError::new(format!("{name}:{}", error.span().map_or(1, |span| line(span.start))), problem)
         })?;
         let mut leaves = Vec::new();
         collect(given.as_table(), "", &mut leaves);
         // A preset is a starting point, wherever it stands in the file.
-        leaves.sort_by_key(|(key, _)| key != PRESET);
+        leaves.sort_by_key(|leaf| leaf.key != PRESET);
         let mut merged = self.clone();
-        for (key, value) in &leaves {
-            merged.assign(key, value)?;
+        for Leaf { key, value, at } in &leaves {
+            let place = |error: ConfigError| {
+                ConfigError::new(format!("{name}:{}: {}", line(*at), error.key), error.problem)
+            };
+            merged.assign(key, value).map_err(place)?;
         }
         *self = merged;
         Ok(())
@@ -413,15 +415,25 @@ fn origin_of(comment: &str) -> Option<Origin> {
     })
 }
 
-/// All values below a table with their dotted keys.
-fn collect(table: &dyn TableLike, path: &str, leaves: &mut Vec<(String, Value)>) {
+/// A value of a file.
+struct Leaf {
+    /// With its sections: `flash.channels`.
+    key: String,
+    value: Value,
+    /// Bytes of the file that precede the value.
+    at: usize,
+}
+
+/// All values below a table.
+fn collect(table: &dyn TableLike, path: &str, leaves: &mut Vec<Leaf>) {
     for (name, item) in table.iter() {
         let key = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+        let at = item.span().map_or(0, |span| span.start);
         match (item.as_table_like(), item.as_value()) {
             (Some(table), _) => collect(table, &key, leaves),
-            (None, Some(value)) => leaves.push((key, value.clone().decorated("", ""))),
+            (None, Some(value)) => leaves.push(Leaf { key, value: value.clone().decorated("", ""), at }),
             // An array of tables: no key is one, and its name is reported as unknown.
-            (None, None) => leaves.push((key, Value::from(""))),
+            (None, None) => leaves.push(Leaf { key, value: Value::from(""), at }),
         }
     }
 }

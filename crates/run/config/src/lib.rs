@@ -9,6 +9,7 @@ mod document;
 mod drive;
 pub mod faults;
 mod ignored;
+mod options;
 #[cfg(test)]
 mod probe;
 mod reference;
@@ -24,6 +25,7 @@ use kvdrive_store::store_row;
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
 pub use kvdrive_declare::Problem as ConfigError;
+pub use options::{Naming, OptionRow, RunOptions, describes_work, option_rows};
 pub use reference::reference;
 pub use rules::{all as settings, conditions, rules, setting};
 pub use scale::DRAM_KEYS;

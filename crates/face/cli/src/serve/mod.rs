@@ -27,7 +27,7 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
-use kvdrive_config::{Config, Document};
+use kvdrive_config::{Config, Document, RunOptions};
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::open_recorder;
 use kvdrive_sim::wall::Pace;
@@ -37,6 +37,8 @@ use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{LeastRate, Limits};
 use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
+use kvdrive_text::input::read_text;
+use kvdrive_text::output::shown;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{Made, PowerSupply, Station, Stations};
@@ -142,12 +144,13 @@ pub struct Serve {
 impl Serve {
     /// Serves until a signal, and prints what was served.
     pub fn run(&self) -> anyhow::Result<()> {
-        let document = self.settings.document_without_work("serve", "hosts bring the work")?;
+        let document = self.settings.options()?.document_without_work("serve", "hosts bring the work")?;
         output::check_json(self.json.as_ref())?;
         let mut documents = vec![document];
         for file in &self.namespace {
-            let settings = Settings { config: vec![file.clone()], ..Settings::default() };
-            documents.push(settings.document_of_drive("serve")?);
+            let mut options = RunOptions::default();
+            options.file(shown(file), read_text(file)?);
+            documents.push(options.document_of_drive("serve")?);
         }
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -41,7 +41,7 @@ fn numbers_have_units_wherever_one_is_asked_for() {
     assert_eq!(report["ops"]["store"], 1000);
     assert_eq!(report["config"]["workload"]["value_size"], 1024);
     for (arguments, line) in [
-        (["--ops", "1X"], "as 1000000 or 1M"),
+        (["--ops", "1X"], "workload.ops: unknown unit \"X\""),
         (["--value-size", "1k"], "unknown unit \"k\""),
         (["--duration", "10"], "100ms or 10s"),
         (["--rate", "fast"], "workload.rate_per_s"),

@@ -177,7 +177,7 @@ fn tls_wants_a_psk_and_a_psk_wants_tls() {
     assert!(error.contains("--host nqn.host: its PSK is for TLS; say --tls"), "{error}");
     let error = kvdrive(&["serve", "--tls", "--host", "nqn.host"]).unwrap_err();
     let built_in = cfg!(feature = "tls");
-    let expected = if built_in { "--tls: no --host has a PSK" } else { "--features tls` builds it in" };
+    let expected = if built_in { "--tls: no --host has a PSK" } else { "built without TLS (feature tls)" };
     assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
     if !built_in {
         let psk = psk.trim_start_matches("nqn.host=");

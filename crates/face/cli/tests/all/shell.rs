@@ -70,7 +70,7 @@ fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
         (["--packing", "bakcfill"], "did you mean backfill?"),
         (["--profile", "cosmos"], "did you mean cosmos-plus?"),
         (["--profile", "mine.toml"], "--config mine.toml lays a file over a profile"),
-        (["--config", &mine], "mine.toml: host.depth: 0; allowed: "),
+        (["--config", &mine], "mine.toml:1: host.depth: 0; allowed: "),
     ] {
         let error = refused(&[&["run"], &arguments[..]].concat());
         assert!(error.contains(line), "{arguments:?}: {error}");
@@ -114,12 +114,12 @@ fn an_unknown_figure_or_suite_is_refused_with_what_may_have_been_meant() {
 }
 
 #[test]
-fn help_of_compare_names_every_option_that_takes_a_list() {
+fn help_of_compare_says_that_options_take_lists() {
     let help = said(&["compare", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    let lists = help.split("These options take lists").nth(1).unwrap();
-    for option in ["--workload", "--engine", "--dram", "--media", "--packing", "--transfer", "--seed"] {
-        assert!(lists.contains(option), "{option}: {lists}");
-    }
+    assert!(
+        help.contains("Every option takes a list, as --transfer prp,piggyback, and so does --set"),
+        "{help}"
+    );
 }
 
 #[test]

@@ -1,0 +1,130 @@
+//! RunOptions with lists: every combination is a run.
+
+use kvdrive_declare::Rule;
+
+use super::{RunOptions, key_of, option_rows};
+use crate::{Config, ConfigError, Document, rules};
+
+/// RunOptions that a list changes slower than all others, the slowest first: workloads follow each other on a drive.
+const SLOWEST: &[&str] = &["profile", "distribution", "workload", "dram", "engine", "side", "store", "saker"];
+/// The option that a list changes faster than all others: runs that differ in it alone are one row of a table.
+const SEED: &str = "seed";
+
+impl RunOptions {
+    /// Every combination of what these options have lists of, in the order in which they are run.
+    ///
+    /// # Errors
+    /// An option or key that is wrong, contradicts another one, or changes none of the runs.
+    pub fn documents(&self) -> Result<Vec<Document>, ConfigError> {
+        let mut documents: Vec<(Config, Document)> = Vec::new();
+        for options in self.combinations() {
+            let document = options.document_of_one_run()?;
+            let config = document.config()?;
+            // A workload with a distribution of its own is the same whatever distributions are asked for.
+            if documents.iter().all(|(known, _)| *known != config) {
+                documents.push((config, document));
+            }
+        }
+        let sets: Vec<RunOptions> = self.set_combinations();
+        for options in &sets {
+            options.check_looked_at(documents.iter().map(|(config, _)| config))?;
+        }
+        Ok(documents.into_iter().map(|(_, document)| document).collect())
+    }
+
+    /// The first option or `set` that has a list, as messages name it.
+    pub fn first_list(&self) -> Option<String> {
+        let of_option = self.given.iter().find(|(row, value)| row.means.is_empty() && value.contains(','));
+        let of_option = of_option.map(|(row, value)| self.naming.given(row.name, value));
+        of_option
+            .or_else(|| self.sets.iter().find(|set| is_list(set)).map(|set| self.naming.given("set", set)))
+    }
+
+    /// The configuration of one of several runs: a key may be for the others.
+    fn document_of_one_run(&self) -> Result<Document, ConfigError> {
+        let document = self.document()?;
+        self.check_for_workload(&document.config()?)?;
+        Ok(document)
+    }
+
+    fn combinations(&self) -> Vec<RunOptions> {
+        let rest = option_rows().iter().map(|row| row.name);
+        let rest = rest.filter(|name| !SLOWEST.contains(name) && *name != SEED);
+        let mut all = self.set_combinations();
+        for name in SLOWEST.iter().copied().chain(rest).chain([SEED]) {
+            all = all.into_iter().flat_map(|options| options.each_of(name)).collect();
+        }
+        leave_out_saker(&mut all);
+        leave_out_files(&mut all);
+        all
+    }
+
+    /// One for each value of the list of an option.
+    fn each_of(self, name: &str) -> Vec<RunOptions> {
+        match self.get(name).map(str::to_owned) {
+            Some(list) if list.contains(',') => {
+                list.split(',').map(|value| self.clone().with(name, value.trim())).collect()
+            }
+            _ => vec![self],
+        }
+    }
+
+    /// One for each combination of the lists of keys.
+    fn set_combinations(&self) -> Vec<RunOptions> {
+        let mut all = vec![RunOptions { sets: Vec::new(), ..self.clone() }];
+        for set in &self.sets {
+            let key = key_of(set);
+            let values: Vec<String> = match is_list(set) {
+                true => set[set.find('=').map_or(0, |at| at + 1)..]
+                    .split(',')
+                    .map(|value| format!("{key}={}", value.trim()))
+                    .collect(),
+                false => vec![set.clone()],
+            };
+            let with = |options: RunOptions| {
+                values.iter().map(move |value| {
+                    let mut options = options.clone();
+                    options.set(value.clone());
+                    options
+                })
+            };
+            all = all.into_iter().flat_map(with).collect();
+        }
+        all
+    }
+}
+
+/// Does `KEY=VALUE` have several values? A list in brackets is one value, and so is a text that may be anything.
+fn is_list(set: &str) -> bool {
+    let Some((key, value)) = set.split_once('=') else { return false };
+    let is_text = rules::rule(key.trim()).is_some_and(|rule| matches!(rule, Rule::Text));
+    !is_text && value.contains(',') && !value.contains(['[', '"'])
+}
+
+/// Of several runs some may have no SAKER: those whose store is on the host, and those where it is off. Its options are for
+/// the others, but for the cache, which a store on the host may have, too.
+fn leave_out_saker(all: &mut [RunOptions]) {
+    let has_it = |options: &RunOptions| !options.is_on_host() && options.get("saker") == Some("on");
+    if !all.iter().any(has_it) {
+        return;
+    }
+    for options in all.iter_mut().filter(|options| !has_it(options)) {
+        options.leave_out("saker");
+        options.leave_out("batch");
+        if options.read_cache_on_host().is_none() {
+            options.leave_out("cache");
+        }
+    }
+}
+
+/// Of several runs, keys of an image file are for those whose medium has one.
+fn leave_out_files(all: &mut [RunOptions]) {
+    let has_file = |options: &RunOptions| options.get("media") == Some("file");
+    if !all.iter().any(has_file) {
+        return;
+    }
+    for options in all.iter_mut().filter(|options| !has_file(options)) {
+        options.sets.retain(|set| !["media.path", "media.sync"].contains(&key_of(set)));
+        options.sets.extend(["media.path=".to_owned(), "media.sync=false".to_owned()]);
+    }
+}

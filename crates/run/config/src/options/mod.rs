@@ -1,0 +1,436 @@
+//! What is asked of a run, or of several, and the documents it makes. It reads no command line: the command and the
+//! Python package fill [`RunOptions`].
+//!
+//! An option is short for a key of the configuration: `transfer` `prp` is `host.transfer=prp`. The order is profile, `dram`
+//! and `scale`, then files, then options and single keys: what is given beside a scale is not shrunk by it. RunOptions and
+//! keys contradict each other or do not; none of them wins.
+
+mod lists;
+mod refused;
+mod rows;
+
+use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_store::{STORES, store_row};
+use kvdrive_text::Unit;
+use kvdrive_text::names::nearest;
+
+use super::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, rules};
+
+pub use refused::describes_work;
+pub use rows::{OptionRow, option_rows};
+
+/// Sides of the wire that a store may run on.
+const HOST: &str = "host";
+const DISK: &str = "disk";
+/// Keys that say which store a run has, and whether it has SAKER.
+const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
+/// Words of options that are numbers in the configuration: option, word, number.
+const WORDS: &[(&str, &str, &str)] = &[("batch", "adaptive", "0")];
+/// RunOptions whose value is above 0 where they are given, each with what to do for what 0 could mean.
+const ABOVE_ZERO: &[(&str, &str)] = &[
+    ("ops", "a run has at least one operation"),
+    ("rate", "leave it out, and each client begins its next operation when its last one has ended"),
+    ("duration", "leave it out, and the run ends after its operations"),
+    ("batch", "or adaptive: as many requests as come while a batch is under way"),
+];
+/// A workload that is read from a file.
+const TRACE: &str = "trace:";
+
+/// How messages name an option.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// As an option of a command: `--value-size 32`.
+    #[default]
+    Dashes,
+    /// As a keyword argument: `value_size='32'`.
+    Keyword,
+}
+
+impl Naming {
+    fn option(self, name: &str) -> String {
+        match self {
+            Naming::Dashes => format!("--{name}"),
+            Naming::Keyword => name.replace('-', "_"),
+        }
+    }
+
+    fn given(self, name: &str, value: &str) -> String {
+        match self {
+            Naming::Dashes => format!("--{name} {value}"),
+            Naming::Keyword => format!("{}={value:?}", name.replace('-', "_")),
+        }
+    }
+}
+
+/// What is asked of a run, or, with lists, of several.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// How messages name an option.
+    pub naming: Naming,
+    /// RunOptions that were given, each once.
+    given: Vec<(&'static OptionRow, String)>,
+    /// Name and text of each file of keys.
+    files: Vec<(String, String)>,
+    /// `KEY=VALUE`.
+    sets: Vec<String>,
+}
+
+impl std::fmt::Debug for OptionRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A setting that an option or a single key asks for.
+struct Wanted {
+    /// Name of the option, or empty.
+    option: &'static str,
+    key: String,
+    /// `KEY=VALUE`.
+    assignment: String,
+    /// As messages name it.
+    name: String,
+}
+
+impl RunOptions {
+    /// Gives an option, in place of what it was given before. A switch is given with any value.
+    ///
+    /// # Errors
+    /// There is no such option.
+    pub fn give(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let Some(row) = rows::row(name).filter(|row| !row.repeats) else {
+            let names: Vec<_> = option_rows().iter().map(|row| row.name).collect();
+            let meant =
+                nearest(name, &names).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+            return Err(ConfigError::new(
+                self.naming.option(name),
+                format!("there is no such option{meant}"),
+            ));
+        };
+        self.leave_out(name);
+        let value = if row.means.is_empty() { value } else { row.means };
+        self.given.push((row, value.to_owned()));
+        Ok(())
+    }
+
+    /// These options with one more, or another value of it.
+    ///
+    /// # Panics
+    /// There is no such option.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> RunOptions {
+        self.give(name, value).unwrap_or_else(|error| panic!("{error}"));
+        self
+    }
+
+    /// These options without one.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> RunOptions {
+        self.leave_out(name);
+        self
+    }
+
+    fn leave_out(&mut self, name: &str) {
+        self.given.retain(|(row, _)| row.name != name);
+    }
+
+    /// The value that an option was given.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.given.iter().find(|(row, _)| row.name == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first of these options that was given, as messages name it.
+    pub fn first_given(&self, names: &[&str]) -> Option<String> {
+        names.iter().find(|name| self.get(name).is_some()).map(|name| self.naming.option(name))
+    }
+
+    /// Sets a key: `KEY=VALUE`.
+    pub fn set(&mut self, assignment: impl Into<String>) {
+        self.sets.push(assignment.into());
+    }
+
+    /// Every `KEY=VALUE`.
+    pub fn sets(&self) -> &[String] {
+        &self.sets
+    }
+
+    /// Lays a file of keys over the profile.
+    pub fn file(&mut self, name: String, text: String) {
+        self.files.push((name, text));
+    }
+
+    /// Is a key left to its default, as far as `set`, files and `scale` go?
+    pub fn leaves(&self, key: &str) -> bool {
+        let is_set = self.sets.iter().any(|set| key_of(set) == key);
+        !is_set && self.files.is_empty() && self.get("scale").is_none()
+    }
+
+    /// The configuration that these options describe.
+    ///
+    /// # Errors
+    /// The option or key that is wrong, or that contradicts another one.
+    pub fn document(&self) -> Result<Document, ConfigError> {
+        self.check_values()?;
+        self.check_store()?;
+        let profile = self.profile()?;
+        let mut document = Document::profile(profile).map_err(|error| match profile.ends_with(".toml") {
+            true => {
+                let config = self.naming.given("config", profile);
+                ConfigError::new(error.key, format!("{}; {config} lays a file over a profile", error.problem))
+            }
+            false => error,
+        })?;
+        if let Some(dram) = self.get("dram") {
+            let option = |error: ConfigError| ConfigError::new(self.naming.option("dram"), error.problem);
+            document.set_dram(dram).map_err(option)?;
+        }
+        if let Some(scale) = self.get("scale") {
+            self.shrink(&mut document, scale)?;
+        }
+        self.lay_over(&mut document)?;
+        // A point that another setting was laid over is none any more.
+        let over = self.sets.iter().find(|set| set.trim_start().starts_with("hash.dram_"));
+        if let (Some(dram), None, Some(set)) = (self.get("dram"), document.dram_point(), over) {
+            let dram = self.naming.given("dram", dram);
+            let problem = format!("{dram} sets it too, to another value; leave one of them out");
+            return Err(ConfigError::new(self.naming.given("set", set), problem));
+        }
+        let config = document.config()?;
+        self.check_for_drive(&config)?;
+        refused::check_for_medium(&config.media)?;
+        Ok(document)
+    }
+
+    /// Shrinks a drive and its work, as far as they are known before what is given beside the scale.
+    fn shrink(&self, document: &mut Document, scale: &str) -> Result<(), ConfigError> {
+        let option = self.naming.option("scale");
+        let scale: Scale = scale.parse().map_err(|problem| ConfigError::new(&*option, problem))?;
+        document.set("workload.preset=plus")?;
+        if self.get("num").is_none() && self.get("value-size").is_none() {
+            refused::pairs_fit(document, &option)?;
+        }
+        // The store and SAKER say which buffers are shrunk.
+        for Wanted { key, assignment, .. } in self.wanted().iter().filter(|wanted| !wanted.option.is_empty())
+        {
+            if OF_STORES.contains(&key.as_str()) {
+                document.set(assignment)?;
+            }
+        }
+        document.shrink(scale)?;
+        let too_small = |error: ConfigError| {
+            ConfigError::new(self.naming.given("scale", &scale.to_string()), error.to_string())
+        };
+        document.config().map(drop).map_err(too_small)
+    }
+
+    /// As [`document`](RunOptions::document), for a command that asks the drive itself.
+    ///
+    /// # Errors
+    /// As `document`; SAKER, or a store on the host.
+    pub fn document_of_drive(&self, command: &str) -> Result<Document, ConfigError> {
+        let document = self.document_of_pairs(command)?;
+        match document.config()?.saker.enabled {
+            true => {
+                let problem = format!("{command} asks the drive itself; kvdrive run asks SAKER");
+                Err(ConfigError::new("saker.enabled", problem))
+            }
+            false => Ok(document),
+        }
+    }
+
+    /// As [`document`](RunOptions::document), for a command that asks a drive of pairs, with SAKER in front or not.
+    ///
+    /// # Errors
+    /// As `document`; a store on the host.
+    pub fn document_of_pairs(&self, command: &str) -> Result<Document, ConfigError> {
+        let document = self.document()?;
+        match document.config()?.has_store_on_host() {
+            true => {
+                let problem = format!("{command} asks the drive, not a store on the host; kvdrive run does");
+                Err(ConfigError::new("host.store", problem))
+            }
+            false => Ok(document),
+        }
+    }
+
+    /// The configuration of a run: as [`document`](RunOptions::document), and no option or key that it would not look at.
+    ///
+    /// # Errors
+    /// As `document`; an option or key that changes nothing.
+    pub fn document_of_run(&self) -> Result<Document, ConfigError> {
+        let document = self.document()?;
+        self.check_for_run(&document)?;
+        Ok(document)
+    }
+
+    /// As [`document_of_drive`](RunOptions::document_of_drive), for a command whose work comes from elsewhere, as `origin`
+    /// says: no option or key that describes work, and none that the drive would not look at.
+    ///
+    /// # Errors
+    /// As `document_of_drive`; an option or key that changes nothing.
+    pub fn document_without_work(&self, command: &str, origin: &str) -> Result<Document, ConfigError> {
+        self.refuse_work(command, origin)?;
+        let document = self.document_of_drive(command)?;
+        self.check_looked_at([&document.config()?])?;
+        Ok(document)
+    }
+
+    /// Refuses a value that a key of the configuration may have, and an option may not.
+    fn check_values(&self) -> Result<(), ConfigError> {
+        for (name, instead) in ABOVE_ZERO {
+            let value = self.get(name).unwrap_or_default();
+            let digits = value.trim_end_matches(|c: char| c.is_alphabetic() || c == '/');
+            if digits.parse() == Ok(0.0) {
+                let problem = format!("allowed: above 0; {instead}");
+                return Err(ConfigError::new(self.naming.given(name, value), problem));
+            }
+        }
+        // A bare number is ns in a key, whose name says so.
+        let is_time =
+            |row: &OptionRow| rules::setting(row.key).is_some_and(|setting| setting.unit == Unit::Ns);
+        let is_bare = |value: &str| value.trim().ends_with(|last: char| last.is_ascii_digit());
+        match self.given.iter().find(|(row, value)| is_time(row) && is_bare(value)) {
+            Some((row, value)) => Err(ConfigError::new(
+                self.naming.given(row.name, value),
+                "allowed: a time with its unit, as 100ms or 10s",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a side or a store that there is none of.
+    fn check_store(&self) -> Result<(), ConfigError> {
+        let wrong = |name: &str, problem: String| Err(ConfigError::new(self.naming.option(name), problem));
+        let side = self.get("side").unwrap_or(DISK);
+        if ![HOST, DISK].contains(&side) {
+            return wrong("side", format!("no side {side:?}; there are {HOST}, {DISK}"));
+        }
+        let Some(store) = self.get("store") else {
+            return match self.get("side") {
+                Some(_) => {
+                    wrong("side", format!("is that of a store; add {}", self.naming.given("store", "STORE")))
+                }
+                None => Ok(()),
+            };
+        };
+        if self.get("engine").is_some() {
+            let engine = self.naming.option("engine");
+            return wrong("store", format!("a store is an engine itself; leave out {engine}"));
+        }
+        let is_there = |name: &&str| side == HOST || ENGINES.iter().any(|row| row.name == *name);
+        let names: Vec<_> = STORES.iter().map(|row| row.name).filter(is_there).collect();
+        if !names.contains(&store) {
+            let side = self.naming.given("side", side);
+            return wrong("store", format!("no store {store:?} with {side}; there are {}", names.join(", ")));
+        }
+        if self.get("cache").is_some() && side == HOST && self.read_cache_on_host().is_none() {
+            let caching = STORES.iter().filter(|row| row.read_cache.is_some()).map(|row| row.name);
+            let caching = caching.collect::<Vec<_>>().join(", ");
+            return wrong("cache", format!("store {store} keeps no pairs for reads; {caching} does"));
+        }
+        Ok(())
+    }
+
+    fn is_on_host(&self) -> bool {
+        self.get("side") == Some(HOST)
+    }
+
+    /// The key of the read cache of a store on the host, if it has one.
+    fn read_cache_on_host(&self) -> Option<&'static str> {
+        store_row(self.get("store").filter(|_| self.is_on_host())?)?.read_cache
+    }
+
+    /// The profile asked for, or that of the engine, which an option, a file or a key names.
+    fn profile(&self) -> Result<&str, ConfigError> {
+        if let Some(profile) = self.get("profile") {
+            return Ok(profile);
+        }
+        let mut document = Document::profile(DEFAULT_PROFILE)?;
+        self.lay_over(&mut document)?;
+        Ok(default_profile(document.engine()))
+    }
+
+    /// Lays what was asked for beside profile, DRAM and scale over a document.
+    fn lay_over(&self, document: &mut Document) -> Result<(), ConfigError> {
+        for (name, text) in &self.files {
+            document.merge_text(name, text)?;
+        }
+        self.assign(document, |_| true).map(drop)
+    }
+
+    /// Refuses a `set` that none of these runs, which were made of it, would look at.
+    ///
+    /// # Errors
+    /// It is named, with the reason.
+    pub fn check_looked_at<'a>(
+        &self,
+        runs: impl IntoIterator<Item = &'a Config> + Clone,
+    ) -> Result<(), ConfigError> {
+        let mut document = Document::profile(DEFAULT_PROFILE)?;
+        self.assign(&mut document, |wanted| wanted.option.is_empty())?.check_looked_at(runs)
+    }
+
+    fn assign(&self, document: &mut Document, of: fn(&Wanted) -> bool) -> Result<Assigned, ConfigError> {
+        let wanted = self.wanted().into_iter().filter(of);
+        Assigned::lay_over(document, wanted.map(|one| (one.name, one.assignment)))
+    }
+
+    /// Every setting that options and `set` ask for.
+    fn wanted(&self) -> Vec<Wanted> {
+        let options = self.given.iter().flat_map(|(row, value)| {
+            let name = match row.means.is_empty() {
+                true => self.naming.given(row.name, value),
+                false => self.naming.option(row.name),
+            };
+            self.settings_of(row, value).into_iter().map(move |(key, value)| Wanted {
+                option: row.name,
+                key: key.to_owned(),
+                assignment: format!("{key}={value}"),
+                name: name.clone(),
+            })
+        });
+        let sets = self.sets.iter().map(|set| Wanted {
+            option: "",
+            key: key_of(set).to_owned(),
+            assignment: set.clone(),
+            name: self.naming.given("set", set),
+        });
+        options.chain(sets).collect()
+    }
+
+    /// The keys that an option stands for, with their values.
+    fn settings_of(&self, row: &OptionRow, value: &str) -> Vec<(&'static str, String)> {
+        let number = WORDS.iter().find(|(option, word, _)| (*option, *word) == (row.name, value));
+        match (row.name, value) {
+            ("side", HOST) => vec![("engine.name", BLOCK.name.to_owned())],
+            ("store", _) if self.is_on_host() => vec![("host.store", value.to_owned())],
+            ("store", _) => vec![("engine.name", value.to_owned())],
+            ("cache", _) => vec![(self.read_cache_on_host().unwrap_or(row.key), value.to_owned())],
+            ("workload", _) if value.starts_with(TRACE) => {
+                vec![
+                    ("workload.name", "trace".to_owned()),
+                    ("workload.trace", value[TRACE.len()..].to_owned()),
+                ]
+            }
+            _ if row.key.is_empty() => Vec::new(),
+            _ if rules::setting(row.key).is_some_and(|setting| setting.rule.is_flag()) => {
+                vec![(row.key, switch(value).to_owned())]
+            }
+            _ => vec![(row.key, number.map_or(value, |(_, _, number)| number).to_owned())],
+        }
+    }
+}
+
+/// What precedes the first `=`.
+fn key_of(set: &str) -> &str {
+    set.split_once('=').map_or(set, |(key, _)| key).trim()
+}
+
+/// A switch of an option as the configuration has it.
+fn switch(value: &str) -> &str {
+    match value {
+        "on" => "true",
+        "off" => "false",
+        other => other,
+    }
+}

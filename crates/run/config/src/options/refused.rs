@@ -1,0 +1,130 @@
+//! RunOptions and keys that are given and would not be looked at: each is refused by its name, with the reason.
+
+use kvdrive_device::MediaConfig;
+use kvdrive_device::engines::ENGINES;
+
+use super::{OptionRow, RunOptions, key_of};
+use crate::{Config, ConfigError, Document, default_profile};
+
+/// Sections of the configuration that say what a drive is asked, and how.
+const OF_WORK: &[&str] = &["workload.", "host.", "saker."];
+/// Keys that say when operations begin and end, and what becomes of what they read.
+const OF_LOAD: &[&str] =
+    &["workload.rate_per_s", "workload.arrivals", "workload.duration_ns", "workload.verify"];
+
+/// Does the setting of this key describe what a drive is asked?
+pub fn describes_work(key: &str) -> bool {
+    key == "run.clock" || OF_WORK.iter().any(|section| key.starts_with(section))
+}
+
+impl OptionRow {
+    /// Does it say when operations begin and end, and what becomes of what they read?
+    pub fn is_of_load(&self) -> bool {
+        OF_LOAD.contains(&self.key)
+    }
+}
+
+impl RunOptions {
+    /// RunOptions that were given, as messages name them, each with a key that it stands for.
+    fn keys_given(&self) -> Vec<(String, String)> {
+        let option = |name: &str| self.naming.option(name);
+        let dram = self.get("dram").map(|_| (option("dram"), "hash.dram_bytes".to_owned()));
+        let wanted = self.wanted().into_iter().filter(|wanted| !wanted.option.is_empty());
+        dram.into_iter().chain(wanted.map(|wanted| (option(wanted.option), wanted.key))).collect()
+    }
+
+    /// Refuses options that the drive would not look at.
+    pub(super) fn check_for_drive(&self, config: &Config) -> Result<(), ConfigError> {
+        self.refuse_ignored(config, |key| !key.starts_with("workload."))
+    }
+
+    /// Refuses options that the workload would not look at.
+    pub(super) fn check_for_workload(&self, config: &Config) -> Result<(), ConfigError> {
+        self.refuse_ignored(config, |key| key.starts_with("workload."))
+    }
+
+    fn refuse_ignored(&self, config: &Config, of: fn(&str) -> bool) -> Result<(), ConfigError> {
+        let refused = self.keys_given().into_iter().filter(|(_, key)| of(key));
+        let refused =
+            refused.filter_map(|(option, key)| config.ignores(&key).map(|why| (option, why))).next();
+        refused.map_or(Ok(()), |(option, why)| Err(ConfigError::new(option, why)))
+    }
+
+    /// Refuses an option or `set` that the run of `document`, which was made of them, would not look at.
+    ///
+    /// # Errors
+    /// It is named, with the reason.
+    pub fn check_for_run(&self, document: &Document) -> Result<(), ConfigError> {
+        let config = document.config()?;
+        self.check_for_workload(&config)?;
+        self.check_looked_at([&config])
+    }
+
+    /// Refuses what describes work, for a command whose work comes from elsewhere.
+    pub(super) fn refuse_work(&self, command: &str, origin: &str) -> Result<(), ConfigError> {
+        self.refuse(describes_work, &format!("{command} does not look at it; {origin}"))
+    }
+
+    /// Refuses options of load, for a command that does one operation after the other.
+    ///
+    /// # Errors
+    /// The first that was given.
+    pub fn refuse_load(&self, command: &str) -> Result<(), ConfigError> {
+        let given = self.keys_given().into_iter().find(|(_, key)| OF_LOAD.contains(&key.as_str()));
+        given.map_or(Ok(()), |(option, _)| {
+            Err(ConfigError::new(option, format!("{command} does not look at it; kvdrive run does")))
+        })
+    }
+
+    /// Refuses the first option or `set` whose key is one of some.
+    ///
+    /// # Errors
+    /// It is named, with `problem`.
+    pub fn refuse(&self, is_refused: impl Fn(&str) -> bool, problem: &str) -> Result<(), ConfigError> {
+        let set = |set: &String| (self.naming.given("set", set), key_of(set).to_owned());
+        let mut given = self.keys_given().into_iter().chain(self.sets().iter().map(set));
+        given
+            .find(|(_, key)| is_refused(key))
+            .map_or(Ok(()), |(name, _)| Err(ConfigError::new(name, problem)))
+    }
+}
+
+/// Refuses settings of an image file for a medium that has none: a user who names a file expects to find the drive in it.
+pub(super) fn check_for_medium(media: &MediaConfig) -> Result<(), ConfigError> {
+    let MediaConfig { kind, path, sync, read_only } = media;
+    if media.has_file() {
+        return Ok(());
+    }
+    let path = path.as_deref().unwrap_or("".as_ref());
+    let wrong = |key: &str, value: String, instead: &str| {
+        let problem = format!("{value}; medium {kind} has no file: set media.kind to file, or {instead}");
+        Err(ConfigError::new(key, problem))
+    };
+    match (path.as_os_str().is_empty(), sync, read_only) {
+        (false, ..) => wrong("media.path", format!("{path:?}"), "take the path away"),
+        (_, true, _) => wrong("media.sync", "true".into(), "set it to false"),
+        (.., true) => wrong("media.read_only", "true".into(), "set it to false"),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
+pub(super) fn pairs_fit(document: &Document, option: &str) -> Result<(), ConfigError> {
+    let config = document.config()?;
+    let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);
+    let flash_bytes = config.flash.geometry().data_bytes();
+    if pairs_bytes <= flash_bytes {
+        return Ok(());
+    }
+    let engines: Vec<_> =
+        ENGINES.iter().filter(|row| default_profile(row.name) == "kvvirt").map(|row| row.name).collect();
+    let problem = format!(
+        "the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; its drive is profile kvvirt, which is that of \
+         engines {}",
+        pairs_bytes / 1_000_000_000,
+        document.profile_name(),
+        flash_bytes / 1_000_000_000,
+        engines.join(", ")
+    );
+    Err(ConfigError::new(option, problem))
+}

@@ -1,0 +1,130 @@
+//! Which options there are. An option that is short for a key is declared at that key's field; its help and the name of
+//! its value follow from the declaration. Those that stand for more than a key are written here.
+
+use std::sync::LazyLock;
+
+use kvdrive_declare::{Rule, Setting};
+use kvdrive_text::Unit;
+
+use crate::rules;
+
+/// One option.
+pub struct OptionRow {
+    /// Its name, without dashes: `value-size`.
+    pub name: &'static str,
+    /// What help calls its value: `N`; empty: it is a switch, which takes none.
+    pub value: String,
+    /// What it is, in a sentence or two.
+    pub help: String,
+    /// May it be given several times?
+    pub repeats: bool,
+    /// The key that it is short for; empty: it stands for several keys, or for none.
+    pub key: &'static str,
+    /// The value that a switch stands for.
+    pub(super) means: &'static str,
+}
+
+/// RunOptions with values of their own: name, name of the value, help.
+const OWN: &[(&str, &str, &str)] = &[
+    (
+        "profile",
+        "PROFILE",
+        "Profile to start from (`kvdrive list profiles`) [default: cosmos-plus; kvvirt for hash engines, saker-mid for \
+         stores]",
+    ),
+    ("config", "FILE", "TOML file with keys that override the profile; may be repeated"),
+    (
+        "scale",
+        "1/N",
+        "The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations and DRAM",
+    ),
+    (
+        "dram",
+        "DRAM",
+        "DRAM of hash engines at full size: published, total-128 or total-256 (`kvdrive list dram`)",
+    ),
+    (
+        "side",
+        "host|disk",
+        "Where a key-value store runs: host, in the application's threads over a drive of blocks; disk, as the drive's \
+         engine",
+    ),
+    ("store", "STORE", "The store (`kvdrive list stores`)"),
+    (
+        "set",
+        "KEY=VALUE",
+        "Any key of the configuration (`kvdrive config` shows them): --set flash.channels=8; may be repeated",
+    ),
+];
+
+/// Switches: name, the value of `workload.verify` that it stands for, help.
+const SWITCHES: &[(&str, &str, &str)] = &[
+    (
+        "verify",
+        "values",
+        "Compares every value that is read with what was stored; exit status 1 if one differs",
+    ),
+    (
+        "verify-only",
+        "only",
+        "Stores nothing: reads and checks what an earlier run with the same options left in an image",
+    ),
+];
+/// The key of the switches.
+const VERIFY: &str = "workload.verify";
+
+static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
+    let own = OWN.iter().map(|(name, value, help)| OptionRow {
+        name,
+        value: (*value).to_owned(),
+        help: (*help).to_owned(),
+        repeats: ["config", "set"].contains(name),
+        key: "",
+        means: "",
+    });
+    let switches = SWITCHES.iter().map(|(name, means, help)| OptionRow {
+        name,
+        value: String::new(),
+        help: (*help).to_owned(),
+        repeats: false,
+        key: VERIFY,
+        means,
+    });
+    let declared = rules::all().filter_map(|setting| {
+        let name = setting.option?;
+        let help = setting.help.trim_end_matches('.').replace("[`", "`").replace("`]", "`");
+        Some(OptionRow {
+            name,
+            value: value_name(setting),
+            help,
+            repeats: false,
+            key: setting.key,
+            means: "",
+        })
+    });
+    own.chain(declared).chain(switches).collect()
+});
+
+/// Every option.
+pub fn option_rows() -> &'static [OptionRow] {
+    &ROWS
+}
+
+/// The option of that name.
+pub(super) fn row(name: &str) -> Option<&'static OptionRow> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+fn value_name(setting: &Setting) -> String {
+    match (&setting.rule, setting.unit) {
+        (Rule::Flag, _) => "on|off".to_owned(),
+        (Rule::Word(words), _) => words.join("|"),
+        (Rule::Row(_) | Rule::Name(_) | Rule::Text, _) => {
+            setting.option.unwrap_or_default().replace('-', "_").to_uppercase()
+        }
+        (_, Unit::Ns) => "TIME".to_owned(),
+        (_, Unit::Bytes) => "BYTES".to_owned(),
+        (_, Unit::PerSecond) => "N/s".to_owned(),
+        _ => "N".to_owned(),
+    }
+}
