@@ -8,7 +8,7 @@ use kvdrive_sim::Ns;
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("controller", default)]
 pub struct ControllerConfig {
-    /// Who takes commands, and on which cores they are worked on.
+    /// Which tasks take commands, and on which cores they run.
     #[setting(part)]
     pub dispatch: Dispatch,
     /// Largest value accepted, bytes; the engine may accept less.
@@ -17,7 +17,7 @@ pub struct ControllerConfig {
     /// Iterators open at once.
     #[setting(is = Integer(1, 4095), key = "lsm.iterators")]
     pub iterators: u32,
-    /// What firmware work costs.
+    /// Times of firmware work.
     #[setting(part)]
     pub costs: Costs,
 }

@@ -1,4 +1,4 @@
-//! Who takes commands from the queues, and on which cores they are worked on.
+//! Which tasks take commands from the queues, and on which cores they run.
 //!
 //! ```text
 //!   context       queues ─► one of n contexts: fetch, decode, run, complete        steps go to cores by role
@@ -106,12 +106,12 @@ fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], 
     }
 }
 
-/// The next command for an I/O thread, decoded. What is about queues the dispatcher does himself, who takes from
-/// them; so which thread gets the first command of a queue does not depend on how many queues were made.
+/// The next command for an I/O thread, decoded. The dispatcher runs commands about queues itself, since it takes from
+/// them; so the thread of a queue's first command does not depend on how many queues were made.
 fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
     loop {
         let fetched = fetch(drive);
-        decode(drive, fetched.asked.as_ref());
+        decode(drive, fetched.decoded.as_ref());
         if !is_of_dispatcher(&fetched.request) {
             return fetched;
         }

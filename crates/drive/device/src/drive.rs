@@ -56,7 +56,7 @@ pub struct DriveConfig {
     pub protected_bytes: u64,
     /// Where pages are kept.
     pub media: MediaConfig,
-    /// What the identity of a drive in memory is derived from.
+    /// The seed of the identity of a drive in memory.
     pub seed: u64,
 }
 
@@ -67,7 +67,7 @@ impl DriveConfig {
         (engine_row(&self.engine)?.check)(&self.of_engine())
     }
 
-    /// What its engine sees of it.
+    /// The configuration of its engine.
     pub fn of_engine(&self) -> EngineConfig {
         EngineConfig {
             name: self.engine.clone(),

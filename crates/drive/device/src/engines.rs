@@ -58,7 +58,7 @@ pub struct EngineRow {
 pub const ENGINES: &[EngineRow] = &every_engine();
 
 /// Engines that are in no other table.
-const OWN: &[EngineRow] = &[EngineRow {
+const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     name: "lsm",
     origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
     sections: &["buffer", "packing", "lsm", "ftl", "gc"],
@@ -70,17 +70,17 @@ const OWN: &[EngineRow] = &[EngineRow {
     make: |config| config.lsm.make(),
 }];
 
-/// [`OWN`], [`SCHEMES`] and [`STORES`], concatenated.
-const fn every_engine() -> [EngineRow; OWN.len() + SCHEMES.len() + STORES.len()] {
-    let mut rows = [OWN[0]; OWN.len() + SCHEMES.len() + STORES.len()];
+/// [`OTHER_ENGINES`], [`SCHEMES`] and [`STORES`], concatenated.
+const fn every_engine() -> [EngineRow; OTHER_ENGINES.len() + SCHEMES.len() + STORES.len()] {
+    let mut rows = [OTHER_ENGINES[0]; OTHER_ENGINES.len() + SCHEMES.len() + STORES.len()];
     let mut at = 0;
     while at < rows.len() {
-        rows[at] = if at < OWN.len() {
-            OWN[at]
-        } else if at < OWN.len() + SCHEMES.len() {
-            hash_row(SCHEMES[at - OWN.len()])
+        rows[at] = if at < OTHER_ENGINES.len() {
+            OTHER_ENGINES[at]
+        } else if at < OTHER_ENGINES.len() + SCHEMES.len() {
+            hash_row(SCHEMES[at - OTHER_ENGINES.len()])
         } else {
-            stored_row(&STORES[at - OWN.len() - SCHEMES.len()])
+            stored_row(&STORES[at - OTHER_ENGINES.len() - SCHEMES.len()])
         };
         at += 1;
     }

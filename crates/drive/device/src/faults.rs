@@ -6,7 +6,7 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::{Command, Key, Status};
 
 use crate::controller::{Controller, Fetched};
-use crate::namespaces::Asked;
+use crate::namespaces::Decoded;
 
 /// A command that is not executed.
 pub(crate) struct Struck {
@@ -28,9 +28,9 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
     let sqe = fetched.request.sqe();
     let subject = Subject::Command {
         opcode: sqe.opcode,
-        key: fetched.asked.as_ref().and_then(key_of),
+        key: fetched.decoded.as_ref().and_then(key_of),
         namespace: sqe.nsid.get(),
-        changes_content: fetched.asked.as_ref().is_some_and(Asked::changes_content),
+        changes_content: fetched.decoded.as_ref().is_some_and(Decoded::changes_content),
     };
     let struck = drive.faults.strike(Moment::Command, subject);
     if struck.delay_ns > 0 {
@@ -48,8 +48,8 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
 }
 
 /// The key that a command names.
-fn key_of(asked: &Asked) -> Option<Key> {
-    let Asked::Pairs(command) = asked else { return None };
+fn key_of(decoded: &Decoded) -> Option<Key> {
+    let Decoded::Pairs(command) = decoded else { return None };
     match *command {
         Command::Store(store) | Command::Express(store) => Some(store.key),
         Command::Write(write) => Some(write.key),

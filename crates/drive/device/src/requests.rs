@@ -27,7 +27,7 @@ use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use crate::answers::{Answer, completion_of};
 use crate::controller::{Controller, Fetched};
 use crate::faults::{self, Struck};
-use crate::namespaces::{Asked, NSID};
+use crate::namespaces::{Decoded, NSID};
 
 /// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
 #[inline]
@@ -39,11 +39,11 @@ pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
 #[inline]
 fn look_at<P: Port>(drive: &Controller<P>, request: P::Request) -> Fetched<P::Request> {
     let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
-    let asked = is_for_namespace.then(|| match refusal(&drive.port, request.sqe()) {
+    let decoded = is_for_namespace.then(|| match refusal(&drive.port, request.sqe()) {
         None => drive.namespace.decode(request.sqe()),
-        Some(status) => Asked::Nothing(status),
+        Some(status) => Decoded::Nothing(status),
     });
-    Fetched { request, asked }
+    Fetched { request, decoded }
 }
 
 /// The status of a command that this port cannot carry, before the namespace decodes it.
@@ -65,7 +65,7 @@ pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
 /// Most bytes that one command asks for to count as short, and that a long command lets others have between two
 /// of its slices.
 const SHORT_BYTES: u32 = 64 << 10;
-/// What a command counts for at least: its own work.
+/// The least that a command counts for, in bytes: its own work.
 const COMMAND_BYTES: u32 = 4 << 10;
 
 /// A context is between two slices of a long command of `long`: short ones of other queues come first, as many as
@@ -122,7 +122,7 @@ pub(crate) fn complete_admin<P: Port>(drive: &Controller<P>, request: P::Request
         drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
     }
     let completion = completion_of(&request, answer);
-    complete(drive, Fetched { request, asked: None }, Some(completion));
+    complete(drive, Fetched { request, decoded: None }, Some(completion));
 }
 
 /// Does `execute` when it is the command's turn.
@@ -159,11 +159,11 @@ pub(crate) fn complete<P: Port>(
     completion: Option<Cqe>,
 ) {
     drive.commands.set(drive.commands.get() + 1);
-    let Fetched { request, asked } = fetched;
+    let Fetched { request, decoded } = fetched;
     let Some(cqe) = completion else { return request.omit() };
     // A batch may have been carried out in part.
     let says_done = cqe.status().is_success() || cqe.dw0.get() > 0;
-    let changes = || says_done && asked.as_ref().is_some_and(Asked::changes_content);
+    let changes = || says_done && decoded.as_ref().is_some_and(Decoded::changes_content);
     let is_kept = drive.journal.acknowledge(request.session().number(), cqe.cid.get(), changes);
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
@@ -175,8 +175,8 @@ pub(crate) fn complete<P: Port>(
 
 /// Spends the time of decoding a command.
 #[inline]
-pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
-    let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| asked.decode_ns(&drive.costs));
+pub(crate) fn decode<P: Port>(drive: &Controller<P>, decoded: Option<&Decoded>) {
+    let span_ns = decoded.map_or(drive.costs.decode_other_ns, |decoded| decoded.decode_ns(&drive.costs));
     drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
 }
 
@@ -187,12 +187,12 @@ fn execute_any<P: Port>(
     fetched: &Fetched<P::Request>,
     is_decoded: bool,
 ) -> Option<Cqe> {
-    let Fetched { request, asked } = fetched;
+    let Fetched { request, decoded } = fetched;
     if !is_decoded {
-        decode(drive, asked.as_ref());
+        decode(drive, decoded.as_ref());
     }
-    if let Some(asked) = asked {
-        return drive.namespace.execute(request, asked);
+    if let Some(decoded) = decoded {
+        return drive.namespace.execute(request, decoded);
     }
     let status = Status::INVALID_NAMESPACE;
     drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);

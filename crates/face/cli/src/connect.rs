@@ -60,7 +60,7 @@ pub struct Connection {
     /// Version of the PSK's identity
     #[arg(long, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
     psk_version: Version,
-    /// What is made of the PSK: as the specification has it, or as older libnvmes do
+    /// How TLS keys are derived from the PSK: as specified, or as older libnvmes do
     #[arg(
         long,
         value_name = "rfc8446|libnvme",

@@ -35,7 +35,7 @@ enum Verb {
     Status,
     /// Hosts that are connected
     Hosts,
-    /// Has the drive fail: `inject read-error --key user42 --times 3`
+    /// Makes the drive fail: `inject read-error --key user42 --times 3`
     ///
     /// After the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
     /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%

@@ -65,7 +65,7 @@ impl Figure {
     }
 }
 
-/// What stands above a figure. One of ours has no source to be named there.
+/// The line above a figure; a figure of this project has no source to name.
 fn heading(figure: &experiments::Figure) -> String {
     match figure.source.as_str() {
         "ours" => figure.title.clone(),

@@ -1,4 +1,4 @@
-//! `kvdrive list`: what there is to choose from, one line each with where it comes from.
+//! `kvdrive list`: every name of a kind, one line each with its origin.
 
 use clap::{Args, ValueEnum};
 use kvdrive_config::{DRAM_POINTS, PROFILES};

@@ -108,7 +108,7 @@ impl From<GroupName> for Group {
     }
 }
 
-/// What of a PSK TLS is given.
+/// The parts of a PSK that TLS uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PskDerivation {
     /// As the specification has it.
@@ -160,7 +160,7 @@ enum Kind {
         #[arg(long, value_name = "1|2", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
         hash: u8,
     },
-    /// Prints what TLS is given of a PSK: its identity, and the key in hexadecimal, as `openssl s_client` takes them.
+    /// Prints the parts of a PSK that TLS uses: its identity, and the key in hexadecimal, as `openssl s_client` takes them.
     TlsKey {
         /// The PSK
         #[arg(long, value_name = "PSK|@FILE")]

@@ -16,7 +16,7 @@ const CONFIG: &str = "config";
 /// The option that sets a key.
 const SET: &str = "set";
 
-/// Reads a count. The message of the standard library says nothing of what would be right.
+/// Reads a count; unlike the standard library's, the message says what is allowed.
 pub fn count(text: &str) -> Result<u64, String> {
     parse_count(text).map_err(|_| "allowed: a whole number from 0 on, as 1000000 or 1M".to_owned())
 }

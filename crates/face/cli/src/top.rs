@@ -91,7 +91,7 @@ impl Watched {
         }
     }
 
-    /// What a count grew by in a second, between the last two snapshots.
+    /// Growth of a count in a second, between the last two snapshots.
     fn per_second(&self, count: impl Fn(&Seen) -> u64) -> f64 {
         let (Some(now), Some(before)) = (&self.now, &self.before) else { return 0.0 };
         let seconds = (now.uptime_ms.saturating_sub(before.uptime_ms) as f64 / 1e3).max(1e-3);

@@ -18,7 +18,7 @@ use signal_hook::flag;
 use crate::output;
 use crate::settings::span;
 
-/// What a shell says of a program that Ctrl-C ended.
+/// Exit status of a program that Ctrl-C ended, as shells report it.
 pub const STOPPED: i32 = 128 + SIGINT;
 
 /// Options of who looks on.
@@ -84,7 +84,7 @@ impl<T> Late<T> {
 type Log = Rc<RefCell<Late<HistogramLog<BufWriter<File>>>>>;
 type Lines = Rc<RefCell<Late<File>>>;
 
-/// What watches a run: an interrupt, and files that it writes.
+/// The observer of a run: it takes an interrupt and writes files.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
     interval: Option<(u64, OnInterval)>,

@@ -74,7 +74,7 @@ impl Agenda {
     pub fn push(&mut self, event: Event) {
         let key = event.key();
         if self.near.front().is_none_or(|latest| latest.key() < key) {
-            return self.push_behind(event);
+            return self.push_after(event);
         }
         if self.near.len() == NEAR {
             // `near` is full: its latest event moves to `far`.
@@ -92,7 +92,7 @@ impl Agenda {
 
     /// Adds an event that is due after all events in `near`.
     #[inline]
-    fn push_behind(&mut self, event: Event) {
+    fn push_after(&mut self, event: Event) {
         let is_next = self.far.peek().is_none_or(|first| event.key() < first.key());
         if self.near.len() < NEAR / 2 && is_next {
             self.near.push_front(event);

@@ -65,9 +65,9 @@ struct Core {
     trace: Trace,
 }
 
-/// What one step ran.
+/// What a step has resumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ran {
+enum StepKind {
     /// Nothing: there is no event, or the power is cut.
     Nothing,
     /// A task, or a key whose task has ended.
@@ -354,21 +354,21 @@ impl Sim {
     pub fn step(&self) -> bool {
         let ran = self.step_one();
         self.0.current.set(NO_TASK);
-        ran != Ran::Nothing
+        ran != StepKind::Nothing
     }
 
     // Inlined into the loop around it: saving and restoring registers for a call would take a fifth of an
     // event.
     #[inline(always)]
-    fn step_one(&self) -> Ran {
+    fn step_one(&self) -> StepKind {
         let core = &*self.0;
         if core.halted.get() {
-            return Ran::Nothing;
+            return StepKind::Nothing;
         }
         let now = core.now.get();
         let mut schedule = core.schedule.borrow_mut();
         let Some(Due { at, task, sleeps }) = schedule.pop(now, core.next_due.get()) else {
-            return Ran::Nothing;
+            return StepKind::Nothing;
         };
         assert!(at >= now, "the clock would go back from {now} to {at}");
         core.now.set(at);
@@ -380,20 +380,20 @@ impl Sim {
         core.next_due.set(schedule.agenda.first().map_or(Ns::MAX, |first| first.at));
         self.open_horizon(schedule.ready.is_empty());
         if is_put_away {
-            return Ran::Task;
+            return StepKind::Task;
         }
         if task == ROOT {
-            return Ran::Root;
+            return StepKind::Root;
         }
         let taken = schedule.tasks.take(task);
         drop(schedule);
-        let Some(coroutine) = taken else { return Ran::Task };
+        let Some(coroutine) = taken else { return StepKind::Task };
         self.resume(task, coroutine)
     }
 
     /// Resumes a task, and then in place the task that waited only for its end.
     #[inline(always)]
-    fn resume(&self, mut task: TaskKey, mut coroutine: Box<Coroutine>) -> Ran {
+    fn resume(&self, mut task: TaskKey, mut coroutine: Box<Coroutine>) -> StepKind {
         let core = &*self.0;
         loop {
             core.current.set(task);
@@ -401,12 +401,12 @@ impl Sim {
             // Only a task that has ended passes its turn on.
             let next = if has_ended { core.next.take() } else { None };
             match next {
-                Some(ROOT) => return Ran::Root,
+                Some(ROOT) => return StepKind::Root,
                 Some(next) => task = next,
-                None => return Ran::Task,
+                None => return StepKind::Task,
             }
             let taken = core.schedule.borrow_mut().tasks.take(task);
-            let Some(next) = taken else { return Ran::Task };
+            let Some(next) = taken else { return StepKind::Task };
             coroutine = next;
         }
     }
@@ -444,9 +444,9 @@ impl Sim {
     fn run_until_root(&self) {
         loop {
             match self.step_one() {
-                Ran::Root => return self.0.current.set(ROOT),
-                Ran::Task => {}
-                Ran::Nothing => {
+                StepKind::Root => return self.0.current.set(ROOT),
+                StepKind::Task => {}
+                StepKind::Nothing => {
                     let (now, is_cut) = (self.now(), self.halted());
                     assert!(!is_cut, "the power was cut at {now} ns and what is waited for is not done");
                     panic!("nothing is due at {now} ns and what is waited for is not done");

@@ -7,7 +7,7 @@
 //! ([`crate::Sim::sleep_until_external`]) repeats it exactly.
 //!
 //! Arrivals come from any number of [`Source`]s, which one thread polls in turn. When nothing is due, the
-//! thread spins for a moment if a core is to spare ([`Patience`]) and then sleeps in one place ([`Rest`])
+//! thread spins for a moment if a core is to spare ([`Patience`]) and then sleeps in one place ([`Sleeper`])
 //! until a source has an arrival or the next event is due. It does not poll while it sleeps, so an idle drive
 //! takes no processor time. A source that other threads fill has a [`Bell`]; sockets are a source and a place
 //! to sleep at once.
@@ -70,7 +70,7 @@ pub trait Source {
 }
 
 /// Where the thread sleeps.
-pub trait Rest {
+pub trait Sleeper {
     /// Sleeps until it is woken or `timeout` has passed ([`Duration::MAX`]: until it is woken); wake-ups may
     /// be spurious. A wake-up between [`Source::arm`] and this call makes it return at once.
     fn sleep(&mut self, timeout: Duration);
@@ -79,7 +79,7 @@ pub trait Rest {
 /// Sleeps by parking the thread; [`std::thread::Thread::unpark`] wakes it.
 pub struct Park;
 
-impl Rest for Park {
+impl Sleeper for Park {
     fn sleep(&mut self, timeout: Duration) {
         if timeout == Duration::MAX { std::thread::park() } else { std::thread::park_timeout(timeout) }
     }
@@ -313,7 +313,7 @@ pub fn today() -> String {
 
 /// What a run in wall time did besides its events.
 #[derive(Default)]
-pub struct Ran {
+pub struct WallRun {
     /// How late events ran, wall minus model, ns; empty when unpaced.
     pub lateness: Histogram,
     /// Number of times the thread slept.
@@ -321,10 +321,10 @@ pub struct Ran {
 }
 
 /// Runs until all sources are closed and no event is left.
-pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dyn Rest) -> Ran {
+pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dyn Sleeper) -> WallRun {
     let start = Instant::now();
     let base = sim.now();
-    let mut ran = Ran::default();
+    let mut ran = WallRun::default();
     let mut patience = Patience::default();
     let mut outside = Outside::new(sources);
     if pace.is_paced() {
@@ -410,7 +410,7 @@ impl<'a, 'b> Outside<'a, 'b> {
     }
 
     /// Sleeps, unless something has arrived since the last poll; returns whether it had.
-    fn sleep(&mut self, rest: &mut dyn Rest, timeout: Duration) -> bool {
+    fn sleep(&mut self, rest: &mut dyn Sleeper, timeout: Duration) -> bool {
         let mut most = timeout;
         for (source, _) in self.sources.iter_mut().zip(&self.closed).filter(|(_, closed)| !**closed) {
             most = most.min(source.arm());

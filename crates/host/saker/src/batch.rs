@@ -98,7 +98,7 @@ enum Stage {
     Answered,
 }
 
-/// What stays as it is when a batch is closed.
+/// The parts of a batch that closing it does not change.
 struct Closed {
     content: Region,
     requests: Vec<Request>,
@@ -324,7 +324,7 @@ impl Batch {
         true
     }
 
-    /// One thing less is ahead of it; whether it can be sent now.
+    /// One older batch less is ahead of it; returns whether it can be sent now.
     pub(crate) fn release(&self) -> bool {
         self.ahead.fetch_sub(1, Ordering::SeqCst) == 1
     }

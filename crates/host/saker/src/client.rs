@@ -55,7 +55,7 @@ pub enum Read {
     Ask(Ask),
 }
 
-/// A question to the drive, as of when it was asked.
+/// A question to the drive, with the state of the key's bucket when it was asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     /// The key.

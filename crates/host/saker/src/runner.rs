@@ -23,7 +23,7 @@ use crate::writer::Failure;
 
 /// A write that goes to the drive on its own.
 #[derive(Clone, Copy, Debug)]
-pub enum Alone<'a> {
+pub enum BypassWrite<'a> {
     /// A Store.
     Store {
         /// The value.
@@ -61,7 +61,12 @@ pub trait Runner {
     ///
     /// # Errors
     /// What the drive answered.
-    fn write_alone(&mut self, batch: Arc<Batch>, key: Key, write: Alone<'_>) -> Result<(), Self::Error>;
+    fn write_bypass(
+        &mut self,
+        batch: Arc<Batch>,
+        key: Key,
+        write: BypassWrite<'_>,
+    ) -> Result<(), Self::Error>;
 
     /// Has the drive retrieve a value to byte 0 of `into`; returns its size.
     ///
@@ -99,18 +104,18 @@ pub(crate) fn wait_for<R: Runner>(runner: &mut R, batch: &Arc<Batch>) -> Result<
 ///
 /// # Errors
 /// Of a write on its own and of a condition, what the drive answered; there is no way to the drive.
-pub fn write<R: Runner>(runner: &mut R, key: Key, write: Alone<'_>) -> Result<(), R::Error> {
+pub fn write<R: Runner>(runner: &mut R, key: Key, write: BypassWrite<'_>) -> Result<(), R::Error> {
     loop {
         let written = call(runner, |client, steps| match write {
-            Alone::Store { value, options } => client.store(key, value, options, steps),
-            Alone::Delete => client.delete(key, steps),
+            BypassWrite::Store { value, options } => client.store(key, value, options, steps),
+            BypassWrite::Delete => client.delete(key, steps),
         })?;
         match written {
             Write::Buffered => return Ok(()),
             Write::Refused(status) => return Err(status.into()),
             Write::Wait(batch) => wait_for(runner, &batch)?,
             Write::Bypass(batch) => {
-                let answered = runner.write_alone(batch, key, write);
+                let answered = runner.write_bypass(batch, key, write);
                 // The answer may have released batches that waited for it.
                 runner.send()?;
                 return answered;

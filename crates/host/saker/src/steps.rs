@@ -1,4 +1,4 @@
-//! What SAKER's work is made of, so that a model can charge time for it.
+//! The steps of SAKER's work, so that a model can charge time for it.
 //!
 //! A call reports its steps while it runs, some of them under a lock: a runner adds them up and takes their
 //! time when the call has returned.
@@ -37,7 +37,7 @@ pub enum Step {
     },
 }
 
-/// Who hears of steps, and knows the time.
+/// The receiver of steps; it also knows the time.
 pub trait Steps {
     /// A step was done. Locks may be held: this must not wait.
     fn step(&mut self, step: Step);

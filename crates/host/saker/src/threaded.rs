@@ -26,7 +26,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::batch::{Batch, Payload, Whereabouts};
 use crate::client::Client;
-use crate::runner::{self, Alone, Runner};
+use crate::runner::{self, BypassWrite, Runner};
 use crate::saker::Saker;
 use crate::steps::{Step, Steps};
 use crate::sync::{AtomicBool, Mutex, Ordering, RwLock, lock, read_lock, try_lock, write_lock, yield_now};
@@ -300,7 +300,7 @@ impl<D: Drive> Handle<D> {
     /// # Errors
     /// [`Status::KEY_EXISTS`], [`Status::KEY_NOT_FOUND`]; as [`Handle::store`].
     pub fn store_with(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
-        runner::write(self, key, Alone::Store { value, options })
+        runner::write(self, key, BypassWrite::Store { value, options })
     }
 
     /// Removes a pair; removing what is not there succeeds.
@@ -308,7 +308,7 @@ impl<D: Drive> Handle<D> {
     /// # Errors
     /// As [`Handle::store`].
     pub fn delete(&mut self, key: Key) -> Result<(), Error> {
-        runner::write(self, key, Alone::Delete)
+        runner::write(self, key, BypassWrite::Delete)
     }
 
     /// Reads a pair's value to byte 0 of `into`; returns its size.
@@ -491,11 +491,11 @@ impl<D: Drive> Runner for Handle<D> {
         Ok(())
     }
 
-    fn write_alone(&mut self, batch: Arc<Batch>, key: Key, write: Alone<'_>) -> Result<(), Error> {
+    fn write_bypass(&mut self, batch: Arc<Batch>, key: Key, write: BypassWrite<'_>) -> Result<(), Error> {
         let mut content = Region::new();
         let command = match write {
-            Alone::Delete => Command::Delete { key },
-            Alone::Store { value, options } => {
+            BypassWrite::Delete => Command::Delete { key },
+            BypassWrite::Store { value, options } => {
                 content.write(0, value);
                 Command::Store { key, content: &content, at: 0, bytes: value.bytes(), options }
             }

@@ -1,4 +1,4 @@
-//! What a client still has to hear of its writes.
+//! A client's unanswered and failed writes.
 
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};

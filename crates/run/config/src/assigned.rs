@@ -7,8 +7,8 @@ use super::{Config, ConfigError, Document};
 
 /// One setting.
 #[derive(Clone, Debug)]
-struct Asked {
-    /// How it was asked for, as messages name it.
+struct NamedSetting {
+    /// The option or line that set it, as messages name it.
     name: String,
     key: String,
     /// The value as the document has it: 4 KiB and 4096 are one.
@@ -18,7 +18,7 @@ struct Asked {
 /// Settings that were laid over a document.
 #[derive(Clone, Debug, Default)]
 pub struct Assigned {
-    asked: Vec<Asked>,
+    asked: Vec<NamedSetting>,
 }
 
 impl Assigned {
@@ -45,7 +45,7 @@ impl Assigned {
                     format!("{} sets {key} too, to another value; leave one of them out", first.name);
                 return Err(ConfigError::new(name, problem));
             }
-            assigned.asked.push(Asked { name, key, value });
+            assigned.asked.push(NamedSetting { name, key, value });
         }
         Ok(assigned)
     }
@@ -58,7 +58,7 @@ impl Assigned {
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,
     ) -> Result<(), ConfigError> {
-        for Asked { name, key, .. } in &self.asked {
+        for NamedSetting { name, key, .. } in &self.asked {
             let reasons: Vec<_> = runs.clone().into_iter().map(|run| run.ignores(key)).collect();
             if let Some(Some(why)) = reasons.first().filter(|_| reasons.iter().all(Option::is_some)) {
                 return Err(ConfigError::new(name, why));

@@ -61,7 +61,7 @@ pub struct Document {
     pub(super) dram_point: Option<&'static DramPoint>,
     /// Is the number of operations set explicitly?
     says_ops: bool,
-    /// Rows of a program that brings its own, which no text can name.
+    /// Rows that the calling program brings; no text can name them.
     own_workload: Option<OwnWorkload>,
     own_packing: Option<OwnPacking>,
 }

@@ -1,4 +1,4 @@
-//! From a configuration to the drive that it describes: what each room of the drive wants to know of it.
+//! From a configuration to the drive that it describes: the settings of each crate of the drive.
 
 use kvdrive_device::DriveConfig;
 use kvdrive_engines::hash::{HashConfig, HashCosts};

@@ -59,7 +59,7 @@ pub fn rules_beside(
     })
 }
 
-/// What is wrong, and where.
+/// A problem and its place in the file.
 struct Problem {
     span: Option<Range<usize>>,
     what: String,

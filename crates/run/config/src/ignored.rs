@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Keys of a distribution are looked at where a run draws by it.
+    /// Keys of a distribution matter where a run draws by it.
     #[test]
     fn what_shapes_a_distribution_matters_under_that_one() {
         for (distribution, theta, scramble) in

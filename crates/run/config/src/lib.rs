@@ -64,7 +64,7 @@ impl Config {
 pub struct Profile {
     /// Name on the command line.
     pub name: &'static str,
-    /// What it is and where it comes from, in one line.
+    /// Description and origin, in one line.
     pub origin: &'static str,
     /// Every key of the configuration but those of `[workload]`; or `base`, the profile that it is but for
     /// the keys that follow, each with its comment.

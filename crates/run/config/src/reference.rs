@@ -49,7 +49,7 @@ fn row(setting: &Setting, document: &Document) -> String {
     let conditions: Vec<_> = rules::conditions(key)
         .iter()
         .map(|condition| condition.in_words(key, &rules::rule))
-        // Half of the table of workloads says less than the comment.
+        // Half a table of workloads would say less than the comment.
         .filter(|condition| !condition.is_empty() && condition.len() < 100)
         .map(|condition| format!("`{condition}`"))
         .collect();

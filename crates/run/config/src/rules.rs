@@ -77,7 +77,7 @@ pub(super) fn allowed(key: &str) -> String {
     rule(key).map_or_else(String::new, Rule::allowed)
 }
 
-/// Of what says when operations begin.
+/// Settings that say when operations begin.
 const AS_CLIENTS_DO: &str =
     "is for model time; by the wall clock a client begins its next operation when its last one has ended";
 

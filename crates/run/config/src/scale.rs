@@ -1,4 +1,4 @@
-//! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
+//! Studies at a part of their size: a drive, its pairs and its operations, all shrunk together.
 //!
 //! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer
 //! and what is on its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and
@@ -17,13 +17,13 @@ use kvdrive_engines::hash::{self, Accounting};
 
 use super::{Config, ConfigError, Document, rules};
 
-/// How many times fewer rows tpcc has: multiplied.
+/// Divisor of the rows of tpcc; shrinking multiplies it.
 const FEWER_ROWS: &str = "workload.shrink";
-/// Superblocks that are kept free, divided too, with what must be left.
+/// Superblocks that are kept free, which are divided too, and the least number that must be left.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
 const DRAM: &str = "hash.dram_bytes";
 const ACCOUNTING: &str = "hash.dram_accounting";
-/// What a [`DramPoint`] is made of.
+/// The keys of a [`DramPoint`].
 pub const DRAM_KEYS: &[&str] = &[ACCOUNTING, DRAM];
 
 /// A part of the full size: 1, 1/64.
@@ -118,12 +118,12 @@ fn buffered_bytes(config: &Config) -> u64 {
     hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
 }
 
-/// What the DRAM of a hash engine is compared at.
+/// A budget of DRAM at which hash engines are compared.
 #[derive(Debug)]
 pub struct DramPoint {
     /// Name on the command line.
     pub name: &'static str,
-    /// What it means, in a line.
+    /// Its meaning, in a line.
     pub origin: &'static str,
     accounting: &'static str,
     bytes: u64,

@@ -107,7 +107,7 @@ pub struct Config {
     /// The layer in front of the driver.
     #[setting(part)]
     pub saker: Saker,
-    /// What is asked of the drive.
+    /// The operations on the drive.
     #[setting(part, when = &[When::row("workload.name", kvdrive_workload::looks_at)])]
     pub workload: WorkloadParams,
     /// Of the tests of this crate alone.
@@ -157,14 +157,14 @@ const ON: When = When::on("saker.enabled");
 /// It has a cache.
 const CACHES: When = When::on("saker.cache_bytes");
 
-/// `[host]`: the machine that asks, and its driver.
+/// `[host]`: the machine of the application, and its driver.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("host")]
 pub struct Host {
     /// Cores.
     #[setting(is = Integer(1, 1024), when = OWN_CORES)]
     pub cores: u32,
-    /// What its work on commands costs.
+    /// Times of its work on commands.
     #[setting(part)]
     pub costs: HostCosts,
     /// Work between two operations.
@@ -190,7 +190,7 @@ pub struct Host {
     pub transfer: TransferConfig,
 }
 
-/// `[saker]`: what lies between application and driver, if it is there.
+/// `[saker]`: the layer between application and driver, if it is on.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("saker")]
 pub struct Saker {
@@ -209,7 +209,7 @@ pub struct Saker {
     /// Batches of a client under way at once.
     #[setting(is = Integer(1, 4096), when = &[ON])]
     pub in_flight: u32,
-    /// Buckets of the table of what is pending.
+    /// Buckets of the pending table.
     #[setting(is = Integer(1, 1 << 24), when = &[ON])]
     pub buckets: u32,
     /// Bytes of the read cache.
@@ -218,7 +218,7 @@ pub struct Saker {
     /// Largest value that enters it.
     #[setting(is = Integer(0, VALUE_MAX_BYTES), when = &[ON, CACHES])]
     pub admit_bytes: u32,
-    /// What leaves it.
+    /// Eviction policy of the read cache.
     #[setting(is = Row(|| EVICTIONS.iter().map(|row| row.name).collect()), when = &[ON, CACHES])]
     pub eviction: String,
     /// What its steps cost.
@@ -280,7 +280,7 @@ pub struct Run {
     /// `virtual` or `wall`.
     #[setting(is = Word(&["virtual", "wall"]), option = "clock")]
     pub clock: String,
-    /// Length of the intervals that the report has operations of, ns of model time; 0: it has no series.
+    /// Length of the intervals of the report's series of operations, ns of model time; 0: no series.
     #[setting(is = Integer(0, 1 << 60), shrinks)]
     pub interval_ns: u64,
 }

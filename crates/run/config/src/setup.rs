@@ -1,4 +1,4 @@
-//! From a configuration to the parts of a run: what each room wants to know of it.
+//! From a configuration to the parts of a run: the settings of each crate.
 
 use std::rc::Rc;
 
@@ -76,7 +76,7 @@ pub fn store_on_host(
         entries: config.host.queue_entries,
         depth: config.host.depth.div_ceil(threads),
     };
-    // No medium of such a drive has a past.
+    // The medium of such a drive is always empty at first.
     HostKv::create(&blocks, cores, &setup).map_err(|error| match error {
         OpenError::Options(line) => anyhow::anyhow!("{name}.{line}"),
         error => anyhow::anyhow!("host.store: {name:?} on this drive: {error}"),

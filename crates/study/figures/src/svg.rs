@@ -27,10 +27,10 @@ const CHARACTER: f64 = 7.4;
 /// The same of the values above bars.
 const SMALL: f64 = 9.5;
 const SMALL_CHARACTER: f64 = 5.3;
-/// The same of a panel's title, which is heavy, and of the text after it.
+/// The same of a panel's bold title, and of the unit after it.
 const TITLE: f64 = 14.0;
 const TITLE_CHARACTER: f64 = 9.2;
-const BEHIND: f64 = 12.0;
+const UNIT_FONT: f64 = 12.0;
 const UNIT_CHARACTER: f64 = 6.9;
 /// Font size of the title of a file, and the height of its row.
 const FILE_TITLE: f64 = 17.0;
@@ -200,7 +200,7 @@ fn title(chart: &Chart) -> (String, usize) {
             svg,
             "<text x=\"4\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"{INK}\" \
              xml:space=\"preserve\">\
-             {}<tspan font-weight=\"400\" font-size=\"{BEHIND}\">{}</tspan></text>",
+             {}<tspan font-weight=\"400\" font-size=\"{UNIT_FONT}\">{}</tspan></text>",
             16.0 + row as f64 * ROW,
             escape(title),
             escape(unit)

@@ -98,7 +98,7 @@ pub struct Verdict {
     pub lost: Option<Lost>,
 }
 
-/// What was wrong with a recovered drive.
+/// The fault of a recovered drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Power was cut after this event.
@@ -126,7 +126,7 @@ pub struct Trial<'a> {
     pub beside: bool,
     /// Lives of a drive that continues after a cut, each but the last with a cut of its own.
     pub lives: u32,
-    /// What recovery is to do wrong.
+    /// The mistake that recovery makes.
     pub mutant: Option<&'static Mutant>,
 }
 

@@ -44,7 +44,7 @@ pub struct Explanation {
     pub after_answer: usize,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
-    /// What the command ended with.
+    /// The status of the command.
     pub status: Status,
     /// Bytes of the value; of a batch, of each.
     pub value_bytes: u32,

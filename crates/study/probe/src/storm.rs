@@ -34,7 +34,7 @@ const EXTRAS: &[(u64, &[&str])] = &[
     (3, &["hashlog.segment_pages=16"]),
 ];
 
-/// What flash does wrong, one of them or none. None of them costs a pair.
+/// Rules by which flash fails; a case has one of them or none. None costs a pair.
 const FAULTS: &[&str] = &[
     "[[rule]]\nfault = \"program-error\"\nprobability = 0.02\n",
     "[[rule]]\nfault = \"program-error\"\nprobability = 0.01\n[[rule]]\nfault = \"erase-error\"\nprobability = 0.1\n",
@@ -61,7 +61,7 @@ pub struct Case {
     pub lives: u32,
 }
 
-/// What was wrong, and with which case.
+/// A case that failed, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The case.
@@ -133,7 +133,7 @@ impl Case {
         Ok(document)
     }
 
-    /// Carries it out.
+    /// Runs the case.
     ///
     /// # Errors
     /// What went wrong; also a panic.

@@ -24,7 +24,7 @@ const LADDER: [u32; 34] = [
 ];
 /// The user's weights that are shown.
 const WEIGHTS: [f64; 8] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
-/// What the runs differ in, or must have.
+/// Settings in which the runs differ, or that they must have.
 const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
 const METHODS: [&str; 4] = ["prp", "piggyback", "hybrid", "cxl"];
 const PRP: usize = 0;
@@ -32,14 +32,14 @@ const PIGGYBACK: usize = 1;
 const HYBRID: usize = 2;
 const CXL: usize = 3;
 
-/// What a store of one size costs by one method.
+/// Cost of a store of one size by one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Mean response time, ns.
     pub response_ns: f64,
     /// Bytes over the link, as the papers count them.
     pub traffic_bytes: f64,
-    /// Those of them that are flits of CXL.mem.
+    /// Of these, bytes of CXL.mem flits.
     pub flit_bytes: f64,
 }
 
@@ -70,7 +70,7 @@ pub struct Tuning {
     pub ladder: Vec<Rung>,
 }
 
-/// What the exploratory runs are, one by each method.
+/// The configurations of the exploratory runs, one for each method.
 ///
 /// # Errors
 /// A configuration that cannot be had.

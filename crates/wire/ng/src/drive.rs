@@ -105,7 +105,7 @@ struct Lanes {
 
 /// Why a command has no status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum NoStatus {
     /// There is no way to the drive now; the reason is on standard error.
     Unreachable,
     /// The way broke, or nothing came in time, while the command was under way.
@@ -114,7 +114,7 @@ pub enum Gone {
 
 /// Which queue a command is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Set {
+pub enum QueueKind {
     /// The admin queue.
     Admin,
     /// An I/O queue.
@@ -181,7 +181,7 @@ impl Drive {
     ///
     /// # Errors
     /// There is no way to the drive; standard error has the reason, once.
-    pub fn session(&self) -> Result<Arc<Session>, Gone> {
+    pub fn session(&self) -> Result<Arc<Session>, NoStatus> {
         let mut session = lock(&self.session);
         if let Some(session) = &*session
             && !session.is_broken.load(Ordering::Acquire)
@@ -202,7 +202,7 @@ impl Drive {
                     eprintln!("{line}");
                     *told = line;
                 }
-                Err(Gone::Unreachable)
+                Err(NoStatus::Unreachable)
             }
         }
     }
@@ -211,7 +211,7 @@ impl Drive {
     ///
     /// # Errors
     /// As [`Drive::session`].
-    pub fn reset(&self) -> Result<(), Gone> {
+    pub fn reset(&self) -> Result<(), NoStatus> {
         if let Some(session) = &*lock(&self.session) {
             session.give_up();
         }
@@ -222,20 +222,26 @@ impl Drive {
     ///
     /// # Errors
     /// There is none.
-    pub fn command(&self, set: Set, sqe: Sqe, data: Data<'_>, timeout: Duration) -> Result<Completed, Gone> {
+    pub fn command(
+        &self,
+        set: QueueKind,
+        sqe: Sqe,
+        data: Data<'_>,
+        timeout: Duration,
+    ) -> Result<Completed, NoStatus> {
         let mut session = self.session()?;
         if session.is_stale(set) {
             session.give_up();
             session = self.session()?;
         }
         let done = match set {
-            Set::Admin => session.admin(sqe, data, timeout),
-            Set::Io => session.io(sqe, data, timeout),
+            QueueKind::Admin => session.admin(sqe, data, timeout),
+            QueueKind::Io => session.io(sqe, data, timeout),
         };
         done.map_err(|problem| {
             session.give_up();
             eprintln!("kvdrive-ng: {}: {problem}", self.name);
-            Gone::Cancelled
+            NoStatus::Cancelled
         })
     }
 }
@@ -334,10 +340,10 @@ impl Session {
     }
 
     /// Has the controller gone since it was last asked?
-    fn is_stale(&self, set: Set) -> bool {
+    fn is_stale(&self, set: QueueKind) -> bool {
         match set {
-            Set::Admin => is_closed(lock(&self.admin).admin().socket()),
-            Set::Io => lock(&self.lanes).idle.last().is_some_and(|queue| is_closed(queue.socket())),
+            QueueKind::Admin => is_closed(lock(&self.admin).admin().socket()),
+            QueueKind::Io => lock(&self.lanes).idle.last().is_some_and(|queue| is_closed(queue.socket())),
         }
     }
 

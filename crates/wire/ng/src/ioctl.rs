@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::abi::{Form, IoVector, Passthrough, Request, VECTORS_MAX};
-use crate::drive::{Drive, Gone, Set};
+use crate::drive::{Drive, NoStatus, QueueKind};
 use crate::memory::Memory;
 use crate::nodes::{Kind, Node};
 use crate::rights;
@@ -84,9 +84,9 @@ pub fn ioctl(
                     _ => return Err(Errno::INVAL),
                 }
             }
-            command(node, caller, Set::Io, form, argument, memory)
+            command(node, caller, QueueKind::Io, form, argument, memory)
         }
-        Request::Admin(form) => command(node, caller, Set::Admin, form, argument, memory),
+        Request::Admin(form) => command(node, caller, QueueKind::Admin, form, argument, memory),
     }
 }
 
@@ -101,14 +101,14 @@ fn reset_subsystem(drive: &Drive) -> Result<i32, Errno> {
         value: SUBSYSTEM_RESET,
     };
     // The controller goes away with it, so nothing need be said.
-    let _ = drive.command(Set::Admin, set.encode(0), Data::None, ADMIN_TIMEOUT);
+    let _ = drive.command(QueueKind::Admin, set.encode(0), Data::None, ADMIN_TIMEOUT);
     Ok(0)
 }
 
 fn command(
     node: &Node,
     caller: Caller,
-    set: Set,
+    set: QueueKind,
     form: Form,
     argument: u64,
     memory: &dyn Memory,
@@ -124,7 +124,7 @@ fn command(
         Ok(session) => session,
         Err(_) => return Ok(HOST_PATH_ERROR),
     };
-    if set == Set::Io && command.nsid.get() != session.facts.nsid {
+    if set == QueueKind::Io && command.nsid.get() != session.facts.nsid {
         return Err(Errno::INVAL);
     }
     if !caller.privileged && !rights::may(set, &command, caller.writable, &node.drive) {
@@ -147,15 +147,15 @@ fn command(
 /// Carries a command with its data to the drive and back; none: there is no way to it.
 fn exchange(
     drive: &Drive,
-    set: Set,
+    set: QueueKind,
     command: &Passthrough,
     buffers: &Buffers,
     memory: &dyn Memory,
 ) -> Result<Option<Cqe>, Errno> {
     let entry: Sqe = command.entry();
     let timeout = match (command.timeout_ms.get(), set) {
-        (0, Set::Admin) => ADMIN_TIMEOUT,
-        (0, Set::Io) => IO_TIMEOUT,
+        (0, QueueKind::Admin) => ADMIN_TIMEOUT,
+        (0, QueueKind::Io) => IO_TIMEOUT,
         (ms, _) => Duration::from_millis(ms.into()),
     };
     let is_to_drive = command.is_to_drive();
@@ -180,8 +180,8 @@ fn exchange(
             }
             Ok(Some(completed.cqe))
         }
-        Err(Gone::Unreachable) => Ok(None),
-        Err(Gone::Cancelled) => Err(Errno::INTR),
+        Err(NoStatus::Unreachable) => Ok(None),
+        Err(NoStatus::Cancelled) => Err(Errno::INTR),
     }
 }
 

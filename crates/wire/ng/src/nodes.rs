@@ -27,7 +27,7 @@ pub const VARIABLE: &str = "KVDRIVE_NG";
 /// Longest path of a node: it has to fit the name of a memory file.
 const PATH_MAX_BYTES: usize = 200;
 
-/// What a node is to a program.
+/// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `ngXnY`: a character device of a namespace.

@@ -10,7 +10,7 @@ use kvdrive_spec::opcode::{FABRICS, admin};
 use zerocopy::FromBytes;
 
 use crate::abi::Passthrough;
-use crate::drive::{Drive, Set};
+use crate::drive::{Drive, QueueKind};
 
 /// Identify structures that every user may read.
 const IDENTIFY: [u32; 5] = [0x00, 0x01, 0x05, 0x06, 0x08];
@@ -21,13 +21,13 @@ const VENDOR_OPCODES: u8 = 0x80;
 const HARMLESS: u32 = Effects::SUPPORTED | Effects::CHANGES_CONTENT | 0xFFF8_0000;
 
 /// May it?
-pub(crate) fn may(set: Set, command: &Passthrough, is_writable: bool, drive: &Drive) -> bool {
+pub(crate) fn may(set: QueueKind, command: &Passthrough, is_writable: bool, drive: &Drive) -> bool {
     match set {
-        Set::Admin => {
+        QueueKind::Admin => {
             command.opcode == admin::IDENTIFY && IDENTIFY.contains(&(command.cdw10_15[0].get() & 0xFF))
         }
-        Set::Io if command.opcode >= VENDOR_OPCODES || command.opcode == FABRICS => false,
-        Set::Io => {
+        QueueKind::Io if command.opcode >= VENDOR_OPCODES || command.opcode == FABRICS => false,
+        QueueKind::Io => {
             let Some(effects) = effects(drive, command.opcode) else { return false };
             let writes = command.is_to_drive() || effects & Effects::CHANGES_CONTENT != 0;
             effects & Effects::SUPPORTED != 0 && effects & !HARMLESS == 0 && (is_writable || !writes)
@@ -42,7 +42,7 @@ fn effects(drive: &Drive, opcode: u8) -> Option<u32> {
     let page = lid::EFFECTS;
     let bytes = size_of::<Effects>() as u32;
     LogRequest { page, retain_event: true, bytes: bytes.into(), offset: 0, command_set }.put(&mut sqe);
-    let log = drive.command(Set::Admin, sqe, Data::In(bytes), Duration::from_secs(60)).ok()?;
+    let log = drive.command(QueueKind::Admin, sqe, Data::In(bytes), Duration::from_secs(60)).ok()?;
     let effects = Effects::read_from_bytes(&log.data).ok()?;
     log.cqe.status().is_success().then(|| effects.io[usize::from(opcode)].get())
 }

@@ -9,14 +9,14 @@ use rustix::io::Errno;
 
 use crate::nodes::{Kind, Node};
 
-/// What the file's name begins with.
+/// Beginning of the file's name.
 const MARK: &str = "kvdrive-ng:";
 /// Major numbers, as Linux deals them out first.
 const GENERIC_MAJOR: u32 = 244;
 const CONTROLLER_MAJOR: u32 = 245;
 const BLOCK_MAJOR: u32 = 259;
 
-/// What `stat` says of a node.
+/// Fields of a node that `stat` returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     /// Type and rights.

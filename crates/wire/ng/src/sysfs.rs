@@ -60,11 +60,11 @@ fn file(folder: &Path, name: &str, content: &str) -> io::Result<()> {
 impl Tree {
     /// Removes the files.
     pub fn remove(&self) {
-        // What may be left is some kilobytes among temporary files.
+        // At most some kilobytes of temporary files are left.
         let _ = fs::remove_dir_all(&self.folder);
     }
 
-    /// Writes what the controllers of these nodes say. One that cannot be reached is not there.
+    /// Writes the files of these nodes' controllers. A controller that cannot be reached has none.
     ///
     /// # Errors
     /// No folder can be made among temporary files.

@@ -18,7 +18,7 @@ use kvdrive_link::Port;
 use kvdrive_sim::TaskCell;
 
 use crate::config::Costs;
-use crate::namespaces::{Asked, Namespace};
+use crate::namespaces::{Decoded, Namespace};
 
 /// A controller: it takes commands from the queues of its port, lets its namespace execute them, and
 /// completes them.
@@ -119,5 +119,5 @@ impl<P: Port> Controller<P> {
 /// namespace, or is an admin command.
 pub(crate) struct Fetched<R> {
     pub(crate) request: R,
-    pub(crate) asked: Option<Asked>,
+    pub(crate) decoded: Option<Decoded>,
 }

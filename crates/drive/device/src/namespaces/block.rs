@@ -28,7 +28,7 @@ use kvdrive_spec::nvm::{BLOCK_BYTES, BLOCK_BYTES_LOG2, Blocks, NvmCommand, NvmNa
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Asked, Namespace, Pairs};
+use super::{Decoded, Namespace, Pairs};
 use crate::answers::{Answer, completion_of, send};
 use crate::config::ControllerConfig;
 
@@ -293,15 +293,15 @@ impl Namespace for BlockNamespace {
         CSI_NVM
     }
 
-    fn decode(&self, sqe: &Sqe) -> Asked {
-        NvmCommand::decode(sqe).map_or_else(Asked::Nothing, Asked::Blocks)
+    fn decode(&self, sqe: &Sqe) -> Decoded {
+        NvmCommand::decode(sqe).map_or_else(Decoded::Nothing, Decoded::Blocks)
     }
 
-    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
-        let answer = match asked {
-            Asked::Blocks(command) => self.answer_to(request, command),
-            Asked::Nothing(status) => Err(*status),
-            Asked::Pairs(_) => unreachable!("a namespace decodes its own commands"),
+    fn execute(&self, request: &dyn Request, decoded: &Decoded) -> Option<Cqe> {
+        let answer = match decoded {
+            Decoded::Blocks(command) => self.answer_to(request, command),
+            Decoded::Nothing(status) => Err(*status),
+            Decoded::Pairs(_) => unreachable!("a namespace decodes its own commands"),
         };
         Some(completion_of(request, answer))
     }

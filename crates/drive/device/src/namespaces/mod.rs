@@ -32,7 +32,7 @@ pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
 
 /// The request of an entry to the namespace that it names. It is decoded once, after it was fetched.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked {
+pub enum Decoded {
     /// A command to a namespace of pairs.
     Pairs(Command),
     /// A command to a namespace of blocks.
@@ -41,20 +41,20 @@ pub enum Asked {
     Nothing(Status),
 }
 
-impl Asked {
+impl Decoded {
     /// Would it change what is stored? A read-only drive refuses it then.
     pub(crate) fn changes_content(&self) -> bool {
         match self {
-            Asked::Pairs(command) => command.changes_content(),
-            Asked::Blocks(command) => command.changes_content(),
-            Asked::Nothing(_) => false,
+            Decoded::Pairs(command) => command.changes_content(),
+            Decoded::Blocks(command) => command.changes_content(),
+            Decoded::Nothing(_) => false,
         }
     }
 
     /// Time to decode it, ns.
     pub(crate) fn decode_ns(&self, costs: &Costs) -> Ns {
         match self {
-            Asked::Pairs(
+            Decoded::Pairs(
                 Command::Store(_)
                 | Command::Write(_)
                 | Command::Hybrid { .. }
@@ -62,8 +62,8 @@ impl Asked {
                 | Command::CxlStore { .. }
                 | Command::Batch(_),
             )
-            | Asked::Blocks(NvmCommand::Write(_)) => costs.decode_store_ns,
-            Asked::Pairs(Command::Transfer) => costs.decode_transfer_ns,
+            | Decoded::Blocks(NvmCommand::Write(_)) => costs.decode_store_ns,
+            Decoded::Pairs(Command::Transfer) => costs.decode_transfer_ns,
             _ => costs.decode_other_ns,
         }
     }
@@ -91,11 +91,11 @@ pub trait Namespace {
     fn command_set(&self) -> u8;
 
     /// Decodes an entry.
-    fn decode(&self, sqe: &Sqe) -> Asked;
+    fn decode(&self, sqe: &Sqe) -> Decoded;
 
     /// Executes a command of an I/O queue that names this namespace, which has decoded it, in the order of
     /// its queue. `None`: no completion is posted, as the host asked.
-    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe>;
+    fn execute(&self, request: &dyn Request, decoded: &Decoded) -> Option<Cqe>;
 
     /// Answers such a command with `status` instead of executing it, in the order of its queue. `None` as for
     /// [`Namespace::execute`].

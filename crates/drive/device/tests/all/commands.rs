@@ -260,7 +260,7 @@ fn a_full_window_is_replaced_when_its_values_have_been_taken() {
 }
 
 #[test]
-fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
+fn a_store_dropped_while_its_value_is_placed_keeps_no_window() {
     let rig = rig();
     let driver = Rc::new(rig.driver("cxl", 8));
     let value = contents(1_500, 4);
@@ -510,7 +510,7 @@ fn unfinished_values_of_queues_do_not_mix_and_end_with_a_discard_or_their_queue(
 }
 
 #[test]
-fn a_dma_that_fails_leaves_nothing_behind() {
+fn a_failed_dma_leaves_nothing() {
     let rig = rig();
     let queue = rig.link.create_queue(8);
     let mut store = Command::Store(kvdrive_spec::Store {

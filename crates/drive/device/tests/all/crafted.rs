@@ -37,7 +37,7 @@ use super::small_hash::{flash_config, hash_config};
 const KEYS: u64 = 60;
 /// Stores and deletes after a crafted image: enough to merge or move, and delete, all that was on an LSM
 /// drive.
-const WORK_BEHIND: u32 = 200;
+const FURTHER_WORK: u32 = 200;
 
 /// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred
 /// stores.
@@ -329,7 +329,7 @@ fn use_and_watch(
             let _ = driver.retrieve(key(number), &mut Region::new());
         }
         let _ = driver.list(None, 4096);
-        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND);
+        work(&driver, &mut Rng::stream(8, "work"), FURTHER_WORK);
         watch(&drive);
         Ok(drive.survivors(&mut Rng::stream(9, "cut")))
     });

@@ -205,7 +205,7 @@ fn a_queue_is_deleted_while_its_commands_are_under_way() {
 
 /// Of two commands that delete one queue, whose commands are under way, one does.
 #[test]
-fn a_queue_that_somebody_else_deletes_is_not_deleted_twice() {
+fn a_queue_that_another_task_deletes_is_not_deleted_twice() {
     for dispatch in [Dispatch::RoundRobin { io_threads: 2, deal_ns: 70 }, rig::on_contexts(2)] {
         let rig = rig_on(Sim::new(), 4096, dispatch, MockEngine::new(1 << 20));
         rig.sim.block_on(|| {

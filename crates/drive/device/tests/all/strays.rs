@@ -132,7 +132,7 @@ fn every_opcode_with_every_kind_of_data_pointer() {
 /// The iterator of a SEEK has a number from its completion on. Another host that guesses the number does not
 /// keep its owner from closing it.
 #[test]
-fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number() {
+fn a_failed_seek_leaves_no_iterator_under_any_number() {
     let mut busy = 0;
     for delay_ns in (0..12_000).step_by(100) {
         let rig = rig(2);

@@ -30,7 +30,7 @@ use super::snapshot::TableSlot;
 use crate::{Change, newest};
 
 /// A key, and its value after arrival; `None` deletes the key.
-type Arrived = (Key, Option<Place>);
+type PlacedPair = (Key, Option<Place>);
 
 /// The changes of a batch to slots.
 #[derive(Default)]
@@ -113,7 +113,8 @@ impl HashEngine {
             }
             place
         };
-        let arrived: Vec<Arrived> = places.into_iter().map(|(key, place)| (key, place.map(arrive))).collect();
+        let arrived: Vec<PlacedPair> =
+            places.into_iter().map(|(key, place)| (key, place.map(arrive))).collect();
         // Every command that locks several keys locks them in this order.
         let _keys: Vec<_> = arrived.iter().map(|(key, _)| core.locks.lock(*key)).collect();
         let result = self.try_commit_batch(&arrived);
@@ -127,7 +128,7 @@ impl HashEngine {
         result
     }
 
-    fn try_commit_batch(&self, arrived: &[Arrived]) -> Result<(), Status> {
+    fn try_commit_batch(&self, arrived: &[PlacedPair]) -> Result<(), Status> {
         let core = &*self.0;
         // A batch of deletes succeeds where stores find no room.
         let stores = arrived.iter().any(|(_, place)| place.is_some());
@@ -161,7 +162,7 @@ impl HashEngine {
     }
 
     /// Finds a slot for each pair.
-    fn plan(&self, arrived: &[Arrived]) -> Result<Plan, Status> {
+    fn plan(&self, arrived: &[PlacedPair]) -> Result<Plan, Status> {
         let core = &*self.0;
         let mut plan = Plan::default();
         for (index, (key, place)) in arrived.iter().enumerate() {
@@ -198,7 +199,7 @@ impl HashEngine {
     }
 
     /// Carries out the plan in one step; returns the addresses of the pairs.
-    fn carry_out(&self, arrived: &[Arrived], plan: &Plan) -> Vec<Grain> {
+    fn carry_out(&self, arrived: &[PlacedPair], plan: &Plan) -> Vec<Grain> {
         // Suspension is not allowed while this is held.
         let step = TaskCell::new(());
         let _one_step = step.borrow();

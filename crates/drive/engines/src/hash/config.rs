@@ -53,7 +53,7 @@ pub struct Omissions {
     /// Whether a lookup reserves the flash units of all its hops when it begins, as in the published emulator. A
     /// later command then waits for a unit that is idle.
     pub reserve_ahead: bool,
-    /// What collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
+    /// Time that collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
     /// spins on the wall clock.
     #[setting(is = TIME)]
     pub gc_page_ns: Ns,

@@ -73,7 +73,7 @@ impl Ftl {
             }
             let (data, spare) = match core.flash.read(source, Purpose::FtlGc) {
                 Ok(read) => read,
-                Err(_) => match self.obituary(source) {
+                Err(_) => match self.lost_page_header(source) {
                     Some(spare) => (Rc::new(Region::new()).into(), spare),
                     None => continue,
                 },
@@ -104,7 +104,7 @@ impl Ftl {
 
     /// The header of a page that replaces the unreadable page `source`. `None` if `source` became invalid in
     /// the meantime.
-    fn obituary(&self, source: Ppa) -> Option<Spare> {
+    fn lost_page_header(&self, source: Ppa) -> Option<Spare> {
         let core = &*self.0;
         core.lost_pages.set(core.lost_pages.get() + 1);
         if let Ok(spare) = core.flash.read_spare(source, Purpose::FtlGc) {

@@ -93,13 +93,13 @@ impl Items {
 
     /// The first item that ends after byte `at`. Items of one kind have similar lengths, so their share of
     /// the page is near their index in the list; a binary search would touch more memory.
-    fn first_behind(&self, at: u32) -> usize {
+    fn first_after(&self, at: u32) -> usize {
         let count = self.list.len();
-        self.first_behind_near((u64::from(at) * count as u64 / u64::from(self.end.max(1))) as usize, at)
+        self.first_after_near((u64::from(at) * count as u64 / u64::from(self.end.max(1))) as usize, at)
     }
 
-    /// [`Items::first_behind`], searched from `guess` on.
-    fn first_behind_near(&self, guess: usize, at: u32) -> usize {
+    /// [`Items::first_after`], searched from `guess` on.
+    fn first_after_near(&self, guess: usize, at: u32) -> usize {
         let count = self.list.len();
         let mut index = count.min(guess);
         while index > 0 && self.list[index - 1].end() > at {
@@ -113,7 +113,7 @@ impl Items {
 
     /// The item at byte `at`, if it is kept.
     pub fn get(&self, at: u32) -> Option<&Rc<[u8]>> {
-        match self.list.get(self.first_behind(at))? {
+        match self.list.get(self.first_after(at))? {
             Item::Kept { at: begin, bytes } if *begin == at => Some(bytes),
             _ => None,
         }
@@ -121,7 +121,7 @@ impl Items {
 
     /// The first `count` bytes of the item at byte `at`, if they are kept.
     pub fn beginning(&self, at: u32, count: usize) -> Option<&[u8]> {
-        self.beginning_of(self.first_behind(at), at, count)
+        self.beginning_of(self.first_after(at), at, count)
     }
 
     /// A reader from front to back.
@@ -147,7 +147,7 @@ impl Items {
     /// Frees the items that `bytes` bytes from `at` on cover, with or without their heads; the heads stay.
     /// `false` if there was none.
     pub fn discard(&mut self, at: u32, bytes: u32) -> bool {
-        let first = self.first_behind(at);
+        let first = self.first_after(at);
         let covered = self.list[first..].iter_mut().take_while(|item| item.end() <= at + bytes);
         let whole = covered.skip_while(|item| item.at() + (HEAD_BYTES as u32) < at);
         let mut any = false;
@@ -163,7 +163,7 @@ impl Items {
     /// A part of them was freed.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let (mut here, end) = (at, at + bytes);
-        for item in self.list[self.first_behind(at)..].iter().take_while(|item| item.at() < end) {
+        for item in self.list[self.first_after(at)..].iter().take_while(|item| item.at() < end) {
             let (from, to) = (item.at().max(here), item.end().min(end));
             zeros(from - here, sink);
             let within = (from - item.at()) as usize..(to - item.at()) as usize;
@@ -196,7 +196,7 @@ pub struct Forward<'a> {
 impl Forward<'_> {
     /// [`Items::beginning`].
     pub fn beginning(&self, at: u32, count: usize) -> Option<&[u8]> {
-        let index = self.items.first_behind_near(self.next.get(), at);
+        let index = self.items.first_after_near(self.next.get(), at);
         self.next.set(index + 1);
         self.items.beginning_of(index, at, count)
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_items_is_shared_until_items_are_discarded_that_nobody_reads() {
+    fn a_page_of_items_is_shared_until_unread_items_are_discarded() {
         let mut items = Items::default();
         let strings: Vec<Rc<[u8]>> = (1..=3).map(|byte| vec![byte; 1000].into()).collect();
         (0..).zip(&strings).for_each(|(slot, string)| items.push(slot * 1024, string.clone()));

@@ -8,14 +8,14 @@ use crate::media::Media;
 
 /// The state in which a power cut leaves an operation.
 #[derive(Clone, Copy)]
-enum Left {
+enum CutState {
     Before,
     Halfway,
     Done,
 }
 
-impl Left {
-    const OF_A_CUT: [Left; 3] = [Left::Before, Left::Halfway, Left::Done];
+impl CutState {
+    const OF_A_CUT: [CutState; 3] = [CutState::Before, CutState::Halfway, CutState::Done];
 }
 
 impl FlashPort {
@@ -24,16 +24,16 @@ impl FlashPort {
     /// erased; `rng` decides. Of several programs of one unit, none has begun before the previous one is
     /// done. For a read-only drive: what its flash held when it became read-only.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
-        self.image_after(&mut |rng| Left::OF_A_CUT[rng.below(3) as usize], rng)
+        self.image_after(&mut |rng| CutState::OF_A_CUT[rng.below(3) as usize], rng)
     }
 
     /// As [`FlashPort::media_image`], without torn pages: an operation in flight has not begun or is done.
     pub fn untorn_media_image(&self, rng: &mut Rng) -> Vec<u8> {
-        self.image_after(&mut |rng| if rng.one_in(2) { Left::Before } else { Left::Done }, rng)
+        self.image_after(&mut |rng| if rng.one_in(2) { CutState::Before } else { CutState::Done }, rng)
     }
 
     /// The content of the medium if every operation in flight were left as `left` decides.
-    fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> Left, rng: &mut Rng) -> Vec<u8> {
+    fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> CutState, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
         if self.is_frozen() {
             return core.media.borrow().image();
@@ -43,7 +43,7 @@ impl FlashPort {
             for operation in &*unit.in_flight.borrow() {
                 let left = left(rng);
                 self.cut(operation, left, &mut *media, rng);
-                if !matches!(left, Left::Done) || operation.fails() {
+                if !matches!(left, CutState::Done) || operation.fails() {
                     break;
                 }
             }
@@ -52,19 +52,19 @@ impl FlashPort {
     }
 
     /// Applies to `media` what a power cut leaves of an operation.
-    fn cut(&self, operation: &InFlight, left: Left, media: &mut dyn Media, rng: &mut Rng) {
+    fn cut(&self, operation: &InFlight, left: CutState, media: &mut dyn Media, rng: &mut Rng) {
         match (operation, left) {
-            (_, Left::Before) => {}
+            (_, CutState::Before) => {}
             (InFlight::Program { ppa, fails: true, .. }, _) => media.tear(self.on_medium(*ppa)),
-            (InFlight::Program { ppa, .. }, Left::Halfway) => media.tear(self.on_medium(*ppa)),
-            (InFlight::Program { ppa, data, spare, .. }, Left::Done) => {
+            (InFlight::Program { ppa, .. }, CutState::Halfway) => media.tear(self.on_medium(*ppa)),
+            (InFlight::Program { ppa, data, spare, .. }, CutState::Done) => {
                 media.program(self.on_medium(*ppa), data, spare);
             }
-            (InFlight::Erase { fails: true, .. }, Left::Done) => {}
-            (InFlight::Erase { block, .. }, Left::Halfway) => {
+            (InFlight::Erase { fails: true, .. }, CutState::Done) => {}
+            (InFlight::Erase { block, .. }, CutState::Halfway) => {
                 self.half_erase(media, self.block_on_medium(*block), rng);
             }
-            (InFlight::Erase { block, .. }, Left::Done) => media.erase(self.block_on_medium(*block)),
+            (InFlight::Erase { block, .. }, CutState::Done) => media.erase(self.block_on_medium(*block)),
         }
     }
 

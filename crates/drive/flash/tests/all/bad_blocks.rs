@@ -271,7 +271,7 @@ fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
 /// A unit is in the middle of exchanging a block when another one has no spare block left: what it does from
 /// there on, the table of bad blocks included, is for this life alone.
 #[test]
-fn a_retirement_that_ends_behind_the_freezing_does_not_count() {
+fn a_retirement_that_ends_after_the_freezing_does_not_count() {
     for medium in MEDIA {
         let folder = tempfile::tempdir().unwrap();
         let sim = Sim::new();

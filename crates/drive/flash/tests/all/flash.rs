@@ -189,7 +189,7 @@ fn flat_flash_takes_bytes_over_bandwidth_and_a_latency() {
 
 /// On one block, which one die would work off page by page.
 #[test]
-fn many_operations_reach_the_bandwidth_of_flat_flash_and_its_directions_are_in_nobodys_way() {
+fn many_operations_reach_the_bandwidth_of_flat_flash_in_both_directions_at_once() {
     let sim = Sim::new();
     let port = &drive(&sim, FlashConfig { pages_per_block: 64, ..flat() });
     let program = |page_number| move || port.program(Ppa(page_number), page(1), spare(1), Purpose::Value);

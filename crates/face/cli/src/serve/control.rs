@@ -33,7 +33,7 @@ const REQUEST_MAX_BYTES: u64 = 1 << 20;
 /// Time until a connection is looked for again after none could be taken.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// What can be asked of a drive that is served.
+/// A request to a served drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -166,7 +166,7 @@ fn serve(stream: UnixStream, stations: &[Arc<Station>]) {
     }
 }
 
-/// What a line asks, and of which drive.
+/// The request of a line, and its drive.
 fn asked<'a>(line: &str, stations: &'a [Arc<Station>]) -> anyhow::Result<(&'a Station, Request)> {
     let mut request: serde_json::Map<String, Value> = serde_json::from_str(line).context("no request")?;
     let station = match request.remove("nsid") {

@@ -23,7 +23,7 @@ fn of(descriptors: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn some_descriptors_are_for_the_drive_and_those_who_look_at_it() {
+    fn some_descriptors_are_kept_for_the_drive_and_its_observers() {
         assert_eq!([64, 1024, u64::MAX].map(super::of), [32, 896, u64::MAX - 128]);
     }
 }

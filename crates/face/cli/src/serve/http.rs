@@ -99,7 +99,7 @@ async fn serve_one(socket: TcpStream, router: Router) {
     let _ = sockopt::set_tcp_user_timeout(&socket, ANSWER_MAX.as_millis() as u32);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX);
-    // What goes wrong with a connection is its client's to see.
+    // Errors of a connection are reported to its client alone.
     let _ = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router)).await;
 }
 

@@ -1,4 +1,4 @@
-//! What there is to see of a served drive, as Prometheus reads it.
+//! The numbers of a served drive in the formats of Prometheus.
 //!
 //! Help texts say of each number whether it is counted, modelled or measured. A drive that was powered on
 //! again begins from zero, as a process that was started again does.
@@ -18,7 +18,7 @@ use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenLatency, SeenResourc
 /// How metrics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// OpenMetrics 1.0, for those who say that they take it.
+    /// OpenMetrics 1.0, for clients that accept it.
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4, for all others.
     Text,
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_are_for_those_who_take_them() {
+    fn open_metrics_are_for_clients_that_accept_them() {
         let prometheus =
             "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
         assert_eq!(Format::accepted_by(prometheus), Format::OpenMetrics);

@@ -41,7 +41,7 @@ use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use station::{Made, PowerSupply, Station, Stations};
+use station::{PowerSupply, Station, StationParts, Stations};
 
 use crate::settings::{Settings, at_least_one};
 use crate::{output, secret};
@@ -91,7 +91,7 @@ pub struct Serve {
     /// Every connection has to speak TLS 1.3, by the PSK of a --host; `kvdrive secret psk` makes one
     #[arg(long, requires = "host")]
     tls: bool,
-    /// What is made of PSKs: as the specification has it, or as older libnvmes do (nvme-cli: --compat)
+    /// How TLS keys are derived from PSKs: as specified, or as older libnvmes do (nvme-cli: --compat)
     #[arg(
         long,
         value_name = "rfc8446|libnvme",
@@ -119,7 +119,7 @@ pub struct Serve {
     /// Memory for data on their way, MiB; one host has at most half of it, and each of n at most a part of n + 1
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = at_least_one)]
     memory: u64,
-    /// Least that a host has to move of what it has begun, bytes a second over 30 s: data that it was asked for, a unit,
+    /// Least rate of what a host has begun, bytes a second over 30 s: data that it was asked for, a unit,
     /// answers; a slower one is disconnected
     #[arg(long, value_name = "BYTES", default_value = "4096")]
     least_rate: u64,
@@ -198,7 +198,14 @@ impl Serve {
         let path = self.control.clone().unwrap_or_else(control::free_path);
         let station = |(supply, serving)| {
             let (nqn, listening, control) = (nqn.clone(), listening.clone(), path.clone());
-            Arc::new(Station::new(Made { nqn, listening, control, supply, server: server.handle(), serving }))
+            Arc::new(Station::new(StationParts {
+                nqn,
+                listening,
+                control,
+                supply,
+                server: server.handle(),
+                serving,
+            }))
         };
         let stations: Stations = drives.into_iter().map(station).collect();
         let socket = control::listen(&path, stations.clone())?;

@@ -90,8 +90,8 @@ pub struct Station {
     lives: Mutex<Lives>,
 }
 
-/// What a [`Station`] is made of.
-pub struct Made {
+/// The parts of a [`Station`].
+pub struct StationParts {
     /// Name of the subsystem.
     pub nqn: String,
     /// Where it listens.
@@ -108,8 +108,8 @@ pub struct Made {
 
 impl Station {
     /// Of a drive that has just been powered on.
-    pub fn new(made: Made) -> Station {
-        let Made { nqn, listening, control, supply, server, serving } = made;
+    pub fn new(made: StationParts) -> Station {
+        let StationParts { nqn, listening, control, supply, server, serving } = made;
         let lives = Mutex::new(Lives { count: 1, serving: Some(serving), survivors: None });
         let clock = Stopwatch::start();
         Station { nqn, listening, control, supply, server, clock, lives }
@@ -151,7 +151,7 @@ impl Station {
         )
     }
 
-    /// What there is to see now.
+    /// A snapshot of now.
     pub fn seen(&self) -> anyhow::Result<Seen> {
         let drive = self.control().and_then(|control| control.look(|_, running| DriveLook::of(running)).ok());
         let hosts = self.server.ask(|core| HostsLook::of(core))?;

@@ -92,7 +92,7 @@ fn with_once_it_ends_when_the_last_host_has_gone() {
 }
 
 #[test]
-fn what_it_does_not_look_at_and_who_may_connect_is_said_in_a_line() {
+fn ignored_options_and_allowed_hosts_are_said_in_a_line() {
     for (arguments, line) in [
         (&["--ops", "5"][..], "--ops: serve does not look at it"),
         (&["--listen", "tcp://0.0.0.0:0"], "--allow-any-host"),

@@ -76,7 +76,7 @@ fn a_file_is_the_drive_again_and_says_how_long_it_lasts() {
 }
 
 #[test]
-fn a_close_counts_what_nobody_was_told() {
+fn a_close_counts_unanswered_commands() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
     let client = drive.async_client().unwrap();
     // The drive's thread may be faster than this look: then it was answered.

@@ -105,7 +105,7 @@ fn a_task_ends_with_a_value_and_goes_on_without_its_handle() {
 }
 
 #[test]
-fn the_key_of_a_task_that_ended_wakes_nobody() {
+fn the_key_of_an_ended_task_wakes_no_task() {
     let sim = Sim::new();
     let key: Rc<Cell<Option<TaskKey>>> = Rc::default();
     let (sim2, key2) = (sim.clone(), key.clone());
@@ -182,7 +182,7 @@ fn a_sleep_without_end_does_not_overflow() {
 
 #[test]
 #[should_panic(expected = "nothing is due at 12 ns and what is waited for is not done")]
-fn waiting_for_what_nobody_will_do_says_so() {
+fn waiting_for_an_event_that_cannot_come_is_reported() {
     let sim = Sim::new();
     let queue = WaitQueue::new(&sim);
     sim.block_on(|| {
@@ -394,7 +394,7 @@ fn a_panic_in_a_task_or_a_branch_comes_out_of_the_loop() {
 
 #[test]
 #[should_panic(expected = "a task gives way and holds 1 borrows of what others use")]
-fn nobody_gives_way_while_he_borrows() {
+fn suspending_with_a_borrow_panics() {
     let sim = Sim::new();
     let shared = kvdrive_sim::TaskCell::new(1);
     sim.block_on(|| {

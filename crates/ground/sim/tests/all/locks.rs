@@ -279,7 +279,7 @@ proptest! {
 
     /// No waiter is lost when time stands still for an instant, or when events of one time have any order.
     #[test]
-    fn nobody_sleeps_for_ever(
+    fn no_task_sleeps_for_ever(
         wishes in wishes(),
         servers in 1u32..3,
         holds in proptest::collection::vec(0u64..30, 0..4),

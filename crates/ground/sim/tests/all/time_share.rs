@@ -24,7 +24,7 @@ fn serve(sim: &Sim, core: &Resource, step_ns: Ns, until: &Cell<bool>) -> Ns {
 }
 
 #[test]
-fn whoever_serves_waits_for_a_slice_and_then_has_the_core_for_as_long() {
+fn a_serving_task_waits_for_a_slice_and_then_has_the_core_for_as_long() {
     for (workers, span_ns) in [(1, 2_000), (2, 4_000)] {
         let sim = Sim::new();
         let cores = cores(&sim, 1);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kvdrive_sim::wall::{self, Bell, Pace, Park, Polled, Rest, Source, Stopwatch};
+use kvdrive_sim::wall::{self, Bell, Pace, Park, Polled, Sleeper, Source, Stopwatch};
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskKey, WaitQueue};
 
 /// A small drive: it takes requests in order, and each keeps a resource busy for its span.
@@ -105,7 +105,7 @@ impl Source for Script {
 /// Sleeps for as long as it may.
 struct Nap;
 
-impl Rest for Nap {
+impl Sleeper for Nap {
     fn sleep(&mut self, timeout: Duration) {
         std::thread::sleep(timeout);
     }
@@ -248,7 +248,7 @@ fn rung(pace: Pace, count: u32, between: Duration) -> (u64, u64) {
 
 /// The thread wakes up only for a reason: a ring, or an event that is due.
 #[test]
-fn an_idle_run_sleeps_until_somebody_rings() {
+fn an_idle_run_sleeps_until_a_bell_rings() {
     let (sleeps, rings) = rung(Pace::Off, 6, Duration::from_millis(40));
     assert_eq!(rings, 12);
     // A token of an earlier unpark may be left once for each ring.

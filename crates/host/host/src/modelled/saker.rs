@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Section;
-use kvdrive_saker::runner::{self, Alone, Runner};
+use kvdrive_saker::runner::{self, BypassWrite, Runner};
 use kvdrive_saker::{
     Batch, BatchSize, Client as Core, Config, ConfigError, Failure, Payload, Saker, Step, Steps,
 };
@@ -141,7 +141,7 @@ impl<'d> Handle<'d> {
     /// # Errors
     /// Of a value too large for a container, and of a condition, what the drive answered.
     pub fn store(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        runner::write(self, key, Alone::Store { value, options })
+        runner::write(self, key, BypassWrite::Store { value, options })
     }
 
     /// Removes a pair; removing what is not there succeeds.
@@ -149,7 +149,7 @@ impl<'d> Handle<'d> {
     /// # Errors
     /// As [`Handle::store`].
     pub fn delete(&mut self, key: Key) -> Result<(), Status> {
-        runner::write(self, key, Alone::Delete)
+        runner::write(self, key, BypassWrite::Delete)
     }
 
     /// Reads a pair's value to byte 0 of `into`; returns its size.
@@ -321,10 +321,10 @@ impl Runner for Handle<'_> {
         Ok(())
     }
 
-    fn write_alone(&mut self, batch: Arc<Batch>, key: Key, write: Alone<'_>) -> Result<(), Status> {
+    fn write_bypass(&mut self, batch: Arc<Batch>, key: Key, write: BypassWrite<'_>) -> Result<(), Status> {
         let result = match write {
-            Alone::Store { value, options } => self.driver.store_with(key, value, options),
-            Alone::Delete => self.driver.delete(key),
+            BypassWrite::Store { value, options } => self.driver.store_with(key, value, options),
+            BypassWrite::Delete => self.driver.delete(key),
         };
         self.complete(&batch, result.map(|()| 1));
         result

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_to_the_first_who_waits_and_passes_on_when_that_one_leaves() {
+    fn a_token_goes_to_the_first_waiter_or_the_next_when_it_leaves() {
         let waker = Waker::noop();
         let mut tokens = Tokens::new(vec![7]);
         let (mut first, mut second, mut third) = (None, None, None);

@@ -134,7 +134,7 @@ pub trait Cache: Send + Sync {
 
 /// An eviction policy.
 pub struct EvictionRow {
-    /// As the configuration has it.
+    /// Its name in a configuration.
     pub name: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
@@ -144,7 +144,7 @@ pub struct EvictionRow {
     make: fn(&CacheConfig, Weight) -> Box<dyn Cache>,
 }
 
-/// What leaves a full cache.
+/// An eviction policy: which pairs leave a full cache.
 pub const EVICTIONS: &[EvictionRow] = &[
     EvictionRow {
         name: "lru",

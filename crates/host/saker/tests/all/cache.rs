@@ -107,7 +107,7 @@ fn scan(client: &mut Client, numbers: std::ops::Range<u64>) -> usize {
 /// A scan that passes once does not push out what is read again and again.
 #[test]
 fn s3_fifo_outlives_a_scan() {
-    let hits_behind_scan = |eviction: &str| {
+    let hits_after_scan = |eviction: &str| {
         let saker = with_cache(eviction, 4000, 1);
         let mut client = saker.client();
         for _ in 0..20 {
@@ -116,8 +116,8 @@ fn s3_fifo_outlives_a_scan() {
         scan(&mut client, 1000..1200);
         scan(&mut client, 0..50)
     };
-    assert_eq!(hits_behind_scan("lru"), 0);
-    assert!(hits_behind_scan("s3-fifo") > 40, "{}", hits_behind_scan("s3-fifo"));
+    assert_eq!(hits_after_scan("lru"), 0);
+    assert!(hits_after_scan("s3-fifo") > 40, "{}", hits_after_scan("s3-fifo"));
 }
 
 #[test]

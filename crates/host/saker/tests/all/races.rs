@@ -44,7 +44,7 @@ fn carried_by(batch: &Arc<Batch>, client: &Client) {
 
 /// A retrieve's answer comes when a write has come and gone: the cache must not keep the old value.
 #[test]
-fn a_fill_behind_a_write() {
+fn a_fill_after_a_write() {
     let (saker, mut a, mut b, mut drive) = rig(1);
     let mut into = Region::new();
     let Read::Ask(ask) = a.retrieve(key(1), &mut into, &mut NoSteps) else { panic!("not here") };
@@ -172,7 +172,7 @@ fn a_sync_beside_another_clients_batch() {
 /// A request too large for a container goes when what is pending of its key has been answered; what is
 /// written later waits for it, and so do readers.
 #[test]
-fn a_bypass_behind_pending_requests() {
+fn a_bypass_after_pending_requests() {
     let (saker, mut a, mut b, mut drive) = rig(64);
     let large = vec![7; 5000];
     put(&mut a, 1, b"small");
@@ -202,7 +202,7 @@ fn a_bypass_behind_pending_requests() {
 
 /// The same by one client alone: its own container goes first.
 #[test]
-fn a_bypass_behind_the_own_container() {
+fn a_bypass_after_the_own_container() {
     let (_, mut a, _, mut drive) = rig(64);
     put(&mut a, 1, b"small");
     let large = vec![7; 5000];
@@ -222,7 +222,7 @@ fn a_bypass_behind_the_own_container() {
 
 /// Conditions see what is pending: a delete too.
 #[test]
-fn a_conditional_store_behind_a_pending_delete() {
+fn a_conditional_store_after_a_pending_delete() {
     let (_, mut a, mut b, mut drive) = rig(64);
     drive.pairs.insert(key(1), b"old".to_vec());
     delete(&mut a, 1);

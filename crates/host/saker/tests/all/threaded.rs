@@ -344,7 +344,7 @@ fn a_dropped_handle_and_a_drive_that_goes_off() {
 /// Threads come and go with handles of their own, some of which are dropped with batches in containers, under way
 /// or held until batches of others are answered. No remaining thread waits for them in vain, and their queues go with them.
 #[test]
-fn handles_that_end_leave_nobody_waiting_and_no_queue() {
+fn handles_that_end_leave_no_waiter_and_no_queue() {
     const THREADS: u64 = 4;
     let config = Config { batch: BatchSize::Fixed(3), in_flight: 2, ..Config::default() };
     let (threaded, inside) = open(config, 2);

@@ -68,7 +68,7 @@ fn number_of<D: Drive>(transaction: &mut InTransaction<'_, D>, of: u64) -> u64 {
 }
 
 #[test]
-fn transactions_of_threads_are_as_if_one_behind_the_other() {
+fn transactions_of_threads_are_serialisable() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 5;
     let mut config = Config { batch: BatchSize::Fixed(4), buckets: 16, ..Config::default() };
@@ -126,7 +126,7 @@ fn transactions_of_threads_are_as_if_one_behind_the_other() {
 }
 
 #[test]
-fn a_write_of_somebody_else_is_a_conflict_and_nothing_of_it_happens() {
+fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
     let saker = saker(Config::default());
     let (mut a, mut b, mut drive) = (saker.client(), saker.client(), Map::default());
     let mut transaction = a.begin();
@@ -155,7 +155,7 @@ fn a_write_of_somebody_else_is_a_conflict_and_nothing_of_it_happens() {
 
 /// A transaction failed; a reader that saw its values cannot commit what it derived from them.
 #[test]
-fn a_commit_that_fails_takes_those_with_it_who_read_of_it() {
+fn a_failed_commit_fails_transactions_that_read_its_values() {
     let saker = saker(Config::default());
     let (mut a, mut b, mut drive) = (saker.client(), saker.client(), Map::default());
     let (mut first, mut second, mut into) = (a.begin(), b.begin(), Region::new());

@@ -21,7 +21,7 @@ const LOWEST: Key = match Key::from_padded([0; 16], 1) {
 /// Position of a cursor.
 pub struct BtreeCursor {
     tree: Rc<Tree>,
-    snapshot: state::Kept,
+    snapshot: state::KeptTree,
     /// The present leaf, and the next entry in it.
     leaf: Option<(Rc<Node>, usize)>,
     /// The key at which to continue after that leaf; `None`: it is the last one.

@@ -249,7 +249,7 @@ impl Tree {
     }
 
     /// Writes a tree whose nodes are durable to the older root slot, and makes that durable.
-    fn write_root(&self, thread: Thread, kept: &state::Kept) -> Result<(), StoreError> {
+    fn write_root(&self, thread: Thread, kept: &state::KeptTree) -> Result<(), StoreError> {
         let slot = PageId((self.state.borrow().durable_slot.0 + 1) % ROOT_SLOTS);
         let page = root_page(self.page_bytes(), slot, kept);
         let written = self.ground.pages.write(thread, slot, &[page], Purpose::Checkpoint);
@@ -453,7 +453,7 @@ impl Tree {
 }
 
 /// The page of a root slot.
-fn root_page(page_bytes: u32, slot: PageId, kept: &state::Kept) -> Page {
+fn root_page(page_bytes: u32, slot: PageId, kept: &state::KeptTree) -> Page {
     let mut region = Region::new();
     let mut head = [0; (frame::FRAME_BYTES + ROOT_BYTES) as usize];
     let (own, node) = (&mut head[frame::FRAME_BYTES as usize..], kept.root.node);

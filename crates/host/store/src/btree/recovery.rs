@@ -4,7 +4,7 @@ use kvdrive_content::Region;
 
 use super::Tree;
 use super::node::{Item, Node, NodeAt};
-use super::state::{Kept, MOST_NUMBER, ROOT_SLOTS, Root};
+use super::state::{KeptTree, MOST_NUMBER, ROOT_SLOTS, Root};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Kind};
 use crate::pages::{PageError, PageId, Purpose, Trouble};
@@ -15,7 +15,7 @@ use crate::store::{Recovered, StoreError, mark_number};
 const MOST_LEVELS: u32 = 48;
 
 /// Decodes the tree of a slot.
-fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<Kept, StoreError> {
+fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<KeptTree, StoreError> {
     let facts = frame::expect(region, slot, page_bytes, Kind::Root)?;
     let head = frame::heads_of(region, frame::FRAME_BYTES + super::ROOT_BYTES);
     let word = |at: usize| {
@@ -28,7 +28,7 @@ fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<Kept, Sto
         return Err(StoreError::Damaged { page: slot, what });
     }
     let node = (word(0) != u64::MAX).then(|| NodeAt { page: PageId(word(0)), born: word(8) });
-    Ok(Kept { generation: facts.sequence, root: Root { node, level, pairs: word(24) } })
+    Ok(KeptTree { generation: facts.sequence, root: Root { node, level, pairs: word(24) } })
 }
 
 /// Is the error about the content of a page, and not about the medium?

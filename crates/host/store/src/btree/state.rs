@@ -80,7 +80,7 @@ pub struct Root {
 /// A tree that must not change: all of its nodes have lower numbers, and all nodes created later have higher
 /// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptTree {
     /// Its number.
     pub generation: u64,
     /// Its root.
@@ -195,9 +195,9 @@ impl State {
     }
 
     /// Keeps the present tree unchanged.
-    pub fn keep(&mut self) -> Kept {
+    pub fn keep(&mut self) -> KeptTree {
         self.last_kept = self.number();
-        Kept { generation: self.last_kept, root: self.root }
+        KeptTree { generation: self.last_kept, root: self.root }
     }
 
     fn node(&mut self, at: NodeAt, level: u32) -> Result<Rc<Node>, Need> {
@@ -526,7 +526,7 @@ impl State {
     }
 
     /// Keeps the present tree for a cursor.
-    pub fn snapshot(&mut self) -> Kept {
+    pub fn snapshot(&mut self) -> KeptTree {
         let kept = self.keep();
         self.snapshots.insert(kept.generation);
         kept

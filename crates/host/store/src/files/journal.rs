@@ -39,8 +39,8 @@ pub struct Journal {
     failed: Option<StoreError>,
 }
 
-/// What a half has in it.
-struct Found {
+/// The content of a half.
+struct HalfContent {
     generation: u64,
     next_file: u64,
     catalog: Catalog,
@@ -78,8 +78,8 @@ impl Journal {
             }
         }
         let is_new = counts.is_none();
-        let Found { next_file, catalog, .. } =
-            counts.unwrap_or(Found { generation: 0, next_file: 1, catalog: Catalog::default() });
+        let HalfContent { next_file, catalog, .. } =
+            counts.unwrap_or(HalfContent { generation: 0, next_file: 1, catalog: Catalog::default() });
         let mut journal = Journal {
             half_pages,
             half: u64::from(!is_first),
@@ -201,7 +201,11 @@ fn read_half(pages: &(impl PageStore + ?Sized), first: u64, count: u64) -> Resul
 }
 
 /// The content of a half, up to its last complete commit; `None` if its first one is incomplete.
-fn find(pages: &(impl PageStore + ?Sized), half: &Half, first: u64) -> Result<Option<Found>, StoreError> {
+fn find(
+    pages: &(impl PageStore + ?Sized),
+    half: &Half,
+    first: u64,
+) -> Result<Option<HalfContent>, StoreError> {
     let Some(Some((generation, _))) = half.first() else { return Ok(None) };
     let damaged = |at: usize, what: &str| {
         Err(StoreError::Damaged { page: PageId(first + at as u64), what: what.into() })
@@ -219,7 +223,7 @@ fn find(pages: &(impl PageStore + ?Sized), half: &Half, first: u64) -> Result<Op
     let Some(next_file) = next_file.filter(|_| half_pages == Some(half.len() as u64)) else {
         return damaged(0, "is a journal of files on another number of pages");
     };
-    let mut found = Found { generation: *generation, next_file, catalog: Catalog::default() };
+    let mut found = HalfContent { generation: *generation, next_file, catalog: Catalog::default() };
     let mut rest = head.rest().to_vec();
     loop {
         let mut records = Decoder::new(&rest);

@@ -20,7 +20,7 @@ const MOST_AT_ONCE: usize = 8;
 pub const SCAN_PAGES: u32 = 64;
 
 /// A complete record of a segment.
-pub struct Whole {
+pub struct WholeRecord {
     /// Its first head.
     pub record: Record,
     /// Its position.
@@ -33,7 +33,7 @@ pub struct Whole {
 #[derive(Default)]
 pub struct Scanned {
     /// Complete records.
-    pub whole: Vec<Whole>,
+    pub whole: Vec<WholeRecord>,
     /// First heads, and orphaned parts, of incomplete records.
     pub broken: Vec<(RecordAt, u64)>,
     /// Pages with the wrong content, with the error.
@@ -218,7 +218,7 @@ impl Log {
         let cleaner = state.cleaner();
         let unreadable = scanned.bad.into_iter().next().map(|(_, error)| error);
         let mut keys: Vec<Key> = Vec::new();
-        for Whole { record, place, parts } in scanned.whole {
+        for WholeRecord { record, place, parts } in scanned.whole {
             let key = record.key.expect("a whole record has a key");
             let is_tombstone = record.flags.has(Flags::TOMBSTONE);
             if record.flags.has(Flags::VOID) || state.ignored.contains(&(place.page, place.slot)) {
@@ -327,7 +327,7 @@ fn open_page(shape: &SegmentShape, number: u32, page: Page) -> Result<Opened, St
 #[derive(Default)]
 struct Scan {
     found: Scanned,
-    pending: Option<Whole>,
+    pending: Option<WholeRecord>,
 }
 
 impl Scan {
@@ -402,7 +402,8 @@ impl Scan {
             }
         } else {
             self.break_pending();
-            self.pending = Some(Whole { record, place: RecordAt { pages: 0, ..place }, parts: Vec::new() });
+            self.pending =
+                Some(WholeRecord { record, place: RecordAt { pages: 0, ..place }, parts: Vec::new() });
         }
         let Some(mut whole) = self.pending.take() else { return };
         whole.place.pages += 1;

@@ -77,7 +77,7 @@ impl Tree {
         records: &[(Key, u32)],
         may_be_refused: bool,
     ) -> Result<(), StoreError> {
-        let (mut is_slowed, mut asked_behind, mut merged) = (false, None, 0);
+        let (mut is_slowed, mut asked_after, mut merged) = (false, None, 0);
         loop {
             let full = self.state.borrow().full.len();
             match self.stall(records)? {
@@ -96,7 +96,7 @@ impl Tree {
                         let mut state = self.state.borrow_mut();
                         state.counters.stopped_puts += 1;
                         let Failures { count, last, .. } = &state.failures;
-                        let has_failed = asked_behind.is_some_and(|then| then < *count);
+                        let has_failed = asked_after.is_some_and(|then| then < *count);
                         if let (true, Some(error)) = (has_failed, last) {
                             return Err(error.clone());
                         }
@@ -104,8 +104,8 @@ impl Tree {
                     };
                     // The background looks for more when it has done a job, so it is asked once, and again for a
                     // memtable that has become full here: puts that wait would wake each other for ever.
-                    if is_new || asked_behind.is_none() {
-                        asked_behind.get_or_insert(failures);
+                    if is_new || asked_after.is_none() {
+                        asked_after.get_or_insert(failures);
                         self.state.borrow_mut().failures.has_given_up = false;
                         self.ground.cpu.wake();
                     }

@@ -282,7 +282,7 @@ fn what_is_no_journal_is_refused() {
 }
 
 #[test]
-fn behind_a_page_that_refuses_nothing_becomes_durable() {
+fn after_a_page_that_refuses_nothing_becomes_durable() {
     let world = World::new(PAGE_BYTES, PAGES);
     let files = open(&world);
     files.create("a");

@@ -212,7 +212,7 @@ fn check(db: &RocksDb, model: &BTreeMap<[u8; 8], Vec<u8>>) {
 }
 
 #[test]
-fn rocksdb_has_what_was_synchronised_behind_a_cut_of_power() {
+fn rocksdb_has_synchronised_pairs_after_a_power_cut() {
     for wal in [true, false] {
         let options = LsmtreeOptions { wal, ..small() };
         let mut pages = Arc::new(SharedMemory::new(1 << 14));

@@ -81,7 +81,7 @@ fn who_waits_for_a_job_hears_that_it_failed_and_the_next_one_has_it_tried_again(
 
 /// Threads that synchronise wait for what others write, also if those fail.
 #[test]
-fn a_sync_does_not_wait_for_who_has_failed() {
+fn a_sync_does_not_wait_for_a_failed_thread() {
     for (small, seed) in with_background().flat_map(|small| (0..60).map(move |seed| (small.clone(), seed))) {
         for refused in [Refused::Writes(Purpose::Table), Refused::Writes(Purpose::Wal)] {
             let world = World::new(small.page_bytes, small.pages);
@@ -98,7 +98,7 @@ fn a_sync_does_not_wait_for_who_has_failed() {
 
 /// With few pages puts merge for room themselves; a put that waits for such a merge continues when it fails.
 #[test]
-fn a_full_store_whose_merges_fail_says_so_to_everybody() {
+fn a_full_store_whose_merges_fail_tells_every_caller() {
     for (small, seed) in with_background().flat_map(|small| (0..20).map(move |seed| (small.clone(), seed))) {
         let world = World::new(small.page_bytes, small.pages);
         let store = world.open(small.row, &small.options);

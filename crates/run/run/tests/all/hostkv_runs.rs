@@ -179,7 +179,7 @@ fn the_row_cache_of_a_store_on_the_host_answers_reads() {
 
 /// On its own core compaction takes no time of those that serve, on either side of the wire.
 #[test]
-fn compaction_on_a_core_of_its_own_leaves_the_others_to_those_who_ask() {
+fn compaction_on_a_core_of_its_own_leaves_the_other_cores_to_callers() {
     let settings = [
         "workload.name=fillrandom",
         "workload.value_size=100",

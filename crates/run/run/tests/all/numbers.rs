@@ -146,7 +146,7 @@ fn what_another_key_turns_off_is_ignored_and_alters_nothing() {
 /// In every 28.1 us the host's core works whenever link and drive do not. The drain after the run programs
 /// the pages: they are counted, but no resource of the run is busy with them.
 #[test]
-fn resources_are_of_the_run_and_not_of_the_drain_behind_it() {
+fn resources_are_of_the_run_and_not_of_its_drain() {
     let report = report(&["workload.ops=1000", "host.transfer=prp", "packing.policy=block"]);
     assert_eq!((report.time.virtual_ns, report.nand.programs.total()), (28_100_000, 250));
     let busy = |name: &str| report.resources.get(name).expect("it is in every report").busy_fraction;

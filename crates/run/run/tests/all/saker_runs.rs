@@ -46,7 +46,7 @@ fn payload(transfer: &str, value_bytes: u32, sync_every: u32) -> (f64, Report) {
 
 /// A batch of 4184 B by page DMA has as many pairs as go into 4 KiB: 64, 51, 15, 3; none larger than that.
 #[test]
-fn payload_of_a_store_behind_saker_is_counted() {
+fn payload_of_a_store_with_saker_is_counted() {
     for (value_bytes, sync_every, published) in [
         (16, 0, 65.375),
         (64, 0, 82.045625),
@@ -72,7 +72,7 @@ fn payload_of_a_store_behind_saker_is_counted() {
 /// Three threads with common keys and small batches, with every engine: every value returned is one that was
 /// stored, and the cache is hit.
 #[test]
-fn values_come_back_from_every_engine_behind_saker() {
+fn values_come_back_from_every_engine_with_saker() {
     let mut closed_by_order = 0;
     for (row, method) in ENGINES.iter().zip(METHODS.iter().cycle()) {
         let settings = [

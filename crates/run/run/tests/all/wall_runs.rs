@@ -97,7 +97,7 @@ fn a_replay_is_loading_and_the_run() {
 /// add to its latency. If the machine is busy, a thread waits milliseconds for a core: one good run of
 /// several is enough.
 #[test]
-fn a_store_does_not_wait_for_the_scans_behind_it() {
+fn a_store_does_not_wait_for_later_scans() {
     let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
     let runs = (0..8).map(|_| {
         let report = wall(&settings, None).expect("it runs");

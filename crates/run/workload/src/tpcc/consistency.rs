@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::draws::Transaction;
-use super::keys::{self, Place};
+use super::keys::{self, DistrictId};
 use super::rows::{District, History, NewOrder, Order, OrderLine, Row, Stock, Warehouse};
 use super::{Size, Tpcc, transactions};
 use crate::units::{Failed, Pairs};
@@ -33,14 +33,14 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failed> {
     if holds { Ok(()) } else { Err(Failed::Wrong(what())) }
 }
 
-fn name(place: Place) -> String {
+fn name(place: DistrictId) -> String {
     format!("district {} of warehouse {}", place.district, place.warehouse)
 }
 
 /// Checks a drive on which transactions below `units` have ended against the table above.
 pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<String, Failed> {
     let (size, buffer) = (&tpcc.size, &mut Vec::new());
-    let mut done: BTreeMap<Place, Done> =
+    let mut done: BTreeMap<DistrictId, Done> =
         transactions::places(size).map(|place| (place, Done::default())).collect();
     let (mut payments, mut lines_of_stock) = (0u64, BTreeMap::<(u32, u32), u32>::new());
     for number in 0..units {
@@ -111,7 +111,7 @@ pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<St
 /// Checks conditions 2 to 4 of one district whose next order is `next`; returns the number of orders read.
 fn check_orders(
     size: &Size,
-    place: Place,
+    place: DistrictId,
     next: u32,
     pairs: &mut dyn Pairs,
     buffer: &mut Vec<u8>,

@@ -3,7 +3,7 @@
 use kvdrive_sim::Rng;
 
 use super::Size;
-use super::keys::Place;
+use super::keys::DistrictId;
 
 /// A in NURand of last names, customers and items (clause 2.1.6), for tables of full size.
 const NAME_A: u64 = 255;
@@ -28,7 +28,7 @@ pub(super) struct Line {
 /// Inputs of a New Order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NewOrder {
-    pub place: Place,
+    pub place: DistrictId,
     pub customer: u32,
     pub lines: Vec<Line>,
 }
@@ -43,9 +43,9 @@ pub(super) enum CustomerBy {
 /// Inputs of a Payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payment {
-    pub place: Place,
+    pub place: DistrictId,
     /// The customer's district.
-    pub home: Place,
+    pub home: DistrictId,
     pub whose: CustomerBy,
     /// Amount in cents.
     pub amount: u32,
@@ -102,9 +102,9 @@ impl Draws {
         nurand(rng, shrunk(CUSTOMER_A, &self.size), self.customer_c, range) as u32
     }
 
-    fn place(&self, rng: &mut Rng) -> Place {
+    fn place(&self, rng: &mut Rng) -> DistrictId {
         let warehouse = rng.below(self.size.warehouses.into()) as u32 + 1;
-        Place { warehouse, district: rng.below(Size::DISTRICTS.into()) as u8 + 1 }
+        DistrictId { warehouse, district: rng.below(Size::DISTRICTS.into()) as u8 + 1 }
     }
 
     /// A warehouse that is another one, if there is another one.
@@ -127,7 +127,7 @@ impl Draws {
         }
     }
 
-    fn new_order(&self, rng: &mut Rng, place: Place) -> NewOrder {
+    fn new_order(&self, rng: &mut Rng, place: DistrictId) -> NewOrder {
         let customer = self.customer(rng);
         let count = 5 + rng.below(11);
         let is_wrong = rng.one_in(100);
@@ -146,9 +146,9 @@ impl Draws {
         NewOrder { place, customer, lines }
     }
 
-    fn payment(&self, rng: &mut Rng, place: Place) -> Payment {
+    fn payment(&self, rng: &mut Rng, place: DistrictId) -> Payment {
         let home = match rng.below(100) < 15 {
-            true => Place {
+            true => DistrictId {
                 warehouse: self.other(rng, place.warehouse),
                 district: rng.below(Size::DISTRICTS.into()) as u8 + 1,
             },

@@ -45,52 +45,52 @@ pub(super) const MOST_WAREHOUSES: u64 = (1 << 20) - 1;
 
 /// A district of a warehouse; district 0 stands for the warehouse's own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct DistrictId {
     pub warehouse: u32,
     pub district: u8,
 }
 
-fn key(table: Table, place: Place, row: u64) -> Key {
+fn key(table: Table, place: DistrictId, row: u64) -> Key {
     assert!(row < 1 << 36 && place.district < 16);
-    let Place { warehouse, district } = place;
+    let DistrictId { warehouse, district } = place;
     let head = (table as u64) << 60 | u64::from(warehouse) << 40 | u64::from(district) << 36;
     Key::from_u64_be(head | row)
 }
 
 /// The rows of a warehouse that belong to none of its districts.
-pub(super) const fn whole(warehouse: u32) -> Place {
-    Place { warehouse, district: 0 }
+pub(super) const fn whole(warehouse: u32) -> DistrictId {
+    DistrictId { warehouse, district: 0 }
 }
 
 pub(super) fn warehouse(warehouse: u32) -> Key {
     key(Table::Warehouse, whole(warehouse), 0)
 }
 
-pub(super) fn district(place: Place) -> Key {
+pub(super) fn district(place: DistrictId) -> Key {
     key(Table::District, place, 0)
 }
 
-pub(super) fn customer(place: Place, customer: u32) -> Key {
+pub(super) fn customer(place: DistrictId, customer: u32) -> Key {
     key(Table::Customer, place, customer.into())
 }
 
-pub(super) fn names(place: Place, name: u32) -> Key {
+pub(super) fn names(place: DistrictId, name: u32) -> Key {
     key(Table::Names, place, name.into())
 }
 
-pub(super) fn history(place: Place, number: u64) -> Key {
+pub(super) fn history(place: DistrictId, number: u64) -> Key {
     key(Table::History, place, number)
 }
 
-pub(super) fn new_order(place: Place, order: u32) -> Key {
+pub(super) fn new_order(place: DistrictId, order: u32) -> Key {
     key(Table::NewOrder, place, order.into())
 }
 
-pub(super) fn order(place: Place, order: u32) -> Key {
+pub(super) fn order(place: DistrictId, order: u32) -> Key {
     key(Table::Order, place, order.into())
 }
 
-pub(super) fn order_line(place: Place, order: u32, line: u8) -> Key {
+pub(super) fn order_line(place: DistrictId, order: u32, line: u8) -> Key {
     key(Table::OrderLine, place, u64::from(order) << 4 | u64::from(line))
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn rows_have_the_keys_that_are_drawn() {
-        let place = Place { warehouse: 0xABCDE, district: 10 };
+        let place = DistrictId { warehouse: 0xABCDE, district: 10 };
         let number = |key: Key| {
             let (high, low) = key.halves();
             assert_eq!((key.len(), low), (8, 0));

@@ -16,7 +16,7 @@ use kvdrive_spec::Key;
 
 use super::Size;
 use super::draws::Draws;
-use super::keys::{self, Place, whole};
+use super::keys::{self, DistrictId, whole};
 use super::rows::{Customer, District, History, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
 
 /// H_AMOUNT at first, and what every customer has paid, cents.
@@ -109,11 +109,11 @@ impl Loaded {
             return keys::stock(warehouse, number as u32);
         }
         let (each, number) = (self.of_district().iter().sum::<u64>(), number - items - 1);
-        let place = Place { warehouse, district: (number / each) as u8 + 1 };
+        let place = DistrictId { warehouse, district: (number / each) as u8 + 1 };
         self.row_of_district(place, number % each, &mut rng, value)
     }
 
-    fn row_of_district(&self, place: Place, mut number: u64, rng: &mut Rng, value: &mut Vec<u8>) -> Key {
+    fn row_of_district(&self, place: DistrictId, mut number: u64, rng: &mut Rng, value: &mut Vec<u8>) -> Key {
         let mut kind = 0;
         for count in self.of_district() {
             if number < count {
@@ -151,7 +151,7 @@ impl Loaded {
                 keys::names(place, number as u32)
             }
             3 => {
-                let Place { warehouse, district } = place;
+                let DistrictId { warehouse, district } = place;
                 let (amount, customer) = ((FIRST_PAYMENT as u32).into(), nth.into());
                 put(History {
                     amount,

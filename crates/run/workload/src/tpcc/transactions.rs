@@ -15,7 +15,7 @@ use zerocopy::FromZeros;
 
 use super::Size;
 use super::draws::{CustomerBy, Line, NewOrder, Payment};
-use super::keys::{self, Place};
+use super::keys::{self, DistrictId};
 use super::rows::{
     Customer, District, History, Item, NewOrder as Waiting, Order, OrderLine, Row, Stock, Warehouse,
 };
@@ -103,7 +103,7 @@ fn take_from(stock: &mut Stock, line: &Line, is_remote: bool) {
     stock.remote_orders += u32::from(is_remote);
 }
 
-fn entered(line: &Line, item: &Item, stock: &Stock, place: Place) -> OrderLine {
+fn entered(line: &Line, item: &Item, stock: &Stock, place: DistrictId) -> OrderLine {
     OrderLine {
         item: line.item.into(),
         supplier: line.supplier.into(),
@@ -151,7 +151,12 @@ pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> R
 }
 
 /// Of the customers with a name, in the order of their first names, the one in the middle, rounded up.
-fn middle_of(pairs: &mut dyn Pairs, home: Place, name: u32, buffer: &mut Vec<u8>) -> Result<u32, Failed> {
+fn middle_of(
+    pairs: &mut dyn Pairs,
+    home: DistrictId,
+    name: u32,
+    buffer: &mut Vec<u8>,
+) -> Result<u32, Failed> {
     let key = keys::names(home, name);
     let numbers = if pairs.read(key, buffer)? { &buffer[..] } else { &[] };
     let count = numbers.len() / NUMBER_BYTES;
@@ -174,7 +179,7 @@ fn note_payment(data: &mut [u8; 500], customer: u32, inputs: &Payment) {
 }
 
 /// Districts of every warehouse.
-pub(super) fn places(size: &Size) -> impl Iterator<Item = Place> + use<> {
+pub(super) fn places(size: &Size) -> impl Iterator<Item = DistrictId> + use<> {
     (1..=size.warehouses)
-        .flat_map(|warehouse| (1..=Size::DISTRICTS).map(move |district| Place { warehouse, district }))
+        .flat_map(|warehouse| (1..=Size::DISTRICTS).map(move |district| DistrictId { warehouse, district }))
 }

@@ -1,4 +1,4 @@
-//! What goes on beside the workload while power is cut: atomic batches, and iterators that are open.
+//! Work beside the workload while power is cut: atomic batches, and iterators that are open.
 //!
 //! Every batch stores a new version of the same few pairs. Whenever the power goes, all of them have one version:
 //! that of the last batch that was answered, or that of the one under way.

@@ -12,7 +12,7 @@ use kvdrive_workload::ValueSpec;
 /// Room for one answer to a List.
 const LIST_BYTES: u32 = 1 << 16;
 
-/// What may lie under each key at this moment.
+/// The values that each key may have at this moment.
 ///
 /// ```text
 ///            call          return                  sync returns

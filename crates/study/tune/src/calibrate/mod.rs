@@ -45,7 +45,7 @@ const KEY_BYTES: u64 = 8;
 /// Calls of one repetition, unless what they work on is too small.
 const CALLS: u64 = 40_000;
 
-/// What an experiment works on.
+/// The data of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkingSet {
     /// Pairs in a store, and in the cache.
@@ -71,7 +71,7 @@ impl WorkingSet {
 /// Steps by the key of their cost, and how often each was done.
 type Steps = BTreeMap<&'static str, f64>;
 
-/// What one call took, and of what: the mean of a repetition.
+/// Time of one call and its steps: the mean of a repetition.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     ns: f64,
@@ -163,7 +163,7 @@ impl Cost {
     }
 }
 
-/// What everything costs, where, and when.
+/// The costs of all steps, with machine and date.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// The processor's name.
@@ -219,7 +219,7 @@ fn rest(sample: &Sample, cost: &'static str, known: &BTreeMap<&'static str, f64>
     (sample.ns - taken) / times
 }
 
-/// What Linux calls the processor; elsewhere its architecture.
+/// The processor's name under Linux; elsewhere its architecture.
 fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -256,7 +256,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// A time with as many decimals as say something.
+/// A time with its significant decimals.
 fn digits(ns: f64) -> String {
     let decimals = match ns.abs() {
         small if small < 1.0 => 3,

@@ -159,7 +159,7 @@ impl Rig {
     }
 }
 
-/// What a copied byte takes: hits of a long value against hits of a short one.
+/// Time of a copied byte: hits of a long value against hits of a short one.
 pub(super) fn copies(set: &WorkingSet) -> Vec<Exercise> {
     let keys = random_keys(set.calls(), 0, COPIED_PAIRS);
     let mut rigs = [LONG_BYTES, 16].map(|bytes| Rig::with_cache(COPIED_PAIRS, bytes));

@@ -15,7 +15,7 @@ const MAIN: Thread = Thread(0);
 const PAGE_BYTES: u32 = 4096;
 /// Bytes of a memtable: RocksDB's default.
 const MEMTABLE_BYTES: u64 = 64 << 20;
-/// What a pair counts in a memtable beside key and value, about.
+/// Bytes that a pair counts in a memtable beside key and value, about.
 const MEMTABLE_PAIR_BYTES: u64 = 48;
 /// Bits of a filter for each key, where there is one: what RocksDB's users set.
 const BLOOM_BITS: u32 = 10;
@@ -31,7 +31,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// One with room for `pairs` pairs.
+    /// A store with room for `pairs` pairs.
     fn new(
         name: &str,
         (page_bytes, value_bytes): (u32, u32),

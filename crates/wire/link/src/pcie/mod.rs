@@ -91,10 +91,10 @@ pub struct LinkConfig {
     pub dma_granularity_bytes: u32,
     /// Does data to the host take no time? Only for studies of a published emulator; bytes are still counted.
     pub free_to_host: bool,
-    /// What the host waits for a store by CXL.mem and its flush, besides what each cache line takes.
+    /// Time that the host waits for a store by CXL.mem and its flush, besides the time of each cache line.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_store_ns: Ns,
-    /// What the host waits for each cache line of such a store.
+    /// Time that the host waits for each cache line of such a store.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_line_ns: Ns,
 }

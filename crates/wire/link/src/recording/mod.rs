@@ -36,7 +36,7 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::Sqe;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::shared::{Arrived, Stamped};
+use crate::shared::{HostAction, Stamped};
 use kvdrive_content::Decoder;
 use kvdrive_content::Pattern;
 
@@ -212,7 +212,7 @@ impl Fields<'_> {
             kind::QUEUE => {
                 let (at, entries) = (self.0.u64()?, self.0.u32()?);
                 QUEUE_ENTRIES.contains(&entries).then_some(())?;
-                Frame::Arrival(Stamped { at, arrived: Arrived::Queue { entries } })
+                Frame::Arrival(Stamped { at, arrived: HostAction::Queue { entries } })
             }
             kind::COMMANDS => {
                 let at = self.0.u64()?;
@@ -222,7 +222,8 @@ impl Fields<'_> {
                 while !self.0.is_at_end() {
                     sqes.push(Sqe::from_bytes(self.0.array()?));
                 }
-                let arrived = Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells };
+                let arrived =
+                    HostAction::Commands { queue, sqes, submission_doorbells, completion_doorbells };
                 Frame::Arrival(Stamped { at, arrived })
             }
             kind::READ => {
@@ -235,12 +236,12 @@ impl Fields<'_> {
             }
             kind::RESET => {
                 let (at, queue) = (self.0.u64()?, self.0.u16()?);
-                Frame::Arrival(Stamped { at, arrived: Arrived::Reset { queue } })
+                Frame::Arrival(Stamped { at, arrived: HostAction::Reset { queue } })
             }
             kind::CHANGE => {
                 let at = self.0.u64()?;
                 let change = std::str::from_utf8(self.0.take(self.0.rest().len())?).ok()?.to_owned();
-                Frame::Arrival(Stamped { at, arrived: Arrived::Change { change } })
+                Frame::Arrival(Stamped { at, arrived: HostAction::Change { change } })
             }
             kind::REFUSED => Frame::Refused { nth: self.0.u64()? },
             kind::END => Frame::End(End {
@@ -302,7 +303,7 @@ mod tests {
     }
 
     /// Reads back a recording with one arrival in it.
-    fn read_back(arrived: Arrived) -> Result<Option<Frame>, RecordingError> {
+    fn read_back(arrived: HostAction) -> Result<Option<Frame>, RecordingError> {
         let output = SharedOutput::default();
         let recorder = Recorder::new(Box::new(output.clone()), "").expect("a vector takes everything");
         recorder.arrival(&Stamped { at: 7, arrived });
@@ -312,7 +313,7 @@ mod tests {
 
     /// Replays crafted arrivals, without a last frame, with a drive that does nothing; returns the number of
     /// doorbells that crossed.
-    fn play(arrivals: impl Iterator<Item = Arrived>) -> Result<u64, String> {
+    fn play(arrivals: impl Iterator<Item = HostAction>) -> Result<u64, String> {
         let output = SharedOutput::default();
         let recorder = Recorder::new(Box::new(output.clone()), "").expect("a vector takes everything");
         arrivals.for_each(|arrived| recorder.arrival(&Stamped { at: 7, arrived }));
@@ -329,7 +330,7 @@ mod tests {
 
     #[test]
     fn more_queues_than_there_are_numbers_are_refused() {
-        let queues = |count| (0..count).map(|_| Arrived::Queue { entries: 2 });
+        let queues = |count| (0..count).map(|_| HostAction::Queue { entries: 2 });
         assert_eq!(play(queues(1 << 16)), Ok(0));
         // A head of 24 bytes without a configuration, and 25 bytes for each queue.
         let error = play(queues((1 << 16) + 1)).expect_err("queue 65 536 would be queue 0");
@@ -339,31 +340,31 @@ mod tests {
 
     /// The maximal number of slots in the maximal number of queues: 2 MB of file.
     #[test]
-    fn slots_that_nobody_uses_take_no_memory() {
-        assert_eq!(play((0..1 << 16).map(|_| Arrived::Queue { entries: 1 << 16 })), Ok(0));
+    fn unused_slots_take_no_memory() {
+        assert_eq!(play((0..1 << 16).map(|_| HostAction::Queue { entries: 1 << 16 })), Ok(0));
     }
 
     #[test]
     fn doorbells_are_counted_however_many_they_are() {
-        let rung = Arrived::Commands {
+        let rung = HostAction::Commands {
             queue: 0,
             sqes: Vec::new(),
             submission_doorbells: u32::MAX,
             completion_doorbells: u32::MAX,
         };
-        let crossed = play([Arrived::Queue { entries: 2 }, rung].into_iter());
+        let crossed = play([HostAction::Queue { entries: 2 }, rung].into_iter());
         assert_eq!(crossed, Ok(2 * 4 * u64::from(u32::MAX)));
     }
 
     #[test]
     fn a_queue_of_a_size_that_no_queue_has_is_refused() {
         for entries in [0, 1, 65_537, u32::MAX] {
-            let error = read_back(Arrived::Queue { entries }).expect_err("it is refused");
+            let error = read_back(HostAction::Queue { entries }).expect_err("it is refused");
             assert!(error.what.contains("nothing that this program knows"), "{error}");
         }
         for entries in [2, 65_536] {
-            let stamped = Stamped { at: 7, arrived: Arrived::Queue { entries } };
-            let read = read_back(Arrived::Queue { entries }).expect("it is read");
+            let stamped = Stamped { at: 7, arrived: HostAction::Queue { entries } };
+            let read = read_back(HostAction::Queue { entries }).expect("it is read");
             assert_eq!(read, Some(Frame::Arrival(stamped)));
         }
     }

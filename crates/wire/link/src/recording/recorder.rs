@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{CHECKSUM_BYTES, End, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
 use crate::memory::{BadAddress, HostMemory};
-use crate::shared::{Arrived, Stamped};
+use crate::shared::{HostAction, Stamped};
 use kvdrive_content::Piece;
 
 struct Output {
@@ -63,12 +63,12 @@ impl Recorder {
     pub(crate) fn arrival(&self, stamped: &Stamped) {
         let out = &mut *self.0.borrow_mut();
         match &stamped.arrived {
-            Arrived::Queue { entries } => {
+            HostAction::Queue { entries } => {
                 out.begin(kind::QUEUE);
                 out.put(&stamped.at.to_le_bytes());
                 out.put(&entries.to_le_bytes());
             }
-            Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
+            HostAction::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
                 out.begin(kind::COMMANDS);
                 out.put(&stamped.at.to_le_bytes());
                 out.put(&queue.to_le_bytes());
@@ -76,12 +76,12 @@ impl Recorder {
                 out.put(&completion_doorbells.to_le_bytes());
                 sqes.iter().for_each(|sqe| out.put(sqe.as_bytes()));
             }
-            Arrived::Reset { queue } => {
+            HostAction::Reset { queue } => {
                 out.begin(kind::RESET);
                 out.put(&stamped.at.to_le_bytes());
                 out.put(&queue.to_le_bytes());
             }
-            Arrived::Change { change } => {
+            HostAction::Change { change } => {
                 out.begin(kind::CHANGE);
                 out.put(&stamped.at.to_le_bytes());
                 out.put(change.as_bytes());

@@ -12,7 +12,7 @@ use super::{End, Frame, ReadPiece, Recording, RecordingError};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
-use crate::shared::{Arrived, Began, BuildError, Built, Controlled, Ended, Ports, Stamped};
+use crate::shared::{Began, BuildError, Built, Controlled, Ended, HostAction, Ports, Stamped};
 use kvdrive_content::Piece;
 
 /// Why a replay failed.
@@ -96,7 +96,7 @@ impl Playback {
                 return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
             }
             self.sim.sleep_until_external(stamped.at);
-            if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
+            if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
                 began.entry(*queue).or_default().note(sqes, stamped.at);
             }
             let outlet = |queue: &QueuePair| self.outlet(queue, began.entry(queue.id()).or_default(), ports);

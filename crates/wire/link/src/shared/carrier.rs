@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
 use kvdrive_sim::Sim;
-use kvdrive_sim::wall::{Pace, Ran, run_until_idle};
+use kvdrive_sim::wall::{Pace, WallRun, run_until_idle};
 
 use super::server::Begun;
 use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, Serving, SharedLink};
@@ -74,7 +74,7 @@ impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> 
         if has_ended {
             let begun = self.begun.take().expect("it was there");
             // A host that left does not ask how the drive has ended.
-            _ = self.ended.send(begun.end(Ran::default()));
+            _ = self.ended.send(begun.end(WallRun::default()));
         }
         has_ended
     }

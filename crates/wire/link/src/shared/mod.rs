@@ -46,7 +46,7 @@ pub use carrier::{OtherThread, serve_here};
 pub use control::{Control, Controlled, Outcome};
 pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Built, Ended, Server, ServerConfig};
-pub(crate) use source::{Arrived, Began, Ports, Stamped};
+pub(crate) use source::{Began, HostAction, Ports, Stamped};
 pub use thread::{DriveLoop, Serving, Wake, serve_beside, serve_thread};
 
 /// Locks, even if another holder panicked: everything under these locks is valid between any two statements.

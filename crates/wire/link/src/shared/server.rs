@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kvdrive_sim::wall::{self, Pace, Park, Ran, Rest, Source};
+use kvdrive_sim::wall::{self, Pace, Park, Sleeper, Source, WallRun};
 use kvdrive_sim::{Histogram, Sim};
 
 use super::SharedLink;
@@ -59,16 +59,16 @@ pub struct Server<D, F> {
     link: Rc<Link>,
     drive: Rc<D>,
     finish: F,
-    gone: Gone<D>,
+    gone: EndNotice<D>,
 }
 
 /// Notifies applications and controlling threads of the end, also when the drive's thread panics.
-struct Gone<D> {
+struct EndNotice<D> {
     shared: Arc<SharedLink>,
     control_queue: Arc<ControlQueue<D>>,
 }
 
-impl<D> Drop for Gone<D> {
+impl<D> Drop for EndNotice<D> {
     fn drop(&mut self) {
         self.shared.mark_gone();
         self.control_queue.close();
@@ -84,7 +84,7 @@ impl<D: Controlled, F> Server<D, F> {
         config: ServerConfig,
         build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
     ) -> Result<Server<D, F>, BuildError> {
-        let gone = Gone { shared: shared.clone(), control_queue: control.control_queue().clone() };
+        let gone = EndNotice { shared: shared.clone(), control_queue: control.control_queue().clone() };
         let sim = Sim::new();
         let recorder = config.recorder.map(Rc::new);
         let view = DriveView::new(shared.memory.clone());
@@ -113,7 +113,7 @@ impl<D: Controlled, F> Server<D, F> {
     pub fn run_beside<R>(
         self,
         others: &mut [&mut dyn Source],
-        rest: &mut dyn Rest,
+        rest: &mut dyn Sleeper,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> R
     where
@@ -148,17 +148,17 @@ pub(super) struct Begun<D, F> {
     intake: Rc<Intake>,
     recorder: Option<Rc<Recorder>>,
     finish: F,
-    gone: Gone<D>,
+    gone: EndNotice<D>,
 }
 
 impl<D: Controlled, F> Begun<D, F> {
     /// Ends the drive after its last event.
-    pub(super) fn end<R>(self, ran: Ran) -> R
+    pub(super) fn end<R>(self, ran: WallRun) -> R
     where
         F: FnOnce(Ended) -> R,
     {
         let Begun { sim, intake, recorder, finish, gone, .. } = self;
-        let Ran { lateness, sleeps } = ran;
+        let WallRun { lateness, sleeps } = ran;
         let power_cut = sim.halted();
         if !power_cut {
             intake.flush();

@@ -30,7 +30,7 @@ const NSID: u32 = 1;
 
 /// An action of a host, as far as the drive can see it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrived {
+pub(crate) enum HostAction {
     /// The next queue pair was created, without a command.
     Queue { entries: u32 },
     /// A queue's doorbell was rung after these entries.
@@ -45,7 +45,7 @@ pub(crate) enum Arrived {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stamped {
     pub(crate) at: Ns,
-    pub(crate) arrived: Arrived,
+    pub(crate) arrived: HostAction,
 }
 
 /// The link's queues by number, fed with arrivals. Both a wall-time run and its replay use it.
@@ -95,12 +95,12 @@ impl Ports {
     /// Errors: why the arrival is invalid.
     pub(crate) fn apply(
         &self,
-        arrived: &Arrived,
+        arrived: &HostAction,
         outlet: impl FnOnce(&QueuePair) -> Outlet,
         changed: impl FnOnce(Outcome),
     ) -> Result<(), &'static str> {
         match arrived {
-            Arrived::Queue { entries } => {
+            HostAction::Queue { entries } => {
                 let number = self.created.replace(self.created.get() + 1);
                 let id = u16::try_from(number);
                 let id = id.map_err(|_| "one queue more than there are queue identifiers")?;
@@ -113,7 +113,7 @@ impl Ports {
                 self.take(&queue, outlet);
                 Ok(())
             }
-            Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
+            HostAction::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
                 let queue = &self.queue(*queue, outlet)?;
                 self.link.count_doorbells(*submission_doorbells);
                 self.link.count_doorbells(*completion_doorbells);
@@ -121,7 +121,7 @@ impl Ports {
                 self.link.note_arrival(queue);
                 if fits { Ok(()) } else { Err("commands for a queue that is full") }
             }
-            Arrived::Reset { queue } => {
+            HostAction::Reset { queue } => {
                 let queue = &self.queue(*queue, outlet)?;
                 let mut discard = Command::Discard.encode(0, NSID);
                 discard.set_quiet();
@@ -130,7 +130,7 @@ impl Ports {
                 self.link.note_arrival(queue);
                 if fits { Ok(()) } else { Err("a queue is full that gives up a value") }
             }
-            Arrived::Change { change } => {
+            HostAction::Change { change } => {
                 changed(self.drive.change(change));
                 Ok(())
             }
@@ -284,7 +284,7 @@ impl Intake {
             if let Some(recorder) = &self.recorder {
                 recorder.arrival(&stamped);
             }
-            if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
+            if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
                 let outbound = self.outbound.borrow();
                 outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).began.note(sqes, now);
             }
@@ -294,10 +294,10 @@ impl Intake {
                 |outcome| (self.changed)(outcome),
             );
             applied.expect("shared queues have numbers and never submit more than their rings hold");
-            if let Arrived::Change { .. } = &stamped.arrived {
+            if let HostAction::Change { .. } = &stamped.arrived {
                 self.set_clock(self.may_hold);
             }
-            if let Arrived::Commands { mut sqes, .. } = stamped.arrived {
+            if let HostAction::Commands { mut sqes, .. } = stamped.arrived {
                 sqes.clear();
                 self.spare.borrow_mut().push(sqes);
             }
@@ -411,13 +411,14 @@ impl<D> WallSource<D> {
         let intake = &*self.intake;
         let mut waiting = intake.waiting.borrow_mut();
         let before = waiting.len();
-        waiting.extend(changes.into_iter().map(|change| Stamped { at, arrived: Arrived::Change { change } }));
+        waiting
+            .extend(changes.into_iter().map(|change| Stamped { at, arrived: HostAction::Change { change } }));
         let mut outbound = intake.outbound.borrow_mut();
         let mut registry = lock(&self.shared.registry);
         for number in std::mem::take(&mut registry.news) {
             let queue = registry.queues[usize::from(number)].clone();
             if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_by_command) {
-                waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
+                waiting.push_back(Stamped { at, arrived: HostAction::Queue { entries: queue.entries } });
             }
             if outbound.len() <= usize::from(number) {
                 outbound.resize(usize::from(number) + 1, None);
@@ -438,7 +439,12 @@ impl<D> WallSource<D> {
 }
 
 /// Takes the content of a queue's inbox.
-fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut arrive: impl FnMut(Arrived)) {
+fn take(
+    queue: &SharedQueue,
+    number: u16,
+    spare: &TaskCell<Vec<Vec<Sqe>>>,
+    mut arrive: impl FnMut(HostAction),
+) {
     if !queue.filled.swap(false, Ordering::Acquire) {
         return;
     }
@@ -449,7 +455,7 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
     let reset = std::mem::take(&mut inbox.reset);
     drop(inbox);
     if reset {
-        arrive(Arrived::Reset { queue: number });
+        arrive(HostAction::Reset { queue: number });
     }
     if sqes.is_empty() {
         // There was only a reset, or the entries were taken at the last poll, between the sender's unlocking
@@ -458,7 +464,7 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
         return;
     }
     let completion_doorbells = queue.completion_doorbells.0.swap(0, Ordering::Relaxed);
-    arrive(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
+    arrive(HostAction::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
 }
 
 impl<D: Controlled> Source for WallSource<D> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use kvdrive_sim::Sim;
-use kvdrive_sim::wall::{Rest, Source};
+use kvdrive_sim::wall::{Sleeper, Source};
 
 use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, SharedLink};
 use crate::memory::HostMemory;
@@ -30,7 +30,7 @@ pub type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// A drive that was built on this thread and serves in its loop: it polls other sources between its events,
 /// sleeps in the given place, and returns when it has ended. See [`Server::run_beside`].
-pub type DriveLoop = Box<dyn FnOnce(&mut [&mut dyn Source], &mut dyn Rest, Wake)>;
+pub type DriveLoop = Box<dyn FnOnce(&mut [&mut dyn Source], &mut dyn Sleeper, Wake)>;
 
 impl<D: Controlled, R> Serving<D, R> {
     /// Waits until the link is closed and the drive has finished its work, or its power was cut; returns the

@@ -14,7 +14,7 @@ impl CompletionSink for Nowhere {
 }
 
 #[test]
-fn one_queue_pair_more_than_there_are_identifiers_is_refused_to_the_one_who_asks() {
+fn one_queue_pair_more_than_there_are_identifiers_is_refused() {
     let sink = Arc::new(Nowhere);
     let (link, _admin) = SharedLink::new(sink.clone());
     for number in 1..=u16::MAX {

@@ -196,14 +196,14 @@ fn bytes_are_with_the_host_when_their_time_has_passed() {
 
 #[test]
 #[should_panic(expected = "a command of queue 1 was dropped without an answer")]
-fn a_command_that_nobody_answers_is_found() {
+fn an_unanswered_command_is_found() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
     sim.block_on(|| drop(fetched(&link, Sqe::new(opcode::EXIST, 0, 1))));
 }
 
 #[test]
-fn after_a_power_cut_nobody_answers() {
+fn after_a_power_cut_no_command_is_answered() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
     let request = sim.block_on(|| fetched(&link, Sqe::new(opcode::EXIST, 0, 1)));

@@ -130,7 +130,7 @@ fn a_variable_that_names_no_drive_says_so_and_the_program_runs() {
 }
 
 #[test]
-fn a_drive_that_nobody_serves_is_a_path_error_and_one_line() {
+fn a_drive_without_a_server_is_a_path_error_and_one_line() {
     let nodes = "/dev/ng0n1=tcp://127.0.0.1:1";
     let output = preloaded(nodes, program()).args(["threads", "/dev/ng0n1", "2"]).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);

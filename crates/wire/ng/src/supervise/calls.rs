@@ -1,4 +1,4 @@
-//! What each system call of a supervised program is told.
+//! The answer to each system call of a supervised program.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -109,7 +109,7 @@ pub(crate) enum Answer {
     Fails(Errno),
 }
 
-/// What all calls are answered from.
+/// The state from which all calls are answered.
 pub(crate) struct World {
     nodes: Nodes,
     tree: OnceLock<Option<Tree>>,

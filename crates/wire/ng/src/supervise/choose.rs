@@ -43,7 +43,7 @@ pub fn find(name: &OsStr, search: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(search).map(|folder| folder.join(name)).find(is_program)
 }
 
-/// The way of the program in this file; a file that cannot be read, or is none, has the library's, where the system
+/// How the program in this file is served; for a file that cannot be read, or is no program, by the library, where the system
 /// says what is wrong.
 pub fn served_by(path: &Path) -> ServedBy {
     let mut path = path.to_owned();

@@ -66,7 +66,7 @@ fn every_hash_and_every_group_in_both_directions_and_again() {
 }
 
 #[test]
-fn whoever_is_not_who_it_says_is_told_so_and_sent_away() {
+fn a_host_with_a_wrong_secret_is_told_so_and_disconnected() {
     let server = serve(Backend::Memory, guarded(), 4 << 20);
     let connect = |own| Initiator::connect(server.at, &server.nqn, &options(own)).map(drop).unwrap_err();
     let told = |reason| Error::Authentication { reason, by_controller: true };
@@ -282,7 +282,7 @@ fn who_leaves_a_step_out_is_told_so_and_sent_away() {
 /// Right in everything but a number: the transaction's, in the reply and at the end. A host that wants to see its
 /// controller's response is let in when it says that it believes it, not before.
 #[test]
-fn a_queue_is_open_behind_the_last_message_of_its_transaction() {
+fn a_queue_is_open_after_the_last_message_of_its_transaction() {
     let mut host = ByHand::new();
     let challenged = host.step(9, negotiate(0));
     let response = host.response(&challenged);

@@ -86,6 +86,6 @@ fn namespaces_in_memory_have_their_own_pairs() {
 
 /// The first in the server's loop, the others on threads of their own.
 #[test]
-fn drives_behind_one_subsystem_have_their_own_pairs() {
+fn namespaces_of_one_subsystem_have_their_own_pairs() {
     each_has_its_own_pairs(serve(Backend::Drives(vec![1, 2, 7]), Options::default(), 4 << 20), false);
 }

@@ -12,7 +12,7 @@ use kvdrive_config::Document;
 use kvdrive_link::shared::{CompletionSink, Control, Server, ServerConfig, SharedLink, SharedQueue};
 use kvdrive_run::wall::served;
 use kvdrive_sim::Ns;
-use kvdrive_sim::wall::{Pace, Polled, Rest, Source};
+use kvdrive_sim::wall::{Pace, Polled, Sleeper, Source};
 use kvdrive_spec::{Command, Cqe, Key};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -104,7 +104,7 @@ impl Source for Door {
 /// Sleeps where the sockets are.
 struct Epoll(Rc<RefCell<(Poll, Events)>>);
 
-impl Rest for Epoll {
+impl Sleeper for Epoll {
     fn sleep(&mut self, timeout: Duration) {
         let (poll, events) = &mut *self.0.borrow_mut();
         poll.poll(events, (timeout != Duration::MAX).then_some(timeout)).unwrap();

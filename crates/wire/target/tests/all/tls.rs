@@ -139,7 +139,7 @@ fn discovery_says_what_is_required() {
 }
 
 #[test]
-fn whoever_has_another_psk_or_another_name_is_sent_away_and_others_go_on() {
+fn a_host_with_another_psk_or_name_is_disconnected_and_others_continue() {
     let server = serve_tls(Derivation::Rfc8446);
     let mut host = Initiator::connect(server.at, &server.nqn, &options(SHORT, psk(1))).unwrap();
     let mut queue = host.io_queue(1, 32).unwrap();

@@ -18,7 +18,7 @@ pub struct OpenIterator<C> {
     pub unsent: VecDeque<Result<PairAnswer, Status>>,
 }
 
-/// What SEEK and NEXT answer of one pair.
+/// The answer of SEEK and NEXT for one pair.
 pub struct PairAnswer {
     /// Header and value, as far as there was room.
     pub content: Region,
@@ -29,7 +29,7 @@ pub struct PairAnswer {
 }
 
 impl PairAnswer {
-    /// Is there what a buffer of `buffer_bytes` bytes has room for?
+    /// Is all of the answer there that a buffer of `buffer_bytes` bytes has room for?
     pub fn fills(&self, buffer_bytes: u32) -> bool {
         self.bytes.min(buffer_bytes) <= self.room_bytes
     }

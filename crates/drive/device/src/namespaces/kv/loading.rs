@@ -1,4 +1,4 @@
-//! Loading: pairs that are on a drive before anything is asked of it.
+//! Loading: pairs that are on a drive before the first command.
 //!
 //! A study often begins on a drive that has been written for hours. Only what follows is measured, so
 //! pairs can be handed to the engine here, behind link and decoder, while the clock stands still

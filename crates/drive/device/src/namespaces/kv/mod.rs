@@ -24,7 +24,7 @@ use kvdrive_spec::identify::{
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Asked, BetweenSlices, Namespace, OnListed, Pairs};
+use super::{BetweenSlices, Decoded, Namespace, OnListed, Pairs};
 use crate::config::ControllerConfig;
 use batch::Staging;
 use iterators::Iterators;
@@ -200,15 +200,15 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         CSI_KV
     }
 
-    fn decode(&self, sqe: &Sqe) -> Asked {
-        Command::decode(sqe).map_or_else(Asked::Nothing, Asked::Pairs)
+    fn decode(&self, sqe: &Sqe) -> Decoded {
+        Command::decode(sqe).map_or_else(Decoded::Nothing, Decoded::Pairs)
     }
 
-    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
-        let answer = match asked {
-            Asked::Pairs(command) => commands::answer_to(self, request, command),
-            Asked::Nothing(status) => Err((*status).into()),
-            Asked::Blocks(_) => unreachable!("a namespace decodes its own commands"),
+    fn execute(&self, request: &dyn Request, decoded: &Decoded) -> Option<Cqe> {
+        let answer = match decoded {
+            Decoded::Pairs(command) => commands::answer_to(self, request, command),
+            Decoded::Nothing(status) => Err((*status).into()),
+            Decoded::Blocks(_) => unreachable!("a namespace decodes its own commands"),
         };
         commands::conclude(self, request, answer)
     }

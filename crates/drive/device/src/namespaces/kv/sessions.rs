@@ -1,5 +1,4 @@
-//! What queues have in a namespace of pairs, as long as they are there: the value of which only a part has
-//! arrived, and the window. *transfer* commands of several queues never mix.
+//! The state of queues in a namespace of pairs: the value of which only a part has arrived, and the window. *transfer* commands of several queues never mix.
 
 use std::cell::Cell;
 
@@ -22,21 +21,21 @@ pub enum Unfinished<P> {
     Refused(Status),
 }
 
-/// What one queue has left.
-pub struct Left<P, W> {
+/// State of one queue between its commands.
+pub struct QueueState<P, W> {
     pub(super) unfinished: Option<Unfinished<P>>,
     pub(super) window: Option<Open<W>>,
 }
 
-impl<P, W> Default for Left<P, W> {
-    fn default() -> Left<P, W> {
-        Left { unfinished: None, window: None }
+impl<P, W> Default for QueueState<P, W> {
+    fn default() -> QueueState<P, W> {
+        QueueState { unfinished: None, window: None }
     }
 }
 
 /// By the number of the session.
 pub struct Sessions<P, W> {
-    pub(super) by_number: TaskCell<Vec<Left<P, W>>>,
+    pub(super) by_number: TaskCell<Vec<QueueState<P, W>>>,
     last_generation: Cell<u32>,
     /// Values for windows, and askings for one.
     uses: Cell<u64>,
@@ -48,17 +47,21 @@ impl<P, W> Sessions<P, W> {
         Sessions { by_number: TaskCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
     }
 
-    /// What a queue has left, if any ever did.
-    pub(super) fn of<T>(&self, session: &Session, what: impl FnOnce(&mut Left<P, W>) -> T) -> Option<T> {
+    /// The state of a queue, if it has any.
+    pub(super) fn of<T>(
+        &self,
+        session: &Session,
+        what: impl FnOnce(&mut QueueState<P, W>) -> T,
+    ) -> Option<T> {
         self.by_number.borrow_mut().get_mut(session.number() as usize).map(what)
     }
 
-    /// What a queue has left, to put something there.
-    pub(super) fn of_new<T>(&self, session: &Session, what: impl FnOnce(&mut Left<P, W>) -> T) -> T {
+    /// The state of a queue, to change it.
+    pub(super) fn of_new<T>(&self, session: &Session, what: impl FnOnce(&mut QueueState<P, W>) -> T) -> T {
         let index = session.number() as usize;
         let mut by_number = self.by_number.borrow_mut();
         if by_number.len() <= index {
-            by_number.resize_with(index + 1, Left::default);
+            by_number.resize_with(index + 1, QueueState::default);
         }
         what(&mut by_number[index])
     }
@@ -75,7 +78,7 @@ impl<P, W> Sessions<P, W> {
     }
 
     /// A queue has ended: takes all that it has left.
-    pub fn end(&self, session: &Session) -> Option<Left<P, W>> {
+    pub fn end(&self, session: &Session) -> Option<QueueState<P, W>> {
         self.of(session, std::mem::take)
     }
 

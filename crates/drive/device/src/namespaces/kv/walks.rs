@@ -1,5 +1,5 @@
-//! List, and iterators: SEEK and NEXT. What an iterator has passed and its host has not got is kept with it
-//! ([`super::iterators`]), so that no pair is passed over.
+//! List, and iterators: SEEK and NEXT. Pairs that an iterator has passed and its host has not received are kept with it
+//! ([`super::iterators`]), so that no pair is skipped.
 
 use std::collections::VecDeque;
 
@@ -97,7 +97,7 @@ pub(crate) fn seek<E: Engine>(
     }
 }
 
-/// What a command answers that opens its cursor itself: sent again it begins at a state of then.
+/// The status of a command that opens its own cursor: a second try opens a new one, so no iterator is lost.
 fn of_own_cursor(status: Status) -> Status {
     if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
 }
@@ -189,10 +189,10 @@ fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
     answer
 }
 
-/// Has the pair at `index` of those that were not sent be there; `false`: the iterator ends before it.
+/// Reads pairs until there is one at `index` of `unsent`; `false`: the iterator ends before it.
 ///
-/// Errors: what the engine answers and sent again it may not; that it cannot go on is kept instead, so that
-/// it is answered in its turn.
+/// Errors: a status of the engine that a second try may not have. The status of an iterator that cannot continue is
+/// kept in `unsent` instead, and answered after the pairs before it.
 fn read_pair<E: Engine>(
     drive: &KvNamespace<E>,
     iterator: &mut OpenIterator<E::Cursor>,

@@ -15,7 +15,7 @@ use kvdrive_link::transfer::window::lined;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
 
-use super::sessions::{Left, Sessions};
+use super::sessions::{QueueState, Sessions};
 
 /// Which bytes of a window hold a value.
 struct Taken {
@@ -66,7 +66,7 @@ impl Taken {
     }
 }
 
-/// A window is idle when the others, and who asked for one in vain, have had so many turns since it was used
+/// A window is idle when other windows, and queues that asked for one in vain, have had so many turns since it was used
 /// last.
 const IDLE_TURNS: u64 = 16;
 
@@ -174,7 +174,8 @@ impl<P, W> Sessions<P, W> {
         let windows = || by_number.iter().filter_map(|left| left.window.as_ref());
         let idle_before = self.uses().saturating_sub(windows().count() as u64 * IDLE_TURNS);
         let oldest = windows().map(|open| open.last_use).min().filter(|oldest| *oldest < idle_before);
-        let is_oldest = |left: &&mut Left<P, W>| left.window.as_ref().map(|open| open.last_use) == oldest;
+        let is_oldest =
+            |left: &&mut QueueState<P, W>| left.window.as_ref().map(|open| open.last_use) == oldest;
         let closed = oldest.and_then(|_| by_number.iter_mut().find(is_oldest)?.window.take());
         drop(by_number);
         closed.is_some()

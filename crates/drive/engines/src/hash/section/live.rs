@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_of_no_such_form_is_none_and_slots_there_are_not_belong_to_nobody() {
+    fn an_unknown_form_is_no_section_and_slots_out_of_range_belong_to_none() {
         let format = format();
         let mut section = format.create();
         shuffled().take(472).for_each(|slot| section.set(slot, slot, Grain(u64::from(slot))));

@@ -229,7 +229,7 @@ fn a_damaged_group_that_another_follows_is_no_torn_one() {
 
 /// All pairs of an image and a log of one life: those that a kill can leave are accepted, and no others.
 #[test]
-fn an_image_fits_the_log_of_its_moment_and_the_one_right_behind() {
+fn an_image_fits_the_log_of_its_moment_and_of_the_next() {
     for sync in [false, true] {
         let (_folder, base) = empty();
         let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"image", sync).unwrap();

@@ -168,7 +168,7 @@ fn several_queues_and_io_threads() {
 }
 
 #[test]
-fn nobody_relies_on_the_order_of_events_of_one_time() {
+fn no_result_depends_on_the_order_of_events_of_one_time() {
     for seed in 0..6 {
         concurrent_stream(Sim::permuted(seed), &[], 8 + seed);
         for method in METHODS.iter().filter(|method| method.by_window) {

@@ -38,7 +38,7 @@ fn oracle_key(number: u64) -> Key {
 /// Many more unfinished values than the buffer has pages: the host is told to try again, and other commands
 /// go on.
 #[test]
-fn unfinished_values_on_many_queues_block_nobody() {
+fn unfinished_values_on_many_queues_block_no_other_queue() {
     let bench = Bench::new(&document(&["controller.contexts=2"]), Sim::new());
     bench.sim.block_on(|| {
         let _drive = bench.power_on(None).expect("an empty drive comes up");
@@ -113,7 +113,7 @@ fn two_mebibytes() {
 /// driver, too: the driver's next long values are refused then (13h), and the drive is right. Memory of
 /// another host cannot be named at all.
 #[test]
-fn a_host_that_names_its_drivers_memory_harms_nobody_but_itself() {
+fn a_host_that_names_its_drivers_memory_harms_only_itself() {
     for is_neighbour in [false, true] {
         let bench = Bench::new(&document(&["host.transfer=prp"]), Sim::new());
         bench.sim.block_on(|| {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use kvdrive_link::shared::DriveLoop;
 use kvdrive_sim::Ns;
-use kvdrive_sim::wall::{Polled, Rest, Source};
+use kvdrive_sim::wall::{Polled, Sleeper, Source};
 
 use super::{Server, TICK};
 
@@ -103,7 +103,7 @@ impl Source for Looking {
     }
 }
 
-impl Rest for Epoll {
+impl Sleeper for Epoll {
     fn sleep(&mut self, timeout: Duration) {
         self.0.borrow_mut().take_sockets(timeout.min(TICK));
     }
