@@ -30,19 +30,25 @@ pub enum Notice {
     FewSpares,
     /// The drive has become read-only.
     ReadOnly,
+    /// A doorbell was rung with a value that it cannot have.
+    Doorbell,
 }
 
-const NOTICES: [Notice; 4] = [Notice::Namespaces, Notice::Discovery, Notice::FewSpares, Notice::ReadOnly];
+const NOTICES: [Notice; 5] =
+    [Notice::Namespaces, Notice::Discovery, Notice::FewSpares, Notice::ReadOnly, Notice::Doorbell];
 
 impl Notice {
-    /// The bit of feature 0Bh that enables it. Bits 7:0 are those of the critical warnings.
-    fn wanted_by(self) -> u32 {
-        match self {
+    /// The bits of feature 0Bh that enable it, for those that can be disabled. Bits 7:0 are those of the critical
+    /// warnings.
+    fn wanted_by(self) -> Option<u32> {
+        let bits = match self {
             Notice::Namespaces => event::NAMESPACE_ATTRIBUTES,
             Notice::Discovery => event::DISCOVERY_LOG,
             Notice::FewSpares => u32::from(Health::FEW_SPARES),
             Notice::ReadOnly => u32::from(Health::READ_ONLY),
-        }
+            Notice::Doorbell => return None,
+        };
+        Some(bits)
     }
 
     /// The log page with details.
@@ -51,6 +57,7 @@ impl Notice {
             Notice::Namespaces => lid::CHANGED_NAMESPACES,
             Notice::Discovery => lid::DISCOVERY,
             Notice::FewSpares | Notice::ReadOnly => lid::HEALTH,
+            Notice::Doorbell => lid::ERRORS,
         }
     }
 
@@ -60,6 +67,7 @@ impl Notice {
             Notice::Discovery => (event::NOTICE, event::DISCOVERY_CHANGED),
             Notice::FewSpares => (event::HEALTH, event::FEW_SPARES),
             Notice::ReadOnly => (event::HEALTH, event::UNRELIABLE),
+            Notice::Doorbell => (event::ERROR, event::WRONG_DOORBELL_VALUE),
         };
         event::dword(kind, information, self.page())
     }
@@ -118,7 +126,8 @@ impl<R> Events<R> {
     /// [`crate::Features`].
     pub fn note(&mut self, notice: Notice, wanted_events: u32) {
         let told = &mut self.told[notice as usize];
-        if wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
+        let is_wanted = notice.wanted_by().is_none_or(|bits| wanted_events & bits != 0);
+        if is_wanted && *told == Told::Nothing {
             *told = Told::Pending;
         }
     }
@@ -202,9 +211,13 @@ mod tests {
     fn a_host_hears_of_what_it_wants_to_alone() {
         for notice in NOTICES {
             let mut events = events(1);
-            events.note(notice, !notice.wanted_by());
-            assert_eq!(events.next_to_tell(), None, "{notice:?}");
-            events.note(notice, notice.wanted_by());
+            // An event that cannot be disabled is wanted by all.
+            let bits = notice.wanted_by().unwrap_or_default();
+            if bits != 0 {
+                events.note(notice, !bits);
+                assert_eq!(events.next_to_tell(), None, "{notice:?}");
+            }
+            events.note(notice, bits);
             assert_eq!(events.next_to_tell(), Some((0, notice.dword())));
         }
     }

@@ -129,8 +129,9 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
     answer.serial = ascii_padded(of.serial);
     answer.model = ascii_padded(MODEL);
     answer.firmware = ascii_padded(FIRMWARE);
-    // A network may bring any number of hosts; a local drive has one.
-    answer.multipath = if of.capsules.is_some() { PORTS_AND_CONTROLLERS } else { 0 };
+    // A network may bring any number of hosts, and so may functions that share a namespace; a local drive has one.
+    let has_others = of.capsules.is_some() || of.namespaces.iter().any(|namespace| namespace.sharing != 0);
+    answer.multipath = if has_others { PORTS_AND_CONTROLLERS } else { 0 };
     answer.transfer_max_log2 = of.transfer_max_log2;
     answer.controller_id.set(of.id);
     answer.version.set(VERSION_2_0);

@@ -95,7 +95,7 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Runs all experiments and claims and writes one HTML page that needs no network.
     Report(report::Report),
-    /// Serves a drive to hosts over NVMe/TCP.
+    /// Serves a drive to hosts over NVMe/TCP, and to virtual machines by vfio-user.
     Serve(serve::Serve),
     /// Runs a program that passes commands through NVMe device nodes, as /dev/ng0n1, on a drive that is served or on one
     /// in its own process: without root, without a kernel's driver.

@@ -18,6 +18,7 @@ pub mod mutate;
 mod authentication;
 mod controllers;
 mod drives;
+mod guests;
 mod ioctls;
 mod network;
 mod recordings;
@@ -95,6 +96,13 @@ pub const TARGETS: &[Target] = &[
         seeds: ioctls::ioctl_seeds,
         run: ioctls::ioctls,
         rounds: 600,
+    },
+    Target {
+        name: "guests",
+        about: "a vfio-user client and its guest's memory: an error, a status or an end, and no byte of a neighbour",
+        seeds: guests::guest_seeds,
+        run: guests::guests,
+        rounds: 1_000,
     },
     Target {
         name: "survivors",

@@ -38,6 +38,10 @@ pub mod event {
     /// Bit 31: the discovery log has changed.
     pub const DISCOVERY_LOG: u32 = 1 << 31;
 
+    /// Type 0h, error.
+    pub const ERROR: u8 = 0;
+    /// Error: a value was written to a doorbell that it cannot have.
+    pub const WRONG_DOORBELL_VALUE: u8 = 0x01;
     /// Type 2h, notice.
     pub const NOTICE: u8 = 2;
     /// Type 1h, SMART and health.

@@ -85,6 +85,13 @@ impl QueueCommand {
         sqe
     }
 
+    /// The interrupt vector for completions of a completion queue that this entry creates; `None`: they raise none.
+    #[must_use]
+    pub fn vector(sqe: &Sqe) -> Option<u16> {
+        let dword11 = sqe.cdw11.get();
+        (dword11 & INTERRUPTS != 0).then_some((dword11 >> 16) as u16)
+    }
+
     /// Decodes an entry of an admin queue.
     ///
     /// # Errors

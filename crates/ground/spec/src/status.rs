@@ -91,6 +91,8 @@ impl Status {
     pub const INVALID_QUEUE_SIZE: Status = Status(0x102);
     /// 105h (SCT 1): more Asynchronous Event Requests than Identify allows.
     pub const ASYNC_EVENT_LIMIT: Status = Status(0x105);
+    /// 108h (SCT 1): no such interrupt vector.
+    pub const INVALID_INTERRUPT_VECTOR: Status = Status(0x108);
     /// 109h (SCT 1): no such log page.
     pub const INVALID_LOG_PAGE: Status = Status(0x109);
     /// 10Ch (SCT 1): a completion queue is deleted before its submission queues.
@@ -208,7 +210,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 47] = [
+const TABLE: [StatusRow; 48] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -240,6 +242,7 @@ const TABLE: [StatusRow; 47] = [
     row(Status::INVALID_QUEUE_ID, "invalid queue identifier"),
     row(Status::INVALID_QUEUE_SIZE, "invalid queue size"),
     row(Status::ASYNC_EVENT_LIMIT, "asynchronous event request limit exceeded"),
+    row(Status::INVALID_INTERRUPT_VECTOR, "invalid interrupt vector"),
     row(Status::INVALID_LOG_PAGE, "invalid log page"),
     row(Status::INVALID_QUEUE_DELETION, "invalid queue deletion"),
     row(Status::FEATURE_NOT_SAVEABLE, "feature identifier not saveable"),

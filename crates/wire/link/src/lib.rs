@@ -14,6 +14,7 @@
 //! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
 //! | [`queue`] | one submission queue and its completion queue |
 //! | [`prp`] | physical region pages and lists, as a drive walks them |
+//! | [`sgl`] | scatter-gather lists, the same |
 //! | [`shared`] | queues and host memory that applications reach from other threads |
 //! | [`recording`] | what came from there on file, and its replay in virtual time |
 //! | [`transfer`] | the ways a value gets across, both halves of each in one file |
@@ -28,6 +29,7 @@ pub mod prp;
 pub mod queue;
 pub mod recording;
 pub mod session;
+pub mod sgl;
 pub mod shared;
 pub mod transfer;
 

@@ -1,5 +1,5 @@
-//! The NVMe/TCP target: a subsystem with its hosts, controllers and namespaces, and the transport in front of
-//! it.
+//! The target: a subsystem with its hosts, controllers and namespaces, and the transports in front of it, NVMe/TCP and
+//! vfio-user.
 //!
 //! ```text
 //!   socket ──► tcp::listener ──► tcp::connection ──► subsystem ──► Namespace ──► a drive on its own thread
@@ -16,6 +16,7 @@
 //! | [`bell`] | lets another thread wake the one with the sockets |
 //! | [`buffer`] | memory for data, within a budget |
 //! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
+//! | [`vfio`] | vfio-user: PCI functions with registers, doorbells and rings in memory of their clients |
 //!
 //! This crate knows no workloads, engines or flash.
 
@@ -26,3 +27,4 @@ pub mod log;
 pub mod namespace;
 pub mod subsystem;
 pub mod tcp;
+pub mod vfio;

@@ -1,4 +1,4 @@
-//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP, and that others on this machine look at and make fail.
+//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP and as a PCI function, and that others on this machine look at and make fail.
 //!
 //! | file | what |
 //! |---|---|
@@ -65,6 +65,10 @@ pub struct Serve {
     /// Where to listen, as `tcp://127.0.0.1:4420` or `tcp://[::1]:4420`; port 0: one that is free; may be repeated
     #[arg(long, value_name = "tcp://ADDRESS:PORT", default_value = "tcp://127.0.0.1:4420")]
     listen: Vec<String>,
+    /// A vfio-user socket, as DIR/cntrl: the drive as a PCI function of a virtual machine, or of another program; only
+    /// this user can open it; may be repeated
+    #[arg(long, value_name = "PATH")]
+    vfio_user: Vec<PathBuf>,
     /// `model` paces the drive by its model times; `off` lets it run as fast as the machine can, model time passing from
     /// event to event
     #[arg(long, value_name = "model|off", default_value = "model")]
@@ -167,6 +171,10 @@ impl Serve {
             };
             bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
         }
+        for path in &self.vfio_user {
+            let listening = sockets.listen_vfio_user(path);
+            listening.with_context(|| format!("--vfio-user {}", path.display()))?;
+        }
         let pace = match self.pace {
             PaceName::Model => Pace::Model,
             // A command of one host gives way to those of others where model time passes, and nowhere else.
@@ -194,7 +202,8 @@ impl Serve {
         let limits = Limits { connections_max: descriptors::for_connections(), least, ..Limits::default() };
         let server = Server::new(sockets, core, limits);
         end_by_signal(server.handle())?;
-        let listening: Vec<String> = bound.iter().map(|at| format!("tcp://{at}")).collect();
+        let at_paths = self.vfio_user.iter().map(|path| format!("vfio-user:{}", path.display()));
+        let listening = bound.iter().map(|at| format!("tcp://{at}")).chain(at_paths).collect::<Vec<_>>();
         let path = self.control.clone().unwrap_or_else(control::free_path);
         let station = |(supply, serving)| {
             let (nqn, listening, control) = (nqn.clone(), listening.clone(), path.clone());
@@ -219,7 +228,7 @@ impl Serve {
                  names of hosts among them; no password protects them"
             );
         }
-        announce(&nqn, &bound, self.tls, &path, page, stations.len());
+        announce(&nqn, &bound, self.tls, &self.vfio_user, &path, page, stations.len());
 
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
@@ -320,6 +329,7 @@ fn announce(
     nqn: &str,
     bound: &[SocketAddr],
     tls: bool,
+    functions: &[PathBuf],
     control: &Path,
     page: Option<SocketAddr>,
     namespaces: usize,
@@ -332,6 +342,12 @@ fn announce(
             "           nvme connect -t tcp -a {host} -s {} -n {nqn}{}\n",
             at.port(),
             if tls { " --tls" } else { "" }
+        );
+    }
+    for path in functions {
+        text += &format!(
+            "function   {0}\n           qemu-system-x86_64 ... -device '{{\"driver\":\"vfio-user-pci\",\"socket\":             {{\"type\":\"unix\",\"path\":\"{0}\"}}}}'\n",
+            path.display()
         );
     }
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());

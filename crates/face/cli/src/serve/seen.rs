@@ -270,7 +270,7 @@ impl From<HostStatus> for SeenHost {
             io_queues: host.io_queues,
             authenticated: host.is_authenticated,
             tls: host.reached_at.is_secure,
-            reached_at: format!("{}:{}", host.reached_at.address, host.reached_at.service),
+            reached_at: host.reached_at.to_string(),
             silent_ms: host.silent_ms,
             failures: host.failures,
         }

@@ -13,13 +13,22 @@ use kvdrive_spec::{Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::connect::ADMIN_ENTRIES_MAX;
-use super::controller::Controller;
+use super::controller::{Controller, Transport};
 use super::{ASYNC_REQUESTS_MAX, Event, Step, Subsystem};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Look, Tag};
 
 /// Admin commands in addition to those that every controller has.
 const ADMIN: [u8; 3] = [admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE];
+/// The same of a PCI function.
+const ADMIN_OF_FUNCTION: [u8; 6] = [
+    admin::DELETE_IO_SQ,
+    admin::CREATE_IO_SQ,
+    admin::DELETE_IO_CQ,
+    admin::CREATE_IO_CQ,
+    admin::ABORT,
+    admin::ASYNC_EVENT_REQUEST,
+];
 /// I/O commands that are not available over a network: they need windows into the drive, a queue in memory,
 /// or whole pages there.
 pub(crate) const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID];
@@ -27,6 +36,8 @@ pub(crate) const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRES
 const SHARED: u8 = 1;
 /// SGLS bit 0: SGLs with any alignment; bit 20: offsets into the capsule. Linux requires bit 0 or 1.
 const SGL: u32 = 1 | 1 << 20;
+/// The same of a PCI function: bit 18: the list may name more memory than there are data.
+const SGL_OF_FUNCTION: u32 = 1 | 1 << 18;
 
 /// Dword 0 of an Abort that did not abort.
 pub(super) const NOT_ABORTED: u32 = 1;
@@ -82,6 +93,13 @@ impl Subsystem {
         let controller = self.controllers[index].as_ref().ok_or(Status::INTERNAL)?;
         let namespaces: Vec<Namespace> = self.described().collect();
         let (is_io, options) = (controller.kind == Kind::Io, &self.options);
+        let (admin_commands, sgl, capsules): (&[u8], _, _) = match controller.transport {
+            Transport::Fabric => {
+                let data_bytes = if is_io { options.in_capsule_bytes } else { 0 };
+                (&ADMIN, SGL, Some(Capsules { data_bytes }))
+            }
+            Transport::Pcie => (&ADMIN_OF_FUNCTION, SGL_OF_FUNCTION, None),
+        };
         told(
             controller,
             &kvdrive_admin::Controller {
@@ -90,12 +108,12 @@ impl Subsystem {
                 serial: &format!("{:016X}", self.identifier(0) as u64),
                 nqn: Some(if is_io { &options.nqn } else { DISCOVERY_NQN }),
                 transfer_max_log2: (options.transfer_max_bytes / 4096).trailing_zeros() as u8,
-                sgl: SGL,
+                sgl,
                 commands_max: options.queue_entries_max.min(u32::from(u16::MAX)) as u16,
-                admin_commands: &ADMIN,
+                admin_commands,
                 refused: &NOT_OVER_NETWORKS,
                 optional_commands: 0,
-                capsules: Some(Capsules { data_bytes: if is_io { options.in_capsule_bytes } else { 0 } }),
+                capsules,
                 async_requests: ASYNC_REQUESTS_MAX as u8,
                 async_events: if is_io { event::NAMESPACE_ATTRIBUTES } else { event::DISCOVERY_LOG },
                 namespaces: &namespaces,

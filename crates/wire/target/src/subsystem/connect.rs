@@ -9,7 +9,7 @@ use kvdrive_spec::Status;
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, invalid_parameter, nqn};
 use zerocopy::FromBytes;
 
-use super::controller::Controller;
+use super::controller::{Controller, Transport};
 use super::{Address, Host, Queue, Subsystem};
 use crate::namespace::QueueId;
 
@@ -144,7 +144,7 @@ impl Subsystem {
         if allowed { Ok(()) } else { Err(Status::CONNECT_INVALID_HOST.into()) }
     }
 
-    fn free_controller(&mut self) -> Result<usize, Refused> {
+    pub(super) fn free_controller(&mut self) -> Result<usize, Refused> {
         if let Some(index) = self.controllers.iter().position(Option::is_none) {
             return Ok(index);
         }
@@ -168,7 +168,7 @@ impl Subsystem {
             .controllers
             .get(index)
             .and_then(Option::as_ref)
-            .filter(|controller| controller.kind == kind)
+            .filter(|controller| controller.kind == kind && controller.transport == Transport::Fabric)
             .ok_or(wrong(ConnectData::CONTROLLER_ID_AT, true))?;
         if controller.host_nqn != host {
             return Err(wrong(ConnectData::HOST_NQN_AT, true));

@@ -22,8 +22,18 @@ const DISCOVERY_IDLE_MS: u64 = 120_000;
 /// Tolerance for a late host: its timer and ours are two clocks, and a command spends time in transit.
 const KEEP_ALIVE_GRACE_MS: u64 = 1000;
 
+/// How a host reaches a controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transport {
+    /// By capsules, over a network.
+    Fabric,
+    /// As a PCI function: by registers, and by rings in the host's memory.
+    Pcie,
+}
+
 pub(super) struct Controller {
     pub kind: Kind,
+    pub transport: Transport,
     pub host_nqn: String,
     pub host_id: [u8; 16],
     pub admin: QueueId,
@@ -49,6 +59,7 @@ impl Controller {
     ) -> Controller {
         Controller {
             kind,
+            transport: Transport::Fabric,
             host_nqn: host.to_owned(),
             host_id,
             admin,

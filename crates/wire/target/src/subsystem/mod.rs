@@ -15,22 +15,26 @@
 //! |---|---|
 //! | [`connect`] | Connect: which controller, which queue, or why not |
 //! | `arbitration` | which commands of which host namespaces have at a time |
+//! | `function` | controllers that hosts reach as PCI functions: registers, queues by command |
 //! | `controller` | one controller: properties, asynchronous events, keep-alive |
 //! | [`authentication`] | DH-HMAC-CHAP: proves the identity of a host before its queues take anything else |
 //! | `keys` | key agreements for `authentication`: their order, and the thread that computes them |
 //! | `notices` | asynchronous events for hosts, and entries of the log |
 //! | `served` | counts of what was served, and the controllers that hosts have |
+//! | `address` | where hosts reach it |
 //! | `options` | name, hosts and limits of the subsystem |
 //! | `admin` | the admin command set, answered from crate `admin` |
 //! | `transfer` | how many bytes a command moves, in which direction, and where its descriptor puts them |
 //!
 //! Every command gets an answer. A command that makes no sense gets an error status and changes nothing.
 
+mod address;
 mod admin;
 mod arbitration;
 pub mod authentication;
 pub mod connect;
 mod controller;
+mod function;
 mod keys;
 mod notices;
 mod options;
@@ -50,6 +54,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
+pub use address::Address;
 pub(crate) use admin::NOT_OVER_NETWORKS;
 use admin::{NOT_ABORTED, Question};
 use arbitration::{Arbiter, Held, HostIndex};
@@ -63,21 +68,6 @@ pub use served::{HostStatus, Served};
 
 /// Limit for a host to authenticate a queue, ms.
 const AUTHENTICATION_MS: u64 = 30_000;
-
-/// An address of this subsystem, as the discovery log reports it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
-    /// TRTYPE.
-    pub transport: u8,
-    /// ADRFAM.
-    pub family: u8,
-    /// TRADDR.
-    pub address: String,
-    /// TRSVCID.
-    pub service: String,
-    /// Hosts have to use TLS at this address.
-    pub is_secure: bool,
-}
 
 /// Work for the transport.
 pub enum Event {

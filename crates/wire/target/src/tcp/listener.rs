@@ -29,6 +29,7 @@ use super::{Core, Use};
 use crate::buffer::Refused;
 use crate::namespace::{Completion, QueueId};
 use crate::subsystem::Event;
+use crate::vfio::functions::Functions;
 pub use accept::Sockets;
 pub use handle::{Handle, ServerEnded};
 
@@ -90,6 +91,8 @@ impl Peer {
 /// A server: sockets, connections, and the subsystem behind them.
 pub struct Server {
     sockets: Sockets,
+    /// PCI functions; their clients are no peers.
+    functions: Functions,
     limits: Limits,
     core: Core,
     clock: Stopwatch,
@@ -120,7 +123,7 @@ pub struct Server {
 
 impl Server {
     /// A server on `sockets`.
-    pub fn new(sockets: Sockets, mut core: Core, limits: Limits) -> Server {
+    pub fn new(mut sockets: Sockets, mut core: Core, limits: Limits) -> Server {
         core.subsystem.set_bell(sockets.bell.clone());
         let handle = Handle {
             bell: sockets.bell.clone(),
@@ -129,6 +132,7 @@ impl Server {
             orders: Arc::new(Mutex::new(Some(Vec::new()))),
         };
         Server {
+            functions: std::mem::take(&mut sockets.functions),
             sockets,
             limits,
             core,
@@ -173,6 +177,7 @@ impl Server {
         for peer in self.peers.iter_mut().flatten() {
             peer.connection.end(&mut self.core);
         }
+        self.functions.end(&mut self.core);
         // Calls of other threads that still wait return an error from here on.
         *self.handle.orders() = None;
         Ok(self.core)
@@ -187,7 +192,8 @@ impl Server {
                 break;
             }
             let under_way = self.core.subsystem.poll();
-            let busy = !self.ready.is_empty() || self.deliver();
+            let has_arrived = self.look_at_functions();
+            let busy = !self.ready.is_empty() || self.deliver() || has_arrived;
             idle_looks = if busy { 0 } else { idle_looks + 1 };
             let timeout = if !self.ready.is_empty() || under_way && idle_looks < IDLE_LOOKS {
                 Duration::ZERO
@@ -211,6 +217,15 @@ impl Server {
                 Ok(())
             }
         }
+    }
+
+    /// Takes what the clients of functions have for the drive; `true` if there was something.
+    fn look_at_functions(&mut self) -> bool {
+        if !self.functions.have_clients() || self.handle.is_draining() {
+            return false;
+        }
+        self.read_clock();
+        self.functions.look(&mut self.core)
     }
 
     fn read_clock(&mut self) {
@@ -245,8 +260,9 @@ impl Server {
                 idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst);
         }
         let has_power = !self.core.subsystem.is_dark();
-        self.is_over |=
-            self.once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0;
+        let have_come = self.accepted + self.functions.accepted() > 0;
+        let are_there = self.functions.have_clients() || self.peers.iter().any(Option::is_some);
+        self.is_over |= self.once && has_power && have_come && !are_there;
         any
     }
 
@@ -255,13 +271,15 @@ impl Server {
         // Whether the bell rang meanwhile does not matter: all sources are polled below.
         _ = self.sockets.bell.sleeps(0);
         let _ = self.core.subsystem.poll();
+        let has_arrived = self.look_at_functions();
         let has_orders = self.handle.orders().as_ref().is_some_and(|orders| !orders.is_empty());
-        if self.deliver() || has_orders || self.handle.is_draining() {
+        let most = self.functions.rest(self.core.now_ns);
+        if self.deliver() || has_arrived || has_orders || self.handle.is_draining() {
             Duration::ZERO
         } else if self.core.subsystem.holds_commands() {
-            TURN
+            most.min(TURN)
         } else {
-            TICK
+            most.min(TICK)
         }
     }
 
@@ -272,6 +290,9 @@ impl Server {
 
     fn note(&mut self, event: &mio::event::Event) {
         if event.token() == BELL {
+            return;
+        }
+        if self.functions.note(&mut self.core, event.token()) {
             return;
         }
         let listeners = self.sockets.listeners.len();
@@ -374,6 +395,7 @@ impl Server {
                 self.read_clock();
             }
             any = true;
+            let Some(event) = self.functions.take(&mut self.core, event) else { continue };
             let event = match event {
                 Event::Abort { by, queue, cid } => Event::Completed(self.abort(by, queue, cid)),
                 event => event,
@@ -413,6 +435,7 @@ impl Server {
             }
             self.touched.push(key);
         }
+        self.functions.interrupt();
         for of in Use::ALL {
             any |= self.give_memory(of);
         }

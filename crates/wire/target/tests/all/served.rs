@@ -1,6 +1,7 @@
 //! A server on a loopback socket, on a thread of its own, with a namespace in memory or a drive behind it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
@@ -65,6 +66,17 @@ pub fn serve(behind: Backend, options: Options, memory_bytes: usize) -> Running 
 
 /// The same; with PSKs, to hosts that speak TLS.
 pub fn serve_with(behind: Backend, options: Options, memory_bytes: usize, psks: Option<Known>) -> Running {
+    serve_at(behind, options, memory_bytes, psks, Vec::new())
+}
+
+/// The same; with a PCI function at each of these paths.
+pub fn serve_at(
+    behind: Backend,
+    options: Options,
+    memory_bytes: usize,
+    psks: Option<Known>,
+    functions: Vec<PathBuf>,
+) -> Running {
     let log = Arc::<Mutex<Vec<String>>>::default();
     let lines = log.clone();
     let nqn = options.nqn.clone();
@@ -76,6 +88,7 @@ pub fn serve_with(behind: Backend, options: Options, memory_bytes: usize, psks: 
             Some(psks) => sockets.listen_with_tls(any, psks).unwrap(),
             None => sockets.listen(any).unwrap(),
         };
+        functions.iter().for_each(|path| sockets.listen_vfio_user(path).unwrap());
         let mut subsystem = Subsystem::new(options).unwrap();
         let (mut serving, mut beside, mut others) = (None, None, Vec::new());
         let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);

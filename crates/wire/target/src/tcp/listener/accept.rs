@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::super::handshake::{Handshakes, Shaken};
 use super::{BELL, Peer, Server, TURN_BYTES};
 use crate::bell::Bell;
 use crate::subsystem::Address;
+use crate::vfio::functions::Functions;
 
 /// TCP keep-alive: probes a host that was silent for this long,
 const ALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -32,6 +34,7 @@ pub struct Sockets {
     pub(super) bell: Arc<Bell>,
     pub(super) waker: Arc<Waker>,
     pub(super) listeners: Vec<Listener>,
+    pub(super) functions: Functions,
 }
 
 pub(super) struct Listener {
@@ -50,7 +53,7 @@ impl Sockets {
         // A waker fails when the system has no memory for eight bytes; the thread then sees the work at its
         // next tick.
         let bell = Arc::new(Bell::waking(move || _ = of_bell.wake()));
-        Ok(Sockets { poll, bell, waker, listeners: Vec::new() })
+        Ok(Sockets { poll, bell, waker, listeners: Vec::new(), functions: Functions::default() })
     }
 
     /// The bell that wakes its thread.
@@ -73,6 +76,14 @@ impl Sockets {
     pub fn listen_with_tls(&mut self, at: SocketAddr, psks: Known) -> io::Result<SocketAddr> {
         Session::server(&psks).map_err(|error| io::Error::new(ErrorKind::Unsupported, error))?;
         self.listen_for(at, Some(psks))
+    }
+
+    /// Makes a PCI function for the client of the vfio-user socket at `path`.
+    ///
+    /// # Errors
+    /// Another server answers at this socket; the error of the system.
+    pub fn listen_vfio_user(&mut self, path: &Path) -> io::Result<()> {
+        self.functions.listen(self.poll.registry(), path)
     }
 
     fn listen_for(&mut self, at: SocketAddr, psks: Option<Known>) -> io::Result<SocketAddr> {

@@ -62,6 +62,7 @@ impl Door {
         if server.core.subsystem.is_starting() {
             return Polled::Nothing;
         }
+        server.look_at_functions();
         *looks += 1;
         if !under_way || looks.is_multiple_of(LOOKS_PER_SEND) {
             server.deliver();

@@ -1,0 +1,83 @@
+//! A host that polls, on a function of a server that runs beside it: stores and retrieves of 512 B a second, at depth 1
+//! and 32.
+//!
+//! ```text
+//! kvdrive serve --pace off --vfio-user /tmp/cntrl
+//! cargo bench -p kvdrive-target --bench polling_host -- /tmp/cntrl [bymessage]
+//! ```
+
+use std::path::Path;
+
+use kvdrive_sim::Histogram;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_spec::{Status, opcode};
+
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../tests/all/guest.rs"]
+mod guest;
+
+use guest::{DATA_AT, Doorbell, Guest, Rings, keyed};
+
+const VALUE_BYTES: u32 = 512;
+const KEYS: u32 = 20_000;
+/// How long a measurement takes, s.
+const SECONDS: f64 = 3.0;
+
+/// Runs one kind of command at one depth; prints commands a second and latencies.
+fn measure(guest: &mut Guest, rings: &mut Rings, name: &str, code: u8, depth: u16) {
+    let (mut next, mut done, mut latencies) = (0_u32, 0_u64, Histogram::default());
+    let clock = Stopwatch::start();
+    let mut began_ns = vec![0; usize::from(depth)];
+    let mut entry = |cid: u16| {
+        next = (next + 1) % KEYS;
+        keyed(code, cid, &next.to_le_bytes(), DATA_AT + u64::from(cid) * 4096, VALUE_BYTES)
+    };
+    for cid in 0..depth {
+        began_ns[usize::from(cid)] = clock.ns();
+        let sqe = entry(cid);
+        guest.submit(rings, &sqe);
+    }
+    while clock.seconds() < SECONDS {
+        let Some(cqe) = guest.poll(rings) else {
+            std::hint::spin_loop();
+            continue;
+        };
+        assert_eq!(cqe.status(), Status::SUCCESS);
+        done += 1;
+        let (cid, now_ns) = (cqe.cid.get(), clock.ns());
+        latencies.record(now_ns - began_ns[usize::from(cid)]);
+        began_ns[usize::from(cid)] = now_ns;
+        let sqe = entry(cid);
+        guest.submit(rings, &sqe);
+    }
+    let seconds = clock.seconds();
+    for _ in 0..depth {
+        guest.wait(rings);
+    }
+    let [p50, p99] = [0.5, 0.99].map(|part| latencies.values().value_at_quantile(part) as f64 / 1e3);
+    let thousands = done as f64 / seconds / 1e3;
+    println!("{name:<9} depth {depth:>2}: {thousands:7.1} k/s, p50 {p50:.1} us, p99 {p99:.1} us");
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let Some(path) = arguments.first() else {
+        println!("polling_host: name the socket of a `kvdrive serve --pace off --vfio-user PATH`");
+        return;
+    };
+    let by_message = arguments.get(1).is_some_and(|way| way == "bymessage");
+    let doorbell = if by_message { Doorbell::ByMessage } else { Doorbell::InMemory };
+    let mut guest = Guest::boot(Path::new(path), doorbell, true);
+    let mut rings = guest.create(1, 64, None);
+    for depth in [1, 32] {
+        measure(&mut guest, &mut rings, "stores", opcode::STORE, depth);
+    }
+    // Every key is there, however few a slow machine stored.
+    for key in 0..KEYS {
+        let sqe = keyed(opcode::STORE, 0, &key.to_le_bytes(), DATA_AT, VALUE_BYTES);
+        guest.run(&mut rings, &sqe);
+    }
+    for depth in [1, 32] {
+        measure(&mut guest, &mut rings, "retrieves", opcode::RETRIEVE, depth);
+    }
+}

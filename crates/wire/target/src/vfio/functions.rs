@@ -1,0 +1,158 @@
+//! All functions of a server, with the sockets that they listen at.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mio::net::UnixListener;
+use mio::{Interest, Registry, Token};
+
+use super::function::{Awaited, Function};
+use crate::namespace::Completion;
+use crate::subsystem::Event;
+use crate::tcp::Core;
+
+/// Tokens of functions begin here, above those of other sockets: an even one listens, the next one is its client's.
+const FIRST_TOKEN: usize = 1 << 62;
+/// Between two looks at doorbells that are rung in memory, of functions that were not at work lately; the same for a
+/// command that waits for memory.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A socket, and the function behind it.
+struct Door {
+    listener: UnixListener,
+    function: Function,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Functions {
+    doors: Vec<Door>,
+    registry: Option<Registry>,
+    /// Clients so far.
+    accepted: u64,
+}
+
+impl Functions {
+    /// Makes a function with a socket at `path`, which only this user can open.
+    ///
+    /// # Errors
+    /// Another server answers there; the error of the system.
+    pub fn listen(&mut self, registry: &Registry, path: &Path) -> io::Result<()> {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(ErrorKind::AddrInUse, "another server answers there"));
+        }
+        if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+            // Left by a server that was killed.
+            std::fs::remove_file(path)?;
+        }
+        let mut listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let token = Token(FIRST_TOKEN + 2 * self.doors.len());
+        registry.register(&mut listener, token, Interest::READABLE)?;
+        self.registry = Some(registry.try_clone()?);
+        self.doors.push(Door { listener, function: Function::new(path)? });
+        Ok(())
+    }
+
+    /// Where its sockets are.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.doors.iter().map(|door| door.function.path().to_owned())
+    }
+
+    /// Clients that came, ever.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Has one of them a client?
+    pub fn have_clients(&self) -> bool {
+        self.doors.iter().any(|door| door.function.has_client())
+    }
+
+    /// Takes an event of a socket; `false` if it is of no function.
+    pub fn note(&mut self, core: &mut Core, Token(token): Token) -> bool {
+        let Some(index) = token.checked_sub(FIRST_TOKEN) else { return false };
+        let Some(door) = self.doors.get_mut(index / 2) else { return false };
+        if index % 2 == 0 {
+            self.accept(core, index / 2);
+        } else {
+            door.function.note_socket();
+        }
+        true
+    }
+
+    /// Accepts clients; a function that has one lets the others go.
+    fn accept(&mut self, core: &mut Core, index: usize) {
+        let (door, Some(registry)) = (&mut self.doors[index], &self.registry) else { return };
+        // An error concerns one client, or there are no descriptors left: a later one tries again.
+        while let Ok((mut stream, _)) = door.listener.accept() {
+            if door.function.has_client() {
+                continue;
+            }
+            let token = Token(FIRST_TOKEN + 2 * index + 1);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if registry.register(&mut stream, token, interest).is_ok() {
+                self.accepted += 1;
+                door.function.connect(core, stream);
+            }
+        }
+    }
+
+    /// Takes what has arrived at all of them; `true` if there was something.
+    pub fn look(&mut self, core: &mut Core) -> bool {
+        self.doors.iter_mut().fold(false, |any, door| door.function.look(core) | any)
+    }
+
+    /// Takes an event of the subsystem that is of one of them, and returns all others.
+    pub fn take(&mut self, core: &mut Core, event: Event) -> Option<Event> {
+        let queue = match &event {
+            Event::Completed(completion) => completion.tag.queue,
+            Event::Abort { by, .. } => by.tag.queue,
+            Event::Close(queue) | Event::Complaint(queue, _) => *queue,
+        };
+        let Some(door) = self.doors.iter_mut().find(|door| door.function.has(queue)) else {
+            return Some(event);
+        };
+        match event {
+            Event::Completed(completion) => door.function.complete(core, completion),
+            Event::Abort { by, queue, cid } => {
+                let is_aborted = door.function.abort(core, queue, cid);
+                let by = if is_aborted { Completion { dw0: 0, ..by } } else { by };
+                door.function.complete(core, by);
+            }
+            Event::Close(queue) => door.function.close(queue),
+            Event::Complaint(..) => {}
+        }
+        None
+    }
+
+    /// Signals interrupts for what was completed.
+    pub fn interrupt(&mut self) {
+        self.doors.iter_mut().for_each(|door| door.function.interrupt());
+    }
+
+    /// How long the thread may sleep, as far as functions are concerned.
+    pub fn rest(&self, now_ns: u64) -> Duration {
+        let awaited = self.doors.iter().map(|door| door.function.is_awaited(now_ns)).max();
+        match awaited.unwrap_or(Awaited::No) {
+            Awaited::No => Duration::MAX,
+            Awaited::Soon => LOOK,
+            Awaited::Now => Duration::ZERO,
+        }
+    }
+
+    /// Ends all clients.
+    pub fn end(&mut self, core: &mut Core) {
+        self.doors.iter_mut().for_each(|door| door.function.disconnect(core));
+    }
+}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        for door in &self.doors {
+            let _ = std::fs::remove_file(door.function.path());
+        }
+    }
+}

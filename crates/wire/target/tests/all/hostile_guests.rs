@@ -1,0 +1,506 @@
+//! Functions whose clients do what no driver does: bytes that are no message, lists and rings that lead nowhere, memory
+//! that goes, neighbours that would like to see more.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use kvdrive_host::tcp::{Initiator, Options as HostOptions};
+use kvdrive_run::wall::Change;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_spec::property;
+use kvdrive_spec::queue::QueueCommand;
+use kvdrive_spec::{SglDescriptor, Sqe, Status, opcode};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::functions::serve;
+use super::guest::{BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings, identify, keyed, memory_file};
+use super::served::Backend;
+
+fn beside() -> Backend {
+    Backend::Beside(Vec::new())
+}
+
+/// A client of bytes.
+struct Raw(UnixStream);
+
+const EINVAL: u32 = 22;
+const EEXIST: u32 = 17;
+const EOPNOTSUPP: u32 = 95;
+
+impl Raw {
+    fn connect(path: &Path) -> Raw {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Raw(stream)
+    }
+
+    fn agreed(path: &Path) -> Raw {
+        let mut raw = Raw::connect(path);
+        assert_eq!(raw.ask(1, &[&[0; 4][..], b"{}\0"].concat(), &[]).0, 0);
+        raw
+    }
+
+    fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+        }
+        let sent = sendmsg(self.0.as_fd(), &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+        assert_eq!(sent.unwrap(), bytes.len());
+    }
+
+    /// Sends a message; returns the number of the error of its reply, and the rest of that.
+    fn ask(&mut self, command: u16, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> (u32, Vec<u8>) {
+        self.send(&message(7, command, 0, payload), descriptors);
+        self.reply(7, command)
+    }
+
+    fn reply(&mut self, id: u16, command: u16) -> (u32, Vec<u8>) {
+        let mut header = [0; 16];
+        self.0.read_exact(&mut header).unwrap();
+        let words: Vec<u32> =
+            header.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words[0], u32::from(command) << 16 | u32::from(id));
+        let mut rest = vec![0; words[1] as usize - 16];
+        self.0.read_exact(&mut rest).unwrap();
+        assert_eq!(words[2] & 0xF, 1, "a reply");
+        assert_eq!(words[2] & 1 << 5 != 0, words[3] != 0, "an error has a number");
+        (words[3], rest)
+    }
+
+    /// Has the server ended it?
+    fn is_ended(&mut self) -> bool {
+        match self.0.read(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            // It had not read all when it closed the socket.
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+fn message(id: u16, command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
+    let bytes = (16 + payload.len() as u32).to_ne_bytes();
+    [&id.to_ne_bytes()[..], &command.to_ne_bytes(), &bytes, &flags.to_ne_bytes(), &[0; 4], payload].concat()
+}
+
+fn words(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+/// DMA_MAP of pages.
+fn map(address: u64, bytes: u64) -> Vec<u8> {
+    let longs = [0, address, bytes].map(u64::to_ne_bytes).concat();
+    [words(&[32, 3]), longs].concat()
+}
+
+/// REGION_READ or the front of REGION_WRITE.
+fn access(region: u32, at: u64, count: u32) -> Vec<u8> {
+    [at.to_ne_bytes().to_vec(), words(&[region, count])].concat()
+}
+
+#[test]
+fn a_message_that_cannot_be_carried_out_gets_an_error_and_the_next_one_an_answer() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let mut raw = Raw::connect(&paths[0]);
+    assert_eq!(raw.ask(4, &[0; 16], &[]).0, EINVAL, "before a version was agreed on");
+    assert_eq!(raw.ask(1, &[1, 0, 0, 0], &[]).0, EINVAL, "another major version");
+    assert_eq!(raw.ask(1, &[0; 2], &[]).0, EINVAL);
+    let (errno, version) = raw.ask(1, &[0, 0, 9, 0], &[]);
+    assert_eq!((errno, &version[..4], version.last()), (0, &[0, 0, 1, 0][..], Some(&0)));
+    assert_eq!(raw.ask(1, &[0; 4], &[]).0, EINVAL, "a second time");
+    let file = memory_file(PAGE, true);
+    assert_eq!(raw.ask(2, &map(BASE, PAGE), &[file.as_fd()]).0, 0);
+    let wrong: [(u16, Vec<u8>, u32); 22] = [
+        (0, Vec::new(), EOPNOTSUPP),
+        (14, vec![1; 300], EOPNOTSUPP),
+        (u16::MAX, vec![1; 70_000], EINVAL),
+        (2, map(BASE, PAGE), EEXIST),
+        (2, map(BASE + 1, PAGE), EINVAL),
+        (2, map(u64::MAX - 0xFFF, PAGE), EINVAL),
+        (2, map(0, 0), EINVAL),
+        (2, vec![0; 31], EINVAL),
+        (3, words(&[24, 0, 5, 0, 4096, 0]), EINVAL),
+        (3, words(&[24, 2, 0, 0, 4096, 0]), EINVAL),
+        (4, vec![0; 3], EINVAL),
+        (5, words(&[32, 0, 9, 0, 0, 0, 0, 0]), EINVAL),
+        (7, words(&[16, 0, 5, 0]), EINVAL),
+        (8, words(&[20, 0x24, 2, 60, 6]), EINVAL),
+        (8, words(&[20, 0x24, 2, u32::MAX, u32::MAX]), EINVAL),
+        (9, access(0, 0x3FFC, 8), EINVAL),
+        (9, access(0, u64::MAX, 8), EINVAL),
+        (9, access(0, 0, u32::MAX), EINVAL),
+        (9, access(7, 255, 2), EINVAL),
+        (9, access(8, 0, 1), EINVAL),
+        (10, access(0, 0, 8), EINVAL),
+        (10, access(u32::MAX, 0, 0), EINVAL),
+    ];
+    for (command, payload, errno) in wrong {
+        assert_eq!(raw.ask(command, &payload, &[]).0, errno, "{command}: {payload:?}");
+        assert_eq!(raw.ask(4, &words(&[16, 0, 0, 0]), &[]).1, words(&[16, 3, 9, 5]));
+    }
+    // In pieces, and without a reply.
+    for byte in message(7, 4, 0, &[0; 16]) {
+        raw.0.write_all(&[byte]).unwrap();
+    }
+    raw.reply(7, 4);
+    raw.send(&message(8, 10, 1 << 4, &[access(7, 4, 2), vec![0; 2]].concat()), &[]);
+    raw.send(&message(9, 13, 0, &[]), &[]);
+    assert_eq!(raw.reply(9, 13).0, 0);
+    // A length without room for itself, and more descriptors than a message may have.
+    raw.send(&[0; 16], &[]);
+    assert!(raw.is_ended());
+    let mut raw = Raw::agreed(&paths[0]);
+    raw.send(&message(1, 2, 0, &map(BASE, PAGE)), &[file.as_fd(); 40]);
+    assert!(raw.is_ended());
+    drop(Guest::boot(&paths[0], Doorbell::InMemory, true));
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn a_function_has_one_client_and_the_next_one_finds_it_new() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let mut first = Guest::boot(&paths[0], Doorbell::InMemory, true);
+    assert!(Raw::connect(&paths[0]).is_ended(), "another one");
+    first.create(1, 8, None);
+    first.set_register(0x0C, 5);
+    drop(first);
+    let mut second = loop {
+        // The server has to see that the first has gone.
+        let mut raw = Raw::connect(&paths[0]);
+        raw.send(&message(7, 1, 0, &[0; 4]), &[]);
+        let mut header = [0; 16];
+        if raw.0.read_exact(&mut header).is_ok() {
+            drop(raw);
+            std::thread::sleep(Duration::from_millis(50));
+            break Guest::connect(&paths[0], Doorbell::InMemory, true);
+        }
+    };
+    assert_eq!((second.register(property::CC), second.register(0x0C)), (0, 0));
+    second.map();
+    second.enable();
+    second.create(1, 8, None);
+    assert_eq!(server.left().0, 1);
+    drop(second);
+    server.end();
+}
+
+/// A pair of guests, with a key that the first has stored.
+fn with_rings(path: &Path) -> (Guest, Rings) {
+    let mut guest = Guest::boot(path, Doorbell::InMemory, true);
+    let mut rings = guest.create(1, 8, None);
+    guest.put(DATA_AT, &[0x51; 9000]);
+    guest.put(DATA_AT + PAGE * 16, &(BASE + DATA_AT + PAGE).to_le_bytes());
+    assert_eq!(
+        guest.run(&mut rings, &keyed(opcode::STORE, 1, b"key", DATA_AT, 8192)).status(),
+        Status::SUCCESS
+    );
+    (guest, rings)
+}
+
+#[test]
+fn lists_that_lead_nowhere_get_a_status_and_the_queue_goes_on() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, mut rings) = with_rings(&paths[0]);
+    let list_at = DATA_AT + 16 * PAGE;
+    let mut retrieve = keyed(opcode::RETRIEVE, 3, b"key", DATA_AT, 8192);
+    let prps: [(u64, u64, Status); 6] = [
+        (0, 0, Status::DATA_TRANSFER_ERROR),
+        (BASE + MEMORY_BYTES, BASE, Status::DATA_TRANSFER_ERROR),
+        (BASE + MEMORY_BYTES - PAGE, BASE + MEMORY_BYTES, Status::DATA_TRANSFER_ERROR),
+        (u64::MAX - 0xFFF, BASE, Status::DATA_TRANSFER_ERROR),
+        (BASE + 1, BASE, Status::PRP_OFFSET_INVALID),
+        (BASE, BASE + 8, Status::PRP_OFFSET_INVALID),
+    ];
+    for (first, second, status) in prps {
+        retrieve.set_prps(first, second);
+        assert_eq!(guest.run(&mut rings, &retrieve).status(), status, "{first:#x} {second:#x}");
+    }
+    // A list that is its own next page, of a value as long as the drive takes; and one beyond the memory.
+    let itself: Vec<u8> = std::iter::repeat_n((BASE + list_at).to_le_bytes(), 512).flatten().collect();
+    guest.put(list_at, &itself);
+    let mut large = keyed(opcode::STORE, 4, b"large", DATA_AT, 1 << 20);
+    large.set_prps(BASE + DATA_AT, BASE + list_at);
+    // Each of its pages is the list itself, which are data as good as any.
+    let stored = guest.run(&mut rings, &large).status();
+    assert!([Status::SUCCESS, Status::DATA_TRANSFER_ERROR].contains(&stored), "{stored}");
+    large.set_prps(BASE + DATA_AT, BASE + MEMORY_BYTES);
+    assert_eq!(guest.run(&mut rings, &large).status(), Status::DATA_TRANSFER_ERROR);
+    large.cdw10.set(u32::MAX);
+    assert_eq!(guest.run(&mut rings, &large).status(), Status::INVALID_FIELD, "beyond MDTS");
+    // A segment whose last descriptor is itself, and one of 2^24 descriptors.
+    let block = SglDescriptor::data_block(BASE + list_at, 32);
+    let segment = SglDescriptor { kind: SglDescriptor::SEGMENT, ..block };
+    guest.put(list_at, &[0; 16]);
+    guest.put(list_at + 16, &[&(BASE + list_at).to_le_bytes()[..], &[32, 0, 0, 0, 0, 0, 0, 0x20]].concat());
+    retrieve.set_sgl(segment);
+    assert_eq!(guest.run(&mut rings, &retrieve).status(), Status::INVALID_SGL_DESCRIPTOR);
+    let mut wide = segment;
+    wide.length.set(16 << 24);
+    retrieve.set_sgl(wide);
+    assert_eq!(guest.run(&mut rings, &retrieve).status(), Status::INVALID_SGL_DESCRIPTOR);
+    retrieve.set_sgl(SglDescriptor { kind: 0x10, ..block });
+    assert_eq!(guest.run(&mut rings, &retrieve).status(), Status::SGL_TYPE_INVALID);
+    let mut admin = identify(1, 0, 0, DATA_AT);
+    admin.set_sgl(SglDescriptor::data_block(BASE + DATA_AT, 4096));
+    assert_eq!(guest.admin(&admin).status(), Status::INVALID_FIELD);
+    let good = guest.run(&mut rings, &keyed(opcode::RETRIEVE, 9, b"key", DATA_AT + 32 * PAGE, 8192));
+    assert_eq!(good.status(), Status::SUCCESS);
+    drop(guest);
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+#[test]
+fn lists_that_change_while_they_are_read_never_harm_the_server() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, mut rings) = with_rings(&paths[0]);
+    let list_at = DATA_AT + 16 * PAGE;
+    let shared = vm_memory::FileOffset::new(guest.file.try_clone().unwrap().into(), 0);
+    let other = vm_memory::MmapRegion::<()>::from_file(shared, MEMORY_BYTES as usize).unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        use vm_memory::VolatileMemory;
+        let mut at = 0_u64;
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let entry = [BASE + DATA_AT + PAGE, u64::MAX - 7, BASE + list_at, at][(at >> 60) as usize % 4];
+            let slice = other.get_slice(list_at as usize + (at >> 40) as usize % 504, 8).unwrap();
+            slice.copy_from(&entry.to_le_bytes());
+        }
+    });
+    for round in 0..300_u16 {
+        let mut sqe = keyed(
+            [opcode::STORE, opcode::RETRIEVE][usize::from(round) % 2],
+            round,
+            b"moving",
+            DATA_AT,
+            40_000,
+        );
+        sqe.set_prps(BASE + DATA_AT, BASE + list_at);
+        if round % 3 == 0 {
+            let block = SglDescriptor::data_block(BASE + list_at, 320);
+            sqe.set_sgl(SglDescriptor { kind: SglDescriptor::SEGMENT, ..block });
+        }
+        guest.run(&mut rings, &sqe);
+    }
+    drop(stop);
+    writer.join().unwrap();
+    assert_eq!(guest.admin(&identify(1, 0, 0, DATA_AT)).status(), Status::SUCCESS);
+    drop(guest);
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+#[test]
+fn memory_that_is_unmapped_under_commands_is_touched_no_more() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, mut rings) = with_rings(&paths[0]);
+    // Data in a region of their own, which goes while commands are under way and comes back elsewhere.
+    let (apart, bytes) = (BASE + (1 << 30), 16 * PAGE);
+    let file = memory_file(bytes, true);
+    use std::os::fd::AsRawFd;
+    let mut seen = std::collections::BTreeSet::new();
+    for round in 0..60_u16 {
+        guest.client.dma_map(0, apart, bytes, file.as_raw_fd()).unwrap();
+        for cid in 0..6 {
+            let mut sqe = keyed(opcode::RETRIEVE, cid, b"key", 0, 8192);
+            sqe.set_prps(apart + u64::from(cid) * 2 * PAGE, apart + (u64::from(cid) * 2 + 1) * PAGE);
+            guest.submit(&mut rings, &sqe);
+        }
+        if round % 2 == 0 {
+            seen.insert(guest.wait(&mut rings).status().raw());
+        }
+        guest.client.dma_unmap(apart, bytes).unwrap();
+        // Whatever the drive still had to say there, it says no more.
+        rustix::io::pwrite(&file, &vec![0xC3; bytes as usize], 0).unwrap();
+        for _ in 0..6 - u16::from(round % 2 == 0) {
+            seen.insert(guest.wait(&mut rings).status().raw());
+        }
+        let mut now = vec![0; bytes as usize];
+        rustix::io::pread(&file, &mut now, 0).unwrap();
+        assert!(now.iter().all(|byte| *byte == 0xC3), "written after it was unmapped");
+    }
+    let allowed = [Status::SUCCESS.raw(), Status::DATA_TRANSFER_ERROR.raw()];
+    assert!(seen.iter().all(|status| allowed.contains(status)), "{seen:?}");
+    // The rings themselves go: the controller has failed, and a reset has it back.
+    guest.client.dma_unmap(BASE, MEMORY_BYTES).unwrap();
+    guest.submit(&mut rings, &keyed(opcode::EXIST, 1, b"key", 0, 0));
+    let begin = Stopwatch::start();
+    while !guest.status().fatal() {
+        assert!(begin.seconds() < 20.0, "no fatal status");
+    }
+    guest.map();
+    guest.set_register(property::CC, 0);
+    guest.enable();
+    assert!(server.log.lock().unwrap().iter().any(|line| line.contains("submission queue 1: host memory")));
+    drop(guest);
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+#[test]
+fn doorbells_and_queues_that_cannot_be_are_told_of_and_not_followed() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, mut rings) = with_rings(&paths[0]);
+    let mut admin = std::mem::replace(&mut guest.admin, Rings::new(0, 2));
+    guest.submit(&mut admin, &Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 77, 0));
+    guest.ring(2, 8);
+    let event = guest.wait(&mut admin);
+    assert_eq!((event.cid.get(), event.dw0.get()), (77, 0x01_0100), "error log, doorbell value, error");
+    guest.admin = admin;
+    guest.ring(2, rings.tail);
+    guest.ring(3, u32::MAX);
+    guest.ring(3, rings.head);
+    let exists = guest.run(&mut rings, &keyed(opcode::EXIST, 1, b"key", 0, 0));
+    assert_eq!(exists.status(), Status::SUCCESS);
+    let create = |id, entries, completion, ring| {
+        QueueCommand::CreateSubmission { id, entries, completion }.encode(1, ring)
+    };
+    let mut vector = QueueCommand::CreateCompletion { id: 5, entries: 8 }.encode(1, BASE);
+    vector.cdw11.set(1 | 1 << 1 | 65 << 16);
+    for (sqe, status) in [
+        (create(1, 8, 1, BASE), Status::INVALID_QUEUE_ID),
+        (create(2, 8, 2, BASE), Status::COMPLETION_QUEUE_INVALID),
+        (create(2, 1, 1, BASE), Status::INVALID_QUEUE_SIZE),
+        (create(2, 65_536, 1, BASE), Status::INVALID_QUEUE_SIZE),
+        (create(65, 8, 1, BASE), Status::INVALID_QUEUE_ID),
+        (create(2, 8, 1, BASE + 8), Status::PRP_OFFSET_INVALID),
+        (vector, Status::INVALID_INTERRUPT_VECTOR),
+    ] {
+        assert_eq!(guest.admin(&sqe).status(), status);
+    }
+    // A queue whose ring is nowhere can be made; what is rung there fails the controller, and no other.
+    assert_eq!(guest.admin(&create(2, 8, 1, 1 << 50)).status(), Status::SUCCESS);
+    guest.ring(4, 1);
+    let begin = Stopwatch::start();
+    while !guest.status().fatal() {
+        assert!(begin.seconds() < 20.0, "no fatal status");
+    }
+    drop(guest);
+    server.end();
+}
+
+#[test]
+fn a_host_that_takes_no_completions_waits_for_itself() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, mut rings) = with_rings(&paths[0]);
+    // All but one entry of the completion ring stay unread, and more commands come than it has room for.
+    let before = rings.head;
+    for cid in 0..7 {
+        guest.submit(&mut rings, &keyed(opcode::EXIST, cid, b"key", 0, 0));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    for cid in 7..14 {
+        guest.submit(&mut rings, &keyed(opcode::EXIST, cid, b"key", 0, 0));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(rings.head, before);
+    let mut cids: Vec<u16> = (0..14).map(|_| guest.wait(&mut rings).cid.get()).collect();
+    cids.sort_unstable();
+    assert_eq!(cids, (0..14).collect::<Vec<u16>>(), "each is answered once");
+    drop(guest);
+    server.end();
+}
+
+#[test]
+fn interrupts_come_by_vector_and_by_pin() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let mut guest = Guest::boot(&paths[0], Doorbell::InMemory, true);
+    let vectors = guest.client.get_irq_info(2).unwrap();
+    assert_eq!(vectors.count, 65);
+    let wait = |event: &std::os::fd::OwnedFd| {
+        let mut count = [0; 8];
+        let ready = &mut [rustix::event::PollFd::new(event, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(ready, Some(&limit)).unwrap(), 1, "no interrupt");
+        rustix::io::read(event, &mut count).unwrap();
+    };
+    use std::os::fd::AsRawFd;
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    guest.client.set_irqs(2, 0x24, 7, 1, &[event.as_raw_fd()]).unwrap();
+    let mut rings = guest.create(1, 8, Some(7));
+    guest.submit(&mut rings, &keyed(opcode::EXIST, 1, b"key", 0, 0));
+    wait(&event);
+    assert_eq!(guest.poll(&mut rings).unwrap().status(), Status::KEY_NOT_FOUND);
+    guest.client.set_irqs(2, 0x21, 0, 0, &[]).unwrap();
+    // The pin: up until the completion is taken, told again after it was unmasked.
+    guest.client.set_irqs(0, 0x24, 0, 1, &[event.as_raw_fd()]).unwrap();
+    guest.submit(&mut rings, &keyed(opcode::EXIST, 2, b"key", 0, 0));
+    wait(&event);
+    let mut status = [0; 2];
+    guest.client.region_read(7, 6, &mut status).unwrap();
+    assert_eq!(status[0] & 8, 8, "interrupt status");
+    guest.client.set_irqs(0, 0x11, 0, 1, &[]).unwrap();
+    wait(&event);
+    assert!(guest.poll(&mut rings).is_some());
+    guest.client.set_irqs(0, 0x11, 0, 1, &[]).unwrap();
+    guest.client.region_read(7, 6, &mut status).unwrap();
+    assert_eq!(status[0] & 8, 0);
+    drop(guest);
+    server.end();
+}
+
+/// Each guest writes its mark everywhere in its memory and stores pairs of its own; what it then finds in its memory is
+/// its mark or an answer that it asked for, whatever addresses it tries. A network host does the same beside them.
+#[test]
+fn two_guests_and_a_network_host_never_reach_each_others_memory() {
+    let (server, paths, _folder) = serve(beside(), 2);
+    let mut guests: Vec<(Guest, Rings)> = paths.iter().map(|path| with_rings(path)).collect();
+    let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    host.ask_for_queues(1).unwrap();
+    let mut last = 1_u64;
+    for (mark, (guest, _)) in guests.iter().enumerate() {
+        guest.put(DATA_AT, &vec![0xA0 | mark as u8; (MEMORY_BYTES - DATA_AT) as usize]);
+    }
+    let (answers_at, answers_bytes) = (DATA_AT + 64 * PAGE, 2 * PAGE);
+    for round in 0..400_u16 {
+        for (mark, (guest, rings)) in guests.iter_mut().enumerate() {
+            last = last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Addresses of the other's data, of nothing, of its own answers.
+            let wild = [BASE + answers_at, BASE + answers_at, last, BASE + MEMORY_BYTES + (last >> 50)];
+            let first = wild[(last >> 33) as usize % 4] & !0xFFF;
+            let key = [b'k', mark as u8];
+            let (code, at) =
+                if round % 2 == 0 { (opcode::STORE, BASE + DATA_AT) } else { (opcode::RETRIEVE, first) };
+            let mut sqe = keyed(code, round, &key, 0, 8192);
+            sqe.set_prps(at, at.wrapping_add(PAGE));
+            guest.submit(rings, &sqe);
+        }
+        for (guest, rings) in &mut guests {
+            guest.wait(rings);
+        }
+        assert!(host.identify_controller().is_ok());
+    }
+    for (mark, (guest, _)) in guests.iter().enumerate() {
+        let mark = 0xA0 | mark as u8;
+        assert!(guest.get(DATA_AT, (MEMORY_BYTES - DATA_AT) as usize).iter().all(|byte| *byte == mark));
+        assert_eq!(guest.get(answers_at, answers_bytes as usize).len(), answers_bytes as usize);
+    }
+    drop((guests, host));
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn a_function_without_power_reads_as_ones_until_there_is_power() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let (mut guest, _) = with_rings(&paths[0]);
+    let control = server.control.clone().unwrap();
+    // The drive may end before it has answered.
+    let _ = control.change(Change::CutPower { torn: false });
+    let begin = Stopwatch::start();
+    while guest.register(property::CSTS) != u32::MAX {
+        assert!(begin.seconds() < 20.0, "it still has power");
+    }
+    let mut vendor = [0; 2];
+    guest.client.region_read(7, 0, &mut vendor).unwrap();
+    assert_eq!(vendor, [0xFF; 2]);
+    guest.set_register(property::CC, 1);
+    guest.client.dma_unmap(BASE, MEMORY_BYTES).unwrap();
+    drop(guest);
+    server.end();
+}
