@@ -11,11 +11,11 @@ use kvdrive_auth::tls::{Failure, Session};
 use crate::bell::Bell;
 
 /// Owner of a session: the index of a peer, and its serial number.
-pub(super) type Whose = (usize, u64);
+pub(super) type SessionOwner = (usize, u64);
 
 /// A session that is returned, with the result.
 pub(super) struct Shaken {
-    pub(super) whose: Whose,
+    pub(super) owner: SessionOwner,
     pub(super) session: Session,
     pub(super) outcome: Result<Option<TlsPsk>, Failure>,
 }
@@ -23,18 +23,18 @@ pub(super) struct Shaken {
 /// The handshake thread. It ends with the server. A connection has one session, so at most one item waits for
 /// each connection.
 pub(super) struct Handshakes {
-    work: Sender<(Whose, Session)>,
+    work: Sender<(SessionOwner, Session)>,
     shaken: Receiver<Shaken>,
 }
 
 impl Handshakes {
     pub(super) fn start(bell: Arc<Bell>) -> io::Result<Handshakes> {
-        let (work, to_do) = mpsc::channel::<(Whose, Session)>();
+        let (work, to_do) = mpsc::channel::<(SessionOwner, Session)>();
         let (done, shaken) = mpsc::channel();
         thread::Builder::new().name("handshakes".into()).spawn(move || {
-            for (whose, mut session) in to_do {
+            for (owner, mut session) in to_do {
                 let outcome = session.shake_hands();
-                if done.send(Shaken { whose, session, outcome }).is_err() {
+                if done.send(Shaken { owner, session, outcome }).is_err() {
                     return;
                 }
                 bell.ring();
@@ -44,10 +44,10 @@ impl Handshakes {
     }
 
     /// Hands a session to the thread.
-    pub(super) fn go_on(&self, whose: Whose, session: Session) {
+    pub(super) fn go_on(&self, owner: SessionOwner, session: Session) {
         // If the thread has ended, it has panicked; connections that wait for it then end by their time
         // limit.
-        let _ = self.work.send((whose, session));
+        let _ = self.work.send((owner, session));
     }
 
     /// A session that is returned, if there is one.

@@ -69,7 +69,7 @@ pub struct Core {
     pub subsystem: Subsystem,
     memory: [Memory; 2],
     /// Shares of all connections that have not named their host.
-    strangers: Shares,
+    unnamed: Shares,
     /// Shares by name of the host.
     shares: BTreeMap<String, Shares>,
     /// Time, ms; from any clock that does not go back.
@@ -98,7 +98,7 @@ impl Core {
         let memory = [memory(capsules), memory(transfers)];
         Core {
             subsystem,
-            strangers: memory.each_ref().map(|memory| memory.budget.share()),
+            unnamed: memory.each_ref().map(|memory| memory.budget.share()),
             shares: BTreeMap::new(),
             memory,
             now_ms: 0,
@@ -111,8 +111,8 @@ impl Core {
     }
 
     /// The shares of a connection that has not named its host.
-    pub fn strangers(&self) -> Shares {
-        self.strangers.clone()
+    pub fn unnamed(&self) -> Shares {
+        self.unnamed.clone()
     }
 
     /// The shares of the host with this name.

@@ -230,7 +230,7 @@ impl Connection {
             cids: Vec::new(),
             free: Vec::new(),
             waiting: Default::default(),
-            shares: core.strangers(),
+            shares: core.unnamed(),
             progress: Default::default(),
             asked_bytes: 0,
             received_bytes: 0,

@@ -192,7 +192,7 @@ impl Server {
     /// Takes sessions back from the handshake thread; `true` if there were some.
     pub(super) fn take_shaken(&mut self) -> bool {
         let mut any = false;
-        while let Some(Shaken { whose: (key, number), session, outcome }) =
+        while let Some(Shaken { owner: (key, number), session, outcome }) =
             self.handshakes.as_ref().and_then(Handshakes::next)
         {
             any = true;
