@@ -29,7 +29,7 @@ pub fn start<E: Engine>(
 }
 
 /// Folds journal records into a protected image: [`kvdrive_engines::Engine::fold`].
-pub type Fold = fn(&EngineConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
+pub type Fold = fn(&EngineConfig, &[u8], &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>;
 
 /// An engine.
 #[derive(Clone, Copy)]

@@ -163,7 +163,7 @@ pub trait Engine: Exposing + 'static {
     fn protected_image(&self) -> Vec<u8>;
 
     /// Applies journal records to an image: what [`Engine::protected_image`] would have given after them.
-    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>
+    fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>
     where
         Self: Sized;
 

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use borsh::io::{Read, Result, Write};
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_sim::Rng;
 use uuid::{Builder, Uuid};
 
@@ -45,6 +47,18 @@ impl Identity {
         let mut digits = format!("{:X}", self.0.simple());
         digits.truncate(20);
         digits
+    }
+}
+
+impl BorshSerialize for Identity {
+    fn serialize<W: Write>(&self, writer: &mut W) -> Result<()> {
+        self.to_bytes().serialize(writer)
+    }
+}
+
+impl BorshDeserialize for Identity {
+    fn deserialize_reader<R: Read>(reader: &mut R) -> Result<Identity> {
+        <[u8; IDENTITY_BYTES]>::deserialize_reader(reader).map(Identity::from_bytes)
     }
 }
 

@@ -1,12 +1,14 @@
-//! Reads bytes from outside, from the front, and encodes patterns and regions. It does not know what the
-//! bytes belong to: images, journals, recordings.
+//! Reads bytes from outside, from the front. It does not know what the bytes belong to. Where bytes are the
+//! encoding of a value, [`kvdrive_record`] reads them; patterns and regions are such values.
 //!
 //! ```text
 //!   pattern   seed u64 | offset u32 | bytes u32
 //!   region    literal bytes u32 | literal | patterns u32 | patterns x (at u32, pattern)
 //! ```
-//!
-//! Numbers are little endian.
+
+use borsh::BorshDeserialize;
+use borsh::io::{Read, Result};
+use kvdrive_record::impossible;
 
 use crate::{Pattern, Placed, Region};
 
@@ -63,15 +65,6 @@ impl<'a> Decoder<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A byte that is 0 or 1.
-    pub fn flag(&mut self) -> Option<bool> {
-        match self.u8()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
     /// Two bytes.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
@@ -95,58 +88,25 @@ impl<'a> Decoder<'a> {
 
     /// A pattern that ends within its stream.
     pub fn pattern(&mut self) -> Option<Pattern> {
-        let pattern = Pattern { seed: self.u64()?, offset: self.u32()?, bytes: self.u32()? };
-        pattern.offset.checked_add(pattern.bytes)?;
-        Some(pattern)
-    }
-
-    /// A region whose parts do not overlap.
-    pub fn region(&mut self) -> Option<Region> {
-        let literal = self.counted()?.to_vec();
-        let mut patterns = Vec::new();
-        for _ in 0..self.u32()? {
-            let placed = Placed { at: self.u32()?, pattern: self.pattern()? };
-            placed.at.checked_add(placed.pattern.bytes)?;
-            patterns.push(placed);
-        }
-        Region::from_parts(literal, patterns)
+        kvdrive_record::decode(self.take(16)?).ok()
     }
 }
 
-/// Appends what [`Decoder::u32`] reads.
-pub fn put32(out: &mut Vec<u8>, number: u32) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-/// Appends what [`Decoder::u64`] reads.
-pub fn put64(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-/// Appends what [`Decoder::counted`] reads: the number of bytes, then the bytes.
-pub fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
-    put32(out, bytes.len() as u32);
-    out.extend_from_slice(bytes);
-}
-
-impl Pattern {
-    /// Appends the pattern as [`Decoder::pattern`] reads it.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        put64(out, self.seed);
-        put32(out, self.offset);
-        put32(out, self.bytes);
+/// Refuses a pattern that does not end within its stream.
+impl BorshDeserialize for Pattern {
+    fn deserialize_reader<R: Read>(reader: &mut R) -> Result<Pattern> {
+        let (seed, offset, bytes) = <(u64, u32, u32)>::deserialize_reader(reader)?;
+        let ends = offset.checked_add(bytes).is_some();
+        let pattern = Pattern { seed, offset, bytes };
+        if ends { Ok(pattern) } else { Err(impossible("a pattern ends beyond its stream")) }
     }
 }
 
-impl Region {
-    /// Appends the region as [`Decoder::region`] reads it.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        put_counted(out, self.literal());
-        put32(out, self.patterns().len() as u32);
-        for Placed { at, pattern } in self.patterns() {
-            put32(out, *at);
-            pattern.encode(out);
-        }
+/// Refuses patterns that overlap.
+impl BorshDeserialize for Region {
+    fn deserialize_reader<R: Read>(reader: &mut R) -> Result<Region> {
+        let (literal, patterns) = <(Vec<u8>, Vec<Placed>)>::deserialize_reader(reader)?;
+        Region::from_parts(literal, patterns).ok_or_else(|| impossible("patterns of a region overlap"))
     }
 }
 
@@ -156,27 +116,19 @@ mod tests {
     use crate::Piece;
 
     #[test]
-    fn a_region_is_read_as_it_was_written_and_not_one_byte_shorter() {
+    fn every_byte_of_a_region_is_refused_or_is_another_region() {
         let mut region = Region::default();
         region.write(3, Piece::Bytes(b"some bytes"));
         region.write(20, Piece::Pattern(Pattern { seed: 7, offset: 5, bytes: 100 }));
-        let mut bytes = Vec::new();
-        region.encode(&mut bytes);
-        let mut whole = Decoder::new(&bytes);
-        assert_eq!(whole.region().as_ref(), Some(&region));
-        assert!(whole.is_at_end());
-        for short in 0..bytes.len() {
-            assert_eq!(Decoder::new(&bytes[..short]).region(), None, "{short} bytes of {}", bytes.len());
-        }
+        region.write(120, Piece::Pattern(Pattern { seed: 8, offset: 5, bytes: 100 }));
+        kvdrive_record::trial::every_byte(&region);
+        kvdrive_record::trial::every_byte(&kvdrive_spec::Key::from_u64_be(77));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let wraps = Pattern { seed: 1, offset: u32::MAX, bytes: 2 };
-        let mut bytes = Vec::new();
-        wraps.encode(&mut bytes);
-        assert_eq!(Decoder::new(&bytes).pattern(), None);
-        assert_eq!(Decoder::new(&[2]).flag(), None);
+        let wraps = kvdrive_record::encode(&(1u64, u32::MAX, 2u32));
+        assert_eq!(Decoder::new(&wraps).pattern(), None);
         assert_eq!(Decoder::new(&u32::MAX.to_le_bytes()).counted(), None);
     }
 }

@@ -12,13 +12,14 @@
 
 mod decode;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use decode::{Decoder, put_counted, put32, put64};
+pub use decode::Decoder;
 
 /// Bytes `offset .. offset + bytes` of the stream `seed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, BorshSerialize)]
 pub struct Pattern {
     /// Identifies the stream.
     pub seed: u64,
@@ -135,7 +136,7 @@ pub fn expanding(out: &mut [u8]) -> impl FnMut(Piece<'_>) + '_ {
 }
 
 /// A pattern at a position of a [`Region`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Placed {
     /// First byte within the region.
     pub at: u32,
@@ -153,7 +154,7 @@ impl Placed {
 ///
 /// `literal` holds real bytes from 0 up to the highest one ever written; `patterns`, sorted and disjoint, lie
 /// on top.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize)]
 pub struct Region {
     literal: Vec<u8>,
     patterns: Vec<Placed>,

@@ -16,6 +16,9 @@
 
 use std::fmt;
 
+use borsh::io::{Error, ErrorKind, Read, Result, Write};
+use borsh::{BorshDeserialize, BorshSerialize};
+
 /// A key of 1 to [`Key::MAX_LEN`] bytes. Ordered as its bytes are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -110,6 +113,27 @@ impl Key {
 }
 
 /// The bytes in hexadecimal, two digits each: `6b6579`.
+/// In records: length (u8), then the key's bytes.
+impl BorshSerialize for Key {
+    fn serialize<W: Write>(&self, writer: &mut W) -> Result<()> {
+        let mut bytes = [0; 1 + Self::MAX_LEN];
+        bytes[0] = self.len;
+        bytes[1..].copy_from_slice(&self.to_array());
+        writer.write_all(&bytes[..1 + self.len()])
+    }
+}
+
+impl BorshDeserialize for Key {
+    fn deserialize_reader<R: Read>(reader: &mut R) -> Result<Key> {
+        let len = usize::from(u8::deserialize_reader(reader)?);
+        let mut padded = [0; Self::MAX_LEN];
+        let bytes =
+            padded.get_mut(..len).ok_or_else(|| Error::new(ErrorKind::InvalidData, "a key is too long"))?;
+        reader.read_exact(bytes)?;
+        Key::from_padded(padded, len).ok_or_else(|| Error::new(ErrorKind::InvalidData, "a key is empty"))
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_array()[..self.len()].iter().try_for_each(|byte| write!(f, "{byte:02x}"))

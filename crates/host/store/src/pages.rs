@@ -8,13 +8,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Region;
 use kvdrive_spec::Status;
 
 use crate::cpu::Thread;
 
 /// The number of a page, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct PageId(pub u64);
 
 impl PageId {

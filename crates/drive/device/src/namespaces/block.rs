@@ -5,8 +5,7 @@
 //! * If a page has several blocks, writing some of them reads the page and writes all of it again; commands
 //!   take turns at a page.
 //! * Deallocated blocks read as zeros, and so do blocks that were never written. Power-protected memory holds
-//!   which pages are deallocated ([`kvdrive_flash::ftl::away`]): it is the only part of the image, and part 0
-//!   of the records. A page exists again when its program is done; a power cut before that leaves the zeros
+//!   which pages are deallocated ([`kvdrive_flash::ftl::away`]): it is all that the image has. A page exists again when its program is done; a power cut before that leaves the zeros
 //!   that were acknowledged last.
 
 use std::rc::Rc;
@@ -16,10 +15,10 @@ use kvdrive_engines::EngineConfig;
 use kvdrive_engines::Parts;
 use kvdrive_engines::{EngineCounters, Utilization};
 use kvdrive_flash::Purpose;
-use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::away::{AwayChange, AwayPages};
 use kvdrive_flash::ftl::{Ftl, Lpa, logical_pages};
 use kvdrive_flash::power::PowerOnError;
-use kvdrive_flash::power::{self, ImageError, Journal, Owner};
+use kvdrive_flash::power::{self, Journal, Owner};
 use kvdrive_flash::spare::TAG_BYTES;
 use kvdrive_link::Request;
 use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
@@ -84,24 +83,17 @@ fn pages_of(config: &EngineConfig) -> u32 {
     logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
 }
 
-fn unframe(config: &EngineConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
-    let (owner, parts) = power::unframe(image)?;
-    match &parts[..] {
-        [part] => Ok((owner, AwayPages::from_part(part, pages_of(config))?)),
-        _ => Err(ImageError::new(0, format!("{} parts, blocks have one", parts.len())).into()),
-    }
+fn open(config: &EngineConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
+    let (owner, away) = power::open::<AwayPages>(image)?;
+    away.check(pages_of(config))?;
+    Ok((owner, away))
 }
 
 /// Folds journal records into a protected image.
-pub fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
-    let (owner, mut away) = unframe(config, image)?;
-    for (part, record) in records {
-        if *part != 0 {
-            return Err(ImageError::new(0, format!("a record of part {part}, blocks have part 0")).into());
-        }
-        away.apply(record, pages_of(config))?;
-    }
-    Ok(power::frame(&owner, &[away.to_part()]))
+pub fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
+    let (owner, mut away) = open(config, image)?;
+    power::replay(records, |change: AwayChange| away.apply(change, pages_of(config)))?;
+    Ok(power::seal(&owner, &away))
 }
 
 /// The namespace of an empty drive, or of the state in `image` and flash.
@@ -115,7 +107,7 @@ pub fn start(
     let (ftl, away) = match image {
         None => (Ftl::new(flash, &config.ftl), AwayPages::none(pages_of(&config))),
         Some(image) => {
-            let (_, away) = unframe(&config, image)?;
+            let (_, away) = open(&config, image)?;
             (Ftl::recover(flash, &config.ftl, &mut |_, _, _| {}), away)
         }
     };
@@ -238,9 +230,7 @@ impl BlockNamespace {
 
     fn note_away(&self, page: u32, is_away: bool) {
         self.away.borrow_mut().set(page, is_away);
-        if self.journal.is_kept() {
-            self.journal.append(0, &AwayPages::record(page, 1, is_away));
-        }
+        self.journal.append(&AwayChange { first: page, pages: 1, is_away });
     }
 
     /// Makes blocks read as zeros: whole pages are deallocated, parts of pages are written.
@@ -324,7 +314,7 @@ impl Namespace for BlockNamespace {
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        power::frame(&self.owner, &[self.away.borrow().to_part()])
+        power::seal(&self.owner, &*self.away.borrow())
     }
 
     fn counters(&self) -> EngineCounters {

@@ -12,24 +12,27 @@ use kvdrive_device::{Drive, DriveConfig, MediaConfig};
 use kvdrive_engines::hash::{HashConfig, SCHEMES};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::lsm::layout::LAYOUTS;
-use kvdrive_engines::lsm::{GcConfig, IndexConfig, LsmConfig};
+use kvdrive_engines::lsm::{GcConfig, IndexConfig, IndexImage, LsmConfig, TableId};
 use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
 use kvdrive_engines::page_buffer::{BufferConfig, Eviction};
 use kvdrive_engines::stored::StoredConfig;
+use kvdrive_engines::value_log::LogImage;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::file_log::FileLog;
-use kvdrive_flash::power::{Survivors, frame, owner_of, unframe};
+use kvdrive_flash::power::{IMAGE, Survivors, owner_of};
 use kvdrive_flash::{FlashConfig, Ppa, Spare};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_record::{HEAD_BYTES, decode, encode};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::Key;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use super::memory;
 use super::rig;
 use super::small_hash::{flash_config, hash_config};
 
@@ -136,8 +139,8 @@ struct Remains {
     survivors: Survivors,
     /// An image from before, and the records since.
     before: Vec<u8>,
-    records: Vec<(u8, Vec<u8>)>,
-    /// Numbers of the records, by part and first byte: what kind they are.
+    records: Vec<Vec<u8>>,
+    /// Numbers of the records by their first byte (of `lsm`: two), which says what kind they are.
     kinds: Vec<Vec<usize>>,
 }
 
@@ -163,9 +166,10 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     sim.clear();
     let (before, records) = found.records.split_at(found.records.len() / 2);
     let before = (row.fold)(&config.of_engine(), &found.image, before).expect("as the drive wrote it");
-    let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
-    for (number, (part, payload)) in records.iter().enumerate() {
-        kinds.entry((*part, payload[0])).or_default().push(number);
+    let mut kinds: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    let tags = if row.name == "lsm" { 2 } else { 1 };
+    for (number, record) in records.iter().enumerate() {
+        kinds.entry(&record[..tags]).or_default().push(number);
     }
     let kinds = kinds.into_values().collect();
     Remains { row, config, survivors, before, records: records.to_vec(), kinds }
@@ -229,12 +233,12 @@ fn crafted() -> impl Strategy<Value = Crafted> {
 
 impl Remains {
     /// The records with one of them crafted.
-    fn records(&self, kind: Index, which: Index, how: &Crafted) -> Vec<(u8, Vec<u8>)> {
+    fn records(&self, kind: Index, which: Index, how: &Crafted) -> Vec<Vec<u8>> {
         let mut records = self.records.clone();
         let numbers = kind.get(&self.kinds);
         let at = *which.get(numbers);
         match how {
-            Crafted::Altered(changes) => changes.iter().for_each(|change| change.apply(&mut records[at].1)),
+            Crafted::Altered(changes) => changes.iter().for_each(|change| change.apply(&mut records[at])),
             Crafted::Dropped => drop(records.remove(at)),
             Crafted::Repeated => records.insert(at, records[at].clone()),
             Crafted::Moved(to) => {
@@ -245,15 +249,34 @@ impl Remains {
         records
     }
 
-    /// The parts of the protected image.
-    fn parts<const N: usize>(&self) -> [Vec<u8>; N] {
-        let (_, parts) = unframe(&self.survivors.protected).expect("its own image");
-        parts.try_into().expect("as many as its engine has")
+    /// Where the engine's state begins in the protected image.
+    fn state_at(&self) -> usize {
+        HEAD_BYTES + encode(&owner_of(&self.survivors.protected).expect("its own image")).len()
     }
 
-    /// A protected image of these parts.
-    fn framed(&self, parts: &[Vec<u8>]) -> Vec<u8> {
-        frame(&owner_of(&self.survivors.protected).expect("its own image"), parts)
+    /// The engine's state, as bytes.
+    fn state(&self) -> &[u8] {
+        &self.survivors.protected[self.state_at()..]
+    }
+
+    /// A protected image with this state.
+    fn image_with(&self, state: &[u8]) -> Vec<u8> {
+        let mut image = [&self.survivors.protected[..self.state_at()], state].concat();
+        IMAGE.finish(&mut image);
+        image
+    }
+
+    /// Of an LSM drive: the index in its state, and where it begins.
+    fn index(&self) -> (IndexImage, usize) {
+        let (_, index) = decode::<(LogImage, IndexImage)>(self.state()).expect("its own state");
+        let at = self.state().len() - encode(&index).len();
+        (index, at)
+    }
+
+    /// Comes up with another index.
+    fn use_index(&self, index: &IndexImage) -> Result<(), PowerOnError> {
+        let (_, at) = self.index();
+        self.use_image_twice(self.image_with(&[&self.state()[..at], &encode(index)].concat()))
     }
 
     /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
@@ -339,16 +362,18 @@ fn use_and_watch(
 
 impl Remains {
     /// Folds and comes up, or says in a line why not.
-    fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
+    fn use_records(&self, records: &[Vec<u8>]) -> Result<(), PowerOnError> {
         self.use_image_twice((self.row.fold)(&self.config.of_engine(), &self.before, records)?)
     }
 
-    /// Comes up with the image after a change of one of its parts, which is framed anew.
-    fn use_changed_image(&self, part: Index, changes: &[Change]) -> Result<(), PowerOnError> {
-        let (_, mut parts) = unframe(&self.survivors.protected)?;
-        let part = part.index(parts.len());
-        changes.iter().for_each(|change| change.apply(&mut parts[part]));
-        self.use_image_twice(self.framed(&parts))
+    /// Comes up with the image after a change of its state; of an LSM drive's, of value log or index.
+    fn use_changed_image(&self, in_index: bool, changes: &[Change]) -> Result<(), PowerOnError> {
+        let index_at = if self.row.name == "lsm" { self.index().1 } else { self.state().len() };
+        let (values, index) = self.state().split_at(index_at);
+        let (mut values, mut index) = (values.to_vec(), index.to_vec());
+        let part = if in_index && !index.is_empty() { &mut index } else { &mut values };
+        changes.iter().for_each(|change| change.apply(part));
+        self.use_image_twice(self.image_with(&[values, index].concat()))
     }
 }
 
@@ -387,13 +412,22 @@ fn what_is_not_crafted_comes_up() {
     }
 }
 
-/// Where the streams of a hash engine's protected image stand: byte positions of each one's next grain.
-fn stream_positions(part: &[u8]) -> [usize; 4] {
-    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+/// Where the streams of a hash engine's state stand: byte positions of the next grain of each that has a
+/// superblock.
+fn stream_positions(state: &[u8]) -> Vec<(usize, usize)> {
+    let word = |at: usize| u32::from_le_bytes(state[at..at + 4].try_into().expect("4 bytes")) as usize;
     let superblocks = 16;
     let free = superblocks + 4 + 6 * word(superblocks);
-    let streams = free + 4 + 4 * word(free);
-    [0, 1, 2, 3].map(|stream| streams + 8 * stream + 4)
+    let mut at = free + 4 + 4 * word(free);
+    let mut positions = Vec::new();
+    for stream in 0..4 {
+        at += 1;
+        if state[at - 1] == 1 {
+            positions.push((stream, at + 4));
+            at += 8;
+        }
+    }
+    positions
 }
 
 /// A stream that goes on in front of what it has written would write over it; one that leaves a gap would
@@ -401,14 +435,14 @@ fn stream_positions(part: &[u8]) -> [usize; 4] {
 #[test]
 fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {
-        let [part] = remains.parts();
-        for (stream, at) in stream_positions(&part).into_iter().enumerate() {
-            let stands = u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes"));
+        let state = remains.state();
+        for (stream, at) in stream_positions(state) {
+            let stands = u32::from_le_bytes(state[at..at + 4].try_into().expect("4 bytes"));
             for other in stands.saturating_sub(130)..stands + 130 {
-                let mut crafted = part.clone();
+                let mut crafted = state.to_vec();
                 crafted[at..at + 4].copy_from_slice(&other.to_le_bytes());
-                let used = remains.use_image(remains.framed(&[crafted]));
-                let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
+                let used = remains.use_image(remains.image_with(&crafted));
+                let holds_pairs = stream < 2;
                 assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
                 one_line(used.map(drop));
             }
@@ -417,9 +451,9 @@ fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
 }
 
 /// Where the segments stand in a value log's image: byte positions of their live bytes.
-fn live_positions(part: &[u8]) -> Vec<usize> {
-    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
-    let host = 4 + 3 * 4 + 8;
+fn live_positions(state: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u32::from_le_bytes(state[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let host = 3 * 4 + 8;
     let gc = host + 4 + word(host);
     let segments = gc + 4 + word(gc);
     (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
@@ -432,10 +466,10 @@ fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
 }
 
 fn count_too_few(remains: &Remains) {
-    let [log, index] = remains.parts();
-    let positions = live_positions(&log);
+    let state = remains.state();
+    let positions = live_positions(state);
     assert!(positions.len() > 5, "{} segments", positions.len());
-    let live = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
+    let live = |at: usize| u64::from_le_bytes(state[at..at + 8].try_into().expect("8 bytes"));
     assert!(
         positions.iter().map(|at| live(*at)).sum::<u64>() > 50_000,
         "live bytes are where they are sought"
@@ -444,11 +478,11 @@ fn count_too_few(remains: &Remains) {
     for lie in lies {
         let one_by_one = positions.iter().map(|at| vec![*at]);
         for segments in one_by_one.chain([positions.clone()]) {
-            let mut crafted = log.clone();
+            let mut crafted = state.to_vec();
             for at in segments {
                 crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
             }
-            remains.use_image_twice(remains.framed(&[crafted, index.clone()])).expect("it comes up");
+            remains.use_image_twice(remains.image_with(&crafted)).expect("it comes up");
         }
     }
 }
@@ -457,15 +491,11 @@ fn count_too_few(remains: &Remains) {
 #[test]
 fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
     for remains in of_lsm() {
-        let [log, index] = remains.parts();
-        let with = |at: usize, number: &[u8]| {
-            let mut crafted = index.clone();
-            crafted[at..at + number.len()].copy_from_slice(number);
-            remains.use_image_twice(remains.framed(&[log.clone(), crafted]))
-        };
+        let (index, _) = remains.index();
         for left in 0..3 {
-            one_line(with(0, &(u32::MAX - left).to_le_bytes()));
-            let refused = with(4, &(u64::MAX - u64::from(left)).to_le_bytes());
+            one_line(remains.use_index(&IndexImage { next_table: u32::MAX - left, ..index.clone() }));
+            let next_sequence = u64::MAX - u64::from(left);
+            let refused = remains.use_index(&IndexImage { next_sequence, ..index.clone() });
             assert!(refused.is_err(), "{left} insertions are left");
             one_line(refused);
         }
@@ -476,16 +506,57 @@ fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
 #[test]
 fn a_table_numbered_like_one_that_is_yet_to_come_is_refused() {
     for remains in of_lsm() {
-        let [log, index] = remains.parts();
-        let word = |at: usize| u32::from_le_bytes(index[at..at + 4].try_into().expect("4 bytes"));
-        let (next, tables) = (word(0), word(12));
-        assert!(tables > 0 && (0..tables).all(|table| word(16 + 5 * table as usize) < next));
+        let (index, _) = remains.index();
         for ahead in 0..3 {
             let mut crafted = index.clone();
-            crafted[16..20].copy_from_slice(&(next + ahead).to_le_bytes());
-            let refused = remains.use_image_twice(remains.framed(&[log.clone(), crafted]));
-            assert!(refused.is_err(), "a table has number {} of {next}", next + ahead);
+            let (id, level) = crafted.tables.pop_first().expect("it has tables");
+            assert!(id.0 < index.next_table);
+            crafted.tables.insert(TableId(index.next_table + ahead), level);
+            let refused = remains.use_index(&crafted);
+            assert!(
+                refused.is_err(),
+                "a table has number {} of {}",
+                index.next_table + ahead,
+                index.next_table
+            );
             one_line(refused);
+        }
+    }
+}
+
+/// Each kind of record that engines make, by a short one: every byte altered and cut off. A reader refuses it or
+/// folds it, and takes no more memory than an image has.
+#[test]
+fn every_byte_of_a_record_is_refused_or_borne() {
+    for remains in all_remains() {
+        let (row, config) = (remains.row, remains.config.of_engine());
+        let fold = |image: &[u8], records: &[Vec<u8>]| (row.fold)(&config, image, records);
+        for numbers in &remains.kinds {
+            let number = *numbers.iter().min_by_key(|number| remains.records[**number].len()).expect("one");
+            let image = fold(&remains.before, &remains.records[..number]).expect("as the drive wrote it");
+            let record = &remains.records[number];
+            let refuses = |altered: Vec<u8>| {
+                memory::begin();
+                let folded = fold(&image, &[altered]);
+                assert!(
+                    memory::largest() < 2 * image.len() + (2 << 20),
+                    "{} bytes at once",
+                    memory::largest()
+                );
+                let refuses = folded.is_err();
+                one_line(folded.map(drop));
+                refuses
+            };
+            assert!(!refuses(record.clone()));
+            assert!(refuses([record, &[0][..]].concat()), "{}: a byte follows", row.name);
+            for at in 0..record.len().min(200) {
+                assert!(refuses(record[..at].to_vec()), "{}: {at} bytes of {record:?}", row.name);
+                for altered in [record[at] ^ 1, record[at] ^ 0x80, 0, 0xff] {
+                    let mut crafted = record.clone();
+                    crafted[at] = altered;
+                    refuses(crafted);
+                }
+            }
         }
     }
 }
@@ -541,8 +612,8 @@ proptest! {
 
     #[test]
     fn crafted_images_are_refused_or_borne(
-        engine in any::<Index>(), part in any::<Index>(), changes in prop::collection::vec(change(), 1..3),
+        engine in any::<Index>(), in_index in any::<bool>(), changes in prop::collection::vec(change(), 1..3),
     ) {
-        one_line(engine.get(all_remains()).use_changed_image(part, &changes));
+        one_line(engine.get(all_remains()).use_changed_image(in_index, &changes));
     }
 }

@@ -11,6 +11,7 @@ mod dropped;
 mod hostkv;
 mod lsm_drive;
 mod machine_failures;
+mod memory;
 mod mock_engine;
 mod plain_port;
 mod put_back;

@@ -266,7 +266,7 @@ impl Engine for MockEngine {
         Vec::new()
     }
 
-    fn fold(_: &EngineConfig, _: &[u8], _: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    fn fold(_: &EngineConfig, _: &[u8], _: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         unreachable!("nothing keeps its journal")
     }
 

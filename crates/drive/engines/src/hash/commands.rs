@@ -85,13 +85,6 @@ fn core_of_test(
     core.expect("everything fits")
 }
 
-fn only_part(image: &[u8]) -> Result<(Owner, Vec<u8>), ImageError> {
-    let (owner, parts) = power::unframe(image)?;
-    let [part] = <[Vec<u8>; 1]>::try_from(parts)
-        .map_err(|parts| ImageError::new(0, format!("it has {} parts instead of 1", parts.len())))?;
-    Ok((owner, part))
-}
-
 impl HashEngine {
     /// The engine of an empty drive, and its collection.
     pub fn new(
@@ -114,7 +107,7 @@ impl HashEngine {
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
         let core = core_of_test(scheme, config, flash, cores);
-        recover(&core, Protected::decode(&only_part(image)?.1)?)?;
+        recover(&core, power::open::<Protected>(image)?.1)?;
         Ok(HashEngine::of(core))
     }
 
@@ -484,20 +477,18 @@ impl Engine for HashEngine {
         let core = Core::new(scheme, &hash, flash, cores.clone(), owner, journal.clone(), protected_bytes)
             .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
         if let Some(image) = image {
-            recover(&core, Protected::decode(&only_part(image)?.1)?)?;
+            recover(&core, power::open::<Protected>(image)?.1)?;
         }
         Ok(HashEngine::of(core))
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        power::frame(&self.0.owner, &[Protected::of(&self.0).encode()])
+        power::seal(&self.0.owner, &Protected::of(&self.0))
     }
 
-    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         let (scheme, hash) = of_config(config)?;
-        let (owner, part) = only_part(image)?;
-        let folded = journal::fold(scheme, &hash, &config.flash.geometry(), &part, records)?;
-        Ok(power::frame(&owner, &[folded]))
+        Ok(journal::fold(scheme, &hash, &config.flash.geometry(), image, records)?)
     }
 
     fn counters(&self) -> EngineCounters {

@@ -8,7 +8,7 @@ use kvdrive_flash::power::ImageError;
 use super::image::{PageState, Protected};
 use super::layout::{Grain, Layout, Location};
 use super::section::{Format, Section, SectionHeader};
-use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
+use super::state::{KIND_DATA, KIND_MAP, STREAMS, State};
 
 /// Upper limit for counters of any drive; counters that continue from it still fit into the 48 bits of
 /// headers.
@@ -24,6 +24,16 @@ pub(super) fn section(layout: &Layout, format: &dyn Format, bytes: &[u8]) -> Opt
     let id = SectionHeader::decode(bytes)?.id;
     let section = format.decode(bytes.into())?;
     (id < format.sections() && has_its_slots(layout, format, &*section)).then_some((id, section))
+}
+
+/// An altered section of an image, by its number.
+pub(super) fn altered_section(
+    layout: &Layout,
+    format: &dyn Format,
+    (number, bytes): (u64, Vec<u8>),
+) -> Result<(u64, Box<dyn Section>), ImageError> {
+    let section = section(layout, format, &bytes).filter(|(id, _)| *id == number);
+    section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))
 }
 
 /// Are the slots and grains of all pairs of a section in range?
@@ -52,6 +62,8 @@ pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected)
     ensure(protected.sequence < FAR && protected.version < FAR, "it has counted too far")?;
     let is_worn = |(_, _, epoch): &(State, u8, u32)| *epoch > u32::MAX / 2;
     ensure(!protected.superblocks.iter().any(is_worn), "a superblock was erased too often")?;
+    let has_kind = |(_, kind, _): &(State, u8, u32)| [KIND_DATA, KIND_MAP].contains(kind);
+    ensure(protected.superblocks.iter().all(has_kind), "a superblock is of no kind")?;
     check_free(protected)?;
     check_streams(layout, protected)?;
     check_pages(layout, protected)?;
@@ -90,7 +102,7 @@ fn check_streams(layout: &Layout, protected: &Protected) -> Result<(), ImageErro
         if at % layout.page_grains > 0 {
             let page = protected.pages.get(&(layout.first_page(superblock) + at / layout.page_grains));
             let is_open =
-                page.is_some_and(|page| page.state == PageState::Open && usize::from(page.stream) == index);
+                page.is_some_and(|page| page.state == PageState::Open && page.stream == STREAMS[index]);
             ensure(is_open, "a stream's open page is missing")?;
             pages += 1;
         }
@@ -103,7 +115,7 @@ fn check_pages(layout: &Layout, protected: &Protected) -> Result<(), ImageError>
     for (number, page) in &protected.pages {
         let superblock = protected.superblocks.get(layout.superblock_of_page(*number) as usize);
         let fits = superblock.is_some_and(|superblock| {
-            let is_its_kind = superblock.1 == STREAMS[usize::from(page.stream)].kind();
+            let is_its_kind = superblock.1 == page.stream.kind();
             superblock.0 != State::Free && (is_its_kind || page.state == PageState::Stranded)
         });
         ensure(fits, "a buffered page belongs to no superblock")?;

@@ -20,7 +20,6 @@ use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
-use super::change::ChangeLog;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS, SecondChance};
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
@@ -142,7 +141,6 @@ impl Core {
         let config = &config.of(scheme);
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
-        let journal = Rc::new(ChangeLog::new(journal));
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
         let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));

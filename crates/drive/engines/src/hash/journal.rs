@@ -6,18 +6,19 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive_content::{Decoder, Region};
+use kvdrive_content::Region;
 use kvdrive_flash::Geometry;
-use kvdrive_flash::power::ImageError;
+use kvdrive_flash::power::{ImageError, open, replay, seal};
 
-use super::change::{Alteration, Change, PART};
+use super::change::{Alteration, Change};
 use super::config::HashConfig;
 use super::consistency;
 use super::image::{BufferedPage, PageState, Protected};
 use super::layout::{Layout, Location};
 use super::scheme::SchemeRow;
 use super::section::{Entry, Format, Section};
-use super::space::{KIND_DATA, KIND_MAP, State, filling};
+use super::space::filling;
+use super::state::{KIND_DATA, KIND_MAP, State, Stream};
 
 /// An image with changes being applied to it.
 struct Folding {
@@ -36,28 +37,18 @@ pub(super) fn fold(
     config: &HashConfig,
     geometry: &Geometry,
     image: &[u8],
-    records: &[(u8, Vec<u8>)],
+    records: &[Vec<u8>],
 ) -> Result<Vec<u8>, ImageError> {
     let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
-    let mut protected = Protected::decode(image)?;
+    let (owner, mut protected) = open::<Protected>(image)?;
     let format = (scheme.format)(&layout);
     let mut sections = BTreeMap::new();
-    for bytes in std::mem::take(&mut protected.sections).into_values() {
-        let section = consistency::section(&layout, &*format, &bytes);
-        sections.extend([section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?]);
+    for section in std::mem::take(&mut protected.sections) {
+        sections.extend([consistency::altered_section(&layout, &*format, section)?]);
     }
     let mut folding = Folding { protected, format, sections, layout };
-    for (number, (part, payload)) in records.iter().enumerate() {
-        let mut reader = Decoder::new(payload);
-        while *part != PART || !reader.is_at_end() {
-            let known = *part == PART;
-            known
-                .then(|| folding.apply(&mut reader))
-                .flatten()
-                .ok_or_else(|| ImageError::new(0, format!("record {number} after it makes no sense")))?;
-        }
-    }
-    Ok(folding.finish().encode())
+    replay(records, |change| folding.apply(change).ok_or("it does not fit the state"))?;
+    Ok(seal(&owner, &folding.finish()))
 }
 
 impl Folding {
@@ -70,8 +61,8 @@ impl Folding {
     }
 
     /// Applies one change; `None` if it does not fit the state.
-    fn apply(&mut self, reader: &mut Decoder<'_>) -> Option<()> {
-        match Change::decode(reader)? {
+    fn apply(&mut self, change: Change<'_>) -> Option<()> {
+        match change {
             Change::Taken { superblock, kind } => self.take(superblock, kind),
             Change::State { superblock, state } => {
                 let superblock = self.superblock(superblock)?;
@@ -82,7 +73,7 @@ impl Folding {
             Change::Stream { stream, superblock, at } => {
                 self.superblock(superblock).filter(|open| open.0 == State::Open)?;
                 let fits = at <= self.layout.superblock_grains;
-                let stream = self.protected.streams.get_mut(usize::from(stream))?;
+                let stream = self.protected.streams.get_mut(stream as usize)?;
                 fits.then(|| *stream = Some((superblock, at)))
             }
             Change::Put { stream, page, at, first_item, region } => {
@@ -102,7 +93,7 @@ impl Folding {
                 (page.state == PageState::Programming).then_some(())
             }
             Change::Section { bytes } => {
-                self.sections.extend([consistency::section(&self.layout, &*self.format, bytes)?]);
+                self.sections.extend([consistency::section(&self.layout, &*self.format, &bytes)?]);
                 Some(())
             }
             Change::Slot { section, alteration } => self.alter(section, alteration),
@@ -155,8 +146,7 @@ impl Folding {
         Some(())
     }
 
-    fn put(&mut self, stream: u8, page: u32, at: u32, first_item: u32, content: &Region) -> Option<()> {
-        self.protected.streams.get(usize::from(stream))?;
+    fn put(&mut self, stream: Stream, page: u32, at: u32, first_item: u32, content: &Region) -> Option<()> {
         let end = at.checked_add(content.written_end())?;
         if end > self.layout.page_bytes() || first_item > self.layout.page_grains {
             return None;
@@ -194,9 +184,9 @@ impl Folding {
         fits.then(|| alteration.apply(&mut **section))
     }
 
-    fn place(&mut self, section: u64, location: Location) -> Option<()> {
+    fn place(&mut self, section: u64, location: u64) -> Option<()> {
         let word = self.protected.directory.get_mut(usize::try_from(section).ok()?)?;
-        consistency::is_location(&self.layout, location).then(|| *word = location.word())
+        consistency::is_location(&self.layout, Location::of_word(location)).then(|| *word = location)
     }
 
     fn spill(&mut self, superblock: u32, count: u32) -> Option<()> {
@@ -211,5 +201,58 @@ impl Folding {
             self.protected.records.remove(&superblock);
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use kvdrive_record::trial::every_byte;
+
+    use super::*;
+    use crate::hash::layout::Grain;
+
+    #[test]
+    fn every_byte_of_a_change_is_refused_or_is_another_change() {
+        let (superblock, page, section, location, record) = (1, 2, 3, 0x0405, 6);
+        let region = Region::from_bytes(vec![7, 8]);
+        let stream = Stream::MapGc;
+        let changes = [
+            Change::Taken { superblock, kind: KIND_MAP },
+            Change::State { superblock, state: State::Lost },
+            Change::Erased { superblock },
+            Change::Stream { stream, superblock, at: 9 },
+            Change::Put { stream, page, at: 9, first_item: 0, region: Cow::Borrowed(&region) },
+            Change::Program { page, sequence: 10 },
+            Change::Programmed { page },
+            Change::Section { bytes: Cow::Borrowed(b"section") },
+            Change::Slot { section, alteration: Alteration::Set { slot: 1, tag: 2, grain: Grain(3) } },
+            Change::Slot { section, alteration: Alteration::Remove { slot: 1 } },
+            Change::Slot { section, alteration: Alteration::MarkPassed { tag: 2 } },
+            Change::Written { section, location },
+            Change::Moved { section, location },
+            Change::Invalid { superblock, record },
+            Change::Spilled { superblock, count: 11 },
+            Change::Forgotten { superblock },
+        ];
+        changes.iter().for_each(every_byte);
+        let buffered = BufferedPage {
+            state: PageState::Stranded,
+            stream,
+            first_item: 1,
+            sequence: 2,
+            region: region.clone(),
+        };
+        every_byte(&Protected {
+            superblocks: vec![(State::Open, KIND_DATA, 12)],
+            free: vec![13],
+            streams: [None, Some((14, 15)), None, None],
+            pages: [(16, buffered)].into(),
+            directory: vec![17],
+            sections: [(18, vec![19])].into(),
+            records: [(20, vec![21])].into(),
+            ..Protected::default()
+        });
     }
 }

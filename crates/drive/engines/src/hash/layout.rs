@@ -7,11 +7,12 @@
 //!   grain        the least space of a pair: 512 B in `original`, 64 B in `plus` and `plus2`
 //! ```
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::{BlockId, Geometry, Ppa};
 use strength_reduce::{StrengthReducedU32, StrengthReducedU64};
 
 /// Address of a grain: a flat number over all grains of the drive, superblock by superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct Grain(pub u64);
 
 /// Low bits of a directory word on flash: the number of grains of the section.

@@ -6,6 +6,7 @@
 //! | [`config`] | their configuration |
 //! | [`layout`], [`pair`] | addresses; the bytes of a pair |
 //! | [`section`] | the hash table's unit of caching: whole (`original`), live-only (`plus`) or a bucket (`plus2`) |
+//! | [`state`] | states of superblocks, kinds of pages, streams |
 //! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`, `plus2`) |
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
@@ -59,6 +60,7 @@ pub mod scheme;
 pub mod section;
 mod snapshot;
 pub mod space;
+pub mod state;
 pub mod validity;
 
 pub use commands::{Found, HashEngine, Place};

@@ -21,10 +21,11 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
+use kvdrive_flash::power::Journal;
 use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 
-use super::change::{Change, ChangeLog};
+use super::change::Change;
 use super::layout::{Grain, Layout};
 use super::scheme::RecordsForm;
 use super::space::{Content, Space, Stream};
@@ -96,12 +97,12 @@ pub struct Records {
     /// Number of invalid pages of all superblocks.
     pages: Cell<u64>,
     statistics: TaskCell<RecordsStatistics>,
-    journal: Rc<ChangeLog>,
+    journal: Journal,
 }
 
 impl Records {
     /// Empty records.
-    pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<ChangeLog>) -> Records {
+    pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Journal) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
         assert!(form.record_bytes * 8 >= GRAIN_BITS, "a record has the bits of a grain at least");
         let page_bytes = form.page_bytes(layout);
@@ -148,7 +149,7 @@ impl Records {
     pub fn add(&self, space: &Rc<Space>, slot: u64, grain: Grain) {
         let superblock = self.layout.superblock(grain);
         let record = slot << GRAIN_BITS | u64::from(self.layout.within(grain));
-        self.journal.note(Change::Invalid { superblock, record });
+        self.journal.append(&Change::Invalid { superblock, record });
         let full = {
             let book = &mut self.books.borrow_mut()[superblock as usize];
             book.buffer.push(record);
@@ -186,7 +187,7 @@ impl Records {
             book.serial += 1;
             self.pages.set(self.pages.get() + 1);
             book.buffer.drain(..self.capacity);
-            self.journal.note(Change::Spilled { superblock, count: self.capacity as u32 });
+            self.journal.append(&Change::Spilled { superblock, count: self.capacity as u32 });
             self.statistics.borrow_mut().written_bytes += u64::from(self.page_bytes);
         }
     }
@@ -227,7 +228,7 @@ impl Records {
     /// Drops the records of a superblock that holds no valid pairs any more.
     pub fn clear(&self, space: &Space, superblock: u32) {
         let book = std::mem::take(&mut self.books.borrow_mut()[superblock as usize]);
-        self.journal.note(Change::Forgotten { superblock });
+        self.journal.append(&Change::Forgotten { superblock });
         self.pages.set(self.pages.get() - book.pages.len() as u64);
         for page in book.pages {
             space.forget(page, self.page_grains());

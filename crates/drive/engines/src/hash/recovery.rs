@@ -35,7 +35,7 @@ use super::image::{BufferedPage, PageState, Protected};
 use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::RecordsHeader;
-use super::space::{KIND_DATA, KIND_MAP, STREAMS, Space, State};
+use super::space::{KIND_DATA, KIND_MAP, Space, State};
 
 /// The error if the pages of a superblock do not continue each other.
 const INSIDE: &str = "a pair begins inside another";
@@ -71,9 +71,8 @@ pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), Image
         core.cache.restore_directory(id, location);
         core.space.found(location.grain, location.grains);
     }
-    for bytes in sections.values() {
-        let section = consistency::section(layout, format, bytes);
-        let (id, section) = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
+    for section in sections {
+        let (id, section) = consistency::altered_section(layout, format, section)?;
         core.cache.restore_dirty(id, section);
     }
     let bits = 8 * core.cache.budget_bytes();
@@ -180,8 +179,7 @@ fn restore_page(
             Ok(_) | Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
             Err(ReadError::Erased) => {
                 next_pages.begin(number)?;
-                let stream = STREAMS[usize::from(page.stream)];
-                space.restart(number, stream, page.first_item, page.sequence, page.region);
+                space.restart(number, page.stream, page.first_item, page.sequence, page.region);
             }
         },
     }
@@ -190,7 +188,7 @@ fn restore_page(
 
 /// Is this the header of a page that was being programmed?
 fn is_page(space: &Space, number: u32, page: &BufferedPage, spare: &Spare) -> bool {
-    let kind = STREAMS[usize::from(page.stream)].kind();
+    let kind = page.stream.kind();
     space.is_own(number, kind, spare) && spare.sequence == page.sequence
 }
 

@@ -337,7 +337,7 @@ impl Engine for LsmEngine {
         Protected::of(self.owner.clone(), &self.log, &self.index)
     }
 
-    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         journal::fold(config, image, records)
     }
 

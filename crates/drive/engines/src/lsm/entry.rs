@@ -10,16 +10,17 @@
 
 use std::ops::Range;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_spec::Key;
 
 use crate::value_log::Vaddr;
 
 /// Names a table. Ids are handed out in ascending order and never twice, also not across power cuts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize)]
 pub struct TableId(pub u32);
 
 /// Where the value of a key is, or that there is none any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Entry {
     /// First byte of the value in the value log; without meaning for a tombstone or an empty value.
     pub address: Vaddr,

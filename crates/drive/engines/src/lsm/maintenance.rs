@@ -4,6 +4,7 @@
 //! write new tables, and put them in the place of their sources in a single step. It runs under one lock.
 //! Whatever fails leaves the index as it was, and what was written for nothing is given back.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
@@ -188,8 +189,8 @@ impl Index {
         let present = inner.tables.borrow().clone();
         let table = present.newest_first().find(|table| table.facts.id == id);
         let table = table.expect("a policy moves what it saw").clone();
-        let added = [(id, to as u8)];
-        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &[id], flushed: false });
+        let (added, dropped) = (Cow::Owned(vec![(id, to as u8)]), Cow::Owned(vec![id]));
+        inner.journal.record(IndexRecord::TablesChanged { added, dropped, flushed: false });
         *inner.tables.borrow_mut() = Rc::new(present.changed(&[id], std::iter::once((to, table))));
         self.count(|counters| counters.moves += 1);
     }
@@ -363,7 +364,11 @@ impl Index {
         let added: Vec<_> = outputs.iter().map(|table| (table.facts.id, to as u8)).collect();
         let dropped: Vec<_> = rewrite.inputs.iter().map(|table| table.facts.id).collect();
         let flushed = rewrite.flushed;
-        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed });
+        inner.journal.record(IndexRecord::TablesChanged {
+            added: Cow::Borrowed(&added),
+            dropped: Cow::Borrowed(&dropped),
+            flushed,
+        });
         let present = inner.tables.borrow().clone();
         let next = present.changed(&dropped, outputs.into_iter().map(|table| (to, table)));
         *inner.tables.borrow_mut() = Rc::new(next);

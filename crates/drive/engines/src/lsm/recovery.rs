@@ -9,10 +9,11 @@
 //! the index. A table exists from the record that names it on, and in the same record its inputs (tables,
 //! memtable) cease to. Pages of tables that no record names, half-written or replaced, are given back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_content::Decoder;
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::ftl::Lpa;
 use kvdrive_spec::Key;
 
@@ -21,7 +22,6 @@ use super::layout::{Part, TableFacts};
 use super::levels::Version;
 use super::space::{TABLE_PAGE_KIND, TableSpace};
 use super::table::{OfTable, PageTag, Table};
-use crate::value_log::Vaddr;
 
 /// The bounds of a table whose keys are not known.
 pub(super) const LOWEST_KEY: Key = Key::from_padded([0; 16], 1).expect("one byte is a key");
@@ -32,7 +32,7 @@ pub(super) const HIGHEST_KEY: Key = Key::from_padded([0xFF; 16], 16).expect("16 
 const MOST_INSERTIONS: u64 = 1 << 60;
 
 /// A change of the index. Records made without a suspension between them belong together.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
 pub enum IndexRecord<'a> {
     /// The newest entry of a key went to the memtable; the sequence number in it is the last one given out.
     Inserted {
@@ -49,9 +49,9 @@ pub enum IndexRecord<'a> {
     /// Tables came, went and moved.
     TablesChanged {
         /// New tables and those that moved, with their levels.
-        added: &'a [(TableId, u8)],
+        added: Cow<'a, [(TableId, u8)]>,
         /// Tables that are gone (those that moved, too).
-        dropped: &'a [TableId],
+        dropped: Cow<'a, [TableId]>,
         /// The frozen memtable is one of the new tables now.
         flushed: bool,
     },
@@ -64,7 +64,7 @@ pub trait IndexJournal {
 }
 
 /// The index's part of the protected image.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, BorshSerialize, BorshDeserialize)]
 pub struct IndexImage {
     /// The memtable.
     pub active: BTreeMap<Key, Entry>,
@@ -80,16 +80,20 @@ pub struct IndexImage {
 
 impl IndexImage {
     /// Makes a recorded change.
-    pub fn apply(&mut self, record: &IndexRecord<'_>) {
-        match *record {
+    ///
+    /// # Errors
+    /// An insertion with a number that no drive reaches.
+    pub fn apply(&mut self, record: IndexRecord<'_>) -> Result<(), &'static str> {
+        match record {
+            IndexRecord::Inserted { entry, .. } if !is_reached(&entry) => return Err(TOO_MANY),
             IndexRecord::Inserted { key, entry } => {
-                self.next_sequence = entry.sequence.saturating_add(1);
+                self.next_sequence = entry.sequence + 1;
                 self.active.insert(key, entry);
             }
             IndexRecord::Frozen(age) => self.frozen = Some((age, std::mem::take(&mut self.active))),
             IndexRecord::IdTaken(id) => self.next_table = id.0.saturating_add(1),
             IndexRecord::TablesChanged { added, dropped, flushed } => {
-                for id in dropped {
+                for id in dropped.iter() {
                     self.tables.remove(id);
                 }
                 self.tables.extend(added.iter().copied());
@@ -98,6 +102,21 @@ impl IndexImage {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Refuses an image that no index can have.
+    ///
+    /// # Errors
+    /// What it says that cannot be.
+    pub fn check(&self) -> Result<(), &'static str> {
+        // A table that is yet to come must not get the id of one there is.
+        let are_numbered = self.tables.last_key_value().is_none_or(|(id, _)| id.0 < self.next_table);
+        if !are_numbered {
+            return Err("a table has a number that was not given out");
+        }
+        let are_reached = self.next_sequence < MOST_INSERTIONS && self.entries().all(is_reached);
+        if are_reached { Ok(()) } else { Err(TOO_MANY) }
     }
 
     /// The entries of the memtables.
@@ -105,144 +124,12 @@ impl IndexImage {
         let frozen = self.frozen.iter().flat_map(|(_, entries)| entries.values());
         self.active.values().chain(frozen)
     }
-
-    /// The image as bytes.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend_from_slice(&self.next_table.to_le_bytes());
-        out.extend_from_slice(&self.next_sequence.to_le_bytes());
-        out.extend_from_slice(&(self.tables.len() as u32).to_le_bytes());
-        for (id, level) in &self.tables {
-            out.extend_from_slice(&id.0.to_le_bytes());
-            out.push(*level);
-        }
-        encode_pairs(&self.active, &mut out);
-        out.push(self.frozen.is_some().into());
-        if let Some((age, pairs)) = &self.frozen {
-            out.extend_from_slice(&age.to_le_bytes());
-            encode_pairs(pairs, &mut out);
-        }
-        out
-    }
-
-    /// Reads what [`IndexImage::to_bytes`] wrote; `None` if that is not what the bytes are.
-    pub fn from_bytes(bytes: &[u8]) -> Option<IndexImage> {
-        let mut from = Decoder::new(bytes);
-        let (next_table, next_sequence) = (from.u32()?, from.u64()?);
-        let mut tables = BTreeMap::new();
-        for _ in 0..from.u32()? {
-            tables.insert(TableId(from.u32()?), from.u8()?);
-        }
-        let active = decode_pairs(&mut from)?;
-        let frozen = match from.flag()? {
-            false => None,
-            true => Some((from.u64()?, decode_pairs(&mut from)?)),
-        };
-        // A table that is yet to come must not get the id of one there is.
-        let are_numbered = tables.last_key_value().is_none_or(|(id, _)| id.0 < next_table);
-        (from.is_at_end() && are_numbered && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
-            active,
-            frozen,
-            tables,
-            next_table,
-            next_sequence,
-        })
-    }
 }
 
-impl IndexRecord<'_> {
-    /// Appends the record as bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match *self {
-            IndexRecord::Inserted { key, entry } => {
-                out.push(INSERTED);
-                encode_pair(&key, &entry, out);
-            }
-            IndexRecord::Frozen(age) => {
-                out.push(FROZEN);
-                out.extend_from_slice(&age.to_le_bytes());
-            }
-            IndexRecord::IdTaken(id) => {
-                out.push(ID_TAKEN);
-                out.extend_from_slice(&id.0.to_le_bytes());
-            }
-            IndexRecord::TablesChanged { added, dropped, flushed } => {
-                out.push(TABLES_CHANGED);
-                out.push(flushed.into());
-                out.extend_from_slice(&(added.len() as u32).to_le_bytes());
-                for (id, level) in added {
-                    out.extend_from_slice(&id.0.to_le_bytes());
-                    out.push(*level);
-                }
-                for id in dropped {
-                    out.extend_from_slice(&id.0.to_le_bytes());
-                }
-            }
-        }
-    }
-}
+const TOO_MANY: &str = "the index has counted too far";
 
-// First byte of an encoded record.
-const INSERTED: u8 = 1;
-const FROZEN: u8 = 2;
-const ID_TAKEN: u8 = 3;
-const TABLES_CHANGED: u8 = 4;
-
-impl IndexImage {
-    /// Makes the change that [`IndexRecord::encode`] wrote; `None`, and nothing changed, if the bytes are no
-    /// record.
-    pub fn apply_encoded(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut from = Decoder::new(bytes);
-        let (mut added, mut dropped) = (Vec::new(), Vec::new());
-        let record = match from.u8()? {
-            INSERTED => {
-                let (key, entry) = decode_pair(&mut from)?;
-                IndexRecord::Inserted { key, entry }
-            }
-            FROZEN => IndexRecord::Frozen(from.u64()?),
-            ID_TAKEN => IndexRecord::IdTaken(TableId(from.u32()?)),
-            TABLES_CHANGED => {
-                let flushed = from.flag()?;
-                for _ in 0..from.u32()? {
-                    added.push((TableId(from.u32()?), from.u8()?));
-                }
-                while !from.is_at_end() {
-                    dropped.push(TableId(from.u32()?));
-                }
-                IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed }
-            }
-            _ => return None,
-        };
-        from.is_at_end().then(|| self.apply(&record))
-    }
-}
-
-fn encode_pairs(pairs: &BTreeMap<Key, Entry>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
-    for (key, entry) in pairs {
-        encode_pair(key, entry, out);
-    }
-}
-
-fn encode_pair(key: &Key, entry: &Entry, out: &mut Vec<u8>) {
-    out.push(key.len() as u8);
-    out.extend_from_slice(&key.to_array()[..key.len()]);
-    out.push(entry.tombstone.into());
-    out.extend_from_slice(&entry.address.0.to_le_bytes());
-    out.extend_from_slice(&entry.bytes.to_le_bytes());
-    out.extend_from_slice(&entry.sequence.to_le_bytes());
-}
-
-fn decode_pairs(from: &mut Decoder<'_>) -> Option<BTreeMap<Key, Entry>> {
-    (0..from.u32()?).map(|_| decode_pair(from)).collect()
-}
-
-fn decode_pair(from: &mut Decoder<'_>) -> Option<(Key, Entry)> {
-    let length = from.u8()?;
-    let key = Key::new(from.take(length.into())?)?;
-    let tombstone = from.flag()?;
-    let (address, bytes, sequence) = (Vaddr(from.u64()?), from.u32()?, from.u64()?);
-    (sequence < MOST_INSERTIONS - 1).then_some((key, Entry { address, bytes, sequence, tombstone }))
+fn is_reached(entry: &Entry) -> bool {
+    entry.sequence < MOST_INSERTIONS - 1
 }
 
 /// Why an index could not be built again.

@@ -2,23 +2,6 @@
 //! that were carried out since the store was last synchronised, and its mark of that moment
 //! ([`kvdrive_store::Store::mark`]).
 //!
-//! ```text
-//!   image    part 0: bitmap of pages that are away ([`kvdrive_flash::ftl::away`])
-//!            part 1: number of the next write when pages last went away (u64) | next number (u64) | operations, oldest first
-//!            part 2: the mark; empty before the store was synchronised
-//!   records  part 0: pages go away or are there again
-//!            part 1: 1 | operations           they begin: one, or those of an atomic batch
-//!                    2 | numbers (u64 each)   they are carried out
-//!                    3 | numbers (u64 each)   they failed: forget them
-//!                    4 | mark                 the store is synchronised: forget all, remember this
-//!                    5 | number (u64)         of the next write, as pages go away
-//!
-//!   operation   number (u64) | flags (u8) | key bytes (u8) | key | kind (u8: 0 delete, 1 store)
-//!               flags: bit 0 it is carried out, bit 1 the next one is of the same atomic batch
-//!               of a store:  value bytes (u32) | literal bytes (u32) | bytes | patterns (u32) | patterns
-//!   pattern     at (u32) | seed (u64) | offset (u32) | bytes (u32)
-//! ```
-//!
 //! After a cut the store finds what its pages hold. Of each key the last operation that was carried out is
 //! carried out again, unless the store has what that gave the key: whatever part of them had reached the pages,
 //! each key has it then. All at once they fit, for they did before, into the room that a store leaves to deletes at
@@ -27,26 +10,17 @@
 //! acknowledged: each is there afterwards, or, where there is no room for it, is not; those of an atomic batch
 //! are handed to the store as one again.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
-use kvdrive_content::{Decoder, Region};
-use kvdrive_flash::ftl::away::AwayPages;
+use borsh::{BorshDeserialize, BorshSerialize};
+use kvdrive_content::Region;
+use kvdrive_flash::ftl::away::{AwayChange, AwayPages};
 use kvdrive_flash::power::{self, ImageError, Owner, PowerOnError};
 use kvdrive_spec::Key;
 use kvdrive_store::{Kept, MAX_VALUE_BYTES};
 
-use super::pages::{MOST_WRITES, Trimmed};
-
-/// Part of the image, and of records, that says which pages are away.
-pub const AWAY_PART: u8 = 0;
-/// Part that has the operations.
-pub const OPERATIONS_PART: u8 = 1;
-
-const BEGUN: u8 = 1;
-const CARRIED_OUT: u8 = 2;
-const FAILED: u8 = 3;
-const SYNCHRONISED: u8 = 4;
-const WRITTEN: u8 = 5;
+use super::trimmed::{MOST_WRITES, Trimmed};
 
 /// No drive has carried out so many.
 const MOST_OPERATIONS: u64 = 1 << 60;
@@ -55,7 +29,7 @@ const MOST_OPERATIONS: u64 = 1 << 60;
 pub const OPERATION_BYTES: u64 = 64;
 
 /// A store or a delete.
-#[derive(Clone)]
+#[derive(Clone, BorshSerialize, BorshDeserialize)]
 pub struct Operation {
     /// Operations are handed to the store in the order of their numbers.
     pub number: u64,
@@ -86,73 +60,32 @@ impl Operation {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.push(u8::from(self.is_carried_out) | u8::from(self.goes_on) << 1);
-        let mut key = [0; Key::MAX_LEN];
-        self.key.copy_to(&mut key);
-        out.push(self.key.len() as u8);
-        out.extend_from_slice(&key[..self.key.len()]);
-        out.push(self.value.is_some().into());
-        if let Some((region, bytes)) = &self.value {
-            out.extend_from_slice(&bytes.to_le_bytes());
-            region.encode(out);
-        }
-    }
-
-    fn decode(reader: &mut Decoder<'_>) -> Option<Operation> {
-        let number = reader.u64()?;
-        let flags = reader.u8().filter(|flags| *flags < 4)?;
-        let (is_carried_out, goes_on) = (flags & 1 != 0, flags & 2 != 0);
-        let key_bytes = usize::from(reader.u8()?);
-        let key = Key::new(reader.take(key_bytes)?)?;
-        let value = match flag(reader.u8()?)? {
-            false => None,
-            true => {
-                let bytes = reader.u32()?;
-                let region = reader.region()?;
-                (region.written_end() <= bytes && bytes <= MAX_VALUE_BYTES).then_some(())?;
-                Some((Rc::new(region), bytes))
-            }
-        };
-        Some(Operation { number, is_carried_out, goes_on, key, value })
+    /// Can a store have been asked for this?
+    fn can_be(&self) -> bool {
+        let fits =
+            |(region, bytes): &(Rc<Region>, u32)| region.written_end() <= *bytes && *bytes <= MAX_VALUE_BYTES;
+        self.value.as_ref().is_none_or(fits)
     }
 }
 
-fn flag(byte: u8) -> Option<bool> {
-    matches!(byte, 0 | 1).then_some(byte == 1)
+/// A change of what a drive keeps for its store.
+#[derive(BorshSerialize, BorshDeserialize)]
+pub enum StoreRecord<'a> {
+    /// Pages go away or are there again.
+    Pages(AwayChange),
+    /// The next write has this number, as pages go away ([`super::pages`]).
+    Written(u64),
+    /// An operation begins, or those of an atomic batch.
+    Begun(Cow<'a, [Operation]>),
+    /// So many from `first` on are carried out, or have failed and are forgotten.
+    Ended { first: u64, count: u64, is_carried_out: bool },
+    /// All that was carried out is on the store's pages, of which this is the mark: it is forgotten.
+    Synchronised { mark: Cow<'a, [u8]> },
 }
 
-/// The records of the second part, each as its bytes.
-pub mod record {
-    use super::{BEGUN, CARRIED_OUT, FAILED, Operation, SYNCHRONISED, WRITTEN};
-
-    /// An operation begins, or several of an atomic batch.
-    pub fn begun(operations: &[Operation]) -> Vec<u8> {
-        let mut out = vec![BEGUN];
-        operations.iter().for_each(|operation| operation.encode(&mut out));
-        out
-    }
-
-    /// So many from `first` on are carried out, or have failed.
-    pub fn ended(first: u64, count: u64, is_carried_out: bool) -> Vec<u8> {
-        let mut out = vec![if is_carried_out { CARRIED_OUT } else { FAILED }];
-        (first..first + count).for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-        out
-    }
-
-    /// All that was carried out is on the store's pages, of which this is the mark.
-    pub fn synchronised(mark: &[u8]) -> Vec<u8> {
-        [&[SYNCHRONISED], mark].concat()
-    }
-
-    /// The next write has this number ([`super::super::pages`]).
-    pub fn written(next_write: u64) -> [u8; 9] {
-        let mut out = [WRITTEN; 9];
-        out[1..].copy_from_slice(&next_write.to_le_bytes());
-        out
-    }
-}
+/// The engine's state in the image: which pages are away, number of the next write when pages last went away,
+/// number of the next operation, operations, mark (empty before the store was synchronised).
+type State<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>);
 
 /// The image, taken apart.
 pub struct Protected {
@@ -177,84 +110,77 @@ impl Protected {
         next_number: u64,
         mark: &[u8],
     ) -> Vec<u8> {
-        let mut part = trimmed.next_write_at_trim.to_le_bytes().to_vec();
-        part.extend_from_slice(&next_number.to_le_bytes());
-        operations.into_iter().for_each(|operation| operation.encode(&mut part));
-        power::frame(owner, &[trimmed.away.to_part(), part, mark.to_vec()])
+        let operations = operations.into_iter().map(Cow::Borrowed).collect();
+        let away = Cow::Borrowed(&trimmed.away);
+        let state: State<'_> =
+            (away, trimmed.next_write_at_trim, next_number, operations, Cow::Borrowed(mark));
+        power::seal(owner, &state)
     }
 
     /// Takes the image of a drive of `pages` logical pages apart.
     pub fn decode(pages: u32, image: &[u8]) -> Result<Protected, PowerOnError> {
-        let (owner, parts) = power::unframe(image)?;
-        let [away, operations, mark] = &parts[..] else {
-            return Err(ImageError::new(0, format!("{} parts, a store has three", parts.len())).into());
-        };
-        let away = AwayPages::from_part(away, pages)?;
-        let damaged = || ImageError::new(0, "its operations end early or say what no store does");
-        let mut reader = Decoder::new(operations);
-        let next_write = reader.u64().filter(|number| *number < MOST_WRITES).ok_or_else(damaged)?;
-        let next_number = reader.u64().filter(|number| *number < MOST_OPERATIONS).ok_or_else(damaged)?;
-        let trimmed = Trimmed { away, next_write, next_write_at_trim: next_write };
-        let mut operations: Vec<Operation> = Vec::new();
-        while !reader.is_at_end() {
-            let operation = Operation::decode(&mut reader).ok_or_else(damaged)?;
-            let follows = operations.last().is_none_or(|last| last.number < operation.number);
-            if !follows || operation.number >= next_number {
-                return Err(ImageError::new(0, "its operations are out of order").into());
-            }
-            operations.push(operation);
+        let (owner, (away, next_write, next_number, operations, mark)) = power::open::<State<'_>>(image)?;
+        away.check(pages)?;
+        let operations: Vec<Operation> = operations.into_iter().map(Cow::into_owned).collect();
+        let wrong = |what: &str| Err(ImageError::new(0, what).into());
+        if next_write >= MOST_WRITES || next_number >= MOST_OPERATIONS {
+            return wrong("it has counted too far");
+        }
+        if !operations.iter().all(Operation::can_be) {
+            return wrong("an operation is one that no store does");
+        }
+        let are_numbered = operations.last().is_none_or(|last| last.number < next_number);
+        if !are_numbered || !operations.is_sorted_by(|one, next| one.number < next.number) {
+            return wrong("its operations are out of order");
         }
         if operations.last().is_some_and(|last| last.goes_on) {
-            return Err(ImageError::new(0, "its operations end within an atomic batch").into());
+            return wrong("its operations end within an atomic batch");
         }
-        Ok(Protected { owner, trimmed, operations, next_number, mark: mark.to_vec() })
+        let trimmed = Trimmed { away: away.into_owned(), next_write, next_write_at_trim: next_write };
+        Ok(Protected { owner, trimmed, operations, next_number, mark: mark.into_owned() })
     }
 
-    /// Applies a record of `part`.
-    pub fn apply(&mut self, part: u8, record: &[u8], pages: u32) -> Result<(), ImageError> {
-        if part == AWAY_PART {
-            return self.trimmed.away.apply(record, pages);
-        }
-        let wrong = || ImageError::new(0, "a record of its operations says nothing that this program knows");
-        let mut reader = Decoder::new(record);
-        let kind = reader.u8().filter(|_| part == OPERATIONS_PART).ok_or_else(wrong)?;
-        match kind {
-            BEGUN => loop {
-                let operation = Operation::decode(&mut reader).ok_or_else(wrong)?;
-                if !(self.next_number..MOST_OPERATIONS - 1).contains(&operation.number) {
-                    return Err(wrong());
+    /// Applies a change; errors: it does not fit.
+    pub fn apply(&mut self, change: StoreRecord<'_>, pages: u32) -> Result<(), &'static str> {
+        match change {
+            StoreRecord::Pages(change) => self.trimmed.away.apply(change, pages)?,
+            StoreRecord::Written(number) if number >= MOST_WRITES => return Err("it has counted too far"),
+            StoreRecord::Written(number) => self.trimmed.next_write_at_trim = number,
+            StoreRecord::Begun(together) => self.begin(together.into_owned())?,
+            StoreRecord::Ended { first, count, is_carried_out } => {
+                let end = first.checked_add(count).ok_or("no operation has such a number")?;
+                for number in first..end {
+                    let at = self.operations.binary_search_by_key(&number, |operation| operation.number);
+                    let at = at.map_err(|_| "an operation ends that has not begun")?;
+                    match is_carried_out {
+                        true => self.operations[at].is_carried_out = true,
+                        false => drop(self.operations.remove(at)),
+                    }
                 }
-                let goes_on = operation.goes_on;
-                self.next_number = operation.number + 1;
-                self.operations.push(operation);
-                if !goes_on {
-                    break;
-                }
-            },
-            CARRIED_OUT | FAILED => loop {
-                let number = reader.u64().ok_or_else(wrong)?;
-                let index = self.operations.binary_search_by_key(&number, |operation| operation.number);
-                let index = index.map_err(|_| wrong())?;
-                match kind {
-                    CARRIED_OUT => self.operations[index].is_carried_out = true,
-                    _ => drop(self.operations.remove(index)),
-                }
-                if reader.is_at_end() {
-                    break;
-                }
-            },
-            SYNCHRONISED => {
+            }
+            StoreRecord::Synchronised { mark } => {
                 self.operations.clear();
-                let bytes = reader.rest().len();
-                self.mark = reader.take(bytes).expect("it is the rest").to_vec();
+                self.mark = mark.into_owned();
             }
-            WRITTEN => {
-                let number = reader.u64().filter(|number| *number < MOST_WRITES);
-                self.trimmed.next_write_at_trim = number.ok_or_else(wrong)?;
-            }
-            _ => return Err(wrong()),
         }
-        if reader.is_at_end() { Ok(()) } else { Err(wrong()) }
+        Ok(())
+    }
+
+    /// One operation, or all of an atomic batch.
+    fn begin(&mut self, together: Vec<Operation>) -> Result<(), &'static str> {
+        let goes_on = together.iter().map(|operation| operation.goes_on);
+        let is_one = goes_on.eq((0..together.len()).map(|index| index + 1 < together.len()));
+        if together.is_empty() || !is_one {
+            return Err("its operations are no atomic batch");
+        }
+        for operation in together {
+            if !(self.next_number..MOST_OPERATIONS - 1).contains(&operation.number) || !operation.can_be() {
+                return Err("an operation is out of order, or one that no store does");
+            }
+            self.next_number = operation.number + 1;
+            self.operations.push(operation);
+        }
+        Ok(())
     }
 }
 
@@ -301,13 +227,15 @@ mod tests {
     #[test]
     fn an_atomic_batch_comes_back_from_records_and_image_as_one() {
         let mut protected = empty();
-        let apply = |protected: &mut Protected, record: &[u8]| {
-            protected.apply(OPERATIONS_PART, record, PAGES).expect("it is a record");
+        let apply = |protected: &mut Protected, change: StoreRecord<'_>| {
+            protected.apply(change, PAGES).expect("it is a record");
         };
-        apply(&mut protected, &record::begun(&batch(0, 1)));
-        apply(&mut protected, &record::begun(&batch(1, 3)));
-        apply(&mut protected, &record::begun(&batch(4, 2)));
-        apply(&mut protected, &record::ended(1, 3, true));
+        let begun = |first, count| StoreRecord::Begun(batch(first, count).into());
+        let ended = |first, count, is_carried_out| StoreRecord::Ended { first, count, is_carried_out };
+        apply(&mut protected, begun(0, 1));
+        apply(&mut protected, begun(1, 3));
+        apply(&mut protected, begun(4, 2));
+        apply(&mut protected, ended(1, 3, true));
         let expected = [
             (0, false, false),
             (1, true, true),
@@ -319,7 +247,7 @@ mod tests {
         assert_eq!(flags(&protected), expected);
         let mut again = Protected::decode(PAGES, &bytes_of(&protected)).expect("it is an image");
         assert_eq!((flags(&again), again.next_number), (expected.to_vec(), 6));
-        apply(&mut again, &record::ended(4, 2, false));
+        apply(&mut again, ended(4, 2, false));
         assert_eq!(flags(&again), expected[..4]);
     }
 
@@ -328,15 +256,30 @@ mod tests {
     fn half_a_batch_is_refused() {
         let whole = batch(0, 3);
         for left in 1..3 {
-            let begun = record::begun(&whole[..left]);
-            assert!(empty().apply(OPERATIONS_PART, &begun, PAGES).is_err(), "a record of {left} of 3");
+            let begun = StoreRecord::Begun(whole[..left].into());
+            assert!(empty().apply(begun, PAGES).is_err(), "a record of {left} of 3");
             let mut protected = empty();
             (protected.operations, protected.next_number) = (whole[..left].to_vec(), 3);
             let image = bytes_of(&protected);
             assert!(Protected::decode(PAGES, &image).is_err(), "an image of {left} of 3");
         }
-        let mut more = record::begun(&whole);
-        more.extend_from_slice(&record::begun(&batch(3, 1))[1..]);
-        assert!(empty().apply(OPERATIONS_PART, &more, PAGES).is_err(), "an operation after the last");
+        let more = [whole, batch(3, 1)].concat();
+        assert!(
+            empty().apply(StoreRecord::Begun(more.into()), PAGES).is_err(),
+            "an operation after the last"
+        );
+    }
+
+    #[test]
+    fn every_byte_of_a_record_is_refused_or_is_another_record() {
+        let change = AwayChange { first: 1, pages: 2, is_away: true };
+        let records = [
+            StoreRecord::Pages(change),
+            StoreRecord::Written(3),
+            StoreRecord::Begun(batch(4, 2).into()),
+            StoreRecord::Ended { first: 5, count: 6, is_carried_out: true },
+            StoreRecord::Synchronised { mark: b"mark"[..].into() },
+        ];
+        records.iter().for_each(kvdrive_record::trial::every_byte);
     }
 }

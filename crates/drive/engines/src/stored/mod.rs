@@ -15,7 +15,9 @@ mod cpu;
 mod fit;
 mod image;
 mod pages;
+mod trimmed;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -23,7 +25,7 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::ftl::Ftl;
 use kvdrive_flash::ftl::away::AwayPages;
-use kvdrive_flash::power::{Journal, Owner, PowerOnError};
+use kvdrive_flash::power::{self, Journal, Owner, PowerOnError};
 use kvdrive_link::transfer::window::NoWindow;
 use kvdrive_link::transfer::{Arrival, Exposing, Landing};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
@@ -42,8 +44,9 @@ pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
 use fit::{Shares, pages_of, row, threads};
 pub use fit::{make, options};
-use image::{OPERATION_BYTES, OPERATIONS_PART, Operation, Protected, record};
-use pages::{FlashPages, Trimmed};
+use image::{OPERATION_BYTES, Operation, Protected, StoreRecord};
+use pages::FlashPages;
+use trimmed::Trimmed;
 
 /// Can there be a drive like this? If not, a line that begins with the key to blame.
 pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
@@ -225,9 +228,7 @@ impl StoredEngine {
         (first..).zip(together.iter_mut()).for_each(|(number, operation)| operation.number = number);
         self.running.set(self.running.get() + count as u32);
         self.operation_bytes.set(self.operation_bytes.get() + bytes);
-        if self.journal.is_kept() {
-            self.journal.append(OPERATIONS_PART, &record::begun(together));
-        }
+        self.journal.append(&StoreRecord::Begun(Cow::Borrowed(together)));
         self.operations.borrow_mut().extend(together.iter().cloned());
         Ok(())
     }
@@ -243,9 +244,7 @@ impl StoredEngine {
             self.operation_bytes.set(self.operation_bytes.get() - failed);
         }
         drop(operations);
-        if self.journal.is_kept() {
-            self.journal.append(OPERATIONS_PART, &record::ended(first, count as u64, is_carried_out));
-        }
+        self.journal.append(&StoreRecord::Ended { first, count: count as u64, is_carried_out });
         self.running.set(self.running.get() - count as u32);
         if self.running.get() == 0 && self.is_synchronising.get() {
             self.turned.wake_all();
@@ -264,9 +263,7 @@ impl StoredEngine {
             let mark = self.store.mark();
             self.operations.borrow_mut().clear();
             self.operation_bytes.set(0);
-            if self.journal.is_kept() {
-                self.journal.append(OPERATIONS_PART, &record::synchronised(&mark));
-            }
+            self.journal.append(&StoreRecord::Synchronised { mark: Cow::Borrowed(&mark) });
             assert!(mark.len() as u64 <= most_mark_bytes(self.threads.count()), "a mark has its room");
             *self.mark.borrow_mut() = mark;
         }
@@ -571,12 +568,10 @@ impl Engine for StoredEngine {
         Protected::encode(&self.owner, &trimmed, &*operations, self.next_number.get(), &mark)
     }
 
-    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         let pages = pages_of(config);
         let mut protected = Protected::decode(pages, image)?;
-        for (part, record) in records {
-            protected.apply(*part, record, pages)?;
-        }
+        power::replay(records, |change| protected.apply(change, pages))?;
         let Protected { owner, trimmed, operations, next_number, mark } = &protected;
         Ok(Protected::encode(owner, trimmed, operations, *next_number, mark))
     }

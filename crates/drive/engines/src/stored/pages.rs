@@ -20,49 +20,17 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
-use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::away::AwayChange;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::Journal;
-use kvdrive_flash::spare::TAG_BYTES;
 use kvdrive_sim::{JoinHandle, Sim, TaskCell, join_all};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as Why, Thread, Trouble, Writing};
 
-use super::image::{AWAY_PART, OPERATIONS_PART, record};
+use super::image::StoreRecord;
+use super::trimmed::Trimmed;
 
 /// Kind of a store's page, for the translation layer.
 const PAGE_KIND: u8 = b'S';
-
-/// The state of pages in a protected image.
-pub struct Trimmed {
-    /// Pages that are trimmed.
-    pub away: AwayPages,
-    /// Number of the next write.
-    pub next_write: u64,
-    /// The number of the next write when pages were last trimmed. Writes with this number or a higher one came later, so
-    /// the image says nothing else of them.
-    pub next_write_at_trim: u64,
-}
-
-/// No drive has written so many pages: a page with such a number is refused.
-pub const MOST_WRITES: u64 = 1 << 60;
-
-impl Trimmed {
-    /// A page that was found has this tag.
-    pub fn found(&mut self, Lpa(page): Lpa, tag: &[u8; TAG_BYTES], of_image: u64) {
-        let number = u64::from_le_bytes(tag[..8].try_into().expect("8 bytes"));
-        if (of_image..MOST_WRITES).contains(&number) {
-            self.away.set(page, false);
-            self.next_write = self.next_write.max(number + 1);
-        }
-    }
-
-    fn tag(&mut self) -> [u8; TAG_BYTES] {
-        let mut tag = [0; TAG_BYTES];
-        tag[..8].copy_from_slice(&self.next_write.to_le_bytes());
-        self.next_write += 1;
-        tag
-    }
-}
 
 /// The pages of one drive.
 pub struct FlashPages {
@@ -146,9 +114,7 @@ fn write_run(
             continue;
         }
         away.set(*page, false);
-        if journal.is_kept() {
-            journal.append(AWAY_PART, &AwayPages::record(*page, 1, false));
-        }
+        journal.append(&StoreRecord::Pages(AwayChange { first: *page, pages: 1, is_away: false }));
     }
 }
 
@@ -211,10 +177,8 @@ impl PageStore for FlashPages {
         }
         let next_write = self.trimmed.borrow().next_write;
         self.trimmed.borrow_mut().next_write_at_trim = next_write;
-        if self.journal.is_kept() {
-            self.journal.append(OPERATIONS_PART, &record::written(next_write));
-            self.journal.append(AWAY_PART, &AwayPages::record(first, count, true));
-        }
+        self.journal.append(&StoreRecord::Written(next_write));
+        self.journal.append(&StoreRecord::Pages(AwayChange { first, pages: count, is_away: true }));
         Ok(())
     }
 

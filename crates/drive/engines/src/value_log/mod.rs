@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
 use kvdrive_sim::{Sim, TaskCell};
@@ -47,12 +48,12 @@ use head::{LogHead, OpenSegment};
 pub use pin::{PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
-pub use protected::{Damaged, ProtectedValueLog};
+pub use protected::{Damaged, LogImage, ProtectedValueLog};
 pub use record::{Head, Record, RecordSink};
 use segments::{Life, Segment, Segments};
 
 /// Byte address of a value in the log: logical page x page size + offset within the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct Vaddr(pub u64);
 
 /// Kind of value pages in the spare area.
@@ -474,7 +475,7 @@ impl Log {
     #[inline]
     fn record<'a>(&self, record: impl FnOnce() -> Record<'a>) {
         if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
-            journal.record(&record());
+            journal.record(record());
         }
     }
 

@@ -1,5 +1,7 @@
 //! Reserving a place for a value and filling it.
 
+use std::borrow::Cow;
+
 use kvdrive_content::Piece;
 use kvdrive_link::Arrival;
 use kvdrive_sim::join_all;
@@ -506,10 +508,10 @@ impl Log {
     #[inline]
     fn write_page(&self, pin: &Pin, address: u64, at: u32, piece: Piece<'_>) {
         pin.write(at, piece);
-        self.record(|| Record::BufferWrite {
-            lpa: (address / u64::from(self.shape.page_bytes)) as u32,
-            at,
-            piece,
+        let lpa = (address / u64::from(self.shape.page_bytes)) as u32;
+        self.record(|| match piece {
+            Piece::Bytes(bytes) => Record::BytesWritten { lpa, at, bytes: Cow::Borrowed(bytes) },
+            Piece::Pattern(pattern) => Record::PatternWritten { lpa, at, pattern },
         });
     }
 }

@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_sim::TaskCell;
 
 /// A segment: logical pages `id * segment_pages ..`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct SegmentId(pub u32);
 
 /// What a segment is taken for. Decides how deep the pool may be drained.

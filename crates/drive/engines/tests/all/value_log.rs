@@ -9,13 +9,14 @@ use kvdrive_content::{Pattern, Piece};
 use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::{Eviction, PageBuffer};
 use kvdrive_engines::value_log::{
-    Damaged, Head, LogShape, Place, ProtectedValueLog, Record, RecordSink, Reserve, SegmentId, SegmentPool,
-    Vaddr, ValueLog,
+    Damaged, Head, LogImage, LogShape, Place, ProtectedValueLog, Record, RecordSink, Reserve, SegmentId,
+    SegmentPool, Vaddr, ValueLog,
 };
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Purpose};
 use kvdrive_link::Arrival;
+use kvdrive_record::{decode, encode};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 use proptest::prelude::*;
@@ -40,12 +41,23 @@ fn flash_config() -> FlashConfig {
 pub(super) struct Folded(pub(super) RefCell<ProtectedValueLog>);
 
 impl RecordSink for Folded {
-    fn record(&self, record: &Record<'_>) {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        let decoded = Record::decode(&bytes).expect("a record is understood");
-        self.0.borrow_mut().apply(&decoded).unwrap_or_else(|error| panic!("{error}: {record:?}"));
+    fn record(&self, record: Record<'_>) {
+        let decoded: Record<'_> = decode(&encode(&record)).expect("a record is understood");
+        self.0.borrow_mut().apply(decoded).unwrap_or_else(|error| panic!("{error}: {record:?}"));
     }
+}
+
+impl Folded {
+    /// The bytes of the image.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        encode(self.0.borrow_mut().image())
+    }
+}
+
+/// The image in these bytes.
+fn image_of(bytes: &[u8], shape: &LogShape) -> Result<ProtectedValueLog, Damaged> {
+    let image = decode::<LogImage>(bytes).map_err(|_| Damaged("it is no image"))?;
+    ProtectedValueLog::restore(image, shape)
 }
 
 /// A drive of a log and nothing else.
@@ -112,7 +124,7 @@ impl Setup {
             })
         });
         let (pool, buffer, shape) = self.rooms(&sim, &ftl);
-        let image = ProtectedValueLog::decode(image, &shape)?;
+        let image = image_of(image, &shape)?;
         for (lpa, kind, tag) in found {
             if !image.owns(lpa.0, kind, &tag) {
                 ftl.trim(lpa);
@@ -139,11 +151,11 @@ impl Rig {
 
     /// Does the image folded from records equal the state it stands for?
     pub(super) fn check_image(&self) {
-        let (folded, saved) = (self.journal.0.borrow().encode(), self.log.save().encode());
+        let (folded, saved) = (self.journal.encode(), encode(self.log.save().image()));
         assert!(folded == saved, "the folded image is not the state at {} ns", self.sim.now());
         if self.sim.events().is_multiple_of(16) {
-            let again = ProtectedValueLog::decode(&folded, &self.shape).unwrap();
-            assert!(again.encode() == folded, "an image does not survive its own bytes");
+            let mut again = image_of(&folded, &self.shape).unwrap();
+            assert!(encode(again.image()) == folded, "an image does not survive its own bytes");
         }
     }
 
@@ -474,7 +486,7 @@ fn a_drained_page_is_filled_further_across_cuts() {
         });
         rig.check_image();
         let media = rig.ftl.flash().media_image(&mut Rng::stream(round, "cut"));
-        let image = rig.journal.0.borrow().encode();
+        let image = rig.journal.encode();
         rig.sim.clear();
         rig = setup.power_on(Sim::new(), &media, &image).unwrap();
         rig.check_image();
@@ -524,7 +536,7 @@ fn altered_images_are_refused_or_usable() {
         rig.store(10, Arrival::Inline, 1).unwrap();
         rig.store(5000, Arrival::Dma, 1).unwrap();
     });
-    let image = rig.log.save().encode();
+    let image = encode(rig.log.save().image());
     assert!(image.len() < 2000, "{} bytes", image.len());
     let mut refused = 0;
     for index in 0..image.len() {
@@ -533,14 +545,14 @@ fn altered_images_are_refused_or_usable() {
             altered[index] ^= flip;
             let sim = Sim::new();
             let (pool, buffer, shape) = setup.rooms(&sim, &rig.ftl);
-            let restored = ProtectedValueLog::decode(&altered, &shape)
+            let restored = image_of(&altered, &shape)
                 .and_then(|image| ValueLog::restore(&sim, &shape, &pool, &buffer, image));
             refused += u32::from(restored.is_err());
         }
     }
     assert!(refused > 100, "{refused} of {}", 2 * image.len());
     for length in 0..image.len() {
-        assert!(ProtectedValueLog::decode(&image[..length], &rig.shape).is_err());
+        assert!(image_of(&image[..length], &rig.shape).is_err());
     }
 }
 
@@ -565,11 +577,9 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = tag;
         }
-        if let Some(record) = Record::decode(&bytes) {
-            let mut again = Vec::new();
-            record.encode(&mut again);
-            prop_assert_eq!(&again, &bytes);
-            let _ = image.apply(&record);
+        if let Ok(record) = decode::<Record<'_>>(&bytes) {
+            prop_assert_eq!(&encode(&record), &bytes);
+            let _ = image.apply(record);
         }
     }
 }

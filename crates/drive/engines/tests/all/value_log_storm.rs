@@ -229,7 +229,7 @@ fn run(world: &Rc<World>, setup: Setup, scripts: &[Vec<Step>], cut_every: u64) -
         world.rig.check_image();
         if sim.events().is_multiple_of(cut_every) {
             let media = world.rig.ftl.flash().media_image(&mut Rng::stream(sim.events(), "cut"));
-            let image = world.rig.journal.0.borrow().encode();
+            let image = world.rig.journal.encode();
             let again = setup.power_on(Sim::new(), &media, &image).unwrap();
             again.check_image();
             let world = World::new(again, world.pairs.borrow().clone(), 0);

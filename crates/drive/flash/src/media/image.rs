@@ -138,11 +138,7 @@ fn write_page(out: &mut Vec<u8>, ppa: Ppa, spare: &Spare, data: Option<Vec<u8>>)
 fn encode_region(format: Format, data: &Region) -> Vec<u8> {
     match format {
         Format::Bytes => data.to_bytes(data.written_end()),
-        Format::Tags => {
-            let mut out = Vec::with_capacity(8 + data.literal().len() + data.patterns().len() * 20);
-            data.encode(&mut out);
-            out
-        }
+        Format::Tags => kvdrive_record::encode(data),
     }
 }
 
@@ -253,7 +249,6 @@ fn decode_region(format: Format, data: &[u8], page_bytes: u32) -> Option<Region>
     if format == Format::Bytes {
         return (data.len() <= page_bytes as usize).then(|| Region::from_bytes(data.to_vec()));
     }
-    let mut from = Decoder::new(data);
-    let region = from.region()?;
-    (from.is_at_end() && region.written_end() <= page_bytes).then_some(region)
+    let region: Region = kvdrive_record::decode(data).ok()?;
+    (region.written_end() <= page_bytes).then_some(region)
 }

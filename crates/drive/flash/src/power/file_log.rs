@@ -5,12 +5,9 @@
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
 //!
-//!    0 magic "kvdrvPL3"   8 epoch   16 image bytes   24 identity of the drive (16 B)
-//!   40 flags u32 (1: sync)   44 header crc32c
-//!   48 image ...                    image crc32c
-//!      group:  0 payload bytes  4 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
-//!      group ...
-//!      payload = records:  part u8 | bytes u32 | bytes ...
+//!   record "kvdrvPL" ([`kvdrive_record`]): number of the checkpoint, identity of the drive, flag sync, image
+//!   record "kvdrvGR": number of the group after the checkpoint, records (length u32, bytes) to its end
+//!   record "kvdrvGR" ...
 //! ```
 //!
 //! A process that is killed leaves at most one group at the end incomplete: the file is shorter than the
@@ -52,21 +49,17 @@
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
+use borsh::BorshSerialize;
+use kvdrive_record::{Flaw, Form, HEAD_BYTES, RecordError, next, put};
+
 use super::machine_file::{self, MachineFile, read_whole};
-use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::identity::Identity;
 use crate::media::file::{MOMENTS_AT, Moment, MomentCell};
 
-const MAGIC: &[u8; 8] = b"kvdrvPL3";
-const IDENTITY_AT: usize = 24;
-const FLAGS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
-const HEADER_BYTES: usize = 48;
-/// Bytes of the header that its checksum covers.
-const CHECKED_BYTES: usize = HEADER_BYTES - CRC_BYTES;
-/// Flag of a header: groups wait for the machine's storage.
-const FLAG_SYNC: u32 = 1;
-const GROUP_HEADER_BYTES: usize = 20;
-const RECORD_HEADER_BYTES: usize = 5;
-const CRC_BYTES: usize = 4;
+const CHECKPOINT: Form = Form { name: "journal of protected memory", magic: b"kvdrvPL", version: 4 };
+const GROUP: Form = Form { name: "group of records", magic: b"kvdrvGR", version: 4 };
+/// Position of the number of a group in its record.
+const SEQUENCE_AT: usize = HEAD_BYTES;
 /// Records are folded into a new checkpoint when they reach this size.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
 
@@ -106,6 +99,14 @@ pub enum LogError {
         offset: u64,
         /// What is stored there.
         what: &'static str,
+    },
+    /// Another version of this program wrote it.
+    #[error("{path}: {flaw}")]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its version, and the one that this program reads.
+        flaw: Flaw,
     },
     /// Image and log belong to two drives.
     #[error("{log}: is of drive {found}, and {image} of drive {expected}: put back all files of one drive")]
@@ -166,8 +167,8 @@ pub struct OpenedLog {
     pub epoch: u64,
     /// Number of groups after it.
     pub groups: u64,
-    /// Their records: part and payload, in order.
-    pub records: Vec<(u8, Vec<u8>)>,
+    /// Their records, in order.
+    pub records: Vec<Vec<u8>>,
     /// Did groups wait for the machine's storage?
     sync: bool,
     path: PathBuf,
@@ -207,7 +208,7 @@ pub struct FileLog {
     /// Groups after the checkpoint.
     groups: u64,
     sync: bool,
-    /// Header and records of the next group.
+    /// The record of the next group, without its head.
     group: Vec<u8>,
 }
 
@@ -215,14 +216,6 @@ fn slot_path(base: &Path, epoch: u64) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(format!(".protected-{}", epoch % 2));
     PathBuf::from(name)
-}
-
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
-}
-
-fn crc_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + CRC_BYTES].try_into().expect("4 bytes"))
 }
 
 impl FileLog {
@@ -305,7 +298,8 @@ impl FileLog {
         let cell = MomentCell::of(base).map_err(FileError::at(base))?;
         cell.write(&Moment { begun: epoch, ..after }, true).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
-        let file = write_checkpoint(&path, identity, epoch, image, sync).map_err(FileError::at(&path))?;
+        let written = write_checkpoint(&path, identity, epoch, image, sync);
+        let (file, end) = written.map_err(FileError::at(&path))?;
         if sync {
             // Before the other slot is removed: otherwise neither may be found after a power cut of the
             // machine.
@@ -313,7 +307,6 @@ impl FileLog {
         }
         let moment = Moment { checkpoint: epoch, groups: 0, begun: epoch };
         cell.write(&moment, sync).map_err(FileError::at(base))?;
-        let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
             identity,
@@ -350,13 +343,16 @@ impl FileLog {
     }
 
     /// Adds one record to the next group.
-    pub fn add(&mut self, part: u8, payload: &[u8]) {
+    pub fn add<R: BorshSerialize + ?Sized>(&mut self, record: &R) {
         if self.group.is_empty() {
-            self.group.resize(GROUP_HEADER_BYTES, 0);
+            self.group.resize(HEAD_BYTES, 0);
+            put(&mut self.group, &self.groups);
         }
-        self.group.push(part);
-        self.group.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.group.extend_from_slice(payload);
+        let length_at = self.group.len();
+        put(&mut self.group, &0u32);
+        put(&mut self.group, record);
+        let length = (self.group.len() - length_at - size_of::<u32>()) as u32;
+        self.group[length_at..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
     }
 
     /// Writes the group, if it is not empty; when this returns, the group survives the end of this process,
@@ -365,14 +361,7 @@ impl FileLog {
         if self.group.is_empty() {
             return Ok(());
         }
-        let payload_bytes = (self.group.len() - GROUP_HEADER_BYTES) as u32;
-        let (header, payload) = self.group.split_at_mut(GROUP_HEADER_BYTES);
-        header[..4].copy_from_slice(&payload_bytes.to_le_bytes());
-        header[8..16].copy_from_slice(&self.groups.to_le_bytes());
-        let crc = crc32c::crc32c(&header[..16]);
-        header[16..].copy_from_slice(&crc.to_le_bytes());
-        let crc = crc32c::crc32c(payload);
-        self.group.extend_from_slice(&crc.to_le_bytes());
+        GROUP.finish(&mut self.group);
         let written = self.file.write_at(self.end, &self.group);
         let synced = written.and_then(|()| if self.sync { self.file.sync() } else { Ok(()) });
         synced.map_err(FileError::at(&self.path))?;
@@ -399,27 +388,19 @@ impl FileLog {
     }
 }
 
+/// Writes the checkpoint of a new log; returns its file, and where the first group begins.
 fn write_checkpoint(
     path: &Path,
     identity: Identity,
     epoch: u64,
     image: &[u8],
     sync: bool,
-) -> std::io::Result<MachineFile> {
+) -> std::io::Result<(MachineFile, u64)> {
     let file = MachineFile::open(path, OpenOptions::new().write(true).create(true).truncate(true))?;
-    let mut header = Vec::with_capacity(HEADER_BYTES);
-    header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&epoch.to_le_bytes());
-    header.extend_from_slice(&(image.len() as u64).to_le_bytes());
-    header.extend_from_slice(&identity.to_bytes());
-    header.extend_from_slice(&(if sync { FLAG_SYNC } else { 0 }).to_le_bytes());
-    let crc = crc32c::crc32c(&header);
-    header.extend_from_slice(&crc.to_le_bytes());
-    header.extend_from_slice(image);
-    header.extend_from_slice(&crc32c::crc32c(image).to_le_bytes());
-    file.write_at(0, &header)?;
+    let record = CHECKPOINT.seal(&(epoch, identity, sync, image));
+    file.write_at(0, &record)?;
     file.sync()?;
-    Ok(file)
+    Ok((file, record.len() as u64))
 }
 
 /// Decodes a slot; `None` for a checkpoint that was never finished. `promised`: the number of groups that
@@ -427,98 +408,56 @@ fn write_checkpoint(
 fn parse(path: &Path, bytes: &[u8], promised: impl Fn(u64) -> u64) -> Result<Option<OpenedLog>, LogError> {
     let damaged =
         |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
-    if bytes.len() < HEADER_BYTES {
-        return Ok(None);
-    }
-    if &bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..CHECKED_BYTES]) != crc_at(bytes, CHECKED_BYTES) {
-        return Err(damaged(0, "the header"));
-    }
-    let epoch = number(bytes, 8);
+    let mut rest = bytes;
+    let mut body = match CHECKPOINT.take(&mut rest) {
+        Ok(body) => body,
+        Err(_) if bytes.len() < HEAD_BYTES => return Ok(None),
+        Err(RecordError { flaw: Flaw::Short(_), .. }) => return Ok(None),
+        Err(RecordError { flaw: flaw @ Flaw::Version { .. }, .. }) => {
+            return Err(LogError::Version { path: path.to_owned(), flaw });
+        }
+        Err(RecordError { at, .. }) => return Err(damaged(at, "the checkpoint")),
+    };
+    let checkpoint = next(&mut body).ok().filter(|_| body.is_empty());
+    let (epoch, identity, sync, image): (u64, Identity, bool, Vec<u8>) =
+        checkpoint.ok_or_else(|| damaged(HEAD_BYTES, "the checkpoint"))?;
     if epoch > EPOCH_LIMIT {
-        return Err(damaged(8, "the number of the checkpoint"));
+        return Err(damaged(HEAD_BYTES, "the number of the checkpoint"));
     }
-    let image_end = (HEADER_BYTES as u64).saturating_add(number(bytes, 16));
-    if (bytes.len() as u64) < image_end.saturating_add(CRC_BYTES as u64) {
-        return Ok(None);
-    }
-    let image_end = image_end as usize;
-    let image = &bytes[HEADER_BYTES..image_end];
-    if crc32c::crc32c(image) != crc_at(bytes, image_end) {
-        return Err(damaged(HEADER_BYTES, "the checkpoint"));
-    }
-    let mut records = Vec::new();
-    let mut at = image_end + CRC_BYTES;
-    let mut groups = 0;
-    while bytes.len() - at >= GROUP_HEADER_BYTES {
-        match take_group(&bytes[at..], groups) {
-            Ok(None) => break, // being written when the process died
-            Ok(Some(payload)) => {
-                let payload_at = at + GROUP_HEADER_BYTES;
-                take_records(payload, &mut records).ok_or_else(|| damaged(payload_at, "a record"))?;
-                groups += 1;
-                at = payload_at + payload.len() + CRC_BYTES;
-            }
+    let (mut records, mut groups) = (Vec::new(), 0);
+    while rest.len() >= HEAD_BYTES {
+        let at = bytes.len() - rest.len();
+        match take_group(&mut rest, groups, &mut records) {
+            Ok(()) => groups += 1,
+            Err(RecordError { flaw: Flaw::Short(_), .. }) => break, // being written when the process died
             Err(_) if groups >= promised(epoch) && !is_followed(&bytes[at + 1..], groups) => break,
-            Err((offset, what)) => return Err(damaged(at + offset, what)),
+            Err(error) => return Err(damaged(at + error.at, "a group")),
         }
     }
-    let identity = bytes[IDENTITY_AT..FLAGS_AT].try_into().expect("16 bytes");
-    let identity = Identity::from_bytes(identity);
-    let sync = bytes[FLAGS_AT..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
-    Ok(Some(OpenedLog {
-        image: image.to_vec(),
-        identity,
-        epoch,
-        groups,
-        records,
-        sync,
-        path: path.to_owned(),
-    }))
+    Ok(Some(OpenedLog { image, identity, epoch, groups, records, sync, path: path.to_owned() }))
 }
 
-/// The sequence number in the header of a group, if `bytes` start with one.
-fn group_header(bytes: &[u8]) -> Option<u64> {
-    let header = bytes.get(..GROUP_HEADER_BYTES)?;
-    (crc32c::crc32c(&header[..16]) == crc_at(header, 16)).then(|| number(header, 8))
-}
-
-/// The payload of group `sequence` at the start of `bytes`; `None` if they end inside it. Errors: position
-/// and name of what does not match.
-fn take_group(bytes: &[u8], sequence: u64) -> Result<Option<&[u8]>, (usize, &'static str)> {
-    if group_header(bytes) != Some(sequence) {
-        return Err((0, "the header of a group"));
+/// Decodes group `sequence` at the start of `bytes`, which are then those after it.
+fn take_group(bytes: &mut &[u8], sequence: u64, records: &mut Vec<Vec<u8>>) -> Result<(), RecordError> {
+    let mut body = GROUP.take(bytes)?;
+    if next::<u64>(&mut body)? != sequence {
+        return Err(RecordError { at: SEQUENCE_AT, flaw: Flaw::Foreign(GROUP.name) });
     }
-    let payload_bytes = u32::from_le_bytes(bytes[..4].try_into().expect("4 bytes")) as usize;
-    let payload_end = GROUP_HEADER_BYTES + payload_bytes;
-    if bytes.len() < payload_end + CRC_BYTES {
-        return Ok(None);
+    while !body.is_empty() {
+        records.push(next(&mut body)?);
     }
-    let payload = &bytes[GROUP_HEADER_BYTES..payload_end];
-    if crc32c::crc32c(payload) != crc_at(bytes, payload_end) {
-        return Err((GROUP_HEADER_BYTES, "a group"));
-    }
-    Ok(Some(payload))
+    Ok(())
 }
 
 /// Does a group after `sequence` start anywhere in `bytes`?
 fn is_followed(bytes: &[u8], sequence: u64) -> bool {
     let most = bytes.len() as u64;
-    (0..bytes.len().saturating_sub(GROUP_HEADER_BYTES)).any(|at| {
-        let ahead = number(bytes, at + 8).wrapping_sub(sequence);
-        (1..=most).contains(&ahead) && group_header(&bytes[at..]).is_some()
+    (0..bytes.len()).map(|at| &bytes[at..]).any(|here| {
+        let number =
+            here.get(SEQUENCE_AT..).and_then(|body| body.first_chunk()).map(|word| u64::from_le_bytes(*word));
+        let ahead = number.map_or(0, |number| number.wrapping_sub(sequence));
+        (1..=most).contains(&ahead) && GROUP.body_bytes(here).is_ok()
     })
-}
-
-/// Decodes the records of a group; `None` if a record is longer than the rest of the group.
-fn take_records(mut group: &[u8], records: &mut Vec<(u8, Vec<u8>)>) -> Option<()> {
-    while !group.is_empty() {
-        let (header, rest) = group.split_at_checked(RECORD_HEADER_BYTES)?;
-        let bytes = u32::from_le_bytes(header[1..].try_into().expect("4 bytes"));
-        let (payload, rest) = rest.split_at_checked(bytes as usize)?;
-        records.push((header[0], payload.to_vec()));
-        group = rest;
-    }
-    Some(())
 }
 
 #[cfg(test)]

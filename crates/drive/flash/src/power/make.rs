@@ -3,28 +3,20 @@
 
 use std::rc::Rc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 /// Keys of the configuration, with their values, that two drives must have in common to understand each
 /// other's images. Clones share the text.
 ///
-/// As bytes: a line `key = value` for each, in the order of the declarations. Two makes are the same whatever their
+/// A text: a line `key = value` for each, in the order of the declarations. Two makes are the same whatever their
 /// orders are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Make(Rc<str>);
 
 impl Make {
     /// A make of these keys and values.
     pub fn new<'a>(settings: impl IntoIterator<Item = (&'a str, String)>) -> Make {
         Make(settings.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect::<String>().into())
-    }
-
-    /// The bytes that an image contains.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-
-    /// `None`: the bytes are not UTF-8.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Make> {
-        Some(Make(std::str::from_utf8(bytes).ok()?.into()))
     }
 
     /// The settings of another drive that differ, one per line: `lsm.layout = "sound" (here "published")`, in
@@ -71,12 +63,5 @@ mod tests {
                 "flash.channels = 4 (here 8), hash.unit_bytes = 1024 (here none), no lsm.layout (here sound)"
             )
         );
-    }
-
-    #[test]
-    fn a_make_is_read_as_it_was_written() {
-        let ours = make(&[("engine.name", "lsm"), ("flash.channels", "8")]);
-        assert_eq!(Make::from_bytes(ours.as_bytes()), Some(ours));
-        assert_eq!(Make::from_bytes(&[0xff, 0xfe]), None);
     }
 }

@@ -9,13 +9,8 @@
 //!   command is acknowledged and before flash is changed ([`file_log`]), so that killing the process at any
 //!   instruction loses nothing and leaves a state that existed between two waits.
 //!
-//! The image is a frame of parts, each with a checksum. The first part has the settings of the drive
-//! ([`Make`]); the others belong to its engine:
-//!
-//! ```text
-//!   0 magic "kvdrvIM3"   8 identity of the drive (16 B)   24 parts (u32)
-//!   part:  u32 bytes | u32 crc32c | bytes ...
-//! ```
+//! The image is a record ([`kvdrive_record`]): identity and settings of the drive ([`Owner`]), then the state of
+//! its engine. Both are values of types; a change of a type is a new version of [`IMAGE`].
 
 mod error;
 pub mod file_log;
@@ -23,8 +18,11 @@ pub mod machine_file;
 mod make;
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::rc::Rc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
+use kvdrive_record::{Form, HEAD_BYTES, RecordError};
 use kvdrive_sim::TaskCell;
 
 use crate::identity::{IDENTITY_BYTES, Identity};
@@ -33,14 +31,12 @@ use file_log::{FileError, FileLog};
 use machine_file::{WriteFailure, WriteProtection};
 pub use make::Make;
 
-const MAGIC: &[u8; 8] = b"kvdrvIM3";
+/// The form of a protected image.
+pub const IMAGE: Form = Form { name: "protected image", magic: b"kvdrvIM", version: 4 };
 /// Position of the drive's identity in an image.
-pub const IDENTITY_AT: usize = 8;
-const PARTS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+pub const IDENTITY_AT: usize = HEAD_BYTES;
 /// Position of the drive's settings in an image.
-pub const MAKE_AT: usize = FRAME_BYTES;
-const FRAME_BYTES: usize = PARTS_AT + 4;
-const PART_HEADER_BYTES: usize = 8;
+pub const MAKE_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
 
 /// What is left of a drive without power.
 #[derive(Clone, Debug)]
@@ -68,65 +64,57 @@ impl ImageError {
     }
 }
 
+impl From<RecordError> for ImageError {
+    fn from(RecordError { at, flaw }: RecordError) -> ImageError {
+        ImageError::new(at, flaw.to_string())
+    }
+}
+
 /// The drive to which a protected image belongs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Owner {
-    /// Its settings.
-    pub make: Make,
     /// Its identity.
     pub identity: Identity,
+    /// Its settings.
+    pub make: Make,
 }
 
-/// Frames the parts of an image of `owner`.
-pub fn frame(owner: &Owner, parts: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&owner.identity.to_bytes());
-    out.extend_from_slice(&(parts.len() as u32 + 1).to_le_bytes());
-    for part in std::iter::once(owner.make.as_bytes()).chain(parts.iter().map(Vec::as_slice)) {
-        out.extend_from_slice(&(part.len() as u32).to_le_bytes());
-        out.extend_from_slice(&crc32c::crc32c(part).to_le_bytes());
-        out.extend_from_slice(part);
-    }
-    out
+/// The image of a drive whose engine has this state.
+pub fn seal<S: BorshSerialize>(owner: &Owner, state: &S) -> Vec<u8> {
+    IMAGE.seal(&(owner, state))
 }
 
-/// The owner of a framed image.
-pub fn owner_of(bytes: &[u8]) -> Result<Owner, ImageError> {
-    unframe(bytes).map(|(owner, _)| owner)
+/// The owner of an image, and the state of its engine.
+///
+/// # Errors
+/// It is damaged, or of another version, or of an engine with a state of another type.
+pub fn open<S: BorshDeserialize>(image: &[u8]) -> Result<(Owner, S), ImageError> {
+    Ok(IMAGE.open(image)?)
 }
 
-/// Decodes a framed image into its owner and the parts of its engine.
-pub fn unframe(bytes: &[u8]) -> Result<(Owner, Vec<Vec<u8>>), ImageError> {
-    if bytes.len() < FRAME_BYTES || &bytes[..8] != MAGIC {
-        return Err(ImageError::new(0, "this is no protected image"));
+/// The owner of an image, whatever the state of its engine is.
+///
+/// # Errors
+/// It is damaged, or of another version.
+pub fn owner_of(image: &[u8]) -> Result<Owner, ImageError> {
+    let mut body = IMAGE.take_all(image)?;
+    kvdrive_record::next(&mut body).map_err(|error| ImageError { offset: HEAD_BYTES, ..error.into() })
+}
+
+/// Has every record of a journal applied to an image, in order.
+///
+/// # Errors
+/// The first record that does not decode or does not fit.
+pub fn replay<R: BorshDeserialize, E: Display>(
+    records: &[Vec<u8>],
+    mut apply: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), ImageError> {
+    for (number, record) in records.iter().enumerate() {
+        let wrong = |at, what: &dyn Display| ImageError::new(at, format!("record {number} after it: {what}"));
+        let record = kvdrive_record::decode(record).map_err(|error| wrong(error.at, &error.flaw))?;
+        apply(record).map_err(|error| wrong(0, &error))?;
     }
-    let identity = Identity::from_bytes(bytes[IDENTITY_AT..PARTS_AT].try_into().expect("16 bytes"));
-    let word = |at: usize| -> Option<u32> {
-        bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")))
-    };
-    let count = word(PARTS_AT).expect("the frame is complete");
-    let mut parts = Vec::new();
-    let mut at = FRAME_BYTES;
-    for _ in 0..count {
-        let header = word(at).zip(word(at + 4)).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
-        let body = at + PART_HEADER_BYTES..(at + PART_HEADER_BYTES).saturating_add(header.0 as usize);
-        let part = bytes.get(body.clone()).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
-        if crc32c::crc32c(part) != header.1 {
-            return Err(ImageError::new(body.start, "a part is damaged"));
-        }
-        parts.push(part.to_vec());
-        at = body.end;
-    }
-    if at != bytes.len() {
-        return Err(ImageError::new(at, "something follows the last part"));
-    }
-    if parts.is_empty() {
-        return Err(ImageError::new(PARTS_AT, "it does not say what its drive is made of"));
-    }
-    let make = Make::from_bytes(&parts.remove(0))
-        .ok_or_else(|| ImageError::new(MAKE_AT, "what its drive is made of is no text"))?;
-    Ok((Owner { make, identity }, parts))
+    Ok(())
 }
 
 /// Receives changes of the protected image, one record each. It keeps none, unless the medium outlives the
@@ -184,12 +172,15 @@ impl Journal {
         }
     }
 
-    /// Adds one record of `part`; [`Journal::settle`] writes it together with those before it.
-    pub fn append(&self, part: u8, payload: &[u8]) {
-        self.with_log(|log| {
-            log.add(part, payload);
-            Ok(())
-        });
+    /// Adds a record, if records are kept; [`Journal::settle`] writes it together with those before it.
+    #[inline]
+    pub fn append<R: BorshSerialize + ?Sized>(&self, record: &R) {
+        if self.is_kept() {
+            self.with_log(|log| {
+                log.add(record);
+                Ok(())
+            });
+        }
     }
 
     /// Writes the records added since the last call, all or nothing. `false`: the drive may not write, and
@@ -267,10 +258,29 @@ mod tests {
         let protection = WriteProtection::default();
         let journal = Journal::to_file(Some(log), protection.clone());
         assert!(journal.settle() && !protection.is_on(), "nothing is to be written");
-        journal.append(1, b"a record");
+        journal.append(b"a record");
         assert!(!journal.settle() && !journal.settle() && protection.is_on(), "it is lost for good");
         let failure = journal.write_failure().expect("what happened and where");
         let path = failure.path.as_ref().expect("it is a file");
         assert!(path.ends_with("drive.img.protected-1"), "{failure:?}");
+    }
+
+    #[test]
+    fn every_byte_of_an_image_counts() {
+        let owner =
+            Owner { identity: Identity::of_seed(1), make: Make::new([("engine.name", "lsm".to_owned())]) };
+        kvdrive_record::trial::every_byte_of_a_record(&IMAGE, &(owner.clone(), vec![1u8, 2, 3]));
+        let image = seal(&owner, &vec![1u8, 2, 3]);
+        assert_eq!((owner_of(&image), open(&image)), (Ok(owner.clone()), Ok((owner, vec![1u8, 2, 3]))));
+    }
+
+    /// The head of version 3: the magic with its digit, identity, parts.
+    #[test]
+    fn an_image_of_version_3_is_refused_as_that() {
+        let earlier = [&b"kvdrvIM3"[..], &[7; IDENTITY_BYTES], &2u32.to_le_bytes(), &[0; 50]].concat();
+        let refused = owner_of(&earlier).unwrap_err().to_string();
+        let expected =
+            "protected image, byte 7: is a protected image of version 3, which another kvdrive wrote";
+        assert!(refused.starts_with(expected), "{refused}");
     }
 }

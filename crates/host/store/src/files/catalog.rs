@@ -1,22 +1,10 @@
 //! The catalog of files, and the records that change it.
-//!
-//! ```text
-//!   record   kind u8 | ...                                  numbers are little endian, text is bytes u32 and those
-//!   create   1 | file u64 | name                            an empty file; one that had the name loses it
-//!   grow     2 | file u64 | length u64 | from u32 | extents u32 | extents x (first u64, pages u32) | tail
-//!   rename   3 | name | new name                            a file that had the new name loses it
-//!   remove   4 | name
-//! ```
-//!
-//! *Grow*: the runs of pages from number `from` on are replaced by these, the file has this length, and its
-//! last bytes, which do not fill a page, are the tail.
 
 use std::collections::BTreeMap;
 
-use kvdrive_content::Decoder;
+use borsh::{BorshDeserialize, BorshSerialize};
 
 use super::FileId;
-use crate::pages::PageId;
 use crate::space::Extent;
 
 /// A file.
@@ -59,17 +47,20 @@ impl Entry {
     }
 }
 
-/// A change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A change. The first byte of its bytes is the number of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
 pub enum Record {
     /// A new, empty file.
-    Create { file: FileId, name: String },
-    /// A file has grown. It may have been removed since.
-    Grow { file: FileId, length: u64, from: u32, extents: Vec<Extent>, tail: Vec<u8> },
+    Create { file: FileId, name: String } = 1,
+    /// A file has grown. It may have been removed since. The runs of pages from number `from` on are replaced by
+    /// `extents`, and its last bytes, which do not fill a page, are the tail.
+    Grow { file: FileId, length: u64, from: u32, extents: Vec<Extent>, tail: Vec<u8> } = 2,
     /// A file was renamed.
-    Rename { name: String, to: String },
+    Rename { name: String, to: String } = 3,
     /// A file was removed.
-    Remove { name: String },
+    Remove { name: String } = 4,
 }
 
 /// The catalog of files.
@@ -92,7 +83,7 @@ impl Catalog {
             }
             Record::Grow { file, length, from, extents, tail } => {
                 if let Some(entry) = self.entries.get_mut(file) {
-                    if *from as usize > entry.extents.len() {
+                    if *from as usize > entry.extents.len() || tail.len() as u64 > *length {
                         return None;
                     }
                     entry.extents.truncate(*from as usize);
@@ -127,63 +118,20 @@ impl Catalog {
     }
 }
 
-impl Record {
-    /// Encodes the record.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let counted = |out: &mut Vec<u8>, bytes: &[u8]| {
-            out.extend((bytes.len() as u32).to_le_bytes());
-            out.extend(bytes);
-        };
-        match self {
-            Record::Create { file, name } => {
-                out.push(1);
-                out.extend(file.0.to_le_bytes());
-                counted(out, name.as_bytes());
-            }
-            Record::Grow { file, length, from, extents, tail } => {
-                out.push(2);
-                out.extend(file.0.to_le_bytes());
-                out.extend(length.to_le_bytes());
-                out.extend(from.to_le_bytes());
-                out.extend((extents.len() as u32).to_le_bytes());
-                for extent in extents {
-                    out.extend(extent.first.0.to_le_bytes());
-                    out.extend(extent.pages.to_le_bytes());
-                }
-                counted(out, tail);
-            }
-            Record::Rename { name, to } => {
-                out.push(3);
-                counted(out, name.as_bytes());
-                counted(out, to.as_bytes());
-            }
-            Record::Remove { name } => {
-                out.push(4);
-                counted(out, name.as_bytes());
-            }
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use kvdrive_record::trial::every_byte;
 
-    /// Decodes a record; `None` if the bytes are invalid.
-    pub fn decode(from: &mut Decoder<'_>) -> Option<Record> {
-        let name = |from: &mut Decoder<'_>| String::from_utf8(from.counted()?.to_vec()).ok();
-        Some(match from.u8()? {
-            1 => Record::Create { file: FileId(from.u64()?), name: name(from)? },
-            2 => {
-                let (file, length, first) = (FileId(from.u64()?), from.u64()?, from.u32()?);
-                let mut extents = Vec::new();
-                for _ in 0..from.u32()? {
-                    extents.push(Extent { first: PageId(from.u64()?), pages: from.u32()? });
-                }
-                let tail = from.counted()?.to_vec();
-                if tail.len() as u64 > length {
-                    return None;
-                }
-                Record::Grow { file, length, from: first, extents, tail }
-            }
-            3 => Record::Rename { name: name(from)?, to: name(from)? },
-            4 => Record::Remove { name: name(from)? },
-            _ => return None,
-        })
+    use super::*;
+    use crate::pages::PageId;
+
+    #[test]
+    fn every_byte_of_a_record_is_refused_or_is_another_record() {
+        let (file, name) = (FileId(7), "name".to_owned());
+        let extents = vec![Extent { first: PageId(8), pages: 9 }];
+        every_byte(&Record::Create { file, name: name.clone() });
+        every_byte(&Record::Grow { file, length: 10, from: 1, extents, tail: vec![2, 3] });
+        every_byte(&Record::Rename { name: name.clone(), to: "another".to_owned() });
+        every_byte(&Record::Remove { name });
     }
 }

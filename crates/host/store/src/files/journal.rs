@@ -13,7 +13,7 @@
 //! durable before a page of the older half is written again. The half with the higher generation counts, if
 //! its commit 0 is complete.
 
-use kvdrive_content::Decoder;
+use kvdrive_record::{encode, next, put};
 
 use super::catalog::{Catalog, Record};
 use super::{FileId, THREAD};
@@ -126,7 +126,7 @@ impl Journal {
         let mut bytes = Vec::new();
         for record in records {
             self.catalog.apply(record).expect("files were changed so");
-            record.encode(&mut bytes);
+            put(&mut bytes, record);
             if let Record::Create { file: FileId(file), .. } = record {
                 self.next_file = self.next_file.max(file + 1);
             }
@@ -141,10 +141,8 @@ impl Journal {
 
     /// Writes the whole catalog to the other half, which counts from then on.
     fn begin_generation(&mut self, pages: &(impl PageStore + ?Sized)) -> Result<(), StoreError> {
-        let mut bytes = VERSION.to_le_bytes().to_vec();
-        bytes.extend(self.half_pages.to_le_bytes());
-        bytes.extend(self.next_file.to_le_bytes());
-        self.catalog.records().for_each(|record| record.encode(&mut bytes));
+        let mut bytes = encode(&(VERSION, self.half_pages, self.next_file));
+        self.catalog.records().for_each(|record| put(&mut bytes, &record));
         if pages_for(pages, &bytes) > self.half_pages {
             return Err(StoreError::Full);
         }
@@ -212,23 +210,24 @@ fn find(
     };
     let mut at = 0;
     let Some(bytes) = commit_at(pages, half, first, *generation, &mut at) else { return Ok(None) };
-    let mut head = Decoder::new(&bytes);
-    let (version, half_pages, next_file) = (head.u32(), head.u64(), head.u64());
+    let mut rest = &bytes[..];
+    let version = next::<u32>(&mut rest).ok();
     if version != Some(VERSION) {
         return damaged(
             0,
             &format!("is a journal of files of version {version:?}, this program reads {VERSION}"),
         );
     }
-    let Some(next_file) = next_file.filter(|_| half_pages == Some(half.len() as u64)) else {
+    let numbers = next::<(u64, u64)>(&mut rest).ok();
+    let Some((_, next_file)) = numbers.filter(|(half_pages, _)| *half_pages == half.len() as u64) else {
         return damaged(0, "is a journal of files on another number of pages");
     };
     let mut found = HalfContent { generation: *generation, next_file, catalog: Catalog::default() };
-    let mut rest = head.rest().to_vec();
+    let mut rest = rest.to_vec();
     loop {
-        let mut records = Decoder::new(&rest);
-        while !records.is_at_end() {
-            let record = Record::decode(&mut records);
+        let mut records = &rest[..];
+        while !records.is_empty() {
+            let record = next::<Record>(&mut records).ok();
             let Some(record) = record.filter(|record| found.catalog.apply(record).is_some()) else {
                 return damaged(at - 1, "ends a commit of the journal of files that makes no sense");
             };

@@ -26,6 +26,7 @@ mod journal;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Region;
 
 use crate::cpu::Thread;
@@ -43,7 +44,7 @@ const PAGES_AT_ONCE: u64 = 64;
 const PAGES_TAKEN: u64 = 256;
 
 /// The number of a file, unique for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct FileId(pub u64);
 
 /// Files on pages.

@@ -234,3 +234,25 @@ fn a_pipe_is_refused_as_what_it_is() {
     let error = read_image(&document, false, &mut |_, _| {}).unwrap_err().to_string();
     assert!(error.contains("is no regular file"), "{error}");
 }
+
+/// The protected image of an earlier version: its head begins with the same letters and ends with its number.
+#[test]
+fn an_image_of_an_earlier_version_is_refused_with_that_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    let image = format!("media.path={}", path.display());
+    for set in ["media.kind=file", &image, "workload.name=fillseq", "workload.ops=300"] {
+        document.set(set).unwrap();
+    }
+    run(&document, &|_, _| {}).unwrap();
+    let logs = ["image.protected-0", "image.protected-1"].map(|name| folder.path().join(name));
+    let log = logs.iter().find(|log| log.exists()).expect("one of them counts");
+    let mut earlier = std::fs::read(log).unwrap();
+    earlier[..8].copy_from_slice(b"kvdrvPL3");
+    std::fs::write(log, &earlier).unwrap();
+    let error = read_image(&document, false, &mut |_, _| {}).unwrap_err().to_string();
+    let expected = "is a journal of protected memory of version 3, which another kvdrive wrote";
+    assert!(error.contains(".protected-") && error.contains(expected), "{error}");
+    assert_eq!(std::fs::read(log).unwrap(), earlier, "it stays as it is");
+}

@@ -20,6 +20,7 @@ pub mod prp;
 pub mod sgl;
 pub mod window;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_declare::{Section, When};
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Way, Write};
@@ -291,7 +292,7 @@ pub fn method(config: &TransferConfig) -> Option<Box<dyn Choice>> {
 }
 
 /// How a value reaches the drive, as far as its placement is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Arrival {
     /// In commands: firmware copies it to any byte.
     Inline,

@@ -20,11 +20,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
+use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::firmware::{Cores, Role};
-use crate::hash::change::{Change, ChangeLog};
+use crate::hash::change::Change;
 use crate::hash::layout::{Grain, Location};
 use crate::hash::section::{Format, Section, SectionHeader};
 use crate::hash::space::{Ahead, Content, Space, Stream};
@@ -108,7 +109,7 @@ pub struct Cache {
     sim: Sim,
     space: Rc<Space>,
     format: Box<dyn Format>,
-    journal: Rc<ChangeLog>,
+    journal: Journal,
     directory: TaskCell<Vec<u64>>,
     slots: TaskCell<Vec<Slot>>,
     free: TaskCell<Vec<u32>>,
@@ -147,7 +148,7 @@ impl Cache {
         budget: Budget,
         eviction: Eviction,
         altered_limit_bytes: u64,
-        journal: &Rc<ChangeLog>,
+        journal: &Journal,
     ) -> Rc<Cache> {
         let sections = format.sections();
         Rc::new(Cache {
@@ -473,7 +474,7 @@ impl Cache {
         let location = Location { grain, grains: self.space.layout.grains_of(count) };
         slot.location = Some(location);
         self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
-        self.journal.note(Change::Written { section: slot.id, location });
+        self.journal.append(&Change::Written { section: slot.id, location: location.word() });
         slot.dirty = false;
         self.count(|s| s.written_bytes += u64::from(count));
         self.owed_ns.set(self.owed_ns.get() + self.eviction.write_ns);
@@ -551,7 +552,7 @@ impl Cache {
 
     /// Notes that garbage collection has moved a section's copy on flash.
     pub fn relocate(&self, id: u64, to: Location) {
-        self.journal.note(Change::Moved { section: id, location: to });
+        self.journal.append(&Change::Moved { section: id, location: to.word() });
         let word = &mut self.directory.borrow_mut()[id as usize];
         if *word & CACHED != 0 {
             let slot = &mut self.slots.borrow_mut()[(*word & !CACHED) as usize];

@@ -1,5 +1,6 @@
 //! Pins: a section stays in the cache while a task reads or alters it.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::Cache;
@@ -100,10 +101,10 @@ impl Pin {
         let journal = &self.cache.journal;
         if journal.is_kept() {
             if slot.dirty || slot.is_left_clean {
-                journal.note(Change::Slot { section: slot.id, alteration });
+                journal.append(&Change::Slot { section: slot.id, alteration });
             } else {
                 let bytes = section.encode(slot.id, self.cache.version.get());
-                journal.note(Change::Section { bytes: &bytes });
+                journal.append(&Change::Section { bytes: Cow::Borrowed(&bytes) });
             }
         }
         slot.is_left_clean = leaves_clean;

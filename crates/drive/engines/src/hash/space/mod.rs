@@ -23,26 +23,25 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
+use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
-use super::change::ChangeLog;
 use super::layout::Layout;
+pub use super::state::{KIND_DATA, KIND_MAP, STREAMS, State, Stream};
 use super::validity::Validity;
 
 mod ahead;
 mod program;
 mod read;
 mod restore;
-mod state;
 mod stream;
 mod superblock;
 
 pub use ahead::Ahead;
 pub use program::first_item;
 pub use read::{Part, ReadHold};
-pub use state::{KIND_DATA, KIND_MAP, State};
-pub use stream::{Content, STREAMS, Stream, filling};
+pub use stream::{Content, filling};
 pub use superblock::Superblock;
 
 use program::{Job, Programming};
@@ -80,7 +79,7 @@ pub struct Space {
     flash: FlashPort,
     pub(in crate::hash) layout: Layout,
     limits: Limits,
-    journal: Rc<ChangeLog>,
+    journal: Journal,
     pub(in crate::hash) superblocks: TaskCell<Vec<Superblock>>,
     pub(in crate::hash) free: TaskCell<VecDeque<u32>>,
     pub(in crate::hash) streams: TaskCell<[OpenStream; 4]>,
@@ -134,7 +133,7 @@ impl Space {
         layout: Layout,
         limits: Limits,
         validity: Box<dyn Validity>,
-        journal: &Rc<ChangeLog>,
+        journal: &Journal,
     ) -> Rc<Space> {
         let sim = flash.sim();
         let superblock = Superblock {

@@ -6,11 +6,11 @@ use kvdrive_flash::media::items;
 use kvdrive_flash::{PageData, Spare};
 
 use super::Space;
-use super::state::{KIND_MAP, State};
-use super::stream::{OpenPage, Stream};
+use super::stream::OpenPage;
 use crate::hash::change::Change;
 use crate::hash::layout::Grain;
 use crate::hash::section::HEADER_BYTES;
+use crate::hash::state::{KIND_MAP, State, Stream};
 
 /// A medium that drops an item keeps the header by which collection finds the next item.
 const _: () = assert!(HEADER_BYTES <= items::HEAD_BYTES);
@@ -40,7 +40,7 @@ impl Space {
         let epoch = self.superblocks.borrow()[superblock as usize].epoch;
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
-        self.journal.note(Change::Program { page, sequence });
+        self.journal.append(&Change::Program { page, sequence });
         let spare = spare(stream, page, first_item, sequence, epoch);
         self.start(Job { page, what: Programming { stream, data, spare }, credit });
     }
@@ -71,7 +71,7 @@ impl Space {
         self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose());
         let arrived = self.programming.borrow_mut().remove(&job.page);
         self.keep_region(arrived.expect("it was on its way").data);
-        self.journal.note(Change::Programmed { page: job.page });
+        self.journal.append(&Change::Programmed { page: job.page });
         let superblock = self.layout.superblock_of_page(job.page);
         let quiet = {
             let mut superblocks = self.superblocks.borrow_mut();

@@ -11,9 +11,9 @@ use kvdrive_spec::Status;
 use super::Space;
 use super::ahead::Ahead;
 use super::program::first_item;
-use super::state::State;
 use super::stream::filling;
 use crate::hash::layout::Grain;
+use crate::hash::state::State;
 
 /// Bytes of a page, from flash or from the buffer, addressed by their offsets in the page.
 #[derive(Clone)]

@@ -7,9 +7,9 @@ use kvdrive_flash::{FlashPort, Spare};
 
 use super::Space;
 use super::program::{Job, Programming, spare};
-use super::state::State;
-use super::stream::{OpenPage, OpenStream, Stream};
+use super::stream::{OpenPage, OpenStream};
 use crate::hash::layout::Grain;
+use crate::hash::state::{State, Stream};
 
 impl Space {
     /// The flash itself.
@@ -51,8 +51,8 @@ impl Space {
     }
 
     /// Restores an open page. Its bytes do not count for the write buffer.
-    pub(in crate::hash) fn restore_open(&self, page: u32, stream: u8, first_item: u32, region: Region) {
-        self.streams.borrow_mut()[usize::from(stream)].open =
+    pub(in crate::hash) fn restore_open(&self, page: u32, stream: Stream, first_item: u32, region: Region) {
+        self.streams.borrow_mut()[stream as usize].open =
             Some(OpenPage { page, data: Rc::new(region).into(), first_item, credit: 0 });
     }
 

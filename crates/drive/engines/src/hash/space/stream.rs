@@ -4,47 +4,12 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_flash::{Forward, PageData, Purpose};
+use kvdrive_flash::{Forward, PageData};
 
 use super::Space;
-use super::state::{KIND_DATA, KIND_MAP, State};
 use crate::hash::change::Change;
 use crate::hash::layout::Grain;
-
-/// The source of appended items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// Pairs of the host.
-    Data,
-    /// Pairs moved by garbage collection.
-    DataGc,
-    /// Sections and invalid records.
-    Map,
-    /// Sections and invalid records moved by garbage collection.
-    MapGc,
-}
-
-/// Every stream.
-pub const STREAMS: [Stream; 4] = [Stream::Data, Stream::DataGc, Stream::Map, Stream::MapGc];
-
-impl Stream {
-    pub(super) fn purpose(self) -> Purpose {
-        match self {
-            Stream::Data => Purpose::Data,
-            Stream::DataGc => Purpose::DataGc,
-            Stream::Map => Purpose::Map,
-            Stream::MapGc => Purpose::MapGc,
-        }
-    }
-
-    /// Kind of its pages.
-    pub fn kind(self) -> u8 {
-        match self {
-            Stream::Data | Stream::DataGc => KIND_DATA,
-            Stream::Map | Stream::MapGc => KIND_MAP,
-        }
-    }
-}
+use crate::hash::state::{KIND_MAP, STREAMS, State, Stream};
 
 /// Content to append.
 #[derive(Clone, Copy)]
@@ -115,13 +80,8 @@ impl Space {
                 let mut region = Region::new();
                 copy(&mut region, 0, content, from, count);
                 let (page, first_item, at) = (page.page, page.first_item, in_page * self.layout.grain_bytes);
-                self.journal.note(Change::Put {
-                    stream: stream as u8,
-                    page,
-                    at,
-                    first_item,
-                    region: Cow::Borrowed(&region),
-                });
+                let region = Cow::Borrowed(&region);
+                self.journal.append(&Change::Put { stream, page, at, first_item, region });
             }
             if stream == Stream::Data {
                 // Counted page by page: what is left of a pair's room after it is appended is less than a
@@ -178,7 +138,7 @@ impl Space {
     }
 
     fn note_place(&self, stream: Stream, superblock: u32, at: u32) {
-        self.journal.note(Change::Stream { stream: stream as u8, superblock, at });
+        self.journal.append(&Change::Stream { stream, superblock, at });
     }
 
     /// Closes the open page and starts its program.

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 
 use super::Space;
-use super::state::{KIND_DATA, KIND_MAP, State};
-use super::stream::Stream;
 use crate::hash::change::Change;
+use crate::hash::state::{KIND_DATA, KIND_MAP, State, Stream};
 
 /// A superblock.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +29,7 @@ impl Space {
     /// Sets the state of a superblock that is not free.
     pub fn set_state(&self, superblock: u32, state: State) {
         self.superblocks.borrow_mut()[superblock as usize].state = state;
-        self.journal.note(Change::State { superblock, state });
+        self.journal.append(&Change::State { superblock, state });
     }
 
     /// A free superblock for `stream`, if it may take one.
@@ -49,7 +48,7 @@ impl Space {
         assert!(taken.state == State::Free && taken.valid == 0, "superblock {superblock} is not free");
         taken.state = State::Open;
         taken.kind = stream.kind();
-        self.journal.note(Change::Taken { superblock, kind: stream.kind() });
+        self.journal.append(&Change::Taken { superblock, kind: stream.kind() });
         if is_low {
             self.wanted.wake_all();
         }
@@ -148,7 +147,7 @@ impl Space {
             erased.epoch += 1;
             erased.stranded = 0;
         }
-        self.journal.note(Change::Erased { superblock });
+        self.journal.append(&Change::Erased { superblock });
         self.free.borrow_mut().push_back(superblock);
         self.exhausted.set(false);
         self.freed.wake_all();

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
+use crate::identity::IDENTITY_BYTES;
 use crate::power::machine_file::faults::{Call, Fault, arm};
 
 const DRIVE: Identity = Identity::from_bytes([7; IDENTITY_BYTES]);
@@ -41,17 +42,17 @@ fn empty() -> (tempfile::TempDir, PathBuf) {
 fn filled() -> (tempfile::TempDir, PathBuf) {
     let (folder, base) = empty();
     let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", false).unwrap();
-    log.add(1, b"first");
+    log.add(b"first");
     log.write().unwrap();
-    log.add(2, b"");
-    log.add(1, b"third");
+    log.add(b"");
+    log.add(b"third");
     log.write().unwrap();
-    log.add(4, b"never written");
+    log.add(b"never written");
     (folder, base)
 }
 
-fn expected() -> Vec<(u8, Vec<u8>)> {
-    vec![(1, b"first".to_vec()), (2, Vec::new()), (1, b"third".to_vec())]
+fn expected() -> Vec<Vec<u8>> {
+    vec![b"first".to_vec(), Vec::new(), b"third".to_vec()]
 }
 
 #[test]
@@ -60,10 +61,10 @@ fn records_come_back_and_a_checkpoint_replaces_them() {
     let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
     assert_eq!((found.image.as_slice(), &found.records), (&b"checkpoint"[..], &expected()));
     let mut log = FileLog::create(&base, DRIVE, found.moment(), b"second", true).unwrap();
-    log.add(3, b"after");
+    log.add(b"after");
     log.write().unwrap();
     let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
-    assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![(3, b"after".to_vec())]));
+    assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![b"after".to_vec()]));
 }
 
 /// The states of the files that a kill can leave between `before` and `after`, where slot `slot` has grown or
@@ -122,7 +123,7 @@ fn killed_at_any_write_it_goes_on_where_it_was() {
                 None => log = Some(FileLog::create(&base, DRIVE, present, b"none", sync).unwrap()),
                 Some(log) if is_checkpoint => log.checkpoint(&[step; 9]).unwrap(),
                 Some(log) => {
-                    log.add(step, &[step; 5]);
+                    log.add(&[step; 5]);
                     log.write().unwrap();
                 }
             }
@@ -145,8 +146,8 @@ fn a_log_cut_anywhere_is_refused_and_named() {
     for sync in [false, true] {
         let (_folder, base) = empty();
         let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
-        for number in 0..4 {
-            log.add(number, b"record");
+        for _ in 0..4 {
+            log.add(b"record");
             log.write().unwrap();
         }
         let whole = std::fs::read(slot_path(&base, 1)).unwrap();
@@ -188,7 +189,7 @@ fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
                 log.checkpoint(&[step; 9]).unwrap();
                 before[0] = with_moment(&scene, &before, begun);
             } else {
-                log.add(step, b"a record");
+                log.add(b"a record");
                 log.write().unwrap();
             }
             let after = files(&base);
@@ -212,14 +213,14 @@ fn a_damaged_group_that_another_follows_is_no_torn_one() {
     let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
     let earlier = std::fs::read(&base).unwrap();
     let mut ends = Vec::new();
-    for number in 0..3 {
-        log.add(number, b"a record");
+    for _ in 0..3 {
+        log.add(b"a record");
         log.write().unwrap();
         ends.push(log.end as usize);
     }
     std::fs::write(&base, earlier).unwrap();
     let whole = std::fs::read(slot_path(&base, 1)).unwrap();
-    for at in HEADER_BYTES + 14..whole.len() {
+    for at in log.checkpoint_end as usize..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x40;
         std::fs::write(slot_path(&base, 1), bytes).unwrap();
@@ -238,7 +239,7 @@ fn an_image_fits_the_log_of_its_moment_and_of_the_next() {
             if step % 5 == 0 {
                 log.checkpoint(&[step]).unwrap();
             } else {
-                log.add(step, b"record");
+                log.add(b"record");
                 log.write().unwrap();
             }
             moments.push((log.moment(), files(&base)));
@@ -311,9 +312,9 @@ fn failing(
 ) -> Option<PathBuf> {
     std::fs::write(base, []).unwrap();
     let mut log = FileLog::create(base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
-    log.add(1, b"first");
+    log.add(b"first");
     log.write().unwrap();
-    log.add(1, b"second");
+    log.add(b"second");
     arm(Some(Fault { call, which: number..u64::MAX, error: ErrorKind::StorageFull }));
     let written = write(&mut log);
     arm(None);
@@ -345,4 +346,19 @@ fn each_call_of_a_group_or_checkpoint_may_fail_and_its_file_is_named() {
         }
         assert_eq!(failing(&base, call, files.len() as u64, checkpoint), None);
     }
+}
+
+/// Version 3 had another head.
+#[test]
+fn a_log_of_an_earlier_version_is_refused_with_its_number() {
+    let (_folder, base) = filled();
+    let path = slot_path(&base, 1);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[7] = b'3';
+    std::fs::write(&path, &bytes).unwrap();
+    let refused = FileLog::read(&base, DRIVE).err().expect("it cannot be read").to_string();
+    assert!(
+        refused.contains("protected-1: is a journal of protected memory of version 3, which"),
+        "{refused}"
+    );
 }

@@ -1,0 +1,38 @@
+//! Which pages of a store are trimmed, and the number of the next write: what image, records and pages share.
+
+use kvdrive_flash::ftl::Lpa;
+use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::spare::TAG_BYTES;
+
+/// The state of pages in a protected image.
+pub struct Trimmed {
+    /// Pages that are trimmed.
+    pub away: AwayPages,
+    /// Number of the next write.
+    pub next_write: u64,
+    /// The number of the next write when pages were last trimmed. Writes with this number or a higher one came later, so
+    /// the image says nothing else of them.
+    pub next_write_at_trim: u64,
+}
+
+/// No drive has written so many pages: a page with such a number is refused.
+pub const MOST_WRITES: u64 = 1 << 60;
+
+impl Trimmed {
+    /// A page that was found has this tag.
+    pub fn found(&mut self, Lpa(page): Lpa, tag: &[u8; TAG_BYTES], of_image: u64) {
+        let number = u64::from_le_bytes(tag[..8].try_into().expect("8 bytes"));
+        if (of_image..MOST_WRITES).contains(&number) {
+            self.away.set(page, false);
+            self.next_write = self.next_write.max(number + 1);
+        }
+    }
+
+    /// The tag of the next write.
+    pub fn tag(&mut self) -> [u8; TAG_BYTES] {
+        let mut tag = [0; TAG_BYTES];
+        tag[..8].copy_from_slice(&self.next_write.to_le_bytes());
+        self.next_write += 1;
+        tag
+    }
+}
