@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use kvdrive::Error;
 use kvdrive_config::Document;
+use kvdrive_results::{ResultCache, folder_of_user};
 use kvdrive_run::many::{check, in_model_time, run_sessions, sessions};
 use kvdrive_run::report::{self, Report};
-use kvdrive_run::{Watch, operations, run_watched};
+use kvdrive_run::{Progress, Watch, operations, run_watched};
 use pyo3::prelude::*;
 
 use crate::failure::exception;
@@ -21,15 +22,36 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A report as JSON, as a flat record in JSON, and as tables.
 type Texts = (String, String, String);
 
-/// Runs one workload on one drive in model time.
+/// Runs one workload on one drive in model time, unless its report is remembered.
 #[pyfunction]
-pub fn run(py: Python<'_>, profile: Option<&str>, arguments: Vec<Argument>) -> PyResult<Texts> {
+pub fn run(
+    py: Python<'_>,
+    profile: Option<&str>,
+    arguments: Vec<Argument>,
+    remember: bool,
+) -> PyResult<Texts> {
     let document = py.detach(|| of_one(profile, &arguments)).map_err(|error| exception(py, &error))?;
     let report = wait(py, move |stop| {
-        let watch = Watch { stop, ..Watch::progress(&|_, _| ()) };
-        run_watched(&document, &[], &watch).map(|ran| ran.report)
+        let run = |documents: &[Document], progress: Progress<'_>| {
+            let watch = Watch { stop: stop.clone(), ..Watch::progress(progress) };
+            let ran = run_watched(&documents[0], &[], &watch)?;
+            // What was stopped is no result of this configuration.
+            anyhow::ensure!(!ran.is_stopped, "stopped");
+            Ok(vec![ran.report])
+        };
+        let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;
+        Ok(reports.pop().expect("a report for the run"))
     })?;
     Ok(texts(&report))
+}
+
+/// The results of this user: those of the command, too, if it is of the same revision. The file of a module that is not as
+/// committed may be another one by now than the one that runs, so nothing is remembered of its results.
+fn cache(remember: bool) -> ResultCache {
+    match folder_of_user().filter(|_| remember && kvdrive_revision::is_committed()) {
+        Some(folder) => ResultCache::open(folder, kvdrive_revision::REVISION.to_owned()),
+        None => ResultCache::none(),
+    }
 }
 
 /// Runs several, those that may share a drive after each other on it, and the others on all cores. Returns the
@@ -39,11 +61,15 @@ pub fn compare(
     py: Python<'_>,
     profile: Option<&str>,
     runs: Vec<Vec<Argument>>,
+    remember: bool,
 ) -> PyResult<(Vec<Texts>, String)> {
     let documents = py.detach(|| of_several(profile, &runs)).map_err(|error| exception(py, &error))?;
     let reports = wait(py, move |_| {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        run_sessions(&documents, &sessions(&documents)?, threads, &|_, _, _| ())
+        let cache = cache(remember);
+        let ahead = cache.ahead(&documents, &sessions(&documents)?)?;
+        let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+        run_sessions(&documents, &ahead.sessions, threads, &run, &|_, _, _| ())
     })?;
     Ok((reports.iter().map(texts).collect(), report::compare(&reports)))
 }

@@ -32,6 +32,13 @@ def command():
     pytest.skip(f"no command of revision {kv.revision} in target: cargo build; or set KVDRIVE")
 
 
+@pytest.fixture(autouse=True)
+def caches(tmp_path, monkeypatch):
+    """A folder of its own for what a test has remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
 def without_measured(report):
     """A report without the one number that this machine's clock gives."""
     report = copy.deepcopy(report)
@@ -53,6 +60,17 @@ def test_the_same_seed_is_the_same_report_and_another_one_is_not():
     settings = dict(workload="w-m", ops=1000)
     first, again, other = (without_measured(kv.run(**settings, seed=seed).to_dict()) for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_a_report_is_remembered_if_the_source_is_as_committed(caches):
+    settings = dict(workload="w-m", ops=1000)
+    first, second = kv.run(**settings), kv.run(**settings)
+    computed = kv.run(**settings, remember=False)
+    first, second, computed = (report.to_dict() for report in (first, second, computed))
+    is_committed = "dirty" not in kv.revision and kv.revision != "unknown"
+    assert len(list(caches.glob("kvdrive/results/*.results"))) == is_committed
+    assert not is_committed or first == second
+    assert without_measured(first) == without_measured(second) == without_measured(computed)
 
 
 def test_names_of_a_report_are_attributes():

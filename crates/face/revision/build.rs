@@ -73,7 +73,8 @@ fn revision(package: &Path, root: &Path, sources: &[PathBuf]) -> Option<(String,
     };
     // A source that lies within a checkout of something else has no revision there.
     git(&["ls-files", "--error-unmatch"], &[package.join("Cargo.toml")])?;
-    let commit = line(&["describe", "--always", "--abbrev=10"])?;
+    // Never by a tag, which may be moved.
+    let commit = line(&["rev-parse", "--short=10", "HEAD"])?;
     // The present commit changes with HEAD and with the branch it names.
     let folder = PathBuf::from(line(&["rev-parse", "--absolute-git-dir"])?);
     let heads = [folder.join("HEAD"), folder.join("logs/HEAD")];

@@ -128,30 +128,31 @@ class Comparison(tuple[Report, ...]):
         return _frame(self)
 
 
-def run(profile: str | None = None, **settings: Any) -> Report:
+def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -> Report:
     """Runs one workload on one drive in model time.
 
     >>> run(workload="w-m", ops=1000, transfer="adaptive", packing="backfill", seed=1).seed
     1
 
-    Ctrl-C ends the run. Raises :class:`ConfigurationError` for a setting that cannot be, or that the run would not look
+    A report that this revision has computed before is read from the user's cache (``kvdrive cache``), unless ``remember`` is
+    false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for a setting that cannot be, or that the run would not look
     at.
     """
-    return Report(*_native.run(profile, arguments(settings)))
+    return Report(*_native.run(profile, arguments(settings), remember))
 
 
-def compare(profile: str | None = None, **settings: Any) -> Comparison:
+def compare(profile: str | None = None, *, remember: bool = True, **settings: Any) -> Comparison:
     """Runs every combination of the settings that are lists, on all cores; the first list changes slowest.
 
     >>> runs = compare(workload="fillseq", ops=500, transfer=["prp", "adaptive"], packing=["all", "backfill"])
     >>> [(run.config.host.transfer, run.config.packing.policy) for run in runs]
     [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
 
-    After Ctrl-C the runs that are under way go on in their threads, and are not waited for.
+    Reports are remembered as those of :func:`run`. After Ctrl-C the runs that are under way go on in their threads, and are not waited for.
     """
     lists = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in settings.items()}
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    texts, table = _native.compare(profile, [arguments(one) for one in combinations])
+    texts, table = _native.compare(profile, [arguments(one) for one in combinations], remember)
     return Comparison((Report(*text) for text in texts), table)
 
 

@@ -6,9 +6,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_config::{Document, Scale};
 use kvdrive_experiments::runs::{Options, Plan, Results};
+use kvdrive_results::Ahead;
 use kvdrive_run::many::run_sessions;
-use kvdrive_run::operations;
+use kvdrive_run::{Progress, operations_of_session};
 
+use crate::cache::Remember;
 use crate::progress::style;
 use crate::settings::at_least_one;
 
@@ -30,6 +32,8 @@ pub struct Batch {
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     jobs: Option<u64>,
+    #[command(flatten)]
+    remember: Remember,
 }
 
 impl Batch {
@@ -51,10 +55,16 @@ impl Batch {
     pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
         let jobs = jobs(self.jobs);
         self.check(&plan)?;
+        let cache = self.remember.cache();
         plan.run(|documents, sessions| {
-            let bar = TotalBar::of_sessions(documents, sessions)?;
-            let reports = run_sessions(documents, sessions, jobs, &|index, done, _| bar.update(index, done));
+            let ahead = cache.ahead(documents, sessions)?;
+            eprintln!("{}", ahead.in_words(jobs));
+            let bar = TotalBar::new(documents, &ahead)?;
+            let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+            let update = |index: usize, done: u64, _: u64| bar.update(index, done);
+            let reports = run_sessions(documents, &ahead.sessions, jobs, &run, &update);
             bar.finish();
+            Remember::end(&cache);
             reports
         })
     }
@@ -73,23 +83,15 @@ pub struct TotalBar {
 }
 
 impl TotalBar {
-    /// A bar for these runs, each on a drive of its own.
-    pub fn new(documents: &[Document]) -> anyhow::Result<TotalBar> {
-        let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
-        TotalBar::of_sessions(documents, &sessions)
-    }
-
-    /// A bar for these runs, of which those of a session share a drive: it is loaded once.
-    fn of_sessions(documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<TotalBar> {
-        let mut total = 0;
-        for session in sessions {
-            total += operations(&documents[session[0]].config()?)?;
-            for run in &session[1..] {
-                total += documents[*run].config()?.workload.ops;
-            }
+    /// A bar for the runs that are ahead.
+    pub fn new(documents: &[Document], ahead: &Ahead) -> anyhow::Result<TotalBar> {
+        let (mut total, mut runs) = (0, 0);
+        for session in ahead.to_run() {
+            let session: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
+            total += operations_of_session(&session)?;
+            runs += session.len();
         }
-        let template =
-            format!("{} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left", documents.len());
+        let template = format!("{runs} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left");
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8))
             .with_style(style(&template));
         Ok(TotalBar { bar, done: documents.iter().map(|_| AtomicU64::new(0)).collect() })

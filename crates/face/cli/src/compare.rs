@@ -3,10 +3,13 @@
 use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_device::engines::looks_at;
+use kvdrive_results::ResultCache;
+use kvdrive_run::Progress;
 use kvdrive_run::many::{run_sessions, sessions};
 use kvdrive_run::report::{Report, compare_in as comparison, record};
 use kvdrive_text::output::check_apart;
 
+use crate::cache::Remember;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
@@ -17,6 +20,8 @@ use crate::settings::Settings;
 pub struct Compare {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    remember: Remember,
     /// Writes the reports as a JSON array to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
@@ -36,7 +41,7 @@ impl Compare {
         let [json, records] = files.map(output::json_file);
         check_apart(&[("--json", json), ("--records", records)])?;
         files.into_iter().try_for_each(output::check_json)?;
-        let reports = run_with_bars(&documents)?;
+        let reports = run_with_bars(&documents, &self.remember.cache())?;
         if to_output == 0 {
             output::print(&comparison(&reports, output::columns()));
         }
@@ -55,16 +60,21 @@ pub const HELP_OF_LISTS: &str = "Every option takes a list, as --transfer prp,pi
      flash.channels=4,8. Every combination is run; runs that differ in nothing but the seed are one row, with mean and \
      spread.";
 
-/// Runs `documents` on all cores with a bar for each drive.
-pub fn run_with_bars(documents: &[Document]) -> anyhow::Result<Vec<Report>> {
-    let sessions = sessions(documents)?;
+/// Runs `documents` on all cores with a bar for each drive, but for those that are remembered.
+pub fn run_with_bars(documents: &[Document], cache: &ResultCache) -> anyhow::Result<Vec<Report>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let ahead = cache.ahead(documents, &sessions(documents)?)?;
+    eprintln!("{}", ahead.in_words(threads));
     let mut labels = vec![String::new(); documents.len()];
-    for session in &sessions {
+    for session in &ahead.sessions {
         labels[session[0]] = label(&documents[session[0]], session.len())?;
     }
     let bars = Bars::new(&labels);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    run_sessions(documents, &sessions, threads, &|index, done, total| bars.update(index, done, total))
+    let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+    let update = |index: usize, done: u64, total: u64| bars.update(index, done, total);
+    let reports = run_sessions(documents, &ahead.sessions, threads, &run, &update);
+    Remember::end(cache);
+    reports
 }
 
 fn label(document: &Document, runs: usize) -> anyhow::Result<String> {

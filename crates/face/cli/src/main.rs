@@ -5,6 +5,7 @@
 
 mod batch;
 mod bench;
+mod cache;
 mod calibrate;
 mod check;
 mod claims;
@@ -95,6 +96,11 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Runs all experiments and claims and writes one HTML page that needs no network.
     Report(report::Report),
+    /// Says where results of runs are remembered and how much they take; removes them, or sets the limit.
+    ///
+    /// claims, figure, report, compare and sweep compute a run once: the same program gives the same report for the same
+    /// configuration and seed. An entry is a text file that says what it holds.
+    Cache(cache::Cache),
     /// Serves a drive to hosts over NVMe/TCP, and to virtual machines by vfio-user.
     Serve(serve::Serve),
     /// Runs a program that passes commands through NVMe device nodes, as /dev/ng0n1, on a drive that is served or on one
@@ -205,6 +211,7 @@ fn main() {
         Some(Command::Figure(figure)) => figure.run(),
         Some(Command::Sweep(sweep)) => sweep.run(),
         Some(Command::Report(report)) => report.run(),
+        Some(Command::Cache(cache)) => cache.run(),
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Ng(ng)) => ng.run(),
         Some(Command::Ctl(ctl)) => ctl.run(),

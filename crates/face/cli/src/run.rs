@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kvdrive_config::{Document, RunOptions};
+use kvdrive_results::ResultCache;
 use kvdrive_run::report::{Connected, Verified, compare_in as comparison};
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{WallOptions, run_wall_watched};
@@ -161,7 +162,7 @@ impl Run {
         check_is_one(&options.clone().without("seed"))?;
         let documents = options.documents()?;
         output::check_json(self.json.as_ref())?;
-        let reports = run_with_bars(&documents)?;
+        let reports = run_with_bars(&documents, &ResultCache::none())?;
         if self.json.as_deref() != Some("-") {
             output::print(&comparison(&reports, output::columns()));
         }

@@ -9,12 +9,14 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_experiments::sweep::{Finished, Row, rows};
+use kvdrive_run::Progress;
 use kvdrive_run::many::run_each;
 use kvdrive_run::report::Report;
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::{check_apart, check_is_file, shown};
 
 use crate::batch::{TotalBar, jobs};
+use crate::cache::Remember;
 use crate::settings::at_least_one;
 
 /// Options of `sweep`.
@@ -28,6 +30,8 @@ pub struct Sweep {
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     jobs: Option<u64>,
+    #[command(flatten)]
+    remember: Remember,
 }
 
 impl Sweep {
@@ -49,12 +53,27 @@ impl Sweep {
             left.len()
         );
         let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();
-        let bar = TotalBar::new(&documents)?;
+        let (cache, jobs) = (self.remember.cache(), jobs(self.jobs));
+        let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
+        let ahead = cache.ahead(&documents, &sessions)?;
+        if !documents.is_empty() {
+            eprintln!("{}", ahead.in_words(jobs));
+        }
+        let bar = TotalBar::new(&documents, &ahead)?;
         let sink = Mutex::new(Sink { file, error: None });
-        run_each(&documents, jobs(self.jobs), &|index, done, _| bar.update(index, done), &|index, report| {
-            let mut sink = sink.lock().expect("a run that panics ends the program");
-            sink.add(left[index], report)
-        });
+        let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+        run_each(
+            &documents,
+            &ahead.sessions.concat(),
+            jobs,
+            &run,
+            &|index, done, _| bar.update(index, done),
+            &|index, report| {
+                let mut sink = sink.lock().expect("a run that panics ends the program");
+                sink.add(left[index], report)
+            },
+        );
+        Remember::end(&cache);
         bar.finish();
         let error = sink.into_inner().expect("no run panicked").error;
         error.map_or(Ok(()), |error| Err(error.context(out.display().to_string())))

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use kvdrive_config::{DEFAULT_PROFILE, Document};
+use kvdrive_results::ResultCache;
 use kvdrive_run::report::compare_in as comparison;
 use kvdrive_text::grouped;
 
@@ -36,13 +37,15 @@ impl Tour {
              1. Getting values to the drive (flash off: only the transfer counts)\n",
             env!("CARGO_PKG_VERSION"),
         ));
+        // It shows how fast the program is, so nothing of it is remembered.
+        let run = |documents: Vec<Document>| run_with_bars(&documents, &ResultCache::none());
         output::print(&comparison(
-            &run_with_bars(&self.documents(transfers, "nand.enabled=false")?)?,
+            &run(self.documents(transfers, "nand.enabled=false")?)?,
             output::columns(),
         ));
         output::print("\n2. Packing them into 16 KiB NAND pages (flash on, adaptive transfer)\n");
         output::print(&comparison(
-            &run_with_bars(&self.documents(packings, "host.transfer=adaptive")?)?,
+            &run(self.documents(packings, "host.transfer=adaptive")?)?,
             output::columns(),
         ));
         output::print(

@@ -5,3 +5,8 @@
 pub const REVISION: &str = env!("KVDRIVE_REVISION");
 /// Files of the source that were not as in the revision; none of one that is clean.
 pub const DIFFERS: &str = env!("KVDRIVE_DIFFERS");
+
+/// Whether the source is known and was as committed.
+pub fn is_committed() -> bool {
+    REVISION != "unknown" && DIFFERS.is_empty()
+}

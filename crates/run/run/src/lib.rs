@@ -144,6 +144,18 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
     Ok(workload.preload() + config.workload.ops)
 }
 
+/// Number of operations of runs that follow each other on one drive, which is loaded once.
+///
+/// # Errors
+/// The workload cannot be built.
+pub fn operations_of_session(documents: &[Document]) -> anyhow::Result<u64> {
+    let mut all = operations(&documents[0].config()?)?;
+    for document in &documents[1..] {
+        all += document.config()?.workload.ops;
+    }
+    Ok(all)
+}
+
 struct Bench {
     sim: Sim,
     link: Rc<Link>,

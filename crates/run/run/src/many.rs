@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{bail, ensure};
 
 use crate::report::Report;
-use crate::{run, run_session};
+use crate::{Progress, run_session};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::spelled_out;
 use kvdrive_workload::is_preconditioned;
+
+/// Yields the reports of runs that follow each other on one drive: [`run_session`], or a cache before it.
+pub type RunSession<'a> = &'a (dyn Fn(&[Document], Progress<'_>) -> anyhow::Result<Vec<Report>> + Sync);
 
 /// Runs every document, on up to `threads` threads; reports are in the order of the documents.
 ///
@@ -25,12 +28,12 @@ pub fn run_many(
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
     let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
-    run_sessions(documents, &sessions, threads, progress)
+    run_sessions(documents, &sessions, threads, &run_session, progress)
 }
 
 /// As [`run_many`], for documents grouped into sessions by index; the runs of a session follow each other on
-/// one drive ([`run_session`]). Every document belongs to one session. Progress is that of a session, under
-/// the index of its first run.
+/// one drive, by `run`. Every document belongs to one session; sessions begin in their order. Progress is that of a
+/// session, under the index of its first run.
 ///
 /// # Errors
 /// [`check`] refuses a document, or a run fails.
@@ -38,6 +41,7 @@ pub fn run_sessions(
     documents: &[Document],
     sessions: &[Vec<usize>],
     threads: usize,
+    run: RunSession<'_>,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
     check(sessions.iter().map(|session| &documents[session[0]]))?;
@@ -46,7 +50,7 @@ pub fn run_sessions(
     spread(sessions.len(), threads, &|index| {
         let session = &sessions[index];
         let runs: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
-        let reports = run_session(&runs, &|done, total| progress(session[0], done, total));
+        let reports = run(&runs, &|done, total| progress(session[0], done, total));
         *ended[index].lock().expect("a run that panics ends the program") = Some(reports);
         true
     });
@@ -121,17 +125,22 @@ fn without_measured(mut config: Config) -> Config {
     config
 }
 
-/// As [`run_many`], but passes each report to `ended`, with the index of its run, as soon as it is made, from
-/// several threads. After `ended` has returned false, no further run begins. The caller has [checked](check)
-/// the drives.
+/// Runs the documents `order` has the indices of, in that order, by `run`, and passes each report to `ended`, with
+/// the index of its run, as soon as it is made, from several threads. After `ended` has returned false, no further
+/// run begins. The caller has [checked](check) the drives.
 pub fn run_each(
     documents: &[Document],
+    order: &[usize],
     threads: usize,
+    run: RunSession<'_>,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
     ended: &(dyn Fn(usize, anyhow::Result<Report>) -> bool + Sync),
 ) {
-    spread(documents.len(), threads, &|index| {
-        ended(index, run(&documents[index], &|done, total| progress(index, done, total)))
+    spread(order.len(), threads, &|next| {
+        let index = order[next];
+        let one = std::slice::from_ref(&documents[index]);
+        let reports = run(one, &|done, total| progress(index, done, total));
+        ended(index, reports.map(|mut reports| reports.pop().expect("a report for the run")))
     });
 }
 

@@ -56,7 +56,7 @@ impl Outcome {
         let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
-            set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            set: user_settings(document),
             config: document.values(),
             dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
@@ -95,6 +95,21 @@ impl Outcome {
             time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
             ops,
         })
+    }
+}
+
+/// `KEY=VALUE` of every key that is not as in the profile.
+fn user_settings(document: &Document) -> Vec<String> {
+    document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+impl Report {
+    /// Says of a report how `document` came to the values that it was run with: documents of equal values have
+    /// equal reports but for this.
+    pub fn describe(&mut self, document: &Document) {
+        self.set = user_settings(document);
+        self.dram_point = document.dram_point().map(str::to_owned);
+        self.time_sources = document.time_sources();
     }
 }
 

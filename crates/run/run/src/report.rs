@@ -2,112 +2,21 @@
 //!
 //! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says
 //! of every table whether its figures are counted (exact), modelled (times from a profile) or measured (on
-//! this machine).
+//! this machine). A report without fault rules is read back from its JSON as it was; crate `results` stands on that.
 
 mod compare;
 mod connected;
 mod dram;
+mod named;
 mod table;
 mod text;
 
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 pub use compare::{compare, compare_in};
 pub use connected::{Connected, Target};
-
-/// Values by name, in the order they were added; a JSON object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Named<T>(Vec<(String, T)>);
-
-impl<T> Default for Named<T> {
-    fn default() -> Self {
-        Named(Vec::new())
-    }
-}
-
-impl<T> Named<T> {
-    /// Appends a value.
-    ///
-    /// # Panics
-    /// When the name exists already.
-    pub fn push(&mut self, name: impl Into<String>, value: T) {
-        let name = name.into();
-        assert!(self.get(&name).is_none(), "{name} twice in a report");
-        self.0.push((name, value));
-    }
-
-    /// The value with that name.
-    pub fn get(&self, name: &str) -> Option<&T> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
-    }
-
-    /// Names and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value))
-    }
-
-    /// Is it empty?
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<N: Into<String>, T> FromIterator<(N, T)> for Named<T> {
-    fn from_iter<I: IntoIterator<Item = (N, T)>>(pairs: I) -> Self {
-        let mut named = Named::default();
-        for (name, value) in pairs {
-            named.push(name, value);
-        }
-        named
-    }
-}
-
-impl<T: Serialize> Serialize for Named<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
-    }
-}
-
-/// Counts by purpose. The total is computed from them, so it cannot disagree. A JSON object with `total`
-/// first.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ByPurpose(Named<u64>);
-
-impl ByPurpose {
-    /// Sum over all purposes.
-    pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
-    }
-
-    /// Count of one purpose; 0 if it did not occur.
-    pub fn get(&self, purpose: &str) -> u64 {
-        self.0.get(purpose).copied().unwrap_or(0)
-    }
-
-    /// Purposes and counts in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, count)| (name, *count))
-    }
-}
-
-impl<N: Into<String>> FromIterator<(N, u64)> for ByPurpose {
-    fn from_iter<I: IntoIterator<Item = (N, u64)>>(pairs: I) -> Self {
-        ByPurpose(pairs.into_iter().collect())
-    }
-}
-
-impl Serialize for ByPurpose {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("total", &self.total())?;
-        for (name, count) in self.iter() {
-            map.serialize_entry(name, &count)?;
-        }
-        map.end()
-    }
-}
+pub use named::{ByPurpose, Named};
 
 /// Whether the count with this name is a state at the end (`_now`) or a maximum since power-on (`most_`), not
 /// something that happened in the run.
@@ -122,7 +31,8 @@ pub(crate) fn is_part_of_another(name: &str) -> bool {
 }
 
 /// The result of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Name of the profile on which the configuration is based.
     pub profile: String,
@@ -196,7 +106,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub dram: Named<u64>,
     /// Fault rules, in their order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
     pub faults: Vec<Fault>,
     /// Result of checking the values that were read back, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +123,7 @@ pub struct Report {
 
 /// Commands of one kind, in ns of model time from where they took effect to their completion; percentiles are
 /// accurate to one eighth.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Commands {
     /// Number of commands.
     pub count: u64,
@@ -229,7 +139,7 @@ pub struct Commands {
 
 /// Transactions of one kind: several operations of one client, each of which is also counted and timed among
 /// the others of its kind.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transactions {
     /// Committed transactions.
     pub committed: u64,
@@ -244,7 +154,7 @@ pub struct Transactions {
 
 /// A run over time: what was done in each interval of the run's clock, starting with the first measured
 /// operation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Length of an interval, ns. The last one ends with the run and may be shorter.
     pub interval_ns: u64,
@@ -257,7 +167,8 @@ pub struct Series {
 
 /// Loading a drive with pairs and overwriting them, before anything is measured. Includes programming what
 /// that left in buffers; a drive that is served in wall time programs it during the run instead.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Precondition {
     /// Stores.
     pub stores: u64,
@@ -275,7 +186,7 @@ pub struct Precondition {
 }
 
 /// Values read back, compared with what was stored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
     /// Reads that were compared.
     pub checked: u64,
@@ -310,7 +221,7 @@ pub struct Fault {
 }
 
 /// Health of flash at the end of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlashHealth {
     /// Blocks retired in the life of the drive, spare ones included.
     pub retired_blocks: u32,
@@ -331,7 +242,7 @@ pub struct FlashHealth {
 }
 
 /// Operations, by kind and by whether they failed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "one field an operation, named as it is")]
 pub struct Ops {
     pub store: u64,
@@ -371,7 +282,7 @@ impl Ops {
 }
 
 /// Bytes of values, without keys, padding or headers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueBytes {
     /// Of stores that succeeded.
     pub stored: u64,
@@ -380,7 +291,7 @@ pub struct ValueBytes {
 }
 
 /// Duration of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// Model time.
     pub virtual_ns: u64,
@@ -391,7 +302,7 @@ pub struct Time {
 }
 
 /// Latency of one kind of operation, in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
@@ -410,7 +321,7 @@ pub struct Latency {
 }
 
 /// Bytes over the link in both accountings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// As the papers count: 64 + 16 + 2 x 4 B per command, 4096 B per page, 68 B per flit.
     pub payload_bytes: TrafficBytes,
@@ -419,7 +330,7 @@ pub struct Traffic {
 }
 
 /// Bytes of each traffic class.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct TrafficBytes {
     /// Doorbells.
     pub mmio: u64,
@@ -467,7 +378,7 @@ impl Serialize for TrafficBytes {
 }
 
 /// Flash operations, including the drain at the end of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nand {
     /// Programmed pages.
     pub programs: ByPurpose,
@@ -478,14 +389,14 @@ pub struct Nand {
 }
 
 /// Pages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pages {
     /// Opened pages of the value log; `None` if the engine has no such log.
     pub value_opened: Option<u64>,
 }
 
 /// Copies within the controller's memory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memcpy {
     /// Copied bytes.
     pub bytes: u64,
@@ -494,7 +405,7 @@ pub struct Memcpy {
 }
 
 /// Bytes moved per byte of value stored; `None` if nothing was stored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Amplification {
     /// Payload bytes over the link.
     pub traffic: Option<f64>,
@@ -503,7 +414,7 @@ pub struct Amplification {
 }
 
 /// One resource of the model, during the operations of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
     /// Fraction of the time in which it was in use.
     pub busy_fraction: f64,

@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::expression::Expression;
 use kvdrive_config::{Assigned, Document, Scale};
 use kvdrive_run::report::Report;
-use kvdrive_workload::is_preconditioned;
 
 /// A run of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -261,19 +260,7 @@ impl Plan {
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<Results> {
-        // The longest first, so that no thread is left with a long one at the end.
-        let mut sessions = Vec::new();
-        for session in self.sessions {
-            let first = self.documents[session[0]].config()?.workload;
-            let mut ops = if is_preconditioned(&first) { first.num + first.overwrites } else { 0 };
-            for run in &session {
-                ops += self.documents[*run].config()?.workload.ops;
-            }
-            sessions.push((ops, session));
-        }
-        sessions.sort_by_key(|(ops, _)| std::cmp::Reverse(*ops));
-        let sessions: Vec<_> = sessions.into_iter().map(|(_, session)| session).collect();
-        Results::new(run_all(&self.documents, &sessions)?)
+        Results::new(run_all(&self.documents, &self.sessions)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The one integration test binary of the crate.
 
+mod cache;
 mod images;
 mod run;
 mod serve;

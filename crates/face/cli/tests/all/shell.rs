@@ -3,7 +3,12 @@
 use std::process::{Command, Output};
 
 fn kvdrive(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap()
+    let caches = env!("CARGO_TARGET_TMPDIR");
+    Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .env("XDG_CACHE_HOME", caches)
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn said(arguments: &[&str]) -> String {

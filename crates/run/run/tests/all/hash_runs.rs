@@ -126,7 +126,7 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
     documents.push(small(&["workload.name=plus-c", "hash.dram_bytes=131072"]));
     let shared = sessions(&documents).unwrap();
     assert_eq!(shared, [vec![0, 2], vec![1, 3], vec![4], vec![5], vec![6], vec![7]]);
-    let reports = run_sessions(&documents[..4], &shared[..2], 2, &|_, _, _| ()).unwrap();
+    let reports = run_sessions(&documents[..4], &shared[..2], 2, &run_session, &|_, _, _| ()).unwrap();
     let names: Vec<_> = reports
         .iter()
         .map(|report| report.config.pointer("/engine/name").unwrap().as_str().unwrap())

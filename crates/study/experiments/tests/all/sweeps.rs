@@ -158,7 +158,9 @@ fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
         let mut document = Document::profile("cosmos-plus").unwrap();
         sets.iter().for_each(|set| document.set(set).unwrap());
         let sessions = [vec![0], vec![1]];
-        run_sessions(&[document.clone(), document], &sessions, 1, &|_, _, _| ()).unwrap_err().to_string()
+        run_sessions(&[document.clone(), document], &sessions, 1, &kvdrive_run::run_session, &|_, _, _| ())
+            .unwrap_err()
+            .to_string()
     };
     let clock = "run.clock: \"wall\" is for kvdrive run alone";
     assert_eq!(refused(&["run.clock=wall", "workload.ops=1"]), clock);

@@ -1,0 +1,90 @@
+//! `kvdrive cache`: what is remembered of earlier runs, and the option by which other commands do without.
+
+use std::path::Path;
+
+use clap::Args;
+use kvdrive_results::{ResultCache, folder_of_user, program};
+use kvdrive_revision::{REVISION, is_committed};
+use kvdrive_text::Unit;
+use kvdrive_text::output::shown;
+use kvdrive_text::quantity;
+
+use crate::output;
+
+/// Option of commands whose runs are remembered.
+#[derive(Args, Clone, Default)]
+pub struct Remember {
+    /// Computes every run, also those that are remembered (kvdrive cache), and remembers none
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl Remember {
+    /// The cache of this user and this program, or none.
+    pub fn cache(&self) -> ResultCache {
+        match self.no_cache {
+            true => ResultCache::none(),
+            false => of_user().unwrap_or_else(|error| {
+                eprintln!("results are not remembered: {error:#}");
+                ResultCache::none()
+            }),
+        }
+    }
+
+    /// Says why results could not be remembered, if so.
+    pub fn end(cache: &ResultCache) {
+        if let Some(failure) = cache.failure() {
+            eprintln!("results are not remembered: {failure}");
+        }
+    }
+}
+
+fn of_user() -> anyhow::Result<ResultCache> {
+    let folder = folder_of_user().ok_or_else(|| anyhow::anyhow!("neither XDG_CACHE_HOME nor HOME is set"))?;
+    // The file by its path may be another one by now, if the program was built anew.
+    let running = Path::new("/proc/self/exe");
+    let file = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
+    Ok(ResultCache::open(folder, program(REVISION, is_committed(), &file)?))
+}
+
+/// Options of `cache`.
+#[derive(Args)]
+pub struct Cache {
+    /// Removes all that is remembered
+    #[arg(long)]
+    clear: bool,
+    /// Most bytes from now on, as 64MiB; results that were not used for longest leave
+    #[arg(long, value_name = "BYTES")]
+    limit: Option<String>,
+}
+
+impl Cache {
+    /// Says where results are remembered and how much they take.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let cache = of_user()?;
+        if let Some(limit) = &self.limit {
+            let bytes = quantity::parse(Unit::Bytes, limit)
+                .map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
+            cache.set_limit(
+                u64::try_from(bytes).map_err(|_| anyhow::anyhow!("--limit: {limit} is below 0"))?,
+            )?;
+        }
+        if self.clear {
+            let bytes = cache.clear()?;
+            output::print(&format!("removed {}\n", mebibytes(bytes)));
+        }
+        let usage = cache.usage()?;
+        let folder = cache.path().map(shown).unwrap_or_default();
+        output::print(&format!(
+            "{folder}\n{} results, {} of at most {}\n",
+            usage.entries,
+            mebibytes(usage.bytes),
+            mebibytes(usage.limit_bytes),
+        ));
+        Ok(())
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,111 @@
+//! What is ahead of runs: which are remembered, in which order the others are done, and how long they take.
+//!
+//! A session takes as long as it took before, under any revision of the program, if the cache has an entry of that. Otherwise
+//! its operations are counted at the usual cost of one of its kind.
+
+use std::collections::BTreeMap;
+
+use kvdrive_config::Document;
+use kvdrive_run::operations_of_session;
+
+use crate::key::Key;
+use crate::{ResultCache, entry};
+
+/// Seconds of an operation where nothing is known of its run: what the first 170 M operations of `claims bandslim` took of a
+/// core beside other work.
+const OPERATION_S: f64 = 2e-6;
+
+/// Operations that no run has; workloads that end by themselves ask for more.
+const LONGER_THAN_ANY: u64 = 1 << 40;
+
+/// Sessions in the order in which they are to be done, and what they take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ahead {
+    /// Sessions to be run, those that take longest first, so that no thread is left with a long one at the end; then
+    /// those that are remembered.
+    pub sessions: Vec<Vec<usize>>,
+    /// Seconds of each of those that are to be run.
+    seconds: Vec<f64>,
+}
+
+impl ResultCache {
+    /// What is ahead of these runs, grouped into sessions by index.
+    ///
+    /// # Errors
+    /// A document is no configuration, or its workload cannot be built.
+    pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<Ahead> {
+        let mut latest: BTreeMap<String, _> = BTreeMap::new();
+        for (name, used) in self.folder.iter().flat_map(|folder| folder.names()) {
+            let of_runs = latest.entry(Key::runs_of(&name).to_owned()).or_insert((used, name.clone()));
+            *of_runs = (used, name).max(of_runs.clone());
+        }
+        let (mut to_run, mut remembered) = (Vec::new(), Vec::new());
+        for session in sessions {
+            let runs: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
+            let known = self.folder.as_ref().zip(self.key(&runs)?);
+            if known.as_ref().is_some_and(|(folder, key)| folder.has(key.name())) {
+                remembered.push(session.clone());
+                continue;
+            }
+            let before = known.and_then(|(folder, key)| {
+                let (_, name) = latest.get(Key::runs_of(key.name()))?;
+                entry::seconds(&folder.read(name)?)
+            });
+            let seconds = match before {
+                Some(seconds) => seconds,
+                None => match operations_of_session(&runs)? {
+                    // A trace to its end, of which nothing is known.
+                    LONGER_THAN_ANY.. => f64::INFINITY,
+                    operations => operations as f64 * OPERATION_S,
+                },
+            };
+            to_run.push((seconds, session.clone()));
+        }
+        to_run.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let (seconds, mut sessions): (Vec<f64>, Vec<_>) = to_run.into_iter().unzip();
+        sessions.extend(remembered);
+        Ok(Ahead { sessions, seconds })
+    }
+}
+
+impl Ahead {
+    /// The sessions that are to be run.
+    pub fn to_run(&self) -> &[Vec<usize>] {
+        &self.sessions[..self.seconds.len()]
+    }
+
+    /// How many runs are remembered, and how long the others take on so many threads, in words.
+    pub fn in_words(&self, threads: usize) -> String {
+        let (new, old) = self.sessions.split_at(self.seconds.len());
+        let runs = |sessions: &[Vec<usize>]| sessions.iter().map(Vec::len).sum::<usize>();
+        let named = |runs: usize| format!("{runs} run{}", if runs == 1 { "" } else { "s" });
+        let remembered = match runs(old) {
+            0 => String::new(),
+            old => format!(" and {old} remembered"),
+        };
+        match runs(new) {
+            0 => format!("{}, remembered", named(runs(old))),
+            new => format!("{}{remembered}: {}", named(new), about(self.seconds_on(threads))),
+        }
+    }
+
+    /// Seconds from the first run's beginning to the last one's end, on so many threads.
+    pub fn seconds_on(&self, threads: usize) -> f64 {
+        let mut ends = vec![0.0_f64; threads.max(1)];
+        for seconds in &self.seconds {
+            let free = ends.iter_mut().min_by(|a, b| a.total_cmp(b)).expect("there is a thread");
+            *free += seconds;
+        }
+        ends.into_iter().fold(0.0, f64::max)
+    }
+}
+
+/// A span as an estimate is worth: `about 40 s`, `about 7 min`.
+fn about(seconds: f64) -> String {
+    match seconds {
+        s if s.is_infinite() => "until the traces end".to_owned(),
+        s if s < 10.0 => "seconds".to_owned(),
+        s if s < 95.0 => format!("about {:.0} s", (s / 10.0).ceil() * 10.0),
+        s => format!("about {:.0} min", (s / 60.0).ceil()),
+    }
+}

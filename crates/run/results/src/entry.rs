@@ -1,0 +1,51 @@
+//! The bytes of an entry: four lines of text.
+//!
+//! ```text
+//! kvdrive results 1
+//! <xxh3-128 of the lines below, hexadecimal>
+//! {"program": ..., "runs": [{"profile": ..., "config": {...}}, ...]}
+//! [<report>, ...]
+//! ```
+
+use kvdrive_config::Document;
+use kvdrive_run::report::Report;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::key::Key;
+
+const HEAD: &str = "kvdrive results 1\n";
+
+/// The entry of a session; `None` if its reports would not be read back as they are, as those with fault rules or with a
+/// number that JSON lacks.
+pub(crate) fn encode(key: &Key, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
+    let body = format!("{}\n{}\n", key.text, serde_json::to_string(reports).ok()?);
+    let bytes = format!("{HEAD}{:032x}\n{body}", xxh3_128(body.as_bytes())).into_bytes();
+    decode(&bytes, key, documents).filter(|again| again == reports)?;
+    Some(bytes)
+}
+
+/// The reports of an entry; `None` if it is damaged or of another key.
+pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<Vec<Report>> {
+    let reports = body(bytes)?.strip_prefix(key.text.as_str())?.strip_prefix('\n')?;
+    let mut reports: Vec<Report> = serde_json::from_str(reports).ok()?;
+    if reports.len() != documents.len() {
+        return None;
+    }
+    // Documents of equal values may differ in who set a value, which reports repeat.
+    for (report, document) in reports.iter_mut().zip(documents) {
+        report.describe(document);
+    }
+    Some(reports)
+}
+
+/// Seconds that the runs of an entry took, whichever program it is of.
+pub(crate) fn seconds(bytes: &[u8]) -> Option<f64> {
+    let (_, reports) = body(bytes)?.split_once('\n')?;
+    let reports: Vec<Report> = serde_json::from_str(reports).ok()?;
+    Some(reports.iter().map(|report| report.time.wall_s).sum())
+}
+
+fn body(bytes: &[u8]) -> Option<&str> {
+    let (digest, body) = std::str::from_utf8(bytes).ok()?.strip_prefix(HEAD)?.split_once('\n')?;
+    (digest == format!("{:032x}", xxh3_128(body.as_bytes()))).then_some(body)
+}

@@ -1,0 +1,129 @@
+//! Reports of runs in model time, remembered on disk.
+//!
+//! Such a run is a function of the program, of its configuration (the seed included) and of the trace that it reads.
+//! [`ResultCache::run_session`] looks up the reports of a session under these and runs the session if there are none.
+//!
+//! ```text
+//!   session ─► key (program, profile, configuration, digest of the trace) ─► entry on disk? ─► its reports
+//!                                                                             └─ no ─► run ─► entry, reports
+//! ```
+//!
+//! Not remembered: a drive on an image file, since the run changes the image; a trace that is no regular file; workloads and
+//! packing policies that a program brings as code; runs with fault rules, which do not come here.
+//!
+//! This crate has no part in a run and no number of one: without a cache the same reports are computed.
+
+mod ahead;
+mod entry;
+mod folder;
+mod key;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use kvdrive_config::Document;
+use kvdrive_run::report::Report;
+use kvdrive_run::{Progress, run_session};
+
+pub use ahead::Ahead;
+pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
+pub use key::program;
+
+use folder::Folder;
+use key::Key;
+
+/// The reports that earlier runs left, if there is a folder for them.
+pub struct ResultCache {
+    folder: Option<Folder>,
+    /// Identity of the program, see [`program`].
+    program: String,
+    /// Why results are not remembered; said once.
+    failure: Mutex<Option<String>>,
+}
+
+impl ResultCache {
+    /// The cache in `folder`, for results of `program`. Nothing is made before the first result.
+    pub fn open(folder: PathBuf, program: String) -> ResultCache {
+        ResultCache { folder: Some(Folder::open(folder)), program, failure: Mutex::new(None) }
+    }
+
+    /// Remembers nothing.
+    pub fn none() -> ResultCache {
+        ResultCache { folder: None, program: String::new(), failure: Mutex::new(None) }
+    }
+
+    /// The reports of runs that follow each other on one drive: those that are remembered, or else those of
+    /// [`run_session`], which are remembered from then on.
+    ///
+    /// # Errors
+    /// As [`run_session`]. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).
+    pub fn run_session(&self, documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
+        self.reports(documents, progress, run_session)
+    }
+
+    /// As [`run_session`](ResultCache::run_session), computing what is not remembered by `run`.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn reports(
+        &self,
+        documents: &[Document],
+        progress: Progress<'_>,
+        run: impl FnOnce(&[Document], Progress<'_>) -> anyhow::Result<Vec<Report>>,
+    ) -> anyhow::Result<Vec<Report>> {
+        let Some((folder, key)) = self.folder.as_ref().zip(self.key(documents)?) else {
+            return run(documents, progress);
+        };
+        if let Some(reports) =
+            folder.read(key.name()).and_then(|bytes| entry::decode(&bytes, &key, documents))
+        {
+            folder.touch(key.name());
+            return Ok(reports);
+        }
+        let reports = run(documents, progress)?;
+        if let Some(bytes) = entry::encode(&key, &reports, documents)
+            && let Err(error) = folder.write(key.name(), &bytes)
+        {
+            self.failure.lock().expect("nothing panics under it").get_or_insert(error);
+        }
+        Ok(reports)
+    }
+
+    /// Where entries lie; `None`: nothing is remembered.
+    pub fn path(&self) -> Option<&Path> {
+        self.folder.as_ref().map(Folder::path)
+    }
+
+    /// What the cache holds.
+    ///
+    /// # Errors
+    /// One line: the folder cannot be read.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        self.folder.as_ref().map_or_else(|| Ok(Usage::default()), Folder::usage)
+    }
+
+    /// Removes every entry, and says how many bytes they had.
+    ///
+    /// # Errors
+    /// One line: an entry cannot be removed.
+    pub fn clear(&self) -> anyhow::Result<u64> {
+        self.folder.as_ref().map_or(Ok(0), Folder::clear)
+    }
+
+    /// Sets the limit of this cache from now on; entries that were not used for longest leave until it is kept.
+    ///
+    /// # Errors
+    /// One line: the folder cannot be written.
+    pub fn set_limit(&self, limit_bytes: u64) -> anyhow::Result<()> {
+        self.folder.as_ref().map_or(Ok(()), |folder| folder.set_limit(limit_bytes))
+    }
+
+    /// The first reason why a result could not be written, in one line.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().expect("nothing panics under it").clone()
+    }
+
+    fn key(&self, documents: &[Document]) -> anyhow::Result<Option<Key>> {
+        Key::of(&self.program, documents)
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the cache of results.
+
+mod results;
