@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_config::{Document, Scale};
-use kvdrive_experiments::runs::{Options, Plan, Results};
+use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::Ahead;
 use kvdrive_run::many::run_sessions;
 use kvdrive_run::{Progress, operations_of_session};
@@ -20,6 +20,9 @@ pub struct Batch {
     /// Published counts of operations instead of the usual ones, and the full size; takes many times as long
     #[arg(long)]
     full: bool,
+    /// Few operations and a smaller size: an answer in about a minute, which says what needs more
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
     /// Size of what can be shrunk (drive, pairs, operations and DRAM together): 1, or 1/64
     #[arg(long, value_name = "1/N")]
     scale: Option<Scale>,
@@ -39,7 +42,12 @@ pub struct Batch {
 impl Batch {
     /// As crate `run` has them.
     pub fn options(&self) -> Options {
-        Options { full: self.full, scale: self.scale, set: self.set.clone(), seeds: self.seed.clone() }
+        let extent = match (self.quick, self.full) {
+            (true, _) => Extent::Quick,
+            (_, true) => Extent::Full,
+            _ => Extent::Usual,
+        };
+        Options { extent, scale: self.scale, set: self.set.clone(), seeds: self.seed.clone() }
     }
 
     /// Refuses, before anything is made or run, what this plan has no use for, and runs that cannot be had.

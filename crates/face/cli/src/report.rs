@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kvdrive_claims as claims;
-use kvdrive_experiments::runs::{Plan, Results};
+use kvdrive_experiments::runs::{Extent, Plan, Results};
 use kvdrive_experiments::{self as experiments, Figure};
 use kvdrive_figures::{Planned, svg};
 use kvdrive_page::{Content, page};
@@ -62,7 +62,7 @@ impl Report {
         }
         let path = self.out.join("claims.json");
         output::write_json(&path.display().to_string(), &outcomes)?;
-        let mut facts = facts(&results, &options.set, options.full);
+        let mut facts = facts(&results, &options.set, options.extent);
         if !scales.is_empty() {
             facts.push(("scales".to_owned(), listed(&scales)));
         }
@@ -76,7 +76,7 @@ impl Report {
 }
 
 /// How everything was run.
-fn facts(results: &Results, set: &[String], full: bool) -> Vec<(String, String)> {
+fn facts(results: &Results, set: &[String], extent: Extent) -> Vec<(String, String)> {
     let reports = results.reports();
     let each = |of: &dyn Fn(&kvdrive_run::report::Report) -> String| {
         let mut all: Vec<String> = reports.iter().map(of).collect();
@@ -85,7 +85,11 @@ fn facts(results: &Results, set: &[String], full: bool) -> Vec<(String, String)>
         all.join(", ")
     };
     let operations: u64 = reports.iter().map(|report| report.ops.total()).sum();
-    let counts = if full { "as published" } else { "usual, at each panel" };
+    let counts = match extent {
+        Extent::Quick => "few, at each panel (--quick)",
+        Extent::Usual => "usual, at each panel",
+        Extent::Full => "as published",
+    };
     let mut facts = vec![
         (
             "program".to_owned(),

@@ -25,6 +25,8 @@ pub enum Verdict {
     NotReproduced,
     /// This build lacks the named part, which the claim needs.
     Skipped(String),
+    /// The few operations of a quick run leave it open: its verdict is another one with the usual ones.
+    NeedsMore,
 }
 
 impl Verdict {
@@ -42,6 +44,7 @@ impl fmt::Display for Verdict {
             Verdict::Emulated => "emulator's accounting",
             Verdict::NotReproduced => "not reproduced",
             Verdict::Skipped(_) => "skipped",
+            Verdict::NeedsMore => "needs more operations",
         })
     }
 }
@@ -147,6 +150,9 @@ enum AtPoints {
     Compared(Vec<Vec<Comparison>>),
 }
 
+/// Why a claim is left open by a quick run.
+const NEEDS_MORE: &str = "With so few operations it comes out otherwise than with the usual ones, which judge it: leave --quick out.";
+
 /// Runs of one condition, by point, by name.
 type Points = [Vec<(String, RunId)>];
 
@@ -210,6 +216,10 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let numbers = Numbers { ours: text, values, comparisons, seeds, beside };
     let mut outcome = outcome(claim, numbers, verdict, reading, because);
     outcome.regressed = regression(planned, &outcome);
+    if planned.is_quick && outcome.regressed.take().is_some() {
+        outcome.verdict = Verdict::NeedsMore;
+        outcome.because = NEEDS_MORE.to_owned();
+    }
     Ok(outcome)
 }
 

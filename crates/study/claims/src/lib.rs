@@ -27,12 +27,17 @@
 //! drift = 0.00001
 //! ```
 //!
+//! `standing = "set"` says that a constant or a switch was chosen by this very claim, where its kind does not.
+//!
 //! `order = ["piggy < base"]` in place of `value` and its keys either holds or does not; the distance of its
 //! sides is shown. `reading` and `because` contain numbers of the run between braces ([`prose`]); `also`
 //! names quantities for them that the test does not use. With `seeds = [2, 3]` the claim is also run with
 //! these seeds: its verdict is that of the mean, and its spread is shown. `emulator = "PROFILE"` is for
 //! claims about times whose source was measured on an emulator that leaves costs out: a claim that fails here
 //! and is reproduced with that profile gets a verdict of its own.
+//!
+//! A quick run leaves a claim open ([`Verdict::NeedsMore`]) whose verdict is not the expected one with so few operations;
+//! further seeds and conditions beside are left out of it.
 
 mod judge;
 pub mod mutants;
@@ -46,7 +51,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use kvdrive_experiments::expression::{Expression, Order};
-use kvdrive_experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
+use kvdrive_experiments::runs::{Asked, Assignments, Extent, Options, Plan, Results, RunId};
 use kvdrive_experiments::{Figure, Kind, Place, PlacedRun, missing};
 use kvdrive_text::names::meant;
 use kvdrive_text::with_decimals;
@@ -84,6 +89,7 @@ pub struct Claim {
     pub test: Test,
     /// The expected verdict.
     pub expected: Expected,
+    standing: Standing,
     runs: Vec<(String, Source)>,
     each: Vec<String>,
     quantities: Vec<(String, Expression)>,
@@ -327,6 +333,8 @@ pub struct Planned {
     claim: Claim,
     /// Whether the runs are those the expected values were taken from.
     as_usual: bool,
+    /// Whether the runs have fewer operations than the expected verdict needs.
+    is_quick: bool,
     /// Whether settings were altered for all runs: nothing is expected of such.
     is_altered: bool,
     /// In words, the seed of its own runs.
@@ -350,6 +358,11 @@ impl Planned {
         options: &Options,
     ) -> anyhow::Result<Planned> {
         let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
+        let is_quick = options.extent == Extent::Quick;
+        if is_quick {
+            claim.seeds.clear();
+            claim.beside.clear();
+        }
         if let Some((_, others)) = options.seeds.split_first() {
             claim.seeds = others.iter().map(|seed| Condition::seed(*seed)).collect();
         }
@@ -362,7 +375,7 @@ impl Planned {
         claim.beside.retain(is_free);
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
-        Ok(Planned { claim, as_usual, is_altered, first_seed, runs })
+        Ok(Planned { claim, as_usual, is_quick, is_altered, first_seed, runs })
     }
 
     /// The claim itself.
@@ -382,7 +395,7 @@ impl Planned {
 impl Claim {
     /// What a verdict on it is worth.
     pub fn standing(&self) -> Standing {
-        Standing::of(self.kind, &self.source)
+        self.standing
     }
 
     /// Points the claim is about; one without a name if it is about none in particular.

@@ -280,11 +280,23 @@ pub fn text(all: &[Noticed]) -> String {
         };
         text.push_str(&wrap(&format!("{} ({}): {said}", one.mutant, one.what), WIDTH));
     }
-    let noticed = all.iter().filter(|one| one.by_published()).count();
-    let _ = writeln!(
-        text,
-        "\n{} wrong implementations, {noticed} of them noticed by a published claim",
-        all.len()
-    );
+    let _ = writeln!(text, "\n{}", sum(all));
     text
+}
+
+/// How many are noticed, each under the standing that is worth most among the claims that notice it.
+fn sum(all: &[Noticed]) -> String {
+    let best = |one: &Noticed| {
+        let has = |standing: &Standing| one.claims.iter().any(|claim| claim.standing == *standing);
+        [Standing::Evidence, Standing::Fit, Standing::Set].into_iter().find(has)
+    };
+    let count = |standing: Option<Standing>| all.iter().filter(|one| best(one) == standing).count();
+    let parts = [
+        (count(Some(Standing::Evidence)), "noticed by evidence"),
+        (count(Some(Standing::Fit)), "by fits alone"),
+        (count(Some(Standing::Set)), "by what was set alone"),
+        (count(None), "by no published claim"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, by)| format!("{count} {by}"));
+    format!("{} wrong implementations: {}", all.len(), parts.collect::<Vec<_>>().join(", "))
 }

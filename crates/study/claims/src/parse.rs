@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Suite, Test};
+use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Standing, Suite, Test};
 use kvdrive_config::Document;
 use kvdrive_experiments::expression::{Expression, Order};
 use kvdrive_experiments::runs::{Asked, Counts};
@@ -29,6 +29,8 @@ struct RawClaim {
     title: String,
     statement: String,
     kind: Kind,
+    /// What a verdict is worth, where it is not what its kind and source say: a count that a switch was chosen for.
+    standing: Option<Standing>,
     runs: BTreeMap<String, RawRun>,
     #[serde(default)]
     each: Vec<String>,
@@ -187,6 +189,7 @@ impl RawClaim {
         });
         let emulator = emulator.transpose()?;
         Ok(Claim {
+            standing: self.standing.unwrap_or_else(|| Standing::of(self.kind, &self.source)),
             beside: beside.collect::<anyhow::Result<_>>()?,
             id: self.id,
             source: self.source,

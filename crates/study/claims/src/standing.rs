@@ -1,12 +1,12 @@
 //! The standing of a verdict, and the tally that separates evidence from the rest.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Verdict};
 use kvdrive_experiments::Kind;
 
 /// The evidence that a reproduced claim gives for the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// A published claim for which no constant was chosen: it could have failed.
@@ -45,9 +45,11 @@ impl Standing {
 /// How many outcomes of each standing come true, in words, regressions last.
 pub fn counts(outcomes: &[Outcome]) -> String {
     let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
+    let is_open = |outcome: &Outcome| outcome.verdict == Verdict::NeedsMore;
     // How many come true, and of how many.
     let count = |belongs: &dyn Fn(&Outcome) -> bool| {
-        let all: Vec<_> = outcomes.iter().filter(|one| belongs(one) && !is_skipped(one)).collect();
+        let all: Vec<_> =
+            outcomes.iter().filter(|one| belongs(one) && !is_skipped(one) && !is_open(one)).collect();
         (all.iter().filter(|one| one.verdict.comes_true()).count(), all.len())
     };
     let mut parts = Vec::new();
@@ -72,6 +74,10 @@ pub fn counts(outcomes: &[Outcome]) -> String {
     let skipped = outcomes.iter().filter(|one| is_skipped(one)).count();
     if skipped > 0 {
         parts.push(format!("{skipped} skipped"));
+    }
+    let open = outcomes.iter().filter(|one| is_open(one)).count();
+    if open > 0 {
+        parts.push(format!("{open} need more operations"));
     }
     parts.push(match outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count() {
         0 => "none regressed".to_owned(),

@@ -9,7 +9,7 @@ use kvdrive_text::{WIDTH, wrap};
 fn style(outcome: &Outcome) -> Style {
     let colour = match (&outcome.verdict, outcome.standing) {
         _ if outcome.regressed.is_some() => return AnsiColor::BrightRed.on_default().bold().invert(),
-        (Verdict::Skipped(_), _) => return Style::new().dimmed(),
+        (Verdict::Skipped(_) | Verdict::NeedsMore, _) => return Style::new().dimmed(),
         (Verdict::NotReproduced, _) => AnsiColor::Red,
         (Verdict::Emulated, _) => AnsiColor::Magenta,
         (_, Standing::Evidence) => AnsiColor::Green,

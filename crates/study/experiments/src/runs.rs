@@ -31,11 +31,36 @@ pub struct Counts {
     pub full: u64,
 }
 
+/// Which counts of operations, and which size of what has a scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// Few: an answer in about a minute, which leaves claims open that need more.
+    Quick,
+    /// As the files say: enough for every claim.
+    #[default]
+    Usual,
+    /// As published.
+    Full,
+}
+
+/// Most operations of a quick run.
+const QUICK_OPS: u64 = 5_000;
+
+impl Counts {
+    fn of(self, extent: Extent) -> u64 {
+        match extent {
+            Extent::Quick => self.usual.min(QUICK_OPS),
+            Extent::Usual => self.usual,
+            Extent::Full => self.full,
+        }
+    }
+}
+
 /// How a plan departs from what the files of experiments and claims say.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Published counts instead of the usual ones, and the full size.
-    pub full: bool,
+    /// How many operations, and at which size.
+    pub extent: Extent,
     /// Another size for what has a scale.
     pub scale: Option<Scale>,
     /// `KEY=VALUE`, laid over every run.
@@ -51,7 +76,7 @@ impl Options {
 
     /// Whether runs are as the files say.
     pub fn as_usual(&self) -> bool {
-        !self.full && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
+        self.extent == Extent::Usual && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
     }
 
     /// Whether runs are neither of the usual nor of the published size, or have settings of their own:
@@ -59,12 +84,16 @@ impl Options {
     pub fn is_altered(&self) -> bool {
         !self.set.is_empty()
             || !self.seeds.is_empty()
-            || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
+            || self.scale.is_some_and(|scale| self.extent != Extent::Full && scale != Scale::FULL)
     }
 
     /// The size of runs that have a scale.
     pub fn scale(&self, usual: Scale) -> Scale {
-        self.scale.unwrap_or(if self.full { Scale::FULL } else { usual })
+        self.scale.unwrap_or(match self.extent {
+            Extent::Quick => usual.quarter(),
+            Extent::Usual => usual,
+            Extent::Full => Scale::FULL,
+        })
     }
 }
 
@@ -125,6 +154,10 @@ pub struct Plan {
     sessions: Vec<Vec<usize>>,
     /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
     known: BTreeMap<String, Vec<RunId>>,
+    /// Runs by what was asked and laid over it, as text: many claims ask for the same ones, once for each mutant.
+    asked: BTreeMap<String, Vec<RunId>>,
+    /// Documents by what was asked, before anything is laid over them.
+    as_asked: BTreeMap<String, Document>,
     scales: Vec<Scale>,
     /// Laid over runs that are asked for from now on.
     alteration: Option<Alteration>,
@@ -153,6 +186,16 @@ impl Plan {
     /// # Errors
     /// As [`add`](Plan::add).
     pub fn add_session(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
+        let ask = format!("{asked:?} {:?} {:?}", self.seed, self.alteration);
+        if let Some(known) = self.asked.get(&ask) {
+            return Ok(known.clone());
+        }
+        let runs = self.add_new(asked)?;
+        self.asked.insert(ask, runs.clone());
+        Ok(runs)
+    }
+
+    fn add_new(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
         let documents = asked.iter().map(|asked| self.document(asked)).collect::<anyhow::Result<Vec<_>>>()?;
         let mut identity = String::new();
         for document in &documents {
@@ -185,16 +228,32 @@ impl Plan {
         self.seed = seed;
     }
 
-    fn document(&self, asked: &Asked) -> anyhow::Result<Document> {
-        let mut document = Document::profile(&asked.profile)?;
-        let ops = if self.options.full { asked.counts.full } else { asked.counts.usual };
-        document.set(&format!("workload.ops={ops}"))?;
+    /// The document of a run that is asked for, before an alteration and before it is shrunk.
+    fn as_asked(&mut self, asked: &Asked) -> anyhow::Result<Document> {
+        let Asked { profile, counts, settings, scale, .. } = asked;
+        let name = format!("{profile:?} {counts:?} {settings:?} {scale:?} {:?}", self.seed);
+        if let Some(document) = self.as_asked.get(&name) {
+            return Ok(document.clone());
+        }
+        let mut document = Document::profile(profile)?;
+        // What has a scale is shrunk by it.
+        let extent = match (self.options.extent, scale) {
+            (Extent::Quick, Some(_)) => Extent::Usual,
+            (extent, _) => extent,
+        };
+        document.set(&format!("workload.ops={}", counts.of(extent)))?;
         if let Some(seed) = self.seed {
             document.set(&format!("run.seed={seed}"))?;
         }
-        for (key, value) in &asked.settings {
+        for (key, value) in settings {
             document.set(&format!("{key}={value}"))?;
         }
+        self.as_asked.insert(name, document.clone());
+        Ok(document)
+    }
+
+    fn document(&mut self, asked: &Asked) -> anyhow::Result<Document> {
+        let mut document = self.as_asked(asked)?;
         if let Some(alteration) = &self.alteration {
             alteration.lay_over(&mut document)?;
         }
@@ -430,9 +489,13 @@ mod tests {
         assert_eq!((ops(&plan), plan.sessions.len()), (vec![20, 20, 20], 2));
         assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
         for (options, expected) in [
-            (Options { full: true, ..Options::default() }, 12_800),
+            (Options { extent: Extent::Full, ..Options::default() }, 12_800),
+            (Options { extent: Extent::Quick, ..Options::default() }, 1280 / 256),
             (Options { scale: Some("1/128".parse().unwrap()), ..Options::default() }, 10),
-            (Options { full: true, scale: Some("1/128".parse().unwrap()), ..Options::default() }, 100),
+            (
+                Options { extent: Extent::Full, scale: Some("1/128".parse().unwrap()), ..Options::default() },
+                100,
+            ),
         ] {
             let mut plan = Plan::new(options);
             plan.add_session(&asked(&["plus-a"])).unwrap();
@@ -455,7 +518,7 @@ mod tests {
     #[test]
     fn reports_come_back_in_the_order_of_the_plan_and_failed_ones_not_at_all() {
         let mut plan =
-            Plan::new(Options { full: true, set: vec!["run.seed=9".into()], ..Options::default() });
+            Plan::new(Options { extent: Extent::Full, set: vec!["run.seed=9".into()], ..Options::default() });
         let short = plan.add("cosmos-plus", Counts { usual: 1, full: 2 }, &vec![]).unwrap();
         let long = plan.add("cosmos-plus", Counts { usual: 1, full: 3 }, &vec![]).unwrap();
         let report = |document: &Document| {

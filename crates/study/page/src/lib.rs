@@ -6,7 +6,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use kvdrive_claims::{self as claims, Outcome, Verdict};
+use kvdrive_claims::{self as claims, Outcome, Standing, Verdict};
 use kvdrive_experiments::{CHAPTERS, Chapter, KINDS};
 use kvdrive_figures::svg;
 use kvdrive_figures::{Chart, Line, Planned, numbers};
@@ -136,8 +136,9 @@ fn verdicts(outcomes: &[Outcome]) -> Markup {
         h2 #claims { "Claims" }
         p {
             (claims::counts(outcomes)) ". Where the source states an order rather than a number, \u{201c}published\u{201d} "
-            "says so, and ours at how many points it holds. Below a claim stands what we get under conditions the source "
-            "did not have."
+            "says so, and ours by how much it holds where it is tightest, or at how many points. Below a claim stands what we "
+            "get under conditions the source did not have. Green is evidence: it could have failed. A result that constants "
+            "were fitted to, or that one was solved from, says so, and so does a statement of ours."
         }
         table.claims {
             thead {
@@ -152,20 +153,32 @@ fn verdicts(outcomes: &[Outcome]) -> Markup {
 }
 
 fn verdict(outcome: &Outcome) -> Markup {
-    let class = match outcome.verdict {
+    let class = match (&outcome.verdict, outcome.standing) {
         _ if outcome.regressed.is_some() => "regressed",
-        Verdict::Reproduced => "reproduced",
-        Verdict::Holds => "holds",
-        Verdict::NotReproduced | Verdict::Emulated => "not-reproduced",
-        Verdict::Skipped(_) => "skipped",
+        (Verdict::NotReproduced | Verdict::Emulated, _) => "not-reproduced",
+        (Verdict::Skipped(_) | Verdict::NeedsMore, _) => "open",
+        (Verdict::Reproduced | Verdict::Holds, Standing::Evidence) => "evidence",
+        (Verdict::Reproduced | Verdict::Holds, Standing::Fit | Standing::Set) => "fit",
+        (Verdict::Reproduced | Verdict::Holds, Standing::Ours) => "ours",
     };
     let mut why = Vec::new();
     why.extend(outcome.regressed.iter().map(|what| format!("Regressed: {what}.")));
+    // Nothing was written for a claim that was expected to come true.
+    if outcome.verdict == Verdict::NotReproduced
+        && outcome.because.is_empty()
+        && outcome.comparisons.is_empty()
+    {
+        why.push(format!("Published is {}, ours {}.", outcome.published, outcome.ours));
+    }
     if !outcome.reading.is_empty() {
         why.push(format!("Our reading: {}", outcome.reading));
     }
-    if matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Emulated | Verdict::Skipped(_)) {
+    if !outcome.verdict.comes_true() && !outcome.because.is_empty() {
         why.push(outcome.because.clone());
+    }
+    why.extend(outcome.tightest().map(|tightest| format!("Tightest: {tightest}.")));
+    if !outcome.seeds.is_empty() {
+        why.push(format!("Of seeds: {}.", outcome.seeds));
     }
     why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
     html! {
@@ -178,8 +191,21 @@ fn verdict(outcome: &Outcome) -> Markup {
             td.number data-name="published" { (unbroken(&outcome.published)) }
             td.number data-name="ours" { (unbroken(&outcome.ours)) }
             td.kind data-name="kind" { (outcome.kind) }
-            td class={ "verdict " (class) } data-name="verdict" { (outcome.verdict) }
+            td class={ "verdict " (class) } data-name="verdict" {
+                (outcome.verdict)
+                @if let Some(word) = standing_beside(outcome) { br; span.standing { (word) } }
+            }
         }
+    }
+}
+
+/// What a verdict is worth, where that is less than evidence.
+fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
+    match outcome.standing {
+        Standing::Evidence => None,
+        Standing::Fit => Some("by a fit"),
+        Standing::Set => Some("by construction"),
+        Standing::Ours => Some("ours"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Verdicts: computed, compared with the expected ones; and errors of files, reported in one line.
 
-use kvdrive_claims::{self as claims, Outcome, Planned, Verdict, mutants, parse};
+use kvdrive_claims::{self as claims, Outcome, Planned, Standing, Verdict, mutants, parse};
 use kvdrive_config::Document;
 use kvdrive_experiments::figures;
-use kvdrive_experiments::runs::{Options, Plan};
+use kvdrive_experiments::runs::{Extent, Options, Plan};
 use kvdrive_run::report::{Latency, Named, Ops, Report};
 
 const HEAD: &str = "suite = \"s\"\ntitle = \"t\"\n";
@@ -188,6 +188,34 @@ fn expected_failures_are_no_regressions_but_surprises_are() {
 }
 
 #[test]
+fn a_count_that_a_switch_was_chosen_for_is_no_evidence() {
+    let text = claim(&format!("{RUNS}order = [\"piggy < base\"]\n")).replace("modelled-check", "counted");
+    let set = text.replace("kind = ", "standing = \"set\"\nkind = ");
+    let [counted, set] = [text, set].map(|text| judge_with(&text, Options::default()).standing);
+    assert_eq!((counted, set), (Standing::Evidence, Standing::Set));
+    let stairs = claims::suite("bandslim").unwrap().claims;
+    let stairs = stairs.iter().find(|claim| claim.id == "flash-pages-stairs").unwrap();
+    assert_eq!(stairs.standing(), Standing::Set);
+}
+
+#[test]
+fn a_quick_run_leaves_open_what_comes_out_otherwise() {
+    let quick = || Options { extent: Extent::Quick, ..Options::default() };
+    let open = judge_with(&claim(&format!("{RUNS}{RATIO}published = 0.9\n")), quick());
+    assert_eq!((&open.verdict, &open.regressed), (&Verdict::NeedsMore, &None));
+    assert!(open.because.contains("--quick"), "{}", open.because);
+    let same = judge_with(&claim(&format!("{RUNS}order = [\"piggy < base\"]\nseeds = [2]\n")), quick());
+    assert_eq!((&same.verdict, same.seeds.as_str()), (&Verdict::Holds, ""));
+    assert_eq!(
+        claims::counts(&[open, same]),
+        "2 claims; evidence: 1 of 1 come true (0 of 0 counted, 1 of 1 modelled); 1 need more operations; none regressed"
+    );
+    let failing = "expect = \"not reproduced\"\nbecause = \"so\"\nours = 0.7\ndrift = 0.001\n";
+    let failing = judge_with(&claim(&format!("{RUNS}{RATIO}published = 0.9\n{failing}")), quick());
+    assert_eq!((&failing.verdict, &failing.regressed), (&Verdict::NotReproduced, &None), "as expected");
+}
+
+#[test]
 fn what_a_build_lacks_is_skipped() {
     let runs = "runs = { a = { profile = \"cosmos-plus\", ops = 1, full_ops = 1, set = [\"host.transfer=pigeon\"], needs = [\"transfer:pigeon\"] } }\n";
     let outcome = judge(&format!("{runs}order = [\"a > 0\"]\n"));
@@ -364,7 +392,8 @@ fn a_mutant_has_its_settings_under_the_name_of_another() {
         ("c", "not reproduced, at 0 of 2, equal")
     );
     let text = mutants::text(&[noticed]);
-    assert!(text.contains("m (w): noticed by 1 of 1: c\n") && text.contains("1 of them noticed"), "{text}");
+    assert!(text.contains("m (w): noticed by 1 of 1: c\n"), "{text}");
+    assert!(text.ends_with("1 wrong implementations: 1 noticed by evidence\n"), "{text}");
 
     let wrong = |rows: &str| mutants::parse("m.toml", &format!("{head}{rows}")).unwrap_err().to_string();
     assert!(wrong("set = []\n").ends_with("mutant m: sets nothing"));
@@ -382,7 +411,11 @@ fn a_mutant_that_changes_nothing_is_not_noticed() {
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let noticed = trials[0].judge(&results).unwrap();
     assert!(!noticed.by_published());
-    assert!(mutants::text(&[noticed]).contains("NOT NOTICED by any of 1"));
+    let text = mutants::text(&[noticed]);
+    assert!(
+        text.contains("NOT NOTICED by any of 1") && text.ends_with(": 1 by no published claim\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kvdrive_claims::{self as claims, Planned as PlannedClaim};
+use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict};
 use kvdrive_config::Document;
-use kvdrive_experiments::runs::{Options, Plan};
+use kvdrive_experiments::runs::{Extent, Options, Plan};
 use kvdrive_experiments::{self as experiments, Place, parse};
 use kvdrive_figures::{Planned, number, numbers, svg, terminal};
 use kvdrive_page as html;
@@ -26,10 +26,11 @@ fn every_file_is_embedded() {
 
 #[test]
 fn figures_are_named_as_their_files_and_can_be_planned() {
-    for ((file, text), full) in experiments::FILES.iter().zip([false, true].into_iter().cycle()) {
+    let extents = [Extent::Quick, Extent::Usual, Extent::Full];
+    for ((file, text), extent) in experiments::FILES.iter().zip(extents.into_iter().cycle()) {
         let figure = parse(file, text).unwrap();
         assert_eq!(format!("{}.toml", figure.id), *file);
-        let mut plan = Plan::new(Options { full, ..Options::default() });
+        let mut plan = Plan::new(Options { extent, ..Options::default() });
         let planned = Planned::new(figure, &mut plan).unwrap();
         assert!(!planned.runs().is_empty());
         let panels: Vec<_> =
@@ -256,6 +257,46 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
     let unknown =
         whole.replacen("name = \"Piggyback\"", "name = \"Piggyback\", needs = [\"pigeon:post\"]", 1);
     assert!(parse("f.toml", &unknown).unwrap_err().to_string().contains("needs \"pigeon:post\""));
+}
+
+#[test]
+fn a_verdict_says_what_it_is_worth() {
+    let (figures, options) = (experiments::figures().unwrap(), Options::default());
+    let mut plan = Plan::new(options.clone());
+    let mut planned = Vec::new();
+    for claim in claims::suite("bandslim").unwrap().claims {
+        planned.push(PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap());
+    }
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    // Reports that are made up lack some numbers.
+    let mut outcomes: Vec<_> = planned.iter().filter_map(|claim| claim.judge(&results).ok()).collect();
+    for outcome in &mut outcomes {
+        outcome.regressed = None;
+    }
+    let of =
+        |standing| outcomes.iter().filter(|one| one.standing == standing && one.verdict.comes_true()).count();
+    assert!(of(Standing::Evidence) > 0 && of(Standing::Fit) > 0, "there is something to tell apart");
+    let facts = Vec::new();
+    let figures = Vec::new();
+    let page = html::page(&html::Content {
+        titles: vec![],
+        notes: vec![],
+        revision: "r",
+        facts,
+        outcomes: outcomes.clone(),
+        figures,
+    });
+    for outcome in &outcomes {
+        let row = page.split(&format!("<tr id=\"claim-{}\">", outcome.id)).nth(1).unwrap();
+        let row = row.split("</tr>").next().unwrap();
+        let is_evidence = outcome.standing == Standing::Evidence && outcome.verdict.comes_true();
+        assert_eq!(row.contains("class=\"verdict evidence\""), is_evidence, "{row}");
+        assert_eq!(row.contains("by a fit"), outcome.standing == Standing::Fit, "{row}");
+        assert_eq!(row.contains("by construction"), outcome.standing == Standing::Set, "{row}");
+        assert!(outcome.comparisons.is_empty() || row.contains("Tightest: "), "{row}");
+        let is_bare = outcome.verdict == Verdict::NotReproduced && outcome.because.is_empty();
+        assert!(!is_bare || row.contains("Published is ") || row.contains("Tightest: "), "{row}");
+    }
 }
 
 #[test]
