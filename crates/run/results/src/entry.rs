@@ -31,7 +31,7 @@ pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<
     if reports.len() != documents.len() {
         return None;
     }
-    // Documents of equal values may differ in who set a value, which reports repeat.
+    // Documents of equal values may differ in which of them were set, which reports repeat.
     for (report, document) in reports.iter_mut().zip(documents) {
         report.describe(document);
     }
