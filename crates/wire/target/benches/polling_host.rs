@@ -1,20 +1,28 @@
-//! A host that polls, on a function of a server that runs beside it: stores and retrieves of 512 B a second, at depth 1
+//! A host that polls, on a PCI function of a drive on another thread: stores and retrieves of 512 B a second, at depth 1
 //! and 32.
 //!
 //! ```text
-//! kvdrive serve --pace off --vfio-user /tmp/cntrl
-//! cargo bench -p kvdrive-target --bench polling_host -- /tmp/cntrl [bymessage]
+//! cargo bench -p kvdrive-target --bench polling_host                # a drive of its own, unpaced
+//! cargo bench -p kvdrive-target --bench polling_host -- /tmp/cntrl  # of `kvdrive serve --pace off --vfio-user /tmp/cntrl`
 //! ```
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use kvdrive_sim::Histogram;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::{Status, opcode};
+use kvdrive_target::subsystem::Options;
 
 #[allow(dead_code, reason = "a bench has more than one user wants")]
 #[path = "../tests/all/guest.rs"]
 mod guest;
+
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../tests/all/memory.rs"]
+mod memory;
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../tests/all/served.rs"]
+mod served;
 
 use guest::{DATA_AT, Doorbell, Guest, Rings, keyed};
 
@@ -60,14 +68,18 @@ fn measure(guest: &mut Guest, rings: &mut Rings, name: &str, code: u8, depth: u1
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let Some(path) = arguments.first() else {
-        println!("polling_host: name the socket of a `kvdrive serve --pace off --vfio-user PATH`");
-        return;
+    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, server) = match arguments.next() {
+        Some(path) => (PathBuf::from(path), None),
+        None => {
+            let path = folder.path().join("cntrl");
+            let drive = served::Backend::Beside(Vec::new());
+            let server = served::serve_at(drive, Options::default(), 16 << 20, None, vec![path.clone()]);
+            (path, Some(server))
+        }
     };
-    let by_message = arguments.get(1).is_some_and(|way| way == "bymessage");
-    let doorbell = if by_message { Doorbell::ByMessage } else { Doorbell::InMemory };
-    let mut guest = Guest::boot(Path::new(path), doorbell, true);
+    let mut guest = Guest::boot(&path, Doorbell::InMemory, true);
     let mut rings = guest.create(1, 64, None);
     for depth in [1, 32] {
         measure(&mut guest, &mut rings, "stores", opcode::STORE, depth);
@@ -80,4 +92,6 @@ fn main() {
     for depth in [1, 32] {
         measure(&mut guest, &mut rings, "retrieves", opcode::RETRIEVE, depth);
     }
+    drop(guest);
+    server.map(served::Running::end);
 }
