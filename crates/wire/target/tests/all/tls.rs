@@ -110,7 +110,7 @@ fn a_host_authenticates_inside_of_tls_as_outside() {
     drop(host);
     let error = Initiator::connect(server.at, &server.nqn, &with_secret(5)).map(drop).unwrap_err();
     assert!(matches!(error, Error::Authentication { .. }), "{error}");
-    assert_clean(server, &[]);
+    assert_clean(server, &["did not authenticate"]);
 }
 
 /// TREQ says that a secure channel is required, and SECTYPE that it is TLS 1.3; without TLS, TREQ says nothing.
