@@ -20,6 +20,9 @@ const CHANGING: [u8; 3] = [opcode::DELETE, opcode::WRITE, opcode::TRANSFER];
 /// Reported temperature: the drive has no sensor, and hosts that show a temperature show 20 degrees Celsius.
 pub const TEMPERATURE_K: u16 = 293;
 
+/// Most of a log page that one command reads: what is longer is read in parts.
+pub const ASKED_MAX_BYTES: u64 = 1 << 20;
+
 /// A failed command of a host.
 #[derive(Clone, Copy, Debug)]
 struct Failure {
@@ -106,17 +109,19 @@ impl Failure {
     }
 }
 
-/// The part of `page` that `request` asks for, cut at the end of the page.
+/// As many bytes as `request` asks for, from its offset on; what lies after the end of `page` is zeros.
 ///
 /// # Errors
-/// It begins after the end, or not at a multiple of 4.
-pub fn part<'a>(page: &'a [u8], request: &LogRequest) -> Result<&'a [u8], Status> {
+/// It begins after the end or not at a multiple of 4, or asks for more than [`ASKED_MAX_BYTES`].
+pub fn part(page: &[u8], request: &LogRequest) -> Result<Vec<u8>, Status> {
     let at = usize::try_from(request.offset).map_err(|_| Status::INVALID_FIELD)?;
-    if !at.is_multiple_of(4) || at > page.len() {
+    if !at.is_multiple_of(4) || at > page.len() || request.bytes > ASKED_MAX_BYTES {
         return Err(Status::INVALID_FIELD);
     }
-    let bytes = usize::try_from(request.bytes).map_err(|_| Status::INVALID_FIELD)?;
-    Ok(&page[at..at + bytes.min(page.len() - at)])
+    let bytes = request.bytes as usize;
+    let mut part = page[at..page.len().min(at + bytes)].to_vec();
+    part.resize(bytes, 0);
+    Ok(part)
 }
 
 fn firmware() -> FirmwareSlots {

@@ -122,7 +122,7 @@ impl<P: Port> Controller<P> {
             let logs = changes.filter(|_| asked.page == lid::CHANGED_NAMESPACES).unwrap_or(&all);
             self.tell(|of| logs.page(of, &asked, || self.health()))?
         };
-        let part = log::part(&page, &asked)?.to_vec();
+        let part = log::part(&page, &asked)?;
         if !asked.retain_event
             && let Some(queue) = self.admin_queues.borrow_mut().get_mut(&request.session().number())
         {

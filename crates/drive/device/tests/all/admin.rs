@@ -10,7 +10,7 @@ use kvdrive_spec::identify::{CSI_KV, CSI_NVM, Controller, IndependentNamespace, 
 use kvdrive_spec::log::{Effects, ErrorEntry, Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, admin};
 use kvdrive_spec::{Cqe, Sqe, Status, feature};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::mock_engine::MockEngine;
 use super::rig;
@@ -138,11 +138,18 @@ fn log_pages_are_there_in_parts_too_and_the_errors_are_the_hosts() {
         assert_eq!(effects.admin[usize::from(admin::ASYNC_EVENT_REQUEST)].get(), 1);
         let second_half = host.log(lid::EFFECTS, 2048, 1024).unwrap();
         assert_eq!(second_half[4 * usize::from(opcode::STORE)], 3, "I/O opcodes begin at byte 1024");
+        // What lies after the end of a page is zeros, whatever the host had there.
+        host.memory.write(host.page, Piece::Bytes(&[0xA5; 4096])).expect("it is mapped");
+        assert_eq!(
+            host.log(lid::EFFECTS, 4096, 2048).unwrap(),
+            [&effects.as_bytes()[2048..], &[0; 2048]].concat()
+        );
+        assert_eq!(host.log(lid::EFFECTS, 1 << 30, 0), Err(Status::INVALID_FIELD));
         assert_eq!(host.log(lid::HEALTH, 4, 514), Err(Status::INVALID_FIELD));
         assert_eq!(host.log(0x0E, 4, 0), Err(Status::INVALID_LOG_PAGE));
         let errors = host.log(lid::ERRORS, 128, 0).unwrap();
         let (newest, _) = ErrorEntry::read_from_prefix(&errors).unwrap();
-        assert_eq!((newest.count.get(), newest.queue_id.get(), newest.cid.get()), (2, 0, 8));
+        assert_eq!((newest.count.get(), newest.queue_id.get(), newest.cid.get()), (3, 0, 8));
         assert_eq!(newest.status.get() >> 1 & 0x7FF, 0x109, "invalid log page, of command specific ones");
     });
 }

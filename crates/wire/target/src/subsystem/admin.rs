@@ -351,9 +351,8 @@ fn fill(data: &mut Buffer, page: &[u8], room_bytes: usize) -> Result<usize, Stat
 
 /// Copies the part of `page` that `request` asks for into `data`.
 fn fill_part(data: &mut Buffer, page: &[u8], request: &LogRequest) -> Result<usize, Status> {
-    let wanted = usize::try_from(request.bytes).map_err(|_| Status::INVALID_FIELD)?;
     let part = log::part(page, request)?;
-    fill(data, part, wanted)
+    fill(data, &part, part.len())
 }
 
 /// The same identifier as a UUID of version 8, whose bits are vendor-specific (RFC 9562).
