@@ -46,6 +46,17 @@ fn every_transfer_method_and_engine_keeps_pairs() {
     }
 }
 
+/// What a client takes does not grow with the number of the others: squares of it would take minutes.
+#[test]
+fn thousands_of_clients_have_queue_pairs_of_their_own() {
+    let drive = kvdrive::open("cosmos-plus").unwrap();
+    let clients: Vec<_> = (0..4_000u32).map(|index| (number(index), drive.client().unwrap())).collect();
+    clients.iter().for_each(|(key, client)| client.store(key, key).unwrap());
+    for (key, client) in clients.iter().rev() {
+        assert_eq!(client.get(key).unwrap().as_deref(), Some(&key[..]));
+    }
+}
+
 #[test]
 fn pairs_from_a_key_are_in_order_and_iterators_are_given_back() {
     let drive = kvdrive::open("cosmos-plus").unwrap();

@@ -32,13 +32,19 @@ pub struct Function {
 #[derive(Default)]
 struct OfFunction {
     submission: BTreeMap<u16, Rc<QueuePair>>,
-    completion: BTreeMap<u16, Rc<CompletionRing>>,
+    completion: BTreeMap<u16, Completion>,
+}
+
+/// A completion queue, and how many submission queues complete to it.
+struct Completion {
+    ring: Rc<CompletionRing>,
+    used_by: usize,
 }
 
 impl OfFunction {
     /// Does a submission queue complete to `completion`?
     fn is_used(&self, completion: u16) -> bool {
-        self.submission.values().any(|queue| queue.completion_id() == completion)
+        self.completion.get(&completion).is_some_and(|queue| queue.used_by > 0)
     }
 
     /// The lowest identifier that neither kind of queue uses; `None` if all are used.
@@ -183,7 +189,7 @@ impl Link {
     /// Creates a completion queue. Panics if the identifier is used.
     pub(super) fn create_completion_queue(&self, function: &Function, id: u16, entries: u32) {
         let ring = Rc::new(CompletionRing::new(&self.sim, id, entries));
-        let before = function.queues.borrow_mut().completion.insert(id, ring);
+        let before = function.queues.borrow_mut().completion.insert(id, Completion { ring, used_by: 0 });
         assert!(before.is_none(), "completion queue {id} is there");
     }
 
@@ -197,7 +203,9 @@ impl Link {
         completion: u16,
     ) -> Rc<QueuePair> {
         let (mut queues, mut of_function) = (self.queues.borrow_mut(), function.queues.borrow_mut());
-        let ring = of_function.completion[&completion].clone();
+        let completion = of_function.completion.get_mut(&completion).expect("its completion queue is there");
+        completion.used_by += 1;
+        let ring = completion.ring.clone();
         let session = queues.next_free();
         let queue = Rc::new(QueuePair::new(&self.sim, function, id, session as u32, entries, ring));
         queues.put(session, queue.clone());
@@ -222,13 +230,18 @@ impl Link {
         let Some(left) = queue.close() else { return false };
         self.visible.set(self.visible.get() - left);
         let session = queue.session();
+        self.ready.borrow_mut().set(session.number() as usize, false);
         session.wait_idle();
         let on_end = self.on_end.borrow().clone();
         if let Some(ended) = on_end {
             ended(session);
         }
         self.queues.borrow_mut().remove(session.number() as usize);
-        queue.function().queues.borrow_mut().submission.remove(&queue.id());
+        let mut of_function = queue.function().queues.borrow_mut();
+        of_function.submission.remove(&queue.id());
+        if let Some(completion) = of_function.completion.get_mut(&queue.completion_id()) {
+            completion.used_by -= 1;
+        }
         true
     }
 

@@ -23,6 +23,7 @@
 
 mod function;
 mod port;
+mod ready;
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -41,6 +42,7 @@ use kvdrive_content::{Piece, Region};
 pub use function::Function;
 use function::Numbered;
 pub use port::{PciePort, PcieRequest};
+use ready::Ready;
 
 /// Bytes of a host memory page: the unit of PRP entries.
 pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
@@ -241,6 +243,8 @@ pub struct Link {
     functions: TaskCell<Numbered<Rc<Function>>>,
     /// Queues of all functions, by session.
     queues: TaskCell<Numbered<Rc<QueuePair>>>,
+    /// Which of them have entries that the drive may take.
+    ready: TaskCell<Ready>,
     /// Firmware contexts that wait for doorbells.
     bell: WaitQueue,
     /// Queue at which the next round of arbitration begins.
@@ -266,6 +270,7 @@ impl Link {
             meter: Meter::default(),
             functions: TaskCell::default(),
             queues: TaskCell::default(),
+            ready: TaskCell::default(),
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
             visible: Cell::new(0),
@@ -324,7 +329,11 @@ impl Link {
     }
 
     fn publish(&self, queue: &QueuePair, tail: u64) {
-        self.visible.set(self.visible.get() + queue.publish(tail));
+        let published = queue.publish(tail);
+        if published > 0 {
+            self.visible.set(self.visible.get() + published);
+            self.ready.borrow_mut().set(queue.session().number() as usize, true);
+        }
         self.bell.wake_one();
     }
 
@@ -376,17 +385,8 @@ impl Link {
     #[inline]
     fn take_command(&self) -> (Rc<QueuePair>, Taken) {
         let left = self.visible.get() - 1;
-        let queues = self.queues.borrow();
-        let mut index = self.cursor.get();
-        let looked_at = (0..queues.len()).find(|_| {
-            let has_one = queues.get(index).is_some_and(|queue| queue.has_submission());
-            if !has_one {
-                index = if index + 1 < queues.len() { index + 1 } else { 0 };
-            }
-            has_one
-        });
-        assert!(looked_at.is_some(), "a visible entry lies in some queue");
-        drop(queues);
+        let index =
+            self.ready.borrow().next_from(self.cursor.get()).expect("a visible entry lies in some queue");
         self.take_from(index, left)
     }
 
@@ -402,10 +402,11 @@ impl Link {
             queue.session().number() != but.number()
                 && queue.next_submission().is_some_and(|sqe| wanted(&sqe))
         };
-        let (first, count) = (self.cursor.get(), queues.len());
-        let index = (0..count)
-            .map(|step| (first + step) % count)
-            .find(|index| queues.get(*index).is_some_and(|queue| is_wanted(queue)))?;
+        let ready = self.ready.borrow();
+        let mut numbers = ready.all_from(self.cursor.get());
+        let index = numbers.find(|index| queues.get(*index).is_some_and(|queue| is_wanted(queue)))?;
+        drop(numbers);
+        drop(ready);
         drop(queues);
         Some(self.take_from(index, left))
     }
@@ -417,6 +418,7 @@ impl Link {
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
         let queue = queues.get(index).expect("it has an entry");
         let taken = queue.take_submission();
+        self.ready.borrow_mut().set(index, queue.has_submission());
         let left = left - taken.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {

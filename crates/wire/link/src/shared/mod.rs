@@ -32,7 +32,7 @@ mod source;
 mod thread;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvdrive_sim::wall::{Apart, Bell};
@@ -85,6 +85,34 @@ pub enum NoQueue {
 /// Queue pairs of a drive, the admin queue among them: identifiers 0 to 65535 (NVMe base specification).
 const MOST_QUEUES: usize = 1 << 16;
 
+/// Which queues' inboxes have entries: a bit each, so that a look takes as long as there are queues with news.
+struct Filled(Box<[AtomicU64]>);
+
+impl Default for Filled {
+    fn default() -> Filled {
+        Filled((0..MOST_QUEUES / 64).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Filled {
+    fn note(&self, number: u16) {
+        self.0[usize::from(number) / 64].fetch_or(1 << (number % 64), Ordering::Release);
+    }
+
+    /// Takes what was noted of the first `queues` queues, in their order.
+    fn take(&self, queues: usize) -> impl Iterator<Item = u16> {
+        self.0[..queues.div_ceil(64)].iter().zip(0..).flat_map(|(word, at)| {
+            let is_empty = word.load(Ordering::Relaxed) == 0;
+            let mut bits = if is_empty { 0 } else { word.swap(0, Ordering::Acquire) };
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as u16;
+                bits &= bits.checked_sub(1)?;
+                Some(64 * at + bit)
+            })
+        })
+    }
+}
+
 #[derive(Default)]
 struct Inbox {
     sqes: Vec<Sqe>,
@@ -102,8 +130,7 @@ pub struct SharedQueue {
     bell: Arc<Bell>,
     carrier: Carrier,
     inbox: Apart<Mutex<Inbox>>,
-    /// Does the inbox have entries?
-    filled: AtomicBool,
+    filled: Arc<Filled>,
     /// Commands submitted and not completed.
     outstanding: AtomicU32,
     /// Completion doorbells that the meter has not counted yet.
@@ -166,7 +193,7 @@ impl SharedQueue {
         inbox.sqes.append(sqes);
         inbox.doorbells += 1;
         drop(inbox);
-        self.filled.store(true, Ordering::Release);
+        self.filled.note(self.number);
         true
     }
 
@@ -179,7 +206,7 @@ impl SharedQueue {
     /// rings. Every inline command must have completed; later ones find a clean queue.
     pub fn put_reset(&self) {
         lock(&self.inbox.0).reset = true;
-        self.filled.store(true, Ordering::Release);
+        self.filled.note(self.number);
     }
 
     fn complete(&self, cqes: &[Cqe]) {
@@ -203,6 +230,7 @@ struct Registry {
 pub struct SharedLink {
     memory: Arc<SharedMemory>,
     bell: Arc<Bell>,
+    filled: Arc<Filled>,
     carrier: Carrier,
     registry: Mutex<Registry>,
     closed: AtomicBool,
@@ -215,6 +243,7 @@ impl SharedLink {
         let link = Arc::new(SharedLink {
             memory: Arc::default(),
             bell: Arc::default(),
+            filled: Arc::default(),
             carrier: Carrier::default(),
             registry: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -287,7 +316,7 @@ impl SharedLink {
             bell: self.bell.clone(),
             carrier: self.carrier.clone(),
             inbox: Apart::default(),
-            filled: AtomicBool::new(false),
+            filled: self.filled.clone(),
             outstanding: AtomicU32::new(0),
             completion_doorbells: Apart::default(),
             sink,

@@ -203,6 +203,8 @@ pub(super) struct Intake {
     sim: Sim,
     /// Completions that were posted since the last flush.
     held: Rc<Cell<u32>>,
+    /// The queues with completions on their way.
+    unflushed: Rc<TaskCell<Vec<Rc<Outbound>>>>,
     /// Polls since the first of them.
     looks_held: Cell<u32>,
     /// Are completions gathered for one settling?
@@ -240,6 +242,7 @@ impl Intake {
             waiting: TaskCell::default(),
             outbound: TaskCell::default(),
             held: Rc::default(),
+            unflushed: Rc::default(),
             looks_held: Cell::new(0),
             recorder,
             pump: Cell::new(None),
@@ -309,7 +312,7 @@ impl Intake {
         let outbound = self.outbound.borrow()[usize::from(queue.id())].clone().expect(UNTIL_CLOSED);
         let session = queue.session().number();
         outbound.session.set(session);
-        let (held, gathers) = (self.held.clone(), self.gathers);
+        let (held, unflushed, gathers) = (self.held.clone(), self.unflushed.clone(), self.gathers);
         // The drive holds the link, which holds this: without weak references an ended drive would keep the
         // lock of its image.
         let (drive, sim) = (Rc::downgrade(&self.ports.drive), self.sim.clone());
@@ -322,10 +325,14 @@ impl Intake {
                 outbound.queue.sink.struck(cqe.cid.get(), fault);
             }
             outbound.batch.borrow_mut().push(cqe);
-            if !gathers && outbound.batch.borrow().len() >= BATCH {
+            let batch = outbound.batch.borrow().len();
+            if !gathers && batch >= BATCH {
                 outbound.flush();
-            } else {
-                held.set(held.get() + 1);
+                return;
+            }
+            held.set(held.get() + 1);
+            if batch == 1 {
+                unflushed.borrow_mut().push(outbound.clone());
             }
         })
     }
@@ -349,7 +356,7 @@ impl Intake {
         }
         let drive = &self.ports.drive;
         let is_settled = drive.settle();
-        for outbound in self.outbound.borrow().iter().flatten() {
+        for outbound in self.unflushed.borrow_mut().drain(..) {
             if !is_settled {
                 let session = outbound.session.get();
                 outbound.batch.borrow_mut().iter_mut().for_each(|cqe| drive.revoke(session, cqe));
@@ -427,13 +434,14 @@ impl<D> WallSource<D> {
             let before = std::mem::replace(place, queue.map(Outbound::new));
             intake.keep_doorbells(before.iter());
         }
-        drop(registry);
-        for (number, outbound) in outbound.iter().enumerate() {
-            let Some(outbound) = outbound else { continue };
-            take(&outbound.queue, number as u16, &intake.spare, |arrived| {
+        // While the registry is locked, no queue begins that has no place here yet.
+        for number in self.shared.filled.take(outbound.len()) {
+            let Some(outbound) = &outbound[usize::from(number)] else { continue };
+            take(&outbound.queue, number, &intake.spare, |arrived| {
                 waiting.push_back(Stamped { at, arrived });
             });
         }
+        drop(registry);
         waiting.len() > before
     }
 }
@@ -445,9 +453,6 @@ fn take(
     spare: &TaskCell<Vec<Vec<Sqe>>>,
     mut arrive: impl FnMut(HostAction),
 ) {
-    if !queue.filled.swap(false, Ordering::Acquire) {
-        return;
-    }
     let mut sqes = spare.borrow_mut().pop().unwrap_or_default();
     let mut inbox = lock(&queue.inbox.0);
     std::mem::swap(&mut inbox.sqes, &mut sqes);

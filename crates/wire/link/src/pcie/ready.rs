@@ -1,0 +1,67 @@
+//! Which queues have published entries: a bit each, so that the next one of thousands is found at once.
+
+/// A bit for each queue, by the number of its session.
+#[derive(Default)]
+pub(super) struct Ready {
+    words: Vec<u64>,
+}
+
+impl Ready {
+    #[inline]
+    pub(super) fn set(&mut self, number: usize, is_ready: bool) {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        if is_ready {
+            self.words[word] |= bit;
+        } else {
+            self.words[word] &= !bit;
+        }
+    }
+
+    /// The first ready queue from number `first` on; after the last number comes 0.
+    #[inline]
+    pub(super) fn next_from(&self, first: usize) -> Option<usize> {
+        let of_word = |word: usize, wanted: u64| {
+            let bits = self.words.get(word)? & wanted;
+            (bits != 0).then(|| 64 * word + bits.trailing_zeros() as usize)
+        };
+        let word = first / 64;
+        of_word(word, u64::MAX << (first % 64))
+            .or_else(|| (word + 1..self.words.len()).find_map(|word| of_word(word, u64::MAX)))
+            .or_else(|| (0..=word).find_map(|word| of_word(word, u64::MAX)))
+    }
+
+    /// All ready queues, from number `first` on.
+    pub(super) fn all_from(&self, first: usize) -> impl Iterator<Item = usize> {
+        let count = self.words.iter().map(|word| word.count_ones()).sum::<u32>();
+        let mut next = first;
+        (0..count).map_while(move |_| {
+            let number = self.next_from(next)?;
+            next = number + 1;
+            Some(number)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_ready_queue_is_that_of_a_search_of_all() {
+        let mut rng = kvdrive_sim::Rng::stream(7, "queues");
+        let (mut ready, mut expected) = (Ready::default(), [false; 300]);
+        for _ in 0..20_000 {
+            let number = rng.below(300) as usize;
+            expected[number] = rng.below(4) == 0;
+            ready.set(number, expected[number]);
+            let first = rng.below(400) as usize;
+            let in_order: Vec<usize> =
+                (first..300).chain(0..first.min(300)).filter(|at| expected[*at]).collect();
+            assert_eq!(ready.next_from(first), in_order.first().copied());
+            assert!(ready.all_from(first).eq(in_order));
+        }
+    }
+}
