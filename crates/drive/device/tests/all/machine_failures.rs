@@ -245,6 +245,31 @@ fn a_read_that_fails_costs_what_lies_there_and_never_the_drive() {
     }
 }
 
+/// A drive whose image or journal is removed notices: what it acknowledged after that would be gone with the process.
+#[test]
+fn a_drive_whose_files_are_removed_turns_read_only() {
+    for (row, part) in ENGINES.iter().zip(["drive.img", ".protected-"].into_iter().cycle()) {
+        let mut prepared = Prepared::new(row.name);
+        let folder = prepared.folder.path().to_owned();
+        let known = &mut prepared.known;
+        let failure = powered(&prepared.config, |drive, driver| {
+            let mut rng = Rng::stream(6, "before and after");
+            assert!(known.work(driver, &mut rng, 20).is_empty(), "{}", row.name);
+            for file in std::fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file")) {
+                if file.file_name().to_string_lossy().contains(part) {
+                    std::fs::remove_file(file.path()).expect("it can be removed");
+                }
+            }
+            let refused = known.work(driver, &mut rng, 100);
+            assert!(refused.contains(&Status::NAMESPACE_WRITE_PROTECTED), "{}: {refused:?}", row.name);
+            assert_eq!(known.check(driver, "the removal"), 0, "{}", row.name);
+            drive.write_failure().expect("it says why").to_string()
+        });
+        let failure = failure.expect("it came up");
+        assert!(failure.contains(part) && failure.contains("was removed"), "{failure}");
+    }
+}
+
 /// The protected image lies beside the file that the link leads to.
 #[test]
 fn a_drive_is_the_same_through_a_symbolic_link() {

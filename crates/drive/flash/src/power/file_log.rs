@@ -62,6 +62,8 @@ const GROUP: Form = Form { name: "group of records", magic: b"kvdrvGR", version:
 const SEQUENCE_AT: usize = HEAD_BYTES;
 /// Records are folded into a new checkpoint when they reach this size.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
+/// Groups between two looks at whether the files are still there.
+const GROUPS_A_LOOK: u64 = 16;
 
 /// No log gets this far; a larger epoch is damage. Increments of a valid epoch never overflow.
 const EPOCH_LIMIT: u64 = 1 << 63;
@@ -360,6 +362,10 @@ impl FileLog {
     pub fn write(&mut self) -> Result<(), FileError> {
         if self.group.is_empty() {
             return Ok(());
+        }
+        if self.groups.is_multiple_of(GROUPS_A_LOOK) {
+            self.file.check_named().map_err(FileError::at(&self.path))?;
+            self.cell.check_named().map_err(FileError::at(&self.base))?;
         }
         GROUP.finish(&mut self.group);
         let written = self.file.write_at(self.end, &self.group);

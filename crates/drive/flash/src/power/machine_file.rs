@@ -15,7 +15,7 @@ use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -145,6 +145,17 @@ impl MachineFile {
     /// Its length in bytes.
     pub fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    /// Checks that the file still has a name: what is written to one that was removed is gone with this process.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn check_named(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed while the drive was using it"))
     }
 
     /// Fills `out` from byte `at` on; bytes after the end read as zero.

@@ -51,6 +51,11 @@ impl MomentCell {
         MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
     }
 
+    /// As [`MachineFile::check_named`].
+    pub fn check_named(&self) -> std::io::Result<()> {
+        self.0.check_named()
+    }
+
     /// As [`MomentCell::of`], read-only.
     pub fn to_read(path: &Path) -> std::io::Result<MomentCell> {
         MachineFile::open(path, OpenOptions::new().read(true)).map(MomentCell)
