@@ -63,6 +63,9 @@ pub trait Source {
     fn arm(&mut self) -> Duration;
     /// The thread is awake again.
     fn disarm(&mut self);
+    /// A long command has ended a slice of its work ([`Sim::end_slice`]): the next poll finds all arrivals, those
+    /// that only a system call finds among them.
+    fn slice_ended(&mut self) {}
     /// Reports that an event of a paced run ran `late_ns` after its model time, by the machine's clock.
     fn ran_late(&mut self, late_ns: Ns) {
         _ = late_ns;
@@ -343,7 +346,9 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
             (None, _) if outside.is_closed() => return ran,
             (None, _) => Some(Duration::MAX),
             (Some(_), Pace::Jump | Pace::Off) => {
-                run_some(sim);
+                if run_some(sim) {
+                    outside.sources.iter_mut().for_each(|source| source.slice_ended());
+                }
                 None
             }
             (Some(due), Pace::Model) if due <= wall => {
@@ -439,7 +444,9 @@ pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
             Polled::Closed => true,
         };
         if sim.next_due().is_some() && !sim.halted() {
-            run_some(sim);
+            if run_some(sim) {
+                source.slice_ended();
+            }
         } else if is_closed || sim.halted() {
             return true;
         } else if !source.arm().is_zero() {
@@ -450,22 +457,26 @@ pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
     }
 }
 
-/// Runs some events. The clock is read only after long steps.
-fn run_some(sim: &Sim) {
+/// Runs some events; `true`: the last one ended a slice of a long command. The clock is read only after long steps.
+fn run_some(sim: &Sim) -> bool {
     let mut began = None;
     for _ in 0..STEPS_PER_LOOK {
         let before = sim.events();
         sim.bound_step(EVENTS_PER_STEP);
         if !sim.step() {
-            return;
+            return false;
+        }
+        if sim.take_slice_end() {
+            return true;
         }
         if sim.events() - before >= EVENTS_PER_STEP {
             let now = Instant::now();
             if now - *began.get_or_insert(now) >= LONG_STEPS {
-                return;
+                return false;
             }
         }
     }
+    false
 }
 
 #[cfg(test)]

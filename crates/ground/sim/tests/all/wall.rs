@@ -266,12 +266,83 @@ fn no_ring_is_lost() {
     }
 }
 
+/// A source that no bell tells of: what it has is found when its timer has ended, a request at the third time and its
+/// end at the sixth.
+struct Timer {
+    server: Rc<Server>,
+    armed: u32,
+    is_sent: bool,
+}
+
+const TIMER: Duration = Duration::from_micros(100);
+
+impl Source for Timer {
+    fn poll(&mut self, _: Ns) -> Polled {
+        match self.armed {
+            6.. => Polled::Closed,
+            3.. if !std::mem::replace(&mut self.is_sent, true) => {
+                self.server.inbox.borrow_mut().push_back((0, 5));
+                Polled::Woke(self.server.receiver.get().expect("it waits"))
+            }
+            _ => Polled::Nothing,
+        }
+    }
+
+    fn arm(&mut self) -> Duration {
+        self.armed += 1;
+        TIMER
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// Notes how long it was to sleep.
+#[derive(Default)]
+struct Noted(Vec<Duration>);
+
+impl Sleeper for Noted {
+    fn sleep(&mut self, timeout: Duration) {
+        self.0.push(timeout);
+    }
+}
+
 #[test]
 fn a_source_with_a_timer_of_its_own_is_looked_at_when_that_ends() {
-    // More looks than one spin has.
-    let mut source = script(20_010, &[5]);
-    let sim = source.server.sim.clone();
-    let ran = wall::run(&sim, Pace::Off, &mut [&mut source], &mut Nap);
-    assert!(ran.sleeps > 0 && ran.sleeps == u64::from(source.armed));
+    let mut source = Timer { server: Server::new(), armed: 0, is_sent: false };
+    let (sim, mut rest) = (source.server.sim.clone(), Noted::default());
+    let ran = wall::run(&sim, Pace::Off, &mut [&mut source], &mut rest);
+    assert_eq!((ran.sleeps, rest.0), (6, vec![TIMER; 6]));
     assert_eq!(source.server.log.borrow().len(), 2);
+}
+
+/// A task that works for long without a sleep, while the clock is held: its slices let arrivals in.
+#[test]
+fn a_source_is_looked_at_between_two_slices_of_a_long_task() {
+    let mut source = script(1, &[5, 5, 5]);
+    let sim = source.server.sim.clone();
+    let slices = Rc::new(Cell::new(0));
+    let (task, ended) = (sim.clone(), slices.clone());
+    let server = source.server.clone();
+    sim.spawn(move || {
+        let _held = task.hold_clock();
+        while server.log.borrow().len() < 6 {
+            ended.set(ended.get() + 1);
+            task.end_slice();
+        }
+    });
+    wall::run(&sim, Pace::Off, &mut [&mut source], &mut Noted::default());
+    assert!(slices.get() < 10, "{} slices while three requests came and went", slices.get());
+}
+
+/// A held clock alone has nothing to let in: in model time slices are no events.
+#[test]
+fn in_model_time_a_slice_ends_without_an_event() {
+    let sim = Sim::new();
+    let task = sim.clone();
+    sim.spawn(move || {
+        let _held = task.hold_clock();
+        (0..1000).for_each(|_| task.end_slice());
+    });
+    sim.run();
+    assert_eq!(sim.events(), 1);
 }

@@ -24,17 +24,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kvdrive_spec::{Sqe, opcode};
 
+use super::Subsystem;
 use crate::buffer::Buffer;
-use crate::namespace::{QueueId, Session, Tag};
+use crate::namespace::{Completion, QueueId, Session, Tag};
 
 /// What a command counts for besides its bytes: about what a drive and a network could move in the time of a small one.
 const COMMAND_BYTES: u64 = 32 << 10;
 /// A List looks at an index entry for each key of its answer: a byte of it takes as long as so many of a value.
-const LIST_FACTOR: u64 = 16;
+const LIST_FACTOR: u64 = 64;
 /// A command with more work than this is long.
 const LONG_BYTES: u64 = 128 << 10;
-/// Most that namespaces have of one host while other hosts have queues, unless it is one command: bytes of data, and
-/// [`COMMAND_BYTES`] for each command.
+/// Most work that namespaces have of one host while other hosts have queues, unless it is one command.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// A host that was answered is at work for so long: it may send its next command.
 const BETWEEN_COMMANDS_NS: u64 = 1_000_000;
@@ -60,8 +60,10 @@ struct Line {
     /// I/O queues that it has, and queues that are gone and still have commands under way.
     queues: usize,
     held: VecDeque<Held>,
-    /// What namespaces have of it, as its window counts it.
+    /// The work that namespaces have of it.
     under_way_bytes: u64,
+    /// Those of its Lists that namespaces have, whose work their data alone do not tell.
+    lists: Vec<Tag>,
     /// All work that it has given to namespaces, and what it was lifted by.
     position_bytes: u64,
     /// When its last command came or was answered.
@@ -94,15 +96,18 @@ pub(super) struct Arbiter {
 }
 
 impl Held {
+    fn is_list(&self) -> bool {
+        self.sqe.opcode == opcode::LIST
+    }
+
     fn work_bytes(&self) -> u64 {
-        let factor = if self.sqe.opcode == opcode::LIST { LIST_FACTOR } else { 1 };
-        COMMAND_BYTES + self.data.len() as u64 * factor
+        work_bytes(self.data.len(), self.is_list())
     }
 }
 
-/// What a command fills of its host's window.
-fn window_bytes(data: usize) -> u64 {
-    COMMAND_BYTES + data as u64
+/// The work of a command with so many bytes of data.
+fn work_bytes(data_bytes: usize, is_list: bool) -> u64 {
+    COMMAND_BYTES + data_bytes as u64 * if is_list { LIST_FACTOR } else { 1 }
 }
 
 impl Arbiter {
@@ -160,9 +165,13 @@ impl Arbiter {
     }
 
     /// A command of a host has come back.
-    pub(super) fn note_done(&mut self, HostIndex(index): HostIndex, data_bytes: usize) {
+    pub(super) fn note_done(&mut self, HostIndex(index): HostIndex, tag: Tag, data_bytes: usize) {
         let line = &mut self.hosts[index];
-        line.under_way_bytes -= window_bytes(data_bytes);
+        let list = line.lists.iter().position(|list| *list == tag);
+        if let Some(at) = list {
+            line.lists.swap_remove(at);
+        }
+        line.under_way_bytes -= work_bytes(data_bytes, list.is_some());
         line.seen_ns = self.now_ns;
     }
 
@@ -184,7 +193,7 @@ impl Arbiter {
 
     fn may_go(&self, index: usize, command: &Held) -> bool {
         let line = &self.hosts[index];
-        let under_way_bytes = line.under_way_bytes + window_bytes(command.data.len());
+        let under_way_bytes = line.under_way_bytes + command.work_bytes();
         let has_room = line.under_way_bytes == 0 || under_way_bytes <= WINDOW_BYTES;
         let is_behind =
             |other: &Line| other.position_bytes < line.position_bytes && other.is_at_work(self.now_ns);
@@ -195,7 +204,10 @@ impl Arbiter {
         let line = &mut self.hosts[index];
         self.began_bytes = self.began_bytes.max(line.position_bytes);
         line.position_bytes += command.work_bytes();
-        line.under_way_bytes += window_bytes(command.data.len());
+        line.under_way_bytes += command.work_bytes();
+        if command.is_list() {
+            line.lists.push(command.tag);
+        }
     }
 
     /// Forgets what is held of a queue that is gone.
@@ -213,5 +225,66 @@ impl Arbiter {
         let command = held.iter().position(is_meant).and_then(|at| held.remove(at))?;
         self.held -= 1;
         Some(command)
+    }
+}
+
+impl Subsystem {
+    /// A command goes to its namespace, or waits for its host's turn.
+    pub(super) fn wait_turn(&mut self, command: Held) {
+        let slot = &self.queues[command.tag.queue.index as usize];
+        let host = slot.host.expect("an I/O queue has a host");
+        if let Some(command) = self.arbiter.take(host, command) {
+            self.submit(command);
+        }
+    }
+
+    /// Gives namespaces what has its turn; `true` if there was something.
+    pub(super) fn give_turns(&mut self) -> bool {
+        let mut any = false;
+        while let Some(held) = self.arbiter.next() {
+            self.submit(held);
+            any = true;
+        }
+        any
+    }
+
+    fn submit(&mut self, Held { nsid, session, tag, sqe, data }: Held) {
+        if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+            self.queues[tag.queue.index as usize].under_way += 1;
+            namespace.submit(session, tag, &sqe, data);
+        }
+    }
+
+    /// A namespace has completed a command. If it counted as under way, it does no longer.
+    pub(super) fn note_done(&mut self, completion: &Completion) {
+        let QueueId { index, generation } = completion.tag.queue;
+        let slot = &mut self.queues[index as usize];
+        let is_its_own = slot.queue.is_none() || slot.generation == generation;
+        if let (Some(host), true) = (slot.host, is_its_own && slot.under_way > 0) {
+            slot.under_way -= 1;
+            self.arbiter.note_done(host, completion.tag, completion.data.len());
+            self.free_place(index);
+        }
+    }
+
+    /// Another queue may have this place, if its last queue is gone and has no command under way.
+    pub(super) fn free_place(&mut self, index: u32) {
+        let slot = &mut self.queues[index as usize];
+        if slot.queue.is_none() && slot.under_way == 0 {
+            if let Some(host) = slot.host.take() {
+                self.arbiter.leave(host);
+            }
+            self.free_queues.push(index);
+        }
+    }
+
+    /// Does a command wait for its host's turn? Then time alone may bring it.
+    pub fn holds_commands(&self) -> bool {
+        self.arbiter.holds_any()
+    }
+
+    /// What time it is, from any clock that does not go back: hosts at work are told from others by it.
+    pub fn note_time(&mut self, now_ns: u64) {
+        self.arbiter.note_time(now_ns);
     }
 }

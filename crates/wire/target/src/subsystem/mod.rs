@@ -288,56 +288,6 @@ impl Subsystem {
         Some(queue)
     }
 
-    /// Another queue may have this place, if its last queue is gone and has no command under way.
-    fn free_place(&mut self, index: u32) {
-        let slot = &mut self.queues[index as usize];
-        if slot.queue.is_none() && slot.under_way == 0 {
-            if let Some(host) = slot.host.take() {
-                self.arbiter.leave(host);
-            }
-            self.free_queues.push(index);
-        }
-    }
-
-    /// Gives namespaces what has its turn; `true` if there was something.
-    fn give_turns(&mut self) -> bool {
-        let mut any = false;
-        while let Some(held) = self.arbiter.next() {
-            self.submit(held);
-            any = true;
-        }
-        any
-    }
-
-    fn submit(&mut self, Held { nsid, session, tag, sqe, data }: Held) {
-        if let Some(namespace) = self.namespaces.get_mut(&nsid) {
-            self.queues[tag.queue.index as usize].under_way += 1;
-            namespace.submit(session, tag, &sqe, data);
-        }
-    }
-
-    /// A namespace has completed a command. If it counted as under way, it does no longer.
-    fn note_done(&mut self, completion: &Completion) {
-        let QueueId { index, generation } = completion.tag.queue;
-        let slot = &mut self.queues[index as usize];
-        let is_its_own = slot.queue.is_none() || slot.generation == generation;
-        if let (Some(host), true) = (slot.host, is_its_own && slot.under_way > 0) {
-            slot.under_way -= 1;
-            self.arbiter.note_done(host, completion.data.len());
-            self.free_place(index);
-        }
-    }
-
-    /// Does a command wait for its host's turn? Then time alone may bring it.
-    pub fn holds_commands(&self) -> bool {
-        self.arbiter.holds_any()
-    }
-
-    /// What time it is, from any clock that does not go back: hosts at work are told from others by it.
-    pub fn note_time(&mut self, now_ns: u64) {
-        self.arbiter.note_time(now_ns);
-    }
-
     /// The transport lost or closed this queue. When the admin queue ends, its controller and all I/O queues
     /// of it end.
     pub fn disconnect(&mut self, id: QueueId) {
@@ -436,12 +386,7 @@ impl Subsystem {
             Ok(Step::Parked) => self.deliver_events(index),
             Ok(Step::Look(question)) => self.ask(tag, question, data),
             Ok(Step::Submit(nsid, session)) => {
-                let slot = &self.queues[tag.queue.index as usize];
-                let host = slot.host.expect("an I/O queue has a host");
-                let command = Held { nsid, session, tag, sqe: *sqe, data };
-                if let Some(command) = self.arbiter.take(host, command) {
-                    self.submit(command);
-                }
+                self.wait_turn(Held { nsid, session, tag, sqe: *sqe, data });
             }
             Ok(Step::Abort { queue, cid }) => {
                 self.events.push_back(Event::Abort { by: done(tag, NOT_ABORTED, 0, data), queue, cid });

@@ -13,7 +13,7 @@ use kvdrive_link::shared::{CompletionSink, Control, Server, ServerConfig, Shared
 use kvdrive_run::wall::served;
 use kvdrive_sim::Ns;
 use kvdrive_sim::wall::{Pace, Polled, Sleeper, Source};
-use kvdrive_spec::{Command, Cqe, Key};
+use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
@@ -160,4 +160,115 @@ fn one_thread_serves_sockets_and_drive_and_sleeps_for_both() {
     let sleeps = server.join().unwrap();
     // A burst may come in pieces, each answer goes out on its own: still a few for each.
     assert!((1..=asked * 8 + 8).contains(&sleeps), "{sleeps} sleeps for {asked} questions");
+}
+
+/// Two hosts without sockets: one lists all keys once, the other one asks for a key again and again meanwhile.
+struct TwoHosts {
+    link: Arc<SharedLink>,
+    /// Of both hosts, and where their answers come.
+    queues: [(Arc<SharedQueue>, Arc<Outlet>); 2],
+    stored: u16,
+    list: Sqe,
+    is_listing: bool,
+    /// Slices that have ended.
+    slices: u32,
+    /// Answers to the other host while the List was under way.
+    beside: Rc<RefCell<Option<u32>>>,
+}
+
+const HOG: usize = 0;
+const OTHER: usize = 1;
+/// Keys that are listed; a slice is 256 of them.
+const LISTED: u16 = 20_000;
+
+impl TwoHosts {
+    fn submit(&self, host: usize, sqe: Sqe) {
+        assert!(self.queues[host].0.submit(&mut vec![sqe], 0));
+    }
+
+    fn answers(&self, host: usize) -> u32 {
+        let (queue, outlet) = &self.queues[host];
+        let taken: Vec<Cqe> = outlet.0.lock().unwrap().drain(..).collect();
+        for cqe in &taken {
+            queue.ring_completion();
+            assert_eq!(cqe.status(), Status::SUCCESS);
+        }
+        taken.len() as u32
+    }
+
+    fn ask(&self) {
+        self.submit(OTHER, Command::Exist { key: Key::from_u32_be(7) }.encode(1, 1));
+    }
+}
+
+impl Source for TwoHosts {
+    fn poll(&mut self, _: Ns) -> Polled {
+        let (listed, asked) = (self.answers(HOG), self.answers(OTHER));
+        if !self.is_listing {
+            if self.stored > 0 && listed == 0 {
+                return Polled::Nothing;
+            }
+            if self.stored < LISTED {
+                let key = Key::from_u32_be(u32::from(self.stored));
+                let store = Store { key, value_bytes: 0, options: StoreOptions::default() };
+                self.submit(HOG, Command::Store(store).encode(1, 1));
+                self.stored += 1;
+            } else {
+                self.submit(HOG, self.list);
+                self.ask();
+                (self.is_listing, *self.beside.borrow_mut()) = (true, Some(0));
+            }
+            return Polled::Nothing;
+        }
+        if listed > 0 {
+            self.link.close();
+            return Polled::Closed;
+        }
+        if asked > 0 {
+            *self.beside.borrow_mut().as_mut().expect("it is listing") += asked;
+            self.ask();
+        }
+        Polled::Nothing
+    }
+
+    fn arm(&mut self) -> Duration {
+        let is_empty = |(_, outlet): &(_, Arc<Outlet>)| outlet.0.lock().unwrap().is_empty();
+        if self.stored > 0 && self.queues.iter().all(is_empty) { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn disarm(&mut self) {}
+
+    fn slice_ended(&mut self) {
+        self.slices += 1;
+    }
+}
+
+/// Work is counted, not time: a List of 78 slices lets the other host have an answer for every few of them.
+#[test]
+fn a_long_list_lets_another_host_in_between_its_slices() {
+    [Pace::Off, Pace::Jump].into_iter().for_each(list_beside);
+}
+
+fn list_beside(pace: Pace) {
+    const LIST_BYTES: u32 = 1 << 20;
+    let outlets = [Arc::new(Outlet::default()), Arc::new(Outlet::default())];
+    let (link, _admin) = SharedLink::new(outlets[HOG].clone());
+    let control = Control::new(&link);
+    let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+    let server_config = ServerConfig { pace, recorder: None };
+    let server = Server::new(&link, &control, server_config, |sim, memory| {
+        let built = served(config, None)(sim, memory)?;
+        Ok(kvdrive_link::shared::Built { link: built.link, drive: built.drive, finish: drop })
+    });
+    let answer = link.memory().map(LIST_BYTES);
+    let mut list = Command::List { start: None, buffer_bytes: LIST_BYTES }.encode(1, 1);
+    list.set_sgl(SglDescriptor::data_block(answer.address(), LIST_BYTES));
+    let queues = outlets.map(|outlet| (link.create_queue(8, outlet.clone()).unwrap(), outlet));
+    let beside = Rc::new(RefCell::new(None));
+    let mut hosts =
+        TwoHosts { link, queues, stored: 0, list, is_listing: false, slices: 0, beside: beside.clone() };
+    server.unwrap().run_beside(&mut [&mut hosts], &mut kvdrive_sim::wall::Park, || ());
+    assert!(hosts.slices >= u32::from(LISTED) / 256 / 4, "{pace:?}: {} slices", hosts.slices);
+    let answers = beside.take().expect("it was listed");
+    assert!(answers >= u32::from(LISTED) / 256 / 4, "{pace:?}: {answers} answers beside {LISTED} keys");
 }

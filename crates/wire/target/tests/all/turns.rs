@@ -172,6 +172,27 @@ fn a_host_that_lists_much_leaves_turns_to_another_one() {
     ends_alone(&mut door);
 }
 
+/// While the other host has nothing to do, Lists go on one at a time: its next command waits for one of them at most.
+#[test]
+fn a_namespace_has_one_list_of_a_host_at_a_time() {
+    let mut door = Door::new();
+    door.memory.state.borrow_mut().allowed = Some(0);
+    door.now_ns += 10_000_000;
+    door.settle();
+    for cid in 0..DEPTH {
+        let mut list = retrieve(cid, &[0], LARGE_BYTES as u32);
+        list[8] = 6;
+        door.send(HOG, &list);
+    }
+    for _ in 0..DEPTH {
+        assert_eq!(door.memory.state.borrow().under_way, 1);
+        door.complete(Some(1));
+        door.now_ns += 10_000;
+    }
+    assert_eq!(door.answers(HOG), usize::from(DEPTH));
+    ends_alone(&mut door);
+}
+
 #[test]
 fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
     let mut door = Door::new();

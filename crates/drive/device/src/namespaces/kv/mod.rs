@@ -75,6 +75,7 @@ impl<E: Engine> KvNamespace<E> {
 
     /// A long command of `session` is between two slices.
     pub(crate) fn end_slice(&self, session: &Session) {
+        self.sim.end_slice();
         let serve = self.between_slices.borrow().clone();
         if let Some(serve) = serve {
             serve(session);

@@ -23,6 +23,9 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 /// some 50 000 keys and takes tens of milliseconds.
 const SLICE_KEYS: u32 = 256;
 
+/// The same of NEXT, which reads a value for each key.
+const SLICE_PAIRS: usize = 64;
+
 /// Pairs after the first are read for an answer as long as it has fewer bytes than this: a host that asks for many may
 /// use few.
 const AHEAD_BYTES: u32 = 64 << 10;
@@ -155,8 +158,11 @@ fn send_pairs<E: Engine>(
             return Err(status);
         }
     };
-    let (mut end, mut count) = (first.bytes, 1);
+    let (mut end, mut count) = (first.bytes, 1usize);
     while (count as u32) < pairs && end < AHEAD_BYTES {
+        if count.is_multiple_of(SLICE_PAIRS) {
+            drive.end_slice(request.session());
+        }
         // An error after the first pair is reported to the command that asks for that pair.
         if !read_pair(drive, iterator, count, buffer_bytes).unwrap_or(false) {
             break;

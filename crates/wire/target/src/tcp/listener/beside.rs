@@ -99,6 +99,10 @@ impl Source for Looking {
         if server.ready.is_empty() && !server.is_over { rest } else { Duration::ZERO }
     }
 
+    fn slice_ended(&mut self) {
+        self.0.borrow_mut().looks = LOOKS_PER_POLL - 1;
+    }
+
     fn disarm(&mut self) {
         self.0.borrow().server.sockets.bell.is_awake();
     }
