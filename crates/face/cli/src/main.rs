@@ -192,8 +192,8 @@ fn command() -> clap::Command {
 
 fn main() {
     kvdrive_run::revision::set(kvdrive_revision::REVISION);
-    let arguments =
-        Arguments::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = command().try_get_matches().unwrap_or_else(refuse);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(refuse);
     let result = match &arguments.command {
         None => arguments.tour.run(),
         Some(Command::Run(run)) => run.run(),
@@ -229,6 +229,16 @@ fn main() {
         eprintln!("kvdrive: {}", printable(&format!("{error:#}")));
         std::process::exit(1);
     }
+}
+
+/// Ends the program because of its arguments, or shows the help that they ask for.
+fn refuse<T>(error: clap::Error) -> T {
+    let plain = error.render().to_string();
+    if error.use_stderr() && printable(&plain) != plain {
+        eprint!("{}", printable(&plain));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }
 
 /// A message without control characters other than ends of lines: names of files and keys that it repeats may hold

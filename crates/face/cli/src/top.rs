@@ -137,7 +137,7 @@ impl Watched {
 
     fn head(&self, seen: &Seen) -> Vec<Line<'static>> {
         let power = match &seen.drive {
-            None => " no power: kvdrive ctl power on ".to_owned().white().on_red(),
+            None => format!(" no power: {} power on ", seen.ctl).white().on_red(),
             Some(SeenDrive { read_only: Some(why), .. }) => format!(" {why} ").white().on_red(),
             Some(drive) => format!(
                 "power on, life {}; {:.3} s of model time, recovery {:.3} ms",
@@ -228,6 +228,7 @@ mod tests {
             nqn: "nqn.x".into(),
             nsid: 1,
             pid: 1,
+            ctl: "kvdrive ctl --control /run/kv.sock --nsid 2".into(),
             listening: vec!["tcp://127.0.0.1:4420".into()],
             has_power: true,
             lives: 1,
@@ -282,6 +283,6 @@ mod tests {
         watched.take(Seen { has_power: false, drive: None, ..seen(4_000, 2_100, 0) });
         terminal.draw(|frame| watched.draw(frame)).unwrap();
         let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
-        assert!(text.contains("no power: kvdrive ctl power on"), "{text}");
+        assert!(text.contains("no power: kvdrive ctl --control /run/kv.sock --nsid 2 power on"), "{text}");
     }
 }

@@ -14,6 +14,7 @@
     reason = "a suspended stack is reached through a pointer; see the two SAFETY comments"
 )]
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 
 use corosensei::stack::{DefaultStack, Stack};
@@ -26,6 +27,7 @@ const BODY_BYTES: usize = 768;
 /// Bytes of a task's stack. This is address space: only touched pages take memory, and a task of a drive in
 /// an unoptimised build that formats a panic message touches less than a fifth of it.
 pub const STACK_BYTES: usize = 256 << 10;
+const STACK: Layout = Layout::new::<[u8; STACK_BYTES]>();
 /// Stacks that a thread keeps for reuse: enough for a host with a deep queue, a page buffer and every die
 /// together. Stacks above this number are returned to the system.
 const KEPT_STACKS: usize = 512;
@@ -64,8 +66,10 @@ impl Coroutine {
             return Coroutine::new(body);
         }
         let kept = KEPT.with_borrow_mut(Vec::pop);
+        // Without memory a program ends, and says so without asking for more: as everywhere else, no panic, whose
+        // backtrace would need some.
         let stack = kept
-            .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack"));
+            .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).unwrap_or_else(|_| handle_alloc_error(STACK)));
         let base = stack.base().get();
         let run = move |yielder: &Yielder<(), ()>, ()| {
             let running = Running { yielder, base };

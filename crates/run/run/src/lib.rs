@@ -53,7 +53,7 @@ pub use scan::answered;
 use seats::HostSide;
 pub(crate) use seats::saker_counts;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
-use series::Sampler;
+use series::{INTERVALS_MAX, Sampler};
 use stream::Stream;
 pub(crate) use stream::note_of_end;
 use units::RowLocks;
@@ -373,6 +373,11 @@ impl Bench {
                 sim.sleep_until(end);
                 if stream.is_over.get() {
                     return;
+                }
+                if ours.borrow().is_full() {
+                    return stream.give_up(format!(
+                        "run.interval_ns: {interval_ns}; the run has more than {INTERVALS_MAX} intervals"
+                    ));
                 }
                 ours.borrow_mut().end(sim.now(), &stream.seen.borrow());
             }

@@ -24,6 +24,9 @@ struct Done {
     transactions: u64,
 }
 
+/// Most intervals of a series: more are more memory than a report is worth.
+pub(super) const INTERVALS_MAX: usize = 1 << 20;
+
 impl Done {
     fn of(seen: &Seen) -> Done {
         Done {
@@ -44,6 +47,11 @@ impl Sampler {
     /// End of the present interval.
     pub(super) fn next_end(&self) -> Ns {
         self.began.saturating_add(self.series.interval_ns)
+    }
+
+    /// Has the series as many intervals as it may have?
+    pub(super) fn is_full(&self) -> bool {
+        self.series.ops.len() >= INTERVALS_MAX
     }
 
     /// Ends the present interval at `now`; `seen` covers the whole run.

@@ -118,13 +118,18 @@ impl Stream {
                     break;
                 }
                 Err(problem) => {
-                    self.left.set(0);
-                    self.failure.borrow_mut().get_or_insert(problem);
+                    self.give_up(problem);
                     break;
                 }
             }
         }
         self.drive.expect(&mut drawn.iter().filter_map(|(op, _)| op.key()));
+    }
+
+    /// No further operation begins, and the run fails.
+    pub(super) fn give_up(&self, problem: String) {
+        self.left.set(0);
+        self.failure.borrow_mut().get_or_insert(problem);
     }
 
     /// Starts the measured part: from now on operations are counted.

@@ -321,6 +321,7 @@ mod tests {
             nqn: "nqn.x".into(),
             nsid: 1,
             pid: 1,
+            ctl: String::new(),
             listening: Vec::new(),
             has_power: true,
             lives: 2,

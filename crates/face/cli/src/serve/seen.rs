@@ -32,6 +32,8 @@ pub struct Seen {
     pub pid: u32,
     /// Where it listens.
     pub listening: Vec<String>,
+    /// The command that reaches this drive: `kvdrive ctl` with its options.
+    pub ctl: String,
     /// Has the drive power?
     pub has_power: bool,
     /// How often it was powered on.

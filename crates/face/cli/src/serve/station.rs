@@ -145,10 +145,11 @@ impl Station {
 
     /// That it has no power, and how it gets some.
     fn off(&self) -> anyhow::Error {
-        let (path, nsid) = (self.control.display(), self.nsid());
-        anyhow::anyhow!(
-            "the drive has no power; `kvdrive ctl --control {path} --nsid {nsid} power on` gives it some"
-        )
+        anyhow::anyhow!("the drive has no power; `{} power on` gives it some", self.ctl())
+    }
+
+    fn ctl(&self) -> String {
+        format!("kvdrive ctl --control {} --nsid {}", self.control.display(), self.nsid())
     }
 
     /// A snapshot of now.
@@ -158,6 +159,7 @@ impl Station {
         Ok(Seen {
             nqn: self.nqn.clone(),
             nsid: self.supply.nsid,
+            ctl: self.ctl(),
             pid: std::process::id(),
             listening: self.listening.clone(),
             has_power: drive.is_some(),

@@ -125,3 +125,33 @@ fn ctrl_c_prints_the_report_so_far_and_says_so() {
     assert!(rest.contains("of 1 000 000 000 operations done: this is the report so far"), "{rest}");
     assert!(rest.contains("LATENCY"), "{rest}");
 }
+
+#[test]
+fn a_refusal_repeats_no_control_characters() {
+    for arguments in
+        [["run", "--engine", "\u{1b}[31mred"], ["list", "\u{1b}[31m", "\u{7}"], ["run", "--set", "\u{1b}=1"]]
+    {
+        let refused = Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success(), "{arguments:?}");
+        assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
+        assert!(said.contains("\\u{1b}"), "{said:?}");
+    }
+}
+
+/// Without memory the program ends at once, whatever it wanted it for.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_memory_it_ends_and_says_so() {
+    let run = |limit_kib: u32| {
+        let line = format!("ulimit -v {limit_kib}; exec {} run --ops 2000", env!("CARGO_BIN_EXE_kvdrive"));
+        let ended = Command::new("sh").args(["-c", &line]).env("RUST_BACKTRACE", "1").output().unwrap();
+        (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    };
+    for limit_kib in [60_000, 90_000, 120_000, 180_000] {
+        let (is_done, said) = run(limit_kib);
+        assert!(is_done || said.contains("memory allocation of "), "{limit_kib} KiB: {said}");
+        assert!(!said.contains("panicked"), "{limit_kib} KiB: {said}");
+    }
+    assert!(!run(60_000).0, "it is not enough");
+}

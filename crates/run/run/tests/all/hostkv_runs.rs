@@ -114,6 +114,17 @@ fn a_series_adds_up_to_its_run() {
     );
 }
 
+/// Each interval is a row of the report: a run ends that would have too many.
+#[test]
+fn a_series_of_too_many_intervals_is_refused() {
+    let mut document = Document::profile("saker-mid").expect("the profile exists");
+    for set in ["workload.name=fillrandom", "workload.ops=100000", "run.interval_ns=1"] {
+        document.set(set).expect("a setting");
+    }
+    let error = kvdrive_run::run(&document, &|_, _| {}).map(drop).unwrap_err().to_string();
+    assert_eq!(error, "run.interval_ns: 1; the run has more than 1048576 intervals");
+}
+
 /// Buffers of stores shrink with their writes, where a run looks at them; a size that follows the drive is its own.
 #[test]
 fn at_a_part_of_its_size_a_store_has_a_part_of_its_buffers() {
