@@ -10,6 +10,7 @@ use kvdrive_config::{Document, RunOptions};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
+use kvdrive_probe::storm::SMALL;
 use kvdrive_run::many::in_model_time;
 use kvdrive_text::grouped;
 
@@ -107,7 +108,7 @@ impl Crash {
         };
         let mut missed = 0;
         for engine in engines {
-            let document = document(&options.clone().with("engine", engine))?;
+            let document = small_document(&options.clone().with("engine", engine))?;
             for mutant in MUTANTS {
                 let trial =
                     Trial { beside: true, lives: 1, mutant: Some(mutant), ..Trial::new(&[], self.cuts()) };
@@ -149,6 +150,24 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
         document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
     }
     in_model_time(&config)?;
+    Ok(document)
+}
+
+/// As [`document`], of a drive so small that a short run programs, merges, collects and synchronises, unless the
+/// command says which drive: a mutant has nothing to change where nothing was programmed.
+fn small_document(options: &RunOptions) -> anyhow::Result<Document> {
+    let mut document = document(options)?;
+    if options.get("profile").is_some() {
+        return Ok(document);
+    }
+    for set in SMALL.iter().chain(&["flash.blocks_per_die=64"]) {
+        let key = set.split_once('=').map_or(*set, |(key, _)| key);
+        let mut small = document.clone();
+        // What this engine's drive cannot be, it is not.
+        if options.leaves(key) && small.set(set).is_ok() && small.config().is_ok() {
+            document = small;
+        }
+    }
     Ok(document)
 }
 

@@ -18,6 +18,7 @@
 mod beside;
 mod ledger;
 pub mod mutants;
+mod remains;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ use beside::{Beside, Versions};
 use ledger::of_drive;
 pub use ledger::{Ledger, Ticket};
 use mutants::Mutant;
+use remains::Remains;
 
 /// One recovery in so many is cut, too.
 const RECOVERIES_A_CUT: u64 = 7;
@@ -168,8 +170,8 @@ fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyho
         config.workload.name
     );
     anyhow::ensure!(
-        config.media.kind != "file",
-        "media.kind: \"file\" cannot be cut and go on; take ram or tags"
+        config.media.kind != "file" || trial.mutant.is_none(),
+        "media.kind: \"file\": mutants change what survives in memory; take ram or tags"
     );
     anyhow::ensure!(config.flash.enabled, "nand.enabled: false leaves nothing to recover");
     let mut rng = Rng::stream(config.run.seed, "power cuts");
@@ -378,7 +380,8 @@ struct Known {
 
 impl Cutter<'_> {
     fn run(&self) -> anyhow::Result<Verdict> {
-        let config = self.config;
+        let folder = remains::folder(self.config)?;
+        let config = &remains::config_in(folder.as_ref(), self.config);
         let life = Life::new(config);
         let workload = (self.build)(config.run.seed)?;
         let mut ledger = Ledger::default();
@@ -404,7 +407,7 @@ impl Cutter<'_> {
             let torn = cut.is_none_or(|torn| torn);
             if (self.trial.cuts == Cuts::Rules && cut.is_some()) || (self.wanted)(verdict.events) {
                 let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
-                self.cut(&drive, known, torn, &mut verdict)?;
+                self.cut(&drive, config, known, torn, &mut verdict)?;
             }
         }
         verdict.operations = stream.answered.get();
@@ -441,23 +444,30 @@ impl Cutter<'_> {
         Beside::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
     }
 
-    /// Takes what the drive would leave now, recovers it and checks it.
-    fn cut(&self, drive: &Drive, known: Known, torn: bool, verdict: &mut Verdict) -> anyhow::Result<()> {
+    /// Takes what the drive of `config` would leave now, recovers it and checks it.
+    fn cut(
+        &self,
+        drive: &Drive,
+        config: &Config,
+        known: Known,
+        torn: bool,
+        verdict: &mut Verdict,
+    ) -> anyhow::Result<()> {
         let event = verdict.events;
         let mut rng = Rng::stream(self.config.run.seed, &format!("cut behind event {event}"));
-        let mut survivors = if torn { drive.survivors(&mut rng) } else { drive.survivors_untorn(&mut rng) };
+        let mut remains = Remains::take(drive, config, torn, &mut rng)?;
         verdict.cuts += 1;
         if rng.one_in(RECOVERIES_A_CUT) {
-            survivors = self.cut_recovery(survivors, &mut rng)?;
+            remains = self.cut_recovery(remains, &mut rng)?;
             verdict.cut_recoveries += 1;
         }
-        if let Some(mutant) = self.trial.mutant {
-            let earlier = self.earlier.replace(Some(survivors.clone()));
+        if let (Some(mutant), Remains::Memory(survivors)) = (self.trial.mutant, &mut remains) {
+            let earlier = self.earlier.replace(Some((**survivors).clone()));
             let drive = self.config.drive();
             let kind = (&*drive.media.kind, &drive.flash.geometry());
-            verdict.spoilt += u64::from(mutant.spoil(kind, &mut survivors, earlier.as_ref(), &mut rng));
+            verdict.spoilt += u64::from(mutant.spoil(kind, survivors, earlier.as_ref(), &mut rng));
         }
-        if let Err(what) = self.recover(&survivors, known, self.trial.lives, &mut rng, verdict)? {
+        if let Err(what) = self.recover(&remains, known, self.trial.lives, &mut rng, verdict)? {
             verdict.lost = Some(Lost { event, what });
         }
         Ok(())
@@ -467,18 +477,18 @@ impl Cutter<'_> {
     /// with a cut after each but the last.
     fn recover(
         &self,
-        survivors: &Survivors,
+        remains: &Remains,
         known: Known,
         lives: u32,
         rng: &mut Rng,
         verdict: &mut Verdict,
     ) -> anyhow::Result<Result<(), String>> {
-        let config = self.config;
+        let config = &remains.config(self.config);
         let life = Life::new(config);
         let Known { mut ledger, versions } = known;
         let beside = self.beside(versions);
         let came_up = life.sim.block_on(|| {
-            let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), Some(survivors));
+            let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), remains.survivors());
             let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
             verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(drive.recovery_ns());
             verdict.recovery_ns += drive.recovery_ns();
@@ -505,7 +515,7 @@ impl Cutter<'_> {
             }
             let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
             if event == cut_at {
-                cut_again = Some((drive.survivors(rng), known));
+                cut_again = Some((Remains::take(&drive, config, true, rng)?, known));
             } else {
                 let (mut ledger, beside) = (known.ledger, self.beside(known.versions));
                 let checked =
@@ -522,9 +532,9 @@ impl Cutter<'_> {
         drop((drive, hosts));
         match (miscounted, cut_again) {
             (Some((_, bytes)), _) if bytes > 0 => Ok(Err(format!("{bytes} live bytes are miscounted"))),
-            (_, Some((survivors, known))) => {
+            (_, Some((remains, known))) => {
                 verdict.further_cuts += 1;
-                let recovered = self.recover(&survivors, known, lives - 1, rng, verdict)?;
+                let recovered = self.recover(&remains, known, lives - 1, rng, verdict)?;
                 Ok(recovered.map_err(|what| format!("after another cut: {what}")))
             }
             _ => Ok(Ok(())),
@@ -550,36 +560,37 @@ impl Cutter<'_> {
 
     /// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been
     /// acknowledged anew, so the protected image is the one recovery began with.
-    fn cut_recovery(&self, survivors: Survivors, rng: &mut Rng) -> anyhow::Result<Survivors> {
-        let life = Life::new(self.config);
+    fn cut_recovery(&self, mut remains: Remains, rng: &mut Rng) -> anyhow::Result<Remains> {
+        let config = remains.config(self.config);
+        let life = Life::new(&config);
         life.sim.step_every_event();
         let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
         let done = Rc::new(Cell::new(false));
         let recovery = {
-            let (sim, link, config) = (life.sim.clone(), life.link.clone(), self.config.drive());
-            let (flash, done, survivors) = (flash.clone(), done.clone(), survivors.clone());
+            let (sim, link, drive) = (life.sim.clone(), life.link.clone(), config.drive());
+            let (flash, done, survivors) = (flash.clone(), done.clone(), remains.survivors().cloned());
             move || {
                 let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
                 // Whether it comes up is looked at when it is not cut.
-                let _drive = Drive::power_on_watched(&sim, &link, &config, Some(&survivors), &watch);
+                let _drive = Drive::power_on_watched(&sim, &link, &drive, survivors.as_ref(), &watch);
                 done.set(true);
             }
         };
         life.sim.spawn(recovery);
-        let mut media = survivors.media;
+        let mut left = None;
         // Reservoir of one: every event is as likely to be the cut.
         for event in 1.. {
             if !life.sim.step() || done.get() {
                 break;
             }
             let port = flash.borrow().clone();
-            if let Some(port) = port
-                && rng.one_in(event)
-            {
-                media = port.media_image(rng);
+            let Some(port) = port.filter(|_| rng.one_in(event)) else { continue };
+            match &mut remains {
+                Remains::Memory(survivors) => survivors.media = port.media_image(rng),
+                Remains::Files(_) => left = Some(remains::copy_of(&config)?),
             }
         }
         life.sim.clear();
-        Ok(Survivors { media, protected: survivors.protected })
+        Ok(left.map_or(remains, Remains::Files))
     }
 }

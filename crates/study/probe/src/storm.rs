@@ -17,8 +17,11 @@ use kvdrive_sim::Rng;
 
 use crate::crash::{Cuts, Trial, Verdict};
 
+/// One case in so many has its drive on a file, and cuts are what a killed process leaves.
+const ON_FILE: u64 = 5;
+
 /// Settings that a case may have, each drawn with the probability of one in so many. Those that mean nothing to the
-/// case's drive are left out.
+/// case's drive are left out. What stands in one line goes together.
 const EXTRAS: &[(u64, &[&str])] = &[
     (2, &["controller.contexts=2", "controller.contexts=4"]),
     (2, &["host.depth=4", "host.depth=8", "host.depth=16"]),
@@ -32,6 +35,7 @@ const EXTRAS: &[(u64, &[&str])] = &[
     (3, &["ftl.victim=cost-benefit"]),
     (2, &["store.operations_bytes=65536", "store.operations_bytes=16384"]),
     (3, &["hashlog.segment_pages=16"]),
+    (3, &["saker.enabled=true saker.container_bytes=4096", "saker.enabled=true saker.container_bytes=16384"]),
 ];
 
 /// Rules by which flash fails; a case has one of them or none. None costs a pair.
@@ -94,6 +98,10 @@ impl Case {
                 wanted.push(settings[pick(&mut rng, settings.len())].to_owned());
             }
         }
+        if rng.one_in(ON_FILE) {
+            let path = std::env::temp_dir().join("kvdrive-storm.img");
+            wanted.push(format!("media.kind=file media.path={}", path.display()));
+        }
         let faults = if rng.one_in(2) { FAULTS[pick(&mut rng, FAULTS.len())] } else { "" };
         if faults.contains("error") {
             wanted.push("flash.spare_blocks=64".to_owned());
@@ -110,7 +118,11 @@ impl Case {
         // What this drive cannot be, or would not look at, is left out.
         for set in wanted {
             let mut with = case.clone();
-            with.sets.push(set);
+            let key_of = |set: &str| set.split('=').next().map(str::to_owned);
+            for set in set.split(' ') {
+                with.sets.retain(|other| key_of(other) != key_of(set));
+                with.sets.push(set.to_owned());
+            }
             if with.is_possible() {
                 case = with;
             }
@@ -170,7 +182,7 @@ impl Case {
 
 /// A drive on which a thousand operations flush, merge, collect and synchronise: a few MiB of flash, segments of
 /// 128 KiB, 32 entries in the memtable.
-const SMALL: &[&str] = &[
+pub const SMALL: &[&str] = &[
     "flash.channels=2",
     "flash.dies_per_channel=1",
     "flash.pages_per_block=8",

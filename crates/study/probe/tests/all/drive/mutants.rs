@@ -40,6 +40,22 @@ fn drives_that_come_back_work_on_and_come_back_again() {
     }
 }
 
+/// What a killed process leaves of a drive on a file, at any event: it comes back, works on and is killed again.
+#[test]
+fn drives_on_files_come_back_from_what_a_kill_leaves() {
+    let folder = tempfile::tempdir().expect("a folder for images");
+    let path = format!("media.path={}", folder.path().join("drive.img").display());
+    for row in ENGINES {
+        let mut document = worked(row.name);
+        [path.as_str(), "media.kind=file"].iter().for_each(|set| document.set(set).expect("a setting"));
+        let trial = Trial { beside: true, lives: 3, ..Trial::new(&[], Cuts::Random(8)) };
+        let verdict = trial.run(&document).unwrap();
+        assert_eq!((verdict.lost, verdict.cuts), (None, 8), "{}", row.name);
+        assert!(verdict.keys_checked > 8 * 200, "{}", row.name);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0, "copies are gone");
+}
+
 #[test]
 fn cases_of_a_storm_hold_and_are_the_same_each_time() {
     for seed in 1..=12 {

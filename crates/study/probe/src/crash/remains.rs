@@ -1,0 +1,124 @@
+//! What a drive leaves when its power goes: flash and protected image in memory, or the files of a drive on a file.
+//!
+//! A drive on a file is cut as a process that is killed: what was written to its files is there, and every
+//! acknowledgement waits for its record. A machine that loses its power may lose what its system has not written to
+//! its disk; that is not drawn here.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kvdrive_config::Config;
+use kvdrive_device::Drive;
+use kvdrive_flash::power::Survivors;
+use kvdrive_sim::Rng;
+use tempfile::TempDir;
+
+const IMAGE: &str = "drive.img";
+/// A file is copied in pieces of this size, bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What a drive that has lost its power is made of.
+pub(super) enum Remains {
+    Memory(Box<Survivors>),
+    Files(TempDir),
+}
+
+/// A folder for the files of a drive that begins blank, beside the image that the configuration names; that one is
+/// left alone. `None`: the drive has no files.
+pub(super) fn folder(config: &Config) -> anyhow::Result<Option<TempDir>> {
+    if config.media.kind != "file" {
+        return Ok(None);
+    }
+    let beside =
+        config.media.path.as_deref().and_then(Path::parent).filter(|path| !path.as_os_str().is_empty());
+    let beside = beside.map_or_else(std::env::temp_dir, PathBuf::from);
+    folder_in(&beside).map(Some)
+}
+
+fn folder_in(path: &Path) -> anyhow::Result<TempDir> {
+    tempfile::tempdir_in(path)
+        .with_context(|| format!("a folder for a drive that is cut, in {}", path.display()))
+}
+
+/// `config`, of a drive whose files are in `folder`.
+pub(super) fn config_in(folder: Option<&TempDir>, config: &Config) -> Config {
+    let mut config = config.clone();
+    if let Some(folder) = folder {
+        config.media.path = Some(folder.path().join(IMAGE));
+    }
+    config
+}
+
+impl Remains {
+    /// Takes what the drive of `config` would leave now. `torn`: programs under way leave any part of their page.
+    pub(super) fn take(drive: &Drive, config: &Config, torn: bool, rng: &mut Rng) -> anyhow::Result<Remains> {
+        if config.media.kind == "file" {
+            return Ok(Remains::Files(copy_of(config)?));
+        }
+        let survivors = if torn { drive.survivors(rng) } else { drive.survivors_untorn(rng) };
+        Ok(Remains::Memory(Box::new(survivors)))
+    }
+
+    pub(super) fn survivors(&self) -> Option<&Survivors> {
+        match self {
+            Remains::Memory(survivors) => Some(survivors),
+            Remains::Files(_) => None,
+        }
+    }
+
+    /// The configuration of a drive that is made of this.
+    pub(super) fn config(&self, of: &Config) -> Config {
+        match self {
+            Remains::Memory(_) => of.clone(),
+            Remains::Files(folder) => config_in(Some(folder), of),
+        }
+    }
+}
+
+/// A folder with copies of the files of a drive, beside the folder that it has them in.
+pub(super) fn copy_of(config: &Config) -> anyhow::Result<TempDir> {
+    let image = config.media.path.as_deref().context("media.path: a drive on a file has one")?;
+    let from = image.parent().context("media.path: its files are in a folder")?;
+    let to = folder_in(from.parent().context("media.path: that folder is in another one")?)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy(&entry.path(), &to.path().join(entry.file_name()))?;
+    }
+    Ok(to)
+}
+
+/// Copies a file and leaves its holes out, since most of an image is blank.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+    let mut piece = vec![0; PIECE_BYTES];
+    while let Some(at) = next_data(&mut from)? {
+        let bytes = from.read(&mut piece)?;
+        if bytes == 0 {
+            break;
+        }
+        to.seek(SeekFrom::Start(at))?;
+        to.write_all(&piece[..bytes])?;
+    }
+    to.set_len(from.metadata()?.len())
+}
+
+/// Goes to the next byte of a file that is not in a hole; `None`: there is none.
+#[cfg(target_os = "linux")]
+fn next_data(file: &mut File) -> std::io::Result<Option<u64>> {
+    let at = file.stream_position()?;
+    match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(at) => Ok(Some(at)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        // A file system without holes.
+        Err(rustix::io::Errno::INVAL) => Ok(Some(at)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// As on Linux, of a system that is not asked for holes.
+#[cfg(not(target_os = "linux"))]
+fn next_data(file: &mut File) -> std::io::Result<Option<u64>> {
+    file.stream_position().map(Some)
+}
