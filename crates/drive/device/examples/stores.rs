@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LocalMemory;
 use kvdrive_link::transfer::{TransferConfig, method};

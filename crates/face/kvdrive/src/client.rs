@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{Connector, Driver, block_on};
+use kvdrive_host::{Answer, Call};
 use kvdrive_link::transfer;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -13,6 +14,9 @@ use crate::error::{Error, key};
 use crate::pairs::{AsyncPairs, OwnedPairs, Pairs};
 use crate::pipeline::Pipeline;
 use crate::saker::Neighbour;
+
+/// A call without a value.
+pub(crate) type NoValue = Call<&'static [u8]>;
 
 /// Calls that were submitted and whose answers were not returned: their futures or pipelines were dropped, or the
 /// drive went away.
@@ -29,18 +33,18 @@ impl Unanswered {
     }
 
     /// Counts a call until it is answered.
-    fn begin(&self) -> Call<'_> {
-        Call { unanswered: self, is_answered: false }
+    fn begin(&self) -> Counted<'_> {
+        Counted { unanswered: self, is_answered: false }
     }
 }
 
 /// A call that is waited for.
-struct Call<'a> {
+struct Counted<'a> {
     unanswered: &'a Unanswered,
     is_answered: bool,
 }
 
-impl Drop for Call<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.unanswered.add(1);
@@ -91,6 +95,16 @@ impl AsyncClient {
         answer.map_err(|error| Error::of(call, key, error))
     }
 
+    /// Makes a call that stores nothing, and counts it until it is answered.
+    pub(crate) async fn call(
+        &self,
+        name: &'static str,
+        call: NoValue,
+        into: &mut Region,
+    ) -> Result<Answer, Error> {
+        self.counted(name, call.key(), self.driver.call(call, into)).await
+    }
+
     /// Checks that a command can carry the key and value of a store.
     pub(crate) fn checked(&self, of: &[u8], value: &[u8]) -> Result<Key, Error> {
         let (key, most) = (key(of)?, self.driver.max_value_bytes());
@@ -117,8 +131,8 @@ impl AsyncClient {
     pub async fn store_with(&self, key: &[u8], value: &[u8], options: StoreOptions) -> Result<(), Error> {
         let key = self.checked(key, value)?;
         let _writing = self.neighbour.writing(key);
-        let store = self.driver.store_with(key, Piece::Bytes(value), options);
-        self.counted("store", Some(key), store).await
+        let store = Call::Store { key, value: Piece::Bytes(value), options };
+        self.counted("store", Some(key), self.driver.call(store, &mut Region::new())).await.map(|_| ())
     }
 
     /// The value of a key; `None` if there is none.
@@ -128,9 +142,8 @@ impl AsyncClient {
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let key = crate::error::key(key)?;
         let mut value = Region::new();
-        let retrieve = self.driver.retrieve(key, &mut value);
-        match self.counted("get", Some(key), retrieve).await {
-            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+        match self.call("get", Call::Retrieve { key }, &mut value).await {
+            Ok(answer) => Ok(Some(value.to_bytes(answer.value()))),
             Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
@@ -143,7 +156,7 @@ impl AsyncClient {
     pub async fn delete(&self, key: &[u8]) -> Result<(), Error> {
         let key = crate::error::key(key)?;
         let _writing = self.neighbour.writing(key);
-        self.counted("delete", Some(key), self.driver.delete(key)).await
+        self.call("delete", Call::Delete { key }, &mut Region::new()).await.map(|_| ())
     }
 
     /// Does the pair exist?
@@ -152,7 +165,7 @@ impl AsyncClient {
     /// As [`AsyncClient::get`].
     pub async fn exist(&self, key: &[u8]) -> Result<bool, Error> {
         let key = crate::error::key(key)?;
-        self.counted("exist", Some(key), self.driver.exist(key)).await
+        self.call("exist", Call::Exist { key }, &mut Region::new()).await.map(Answer::exists)
     }
 
     /// All pairs as they are now, in the order of the drive: by key with engine `lsm`, by table with hash engines.

@@ -10,7 +10,7 @@ use kvdrive_spec::Key;
 #[cfg(doc)]
 use kvdrive_spec::Status;
 
-use crate::client::{AsyncClient, Client};
+use crate::client::{AsyncClient, Client, NoValue};
 use crate::error::Error;
 
 /// A key and its value.
@@ -27,8 +27,7 @@ struct Cursor {
 impl Cursor {
     async fn open(client: &AsyncClient, start: Option<Key>) -> Result<Cursor, Error> {
         let mut value = Region::new();
-        let seek = client.driver().seek(start, &mut value);
-        let (iterator, first) = client.counted("seek", start, seek).await?;
+        let (iterator, first) = client.call("seek", NoValue::Seek { key: start }, &mut value).await?.opened();
         let first = first.map(|pair| taken(pair, &value));
         Ok(Cursor { iterator, is_over: first.is_none(), first })
     }
@@ -41,8 +40,8 @@ impl Cursor {
             return Ok(None);
         }
         let mut value = Region::new();
-        let next = client.driver().next(self.iterator, &mut value);
-        let pair = client.counted("next", None, next).await?;
+        let next = NoValue::Next { iterator: self.iterator };
+        let pair = client.call("next", next, &mut value).await?.pair();
         self.is_over = pair.is_none();
         Ok(pair.map(|pair| taken(pair, &value)))
     }
@@ -57,7 +56,8 @@ impl Cursor {
     /// Closes the iterator and does not wait: a future that was polled once is submitted, and carried out. If every
     /// slot of the queue is taken, it is not, and the drive keeps the iterator until the drive is closed.
     fn close(&self, client: &AsyncClient) {
-        let mut close = pin!(client.driver().close(self.iterator));
+        let (call, mut into) = (NoValue::Close { iterator: self.iterator }, Region::new());
+        let mut close = pin!(client.driver().call(call, &mut into));
         _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }

@@ -1,8 +1,8 @@
 //! [`Pipeline`]: many commands at once from one thread.
 
 use kvdrive_content::Region;
-use kvdrive_host::Pipelined;
-use kvdrive_host::threaded::{self, Driver, Outcome};
+use kvdrive_host::threaded::{self, Driver};
+use kvdrive_host::{Call, Pipelined};
 use kvdrive_spec::Status;
 
 use crate::client::Unanswered;
@@ -129,10 +129,10 @@ impl<'c> Pipeline<'c> {
     pub fn next_ended(&mut self) -> Result<Option<Ended>, Error> {
         let completion =
             self.pipeline.next_completion().map_err(|error| Error::of("pipeline", None, error))?;
-        if let Some(completion) = &completion
-            && matches!(completion.value.call, "store" | "delete")
+        if let Some(threaded::Completion { call: Call::Store { key, .. } | Call::Delete { key }, .. }) =
+            &completion
         {
-            self.neighbour.written(&completion.key);
+            self.neighbour.written(key);
         }
         Ok(completion.map(ended))
     }
@@ -158,14 +158,15 @@ impl Drop for Pipeline<'_> {
 }
 
 fn ended(completion: threaded::Completion<Value>) -> Ended {
-    let threaded::Completion { key, value, result } = completion;
-    let result = match result {
-        Ok(Outcome::Stored) => Ok(Done::Stored),
-        Ok(Outcome::Deleted) => Ok(Done::Deleted),
-        Ok(Outcome::Exists(exists)) => Ok(Done::Exists(exists)),
-        Ok(Outcome::Retrieved(bytes, region)) => Ok(Done::Got(Some(region.to_bytes(bytes)))),
-        Err(Status::KEY_NOT_FOUND) if value.call == "get" => Ok(Done::Got(None)),
-        Err(status) => Err(Error::Status { call: value.call, key: Some(key), status }),
+    let threaded::Completion { call, value, result, content } = completion;
+    let key = call.key().expect("calls of this pipeline name keys");
+    let result = match (call, result) {
+        (Call::Store { .. }, Ok(_)) => Ok(Done::Stored),
+        (Call::Delete { .. }, Ok(_)) => Ok(Done::Deleted),
+        (Call::Exist { .. }, Ok(answer)) => Ok(Done::Exists(answer.exists())),
+        (_, Ok(answer)) => Ok(Done::Got(Some(content.to_bytes(answer.value())))),
+        (Call::Retrieve { .. }, Err(Status::KEY_NOT_FOUND)) => Ok(Done::Got(None)),
+        (_, Err(status)) => Err(Error::Status { call: value.call, key: Some(key), status }),
     };
     Ended { number: value.number, key: bytes_of(&key), result }
 }

@@ -67,7 +67,7 @@ impl Content for Pattern {
 }
 
 /// A command, with the value of a store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<V> {
     /// Store a value.
     Store {
@@ -123,6 +123,17 @@ pub enum Call<V> {
 }
 
 impl<V> Call<V> {
+    /// The key that it names.
+    pub fn key(&self) -> Option<Key> {
+        match *self {
+            Call::Store { key, .. } | Call::Retrieve { key } | Call::Delete { key } | Call::Exist { key } => {
+                Some(key)
+            }
+            Call::List { start: key, .. } | Call::Seek { key } => key,
+            Call::Batch { .. } | Call::Next { .. } | Call::Close { .. } => None,
+        }
+    }
+
     /// The value of a store.
     pub(crate) fn value(&self) -> Piece<'_>
     where
@@ -203,7 +214,7 @@ impl Answer {
     }
 }
 
-/// Key-value commands on a drive; see above.
+/// Key-value commands on a drive; see above. [`Calls`] has a function for each.
 pub trait Client {
     /// A command under way. Dropping it leaves nothing behind that others would wait for: what was submitted is
     /// carried out, an iterator that nobody learned of is closed, a pair that nobody learned of is the next one.
@@ -226,56 +237,77 @@ pub trait Client {
     /// Submits and waits.
     ///
     /// # Errors
-    /// As [`Client::wait`]; so have the calls below.
+    /// As [`Client::wait`].
     fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
         let ticket = self.submit(call)?;
         self.wait(ticket, into)
     }
+}
+
+/// Calls that wait for their answers, one function each: of every [`Client`], and of what is shared and so is no
+/// client itself, as a [`modelled::Driver`](crate::modelled::Driver).
+pub trait Calls: Sized {
+    /// What a call fails with.
+    type Error;
+
+    /// Makes a call and waits for its answer; a value comes into `into`, from its byte 0.
+    ///
+    /// # Errors
+    /// As [`Client::wait`]; so have the calls below.
+    fn ask<V: Content>(self, call: Call<V>, into: &mut Region) -> Result<Answer, Self::Error>;
 
     /// Stores a value.
-    fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Error> {
+    fn store(self, key: Key, value: Piece<'_>) -> Result<(), Self::Error> {
         self.store_with(key, value, StoreOptions::default())
     }
 
-    /// Stores a value under a condition.
-    fn store_with(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
-        self.call(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
+    /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
+    fn store_with(self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Self::Error> {
+        self.ask(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
-    fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
-        self.call(NoValue::Retrieve { key }, into).map(Answer::value)
+    fn retrieve(self, key: Key, into: &mut Region) -> Result<u32, Self::Error> {
+        self.ask(NoValue::Retrieve { key }, into).map(Answer::value)
     }
 
     /// Removes a pair; removing what is not there succeeds.
-    fn delete(&mut self, key: Key) -> Result<(), Error> {
-        self.call(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
+    fn delete(self, key: Key) -> Result<(), Self::Error> {
+        self.ask(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
     }
 
     /// Is there a pair?
-    fn exist(&mut self, key: Key) -> Result<bool, Error> {
-        self.call(NoValue::Exist { key }, &mut Region::new()).map(Answer::exists)
+    fn exist(self, key: Key) -> Result<bool, Self::Error> {
+        self.ask(NoValue::Exist { key }, &mut Region::new()).map(Answer::exists)
     }
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
-    fn list(&mut self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Error> {
-        self.call(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
+    fn list(self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Self::Error> {
+        self.ask(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
     /// there is none; the iterator is open all the same.
-    fn seek(&mut self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Error> {
-        self.call(NoValue::Seek { key }, into).map(Answer::opened)
+    fn seek(self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Self::Error> {
+        self.ask(NoValue::Seek { key }, into).map(Answer::opened)
     }
 
     /// The iterator's next pair; `None` behind the last.
-    fn next(&mut self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Error> {
-        self.call(NoValue::Next { iterator }, into).map(Answer::pair)
+    fn next(self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Self::Error> {
+        self.ask(NoValue::Next { iterator }, into).map(Answer::pair)
     }
 
     /// Closes an iterator.
-    fn close(&mut self, iterator: IteratorId) -> Result<(), Error> {
-        self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
+    fn close(self, iterator: IteratorId) -> Result<(), Self::Error> {
+        self.ask(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
+    }
+}
+
+impl<C: Client> Calls for &mut C {
+    type Error = Error;
+
+    fn ask<V: Content>(self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        C::call(self, call, into)
     }
 }
 

@@ -8,24 +8,22 @@
 //! | [`hostkv`] | modelled cores again: a store of crate `store` runs here, and the drive has blocks alone ([`blocks`]) |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are also
-//! [`Pipelined`]. The first two are thin: `course` has the steps of a command and the meaning of completions,
-//! `slot` what is left of a dropped command, and [`kvdrive_link::transfer::Method`] the transfer of a value.
-//! Neither knows what is at the other end of the link.
+//! [`Pipelined`]. Drivers submit and wait: what a call needs submitted, what a completion answers and what is left of
+//! a dropped command is decided once, in `conversation`; how a value travels, in
+//! [`kvdrive_link::transfer::Method`]. No driver knows what is at the other end of its queue.
 
 mod answers;
 pub mod blocks;
 mod client;
-mod course;
+mod conversation;
 mod error;
 pub mod hostkv;
 pub mod modelled;
 mod pipelined;
-mod slot;
 pub mod tcp;
 pub mod threaded;
-mod unclaimed;
 
 pub use answers::{IteratorId, Pair};
-pub use client::{Answer, Call, Client, Content};
+pub use client::{Answer, Call, Calls, Client, Content};
 pub use error::Error;
-pub use pipelined::{Completion, FailedWrite, Outcome, Pipelined};
+pub use pipelined::{Completion, FailedWrite, Pipelined};

@@ -15,22 +15,25 @@ mod host;
 pub mod saker;
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_sim::{Mutex, MutexGuard, TaskCell, WaitQueue};
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions};
+use kvdrive_spec::{Command, Cqe, Sqe, Status};
 
 use crate::Error;
 use crate::answers::{self, NSID};
 pub use crate::answers::{IteratorId, Pair};
-use crate::client::{Answer, Call, Client, Content, NoValue};
-use crate::course::{Course, Lot, Step, Terms, done};
-use crate::slot::{Arrived, Left, Slot, Walk};
-use crate::unclaimed;
+use crate::client::{Answer, Call, Calls, Client, Content};
+use crate::conversation::slot::{Arrived, Left, Slot};
+use crate::conversation::{
+    self, Aftermath, CommandSlot, Course, Lot, State, Submission, Terms, Until, at_once, unclaimed,
+};
 use host::delete_queue;
 pub use host::{Host, HostCosts};
 pub(crate) use host::{create_queue, identify};
@@ -93,55 +96,12 @@ pub struct Driver {
     slots: u32,
 }
 
-/// The calls of [`Client`], which have no error but a status here.
-impl Driver {
-    fn call<V: Content>(&self, call: Call<V>, into: &mut Region) -> Result<Answer, Status> {
+/// There is no error but a status here.
+impl Calls for &Driver {
+    type Error = Status;
+
+    fn ask<V: Content>(self, call: Call<V>, into: &mut Region) -> Result<Answer, Status> {
         self.wait(self.submit(call), into)
-    }
-
-    /// [`Client::store`].
-    pub fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
-        self.store_with(key, value, StoreOptions::default())
-    }
-
-    /// [`Client::store_with`]; such a store goes by `prp`, whatever the driver's method is.
-    pub fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        self.call(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
-    }
-
-    /// [`Client::retrieve`].
-    pub fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
-        self.call(NoValue::Retrieve { key }, into).map(Answer::value)
-    }
-
-    /// [`Client::delete`].
-    pub fn delete(&self, key: Key) -> Result<(), Status> {
-        self.call(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
-    }
-
-    /// [`Client::exist`].
-    pub fn exist(&self, key: Key) -> Result<bool, Status> {
-        self.call(NoValue::Exist { key }, &mut Region::new()).map(Answer::exists)
-    }
-
-    /// [`Client::list`].
-    pub fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
-        self.call(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
-    }
-
-    /// [`Client::seek`].
-    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Status> {
-        self.call(NoValue::Seek { key }, into).map(Answer::opened)
-    }
-
-    /// [`Client::next`].
-    pub fn next(&self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Status> {
-        self.call(NoValue::Next { iterator }, into).map(Answer::pair)
-    }
-
-    /// [`Client::close`].
-    pub fn close(&self, iterator: IteratorId) -> Result<(), Status> {
-        self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
     }
 }
 
@@ -160,39 +120,23 @@ impl<'d> Client for &'d Driver {
 }
 
 /// A command that was submitted.
-#[must_use = "whoever drops it learns nothing of the answer"]
-pub struct Ticket<'d, V> {
-    call: Call<V>,
-    state: State<'d>,
-}
-
-#[expect(clippy::large_enum_variant, reason = "a command under way allocates nothing")]
-enum State<'d> {
-    UnderWay(Flight<'d>),
-    /// The next pair of this iterator went to nobody before.
-    Unclaimed(IteratorId),
-    /// The drive has answered before the last entry was submitted, or was not asked at all.
-    Ended(Status),
-}
-
-/// How far to go on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// Until the last entry that must be submitted in turn is in the queue.
-    Whole,
-    Done,
-}
+pub type Ticket<'d, V> = conversation::Ticket<V, Flight<'d>>;
 
 /// A command under way, as long as somebody waits for it. Dropped in the middle it leaves nothing behind that
 /// others would wait for.
-struct Flight<'a> {
-    driver: &'a Driver,
+pub struct Flight<'a> {
     course: Course<'a>,
+    slot: Taken<'a>,
+    /// Its slot is free again.
+    is_over: bool,
+}
+
+/// A slot that a command has.
+struct Taken<'a> {
+    driver: &'a Driver,
     /// Of a store by inline commands, until the last one is in the queue.
     sequence: Option<MutexGuard<'a>>,
     entries: Entries,
-    /// Its slot is free again.
-    is_over: bool,
 }
 
 /// What a command has in its queue, whoever waits for it.
@@ -209,12 +153,12 @@ struct Entries {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let lane = &self.driver.lane;
+        let lane = &self.slot.driver.lane;
         let sim = lane.host.link.sim();
         if self.is_over || sim.halted() {
             return;
         }
-        let mut entries = std::mem::take(&mut self.entries);
+        let mut entries = std::mem::take(&mut self.slot.entries);
         entries.memory.outbox.clear();
         if let Some(iterator) = entries.slot.steps() {
             lane.host.unclaimed.borrow_mut().expect(iterator);
@@ -348,33 +292,21 @@ impl Driver {
 
     fn terms(&self) -> Terms<'_> {
         let max_value_bytes = self.lane.host.max_value_bytes;
-        Terms { choice: &*self.choice, entries: self.slots, max_value_bytes, pairs: 1 }
-    }
-
-    /// What a slot offers its command. Inline commands go one by one, as published.
-    fn lot(&self, cid: u16, buffer: u64, list: u64) -> Lot<'_> {
-        let window = self.lane.window.as_ref();
-        Lot { cid, buffer, list, entries: self.slots, window, is_together: false }
+        let (choice, max_answer_bytes) = (Some(&*self.choice), answers::buffer_bytes(max_value_bytes));
+        Terms { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
     }
 
     /// Submits a command, up to the last entry of it that must be submitted in turn.
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
-        let host = &self.lane.host;
-        if let Call::Next { iterator } = call
-            && host.unclaimed.borrow().has(iterator)
-        {
-            return Ticket { call, state: State::Unclaimed(iterator) };
-        }
-        let course = match Course::of(self.terms(), &call) {
+        let has_unclaimed = |iterator| self.lane.host.unclaimed.borrow().has(iterator);
+        let course = match conversation::begin(self.terms(), &call, call.value().bytes(), has_unclaimed) {
             Ok(course) => course,
-            Err(status) => return Ticket { call, state: State::Ended(status) },
+            Err(state) => return Ticket { call, state },
         };
-        let mut flight = self.begin(course);
-        let value = call.value();
-        let step = flight.step(value);
-        let state = match self.follow(&mut flight, value, step, Until::Whole) {
+        let mut flight = Flight { course, slot: self.take_slot(), is_over: false };
+        let state = match flight.advance(call.value(), Until::Whole) {
             None => State::UnderWay(flight),
-            Some(status) => State::Ended(status),
+            Some((status, _)) => State::Ended(status),
         };
         Ticket { call, state }
     }
@@ -382,7 +314,7 @@ impl Driver {
     /// Would [`Driver::wait`] find something there already?
     fn has_answer<V>(&self, ticket: &Ticket<'_, V>) -> bool {
         match &ticket.state {
-            State::UnderWay(flight) => self.lane.queue.has_completion(flight.entries.memory.cid),
+            State::UnderWay(flight) => self.lane.queue.has_completion(flight.slot.entries.memory.cid),
             State::Unclaimed(_) | State::Ended(_) => true,
         }
     }
@@ -390,151 +322,34 @@ impl Driver {
     /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
     /// and taking it takes no time: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
-        let mut ticket = ticket;
-        while let State::Unclaimed(iterator) = ticket.state {
-            if let Some(answer) = self.lane.host.claim(iterator) {
+        let (mut ticket, host) = (ticket, &self.lane.host);
+        while let Some(iterator) = ticket.unclaimed() {
+            if let Some(answer) = host.claim(iterator) {
                 *into = answer.value;
                 return answer.pair.map(Answer::Pair);
             }
             ticket = self.submit(ticket.call);
         }
-        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else {
-            let State::Ended(status) = ticket.state else { unreachable!("it is asked of the drive") };
-            return done(status).map(|()| Answer::Done);
+        let (call, mut flight) = match ticket.under_way() {
+            Ok(under_way) => under_way,
+            Err(answer) => return answer,
         };
-        let value = call.value();
-        let cqe = self.completed(&mut flight);
-        let step = flight.completed(value, &cqe);
-        let ended = self.follow(&mut flight, value, step, Until::Done);
-        let status = ended.expect("who waits is told the status");
-        let cqe = flight.entries.slot.outcome().expect("the last completion has come");
+        let (status, cqe) = flight.advance(call.value(), Until::Ended).expect("it has ended");
         // What it opened or brought is the caller's.
-        flight.entries.slot.settled();
-        let host = &self.lane.host;
-        let answer = flight.course.answer(status, &cqe, &*host.memory, flight.entries.memory.buffer, into);
-        let opened = flight.course.walk() == Walk::Opens && status.is_success();
+        flight.slot.entries.slot.settled();
+        let arrived = (&*host.memory as &dyn HostMemory, flight.slot.entries.memory.buffer);
+        let (answer, aftermath) = flight.course.conclude(status, &cqe, &arrived, into);
         flight.end();
-        match call {
-            Call::Seek { .. } if opened && answer.is_err() => self.close(IteratorId::of(&cqe))?,
-            Call::Close { iterator } => host.forget(iterator),
-            _ => {}
+        match aftermath {
+            Aftermath::Close(iterator) => self.close(iterator)?,
+            Aftermath::Forget(iterator) => host.forget(iterator),
+            Aftermath::Keep(..) | Aftermath::None => {}
         }
         answer
     }
 
-    /// Does what steps say. `None`: the last entry of the command is in the queue.
-    fn follow<'a>(
-        &'a self,
-        flight: &mut Flight<'a>,
-        value: Piece<'_>,
-        mut step: Step,
-        until: Until,
-    ) -> Option<Status> {
-        loop {
-            step = match step {
-                Step::Done(status) => {
-                    flight.leave_sequence();
-                    return Some(status);
-                }
-                Step::Submit(completions) => {
-                    self.send(flight, completions);
-                    if flight.course.is_whole(value.bytes()) {
-                        // The next value may follow.
-                        flight.leave_sequence();
-                        if until == Until::Whole {
-                            return None;
-                        }
-                    }
-                    let cqe = self.completed(flight);
-                    flight.completed(value, &cqe)
-                }
-                other => {
-                    self.prepare(flight, value, other);
-                    flight.step_behind(other, value)
-                }
-            };
-        }
-    }
-
-    /// What a command needs before it can be submitted.
-    fn prepare<'a>(&'a self, flight: &mut Flight<'a>, value: Piece<'_>, step: Step) {
-        let buffer = flight.entries.memory.buffer;
-        match step {
-            Step::TakeSequence => {
-                flight.sequence = Some(self.sequence.lock());
-                while self.lane.is_torn.get() {
-                    self.lane.mended.wait();
-                }
-            }
-            Step::Stage(bytes) => self.stage(buffer, value.slice(0, bytes)),
-            Step::Clear => self.lane.host.memory.clear(buffer),
-            Step::WriteWindow { address, bytes } => self.write_window(address, value.slice(0, bytes)),
-            Step::WaitForWindow => self.lane.window_waiting.wait(),
-            Step::Submit(_) | Step::Done(_) => unreachable!("no preparations"),
-        }
-    }
-
-    /// Puts the first bytes of a value into the slot's buffer, as an application that hands over a pointer has
-    /// them there already: only pinning and naming the pages takes time.
-    fn stage(&self, buffer: u64, piece: Piece<'_>) {
-        let memory = &self.lane.host.memory;
-        memory.clear(buffer);
-        memory.write(buffer, piece).expect("a slot's buffer is mapped");
-        self.pin(piece.bytes());
-    }
-
-    fn pin(&self, bytes: u32) {
-        let pages = u64::from(bytes.div_ceil(PAGE_BYTES));
-        let host = &self.lane.host;
-        let span = host.costs.dma_setup_ns + host.costs.pin_page_ns * pages;
-        host.core.run_noted(span, "host", "name and pin pages");
-    }
-
-    /// The core copies the value and waits until its lines are flushed.
-    fn write_window(&self, address: u64, piece: Piece<'_>) {
-        let host = &self.lane.host;
-        let (sim, began) = (host.link.sim(), host.link.sim().now());
-        let _core = host.core.acquire();
-        let span = host.costs.cxl_setup_ns;
-        if span > 0 {
-            sim.sleep(span);
-            sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
-        }
-        host.link.cxl_store(address, piece);
-    }
-
-    /// Puts what is in the outbox into the queue; so many completions are to come.
-    fn send(&self, flight: &mut Flight<'_>, completions: u32) {
-        let Lane { host, queue, .. } = &*self.lane;
-        let entries = &mut flight.entries;
-        let further = entries.memory.outbox.len() as u64 - 1;
-        let span = host.costs.submit_ns + further * host.costs.entry_ns;
-        host.core.run_noted(span, "host", "submit");
-        for sqe in entries.memory.outbox.drain(..) {
-            assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
-        }
-        entries.slot.submitted(completions, flight.course.walk(), flight.sequence.is_some());
-        (entries.is_unrung, entries.cqe) = (true, None);
-        host.link.ring_submission(queue);
-        entries.is_unrung = false;
-    }
-
-    /// Waits for the completions to come and acknowledges them; returns what they say together.
-    fn completed(&self, flight: &mut Flight<'_>) -> Cqe {
-        let Lane { host, queue, .. } = &*self.lane;
-        let entries = &mut flight.entries;
-        let mut arrived = entries.completion(queue);
-        host.core.run_noted(host.costs.complete_ns, "host", "complete");
-        while arrived == Arrived::More {
-            arrived = entries.completion(queue);
-            host.core.run_noted(host.costs.entry_ns, "host", "complete one more");
-        }
-        host.link.ring_completions(queue, std::mem::take(&mut entries.unacknowledged));
-        entries.slot.outcome().expect("the last completion has come")
-    }
-
-    /// Begins a command when there is a slot for it.
-    fn begin<'a>(&'a self, course: Course<'a>) -> Flight<'a> {
+    /// Takes a slot when there is one.
+    fn take_slot(&self) -> Taken<'_> {
         let memory = loop {
             let free = self.lane.free.borrow_mut().pop();
             match free {
@@ -543,52 +358,117 @@ impl Driver {
             }
         };
         let entries = Entries { slot: Slot::new(memory.cid), memory, ..Entries::default() };
-        Flight { driver: self, course, sequence: None, entries, is_over: false }
+        Taken { driver: self, sequence: None, entries }
     }
 }
 
 impl Flight<'_> {
-    fn step(&mut self, value: Piece<'_>) -> Step {
-        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
-        let lot = self.driver.lot(cid, buffer, list);
-        self.course.step(&lot, value, outbox)
-    }
-
-    /// The next step behind one that has been done.
-    fn step_behind(&mut self, done: Step, value: Piece<'_>) -> Step {
-        let step = self.step(value);
-        if done == Step::WaitForWindow && step != Step::WaitForWindow {
-            // There may be room for more than one.
-            self.driver.lane.window_waiting.wake_one();
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> Option<(Status, Cqe)> {
+        match at_once(|context| self.course.advance(&mut self.slot, value, until, context)) {
+            Ok(ended) => ended,
+            Err(none) => match none {},
         }
-        step
-    }
-
-    fn completed(&mut self, value: Piece<'_>, cqe: &Cqe) -> Step {
-        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
-        let lot = self.driver.lot(cid, buffer, list);
-        let had_claim = self.course.progress().claim.is_some();
-        let step = self.course.completed(&lot, value, cqe, outbox);
-        if had_claim {
-            self.driver.lane.window_waiting.wake_one();
-        }
-        step
     }
 
     /// All has come, its answer is taken, and nothing of it is left but the slot.
     fn end(mut self) {
-        let lane = &self.driver.lane;
-        assert_eq!(self.entries.unacknowledged, 0, "who waits for a command acknowledges its completions");
-        lane.end_dropped(&mut self.course.progress(), self.entries.cqe.as_ref());
-        self.entries.memory.outbox.clear();
-        lane.give(std::mem::take(&mut self.entries.memory));
+        let (lane, entries) = (&self.slot.driver.lane, &mut self.slot.entries);
+        assert_eq!(entries.unacknowledged, 0, "who waits for a command acknowledges its completions");
+        lane.end_dropped(&mut self.course.progress(), entries.cqe.as_ref());
+        entries.memory.outbox.clear();
+        lane.give(std::mem::take(&mut entries.memory));
         self.is_over = true;
     }
+}
 
-    /// The next value may be submitted.
+/// Steps take the time of the host's core.
+impl CommandSlot for Taken<'_> {
+    type Error = Infallible;
+
+    /// Inline commands go one by one, as published.
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
+        let (entries, window) = (self.driver.slots, self.driver.lane.window.as_ref());
+        (Lot { cid, buffer, list, entries, window, is_together: false }, outbox)
+    }
+
+    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.sequence = Some(self.driver.sequence.lock());
+        while self.driver.lane.is_torn.get() {
+            self.driver.lane.mended.wait();
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn leave_sequence(&mut self) {
         self.entries.slot.leave_sequence();
         drop(self.sequence.take());
+    }
+
+    /// The application hands over a pointer, and its bytes are there already: only pinning and naming the pages
+    /// takes time.
+    fn stage(&mut self, value: Piece<'_>) {
+        let (host, buffer) = (&self.driver.lane.host, self.entries.memory.buffer);
+        host.memory.clear(buffer);
+        host.memory.write(buffer, value).expect("a slot's buffer is mapped");
+        let pages = u64::from(value.bytes().div_ceil(PAGE_BYTES));
+        let span = host.costs.dma_setup_ns + host.costs.pin_page_ns * pages;
+        host.core.run_noted(span, "host", "name and pin pages");
+    }
+
+    fn clear(&mut self) {
+        self.driver.lane.host.memory.clear(self.entries.memory.buffer);
+    }
+
+    /// The core copies the value and waits until its lines are flushed.
+    fn write_window(&mut self, address: u64, value: Piece<'_>) {
+        let host = &self.driver.lane.host;
+        let (sim, began) = (host.link.sim(), host.link.sim().now());
+        let _core = host.core.acquire();
+        let span = host.costs.cxl_setup_ns;
+        if span > 0 {
+            sim.sleep(span);
+            sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
+        }
+        host.link.cxl_store(address, value);
+    }
+
+    fn wait_for_window(&mut self) {
+        self.driver.lane.window_waiting.wait();
+    }
+
+    fn pass_window(&mut self) {
+        self.driver.lane.window_waiting.wake_one();
+    }
+
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Infallible> {
+        let Lane { host, queue, .. } = &*self.driver.lane;
+        let entries = &mut self.entries;
+        let further = entries.memory.outbox.len() as u64 - 1;
+        let span = host.costs.submit_ns + further * host.costs.entry_ns;
+        host.core.run_noted(span, "host", "submit");
+        for sqe in entries.memory.outbox.drain(..) {
+            assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
+        }
+        entries.slot.submitted(submission.completions, submission.walk, self.sequence.is_some());
+        (entries.is_unrung, entries.cqe) = (true, None);
+        host.link.ring_submission(queue);
+        entries.is_unrung = false;
+        Ok(())
+    }
+
+    /// Waits for the completions to come and acknowledges them.
+    fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Infallible>> {
+        let Lane { host, queue, .. } = &*self.driver.lane;
+        let entries = &mut self.entries;
+        let mut arrived = entries.completion(queue);
+        host.core.run_noted(host.costs.complete_ns, "host", "complete");
+        while arrived == Arrived::More {
+            arrived = entries.completion(queue);
+            host.core.run_noted(host.costs.entry_ns, "host", "complete one more");
+        }
+        host.link.ring_completions(queue, std::mem::take(&mut entries.unacknowledged));
+        Poll::Ready(Ok(entries.slot.outcome().expect("the last completion has come")))
     }
 }
 

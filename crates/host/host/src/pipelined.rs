@@ -13,60 +13,19 @@ use kvdrive_content::Region;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::Error;
-use crate::client::Content;
+use crate::client::{Answer, Call, Content};
 
-/// What a command did.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The value is stored.
-    Stored,
-    /// The pair, if there was one, is gone.
-    Deleted,
-    /// Is there a pair?
-    Exists(bool),
-    /// The value's size and content.
-    Retrieved(u32, Region),
-}
-
-/// A command that has ended.
+/// A call that has ended.
 #[derive(Debug)]
 pub struct Completion<V> {
-    /// The key.
-    pub key: Key,
-    /// What was handed in with it.
+    /// The call.
+    pub call: Call<()>,
+    /// The value of a store, or what was handed in with the call.
     pub value: V,
-    /// How it ended.
-    pub result: Result<Outcome, Status>,
-}
-
-/// What kind of command it was, and so what its completion means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Store,
-    Delete,
-    Exist,
-    Retrieve,
-}
-
-impl Kind {
-    /// What a command has come to that was answered `status`; `value` takes what a retrieve brought.
-    pub(crate) fn outcome(
-        self,
-        status: Status,
-        value: impl FnOnce() -> (u32, Region),
-    ) -> Result<Outcome, Status> {
-        match (self, status) {
-            (Kind::Exist, Status::KEY_NOT_FOUND) => Ok(Outcome::Exists(false)),
-            (_, status) if !status.is_success() => Err(status),
-            (Kind::Store, _) => Ok(Outcome::Stored),
-            (Kind::Delete, _) => Ok(Outcome::Deleted),
-            (Kind::Exist, _) => Ok(Outcome::Exists(true)),
-            (Kind::Retrieve, _) => {
-                let (bytes, content) = value();
-                Ok(Outcome::Retrieved(bytes, content))
-            }
-        }
-    }
+    /// What it answers.
+    pub result: Result<Answer, Status>,
+    /// What was handed in for a value, which is there if the answer has one.
+    pub content: Region,
 }
 
 /// Many commands at once from one thread; see above.
@@ -77,37 +36,45 @@ pub trait Pipelined<V: Content> {
     /// Commands whose completion has not been taken.
     fn under_way(&self) -> u32;
 
-    /// Begins a store. Gives `value` back when there is no room: take a completion first.
+    /// Begins a call. `value` is that of a store or a batch; with other calls it is the caller's. A value that is
+    /// answered comes to `into`. Gives `value` back when there is no room: take a completion first. A NEXT is begun
+    /// when the one before it of its iterator has completed.
     ///
     /// # Errors
     /// The value; as of the calls below.
-    fn store(&mut self, key: Key, value: V) -> Result<(), V> {
-        self.store_with(key, value, StoreOptions::default())
-    }
+    fn begin(&mut self, call: Call<()>, value: V, into: Region) -> Result<(), V>;
 
-    /// Begins a store under a condition.
+    /// Begins a store.
     ///
     /// # Errors
-    /// As [`Pipelined::store`].
-    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V>;
+    /// As [`Pipelined::begin`].
+    fn store(&mut self, key: Key, value: V) -> Result<(), V> {
+        self.begin(Call::Store { key, value: (), options: StoreOptions::default() }, value, Region::new())
+    }
 
     /// Begins a retrieve; the value comes back in `into`'s place. `tag` is the caller's.
     ///
     /// # Errors
-    /// As [`Pipelined::store`].
-    fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V>;
+    /// As [`Pipelined::begin`].
+    fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
+        self.begin(Call::Retrieve { key }, tag, into)
+    }
 
     /// Begins a delete. `tag` is the caller's.
     ///
     /// # Errors
-    /// As [`Pipelined::store`].
-    fn delete(&mut self, key: Key, tag: V) -> Result<(), V>;
+    /// As [`Pipelined::begin`].
+    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
+        self.begin(Call::Delete { key }, tag, Region::new())
+    }
 
     /// Begins an exist. `tag` is the caller's.
     ///
     /// # Errors
-    /// As [`Pipelined::store`].
-    fn exist(&mut self, key: Key, tag: V) -> Result<(), V>;
+    /// As [`Pipelined::begin`].
+    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
+        self.begin(Call::Exist { key }, tag, Region::new())
+    }
 
     /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.
     ///

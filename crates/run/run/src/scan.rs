@@ -1,7 +1,7 @@
 //! A scan through any client, in model time and in wall time, and what is recorded of it.
 
 use kvdrive_content::Region;
-use kvdrive_host::{Client, Error, Pair};
+use kvdrive_host::{Calls, Client, Error, Pair};
 use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::{Key, Status};
 

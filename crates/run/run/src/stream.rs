@@ -11,7 +11,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_host::modelled::Pair;
-use kvdrive_host::{Client, Error};
+use kvdrive_host::{Calls, Client, Error};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_host::Calls;
 use kvdrive_sim::{Histogram, Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 

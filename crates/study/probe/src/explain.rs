@@ -6,11 +6,11 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
 use kvdrive_host::modelled::saker::Handle;
-use kvdrive_host::{Call, Client, Error};
+use kvdrive_host::{Call, Calls, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Sim, TraceEntry};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::Document;
 use kvdrive_config::setup;
@@ -130,7 +130,7 @@ fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> R
 fn through(mut handle: Handle<'_>, stores: u32, value_bytes: u32) -> Result<(), Error> {
     for number in 1..=stores {
         let key = Key::from_u32_be(number);
-        Handle::store(&mut handle, key, content(key, value_bytes), StoreOptions::default())?;
+        handle.store(key, content(key, value_bytes))?;
     }
     match handle.close().first() {
         None => Ok(()),

@@ -13,6 +13,7 @@ use kvdrive_device::Drive;
 use kvdrive_device::namespaces::Unlisted;
 use kvdrive_flash::media::file::extent::{Shortened, shortened};
 use kvdrive_flash::power::machine_file::WriteFailure;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::config::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Arrival, Class, Link, LocalMemory, QueuePair};

@@ -23,6 +23,7 @@ use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::file_log::FileLog;
 use kvdrive_flash::power::{IMAGE, Survivors, owner_of};
 use kvdrive_flash::{FlashConfig, Ppa, Spare};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
 use kvdrive_link::{Link, LocalMemory};

@@ -10,7 +10,7 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::DriveConfig;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::hostkv::{HostKv, HostKvClient, HostKvConfig};
-use kvdrive_host::{Client, Error};
+use kvdrive_host::{Calls, Error};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_spec::{Key, Status, StoreOptions as Condition};

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::{FlashPort, Ppa, Purpose};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

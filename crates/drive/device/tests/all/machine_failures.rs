@@ -12,6 +12,7 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

@@ -14,6 +14,7 @@ use kvdrive_engines::hash::scheme;
 use kvdrive_flash::media::{self, Media, MediaOptions, MediaPage};
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::{Ppa, Spare};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_host::Calls;
 use kvdrive_link::{Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
 use kvdrive_spec::opcode::admin;

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::config::Dispatch;
 use kvdrive_host::modelled::saker::{ModelledSaker, SakerCosts};
+use kvdrive_host::{Calls, Error};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_spec::{Key, Status};
 
 use super::commands::{Rig, rig_on};
 use super::mock_engine::{Jitter, MockEngine};
@@ -42,7 +43,7 @@ fn fillseq(method: &str, granularity: u32, value_bytes: u32, sync_every: u64) ->
         let mut handle = saker.connect(&driver);
         for number in 0..STORES {
             let value = Piece::Pattern(Pattern::of_value(&key(number), 1, value_bytes));
-            handle.store(key(number), value, StoreOptions::default()).expect("there is room");
+            handle.store(key(number), value).expect("there is room");
             if sync_every > 0 && (number + 1) % sync_every == 0 {
                 assert!(handle.sync().is_empty());
             }
@@ -126,7 +127,7 @@ fn several_clients_read_what_they_wrote() {
                     let value = vec![(client * 80 + step % 80) as u8; bytes as usize];
                     let written = match rng.below(10) {
                         0..=4 => {
-                            let stored = handle.store(key, Piece::Bytes(&value), StoreOptions::default());
+                            let stored = handle.store(key, Piece::Bytes(&value));
                             stored.expect("there is room");
                             Some(Some(value))
                         }
@@ -145,7 +146,7 @@ fn several_clients_read_what_they_wrote() {
                         _ => {
                             let found = match handle.retrieve(key, &mut into) {
                                 Ok(bytes) => Some(into.to_bytes(bytes)),
-                                Err(Status::KEY_NOT_FOUND) => None,
+                                Err(Error::Status(Status::KEY_NOT_FOUND)) => None,
                                 Err(status) => panic!("{status}"),
                             };
                             assert!(of_all || found.as_ref() == own.get(&key), "{key}");
@@ -197,8 +198,7 @@ fn a_client_that_ends_takes_the_answers_that_others_wait_for() {
                 let mut handle = saker.connect(driver);
                 let mut rng = Rng::stream(seed, &format!("client {client}"));
                 for _ in 0..10 + 20 * client {
-                    let stored =
-                        handle.store(key(rng.below(8)), Piece::Bytes(&[7; 20]), StoreOptions::default());
+                    let stored = handle.store(key(rng.below(8)), Piece::Bytes(&[7; 20]));
                     stored.expect("there is room");
                 }
                 assert!(handle.close().is_empty());

@@ -11,8 +11,8 @@ use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Sqe, Status};
 
 use crate::answers::{self, IteratorId, RING};
-use crate::course::done;
-use crate::unclaimed::{self, Claimed, Unclaimed};
+use crate::conversation::course::done;
+use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
 
 /// What the host's work costs on its core, ns. Sources are in the profiles.
 ///

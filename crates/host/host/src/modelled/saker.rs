@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kvdrive_content::{Piece, Region};
+use kvdrive_content::Region;
 use kvdrive_declare::Section;
 use kvdrive_saker::runner::{self, BypassWrite, Runner};
 use kvdrive_saker::{
@@ -27,7 +27,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::{Driver, Ticket};
 use crate::Error;
-use crate::client::{Answer, Call, Client, Content, NoValue};
+use crate::client::{Answer, Call, Calls, Client, Content, NoValue};
 
 /// What the steps of SAKER cost on the host's core, ns. Sources are in the profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
@@ -136,42 +136,10 @@ pub struct Handle<'d> {
 }
 
 impl<'d> Handle<'d> {
-    /// Writes a pair.
-    ///
-    /// # Errors
-    /// Of a value too large for a container, and of a condition, what the drive answered.
-    pub fn store(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        runner::write(self, key, BypassWrite::Store { value, options })
-    }
-
-    /// Removes a pair; removing what is not there succeeds.
-    ///
-    /// # Errors
-    /// As [`Handle::store`].
-    pub fn delete(&mut self, key: Key) -> Result<(), Status> {
-        runner::write(self, key, BypassWrite::Delete)
-    }
-
-    /// Reads a pair's value to byte 0 of `into`; returns its size.
-    ///
-    /// # Errors
-    /// [`Status::KEY_NOT_FOUND`] and what else the drive answered.
-    pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Status> {
-        runner::retrieve(self, key, into)
-    }
-
     /// A transaction: what it writes is carried out wholly or not at all, and only if no other handle has written
     /// what it read ([`kvdrive_saker::transaction`]).
     pub fn transaction<'h>(&'h mut self) -> InTransaction<'h, 'd> {
         InTransaction::begin(self)
-    }
-
-    /// Is there a pair?
-    ///
-    /// # Errors
-    /// What the drive answered.
-    pub fn exist(&mut self, key: Key) -> Result<bool, Status> {
-        runner::exist(self, key)
     }
 
     /// Waits until all that this handle wrote before is durable; returns the requests that have failed since the
@@ -211,11 +179,12 @@ impl<'d> Handle<'d> {
     fn carry_out<V: Content>(&mut self, call: &Call<V>, into: &mut Region) -> Result<Answer, Status> {
         match call {
             Call::Store { key, value, options } => {
-                self.store(*key, value.piece(), *options).map(|()| Answer::Done)
+                let write = BypassWrite::Store { value: value.piece(), options: *options };
+                runner::write(self, *key, write).map(|()| Answer::Done)
             }
-            Call::Delete { key } => self.delete(*key).map(|()| Answer::Done),
-            Call::Retrieve { key } => self.retrieve(*key, into).map(Answer::Value),
-            Call::Exist { key } => self.exist(*key).map(Answer::Exists),
+            Call::Delete { key } => runner::write(self, *key, BypassWrite::Delete).map(|()| Answer::Done),
+            Call::Retrieve { key } => runner::retrieve(self, *key, into).map(Answer::Value),
+            Call::Exist { key } => runner::exist(self, *key).map(Answer::Exists),
             // The drive knows nothing of what is pending.
             Call::List { start, buffer_bytes } => {
                 self.sync_all();
@@ -223,10 +192,10 @@ impl<'d> Handle<'d> {
             }
             Call::Seek { key } => {
                 self.sync_all();
-                self.driver.call(NoValue::Seek { key: *key }, into)
+                self.driver.ask(NoValue::Seek { key: *key }, into)
             }
-            Call::Next { iterator } => self.driver.call(NoValue::Next { iterator: *iterator }, into),
-            Call::Close { iterator } => self.driver.call(NoValue::Close { iterator: *iterator }, into),
+            Call::Next { iterator } => self.driver.ask(NoValue::Next { iterator: *iterator }, into),
+            Call::Close { iterator } => self.driver.ask(NoValue::Close { iterator: *iterator }, into),
             // Batches are what this makes.
             Call::Batch { .. } => Err(Status::INVALID_OPCODE),
         }

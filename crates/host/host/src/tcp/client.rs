@@ -1,20 +1,24 @@
 //! One connection as a [`crate::Client`]. A value goes by one Store command, in the capsule or when the controller
-//! asks for it; what is left of a command that nobody waits for says `slot`, as everywhere.
+//! asks for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{BadAddress, HostMemory};
-use kvdrive_spec::{Command, Status};
+use kvdrive_spec::opcode::{Direction, direction};
+use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::queue::{Completed, Data, Queue};
 use crate::Error;
 use crate::answers::IteratorId;
-use crate::client::{Answer, Call, Content};
-use crate::course;
-use crate::course::PAIRS_AT_ONCE;
-use crate::slot::{Arrived, Left, Slot};
-use crate::unclaimed::{self, Claimed, Unclaimed};
+use crate::client::{Answer, Call, Calls, Content};
+use crate::conversation::course::PAIRS_AT_ONCE;
+use crate::conversation::slot::{Arrived, Left, Slot};
+use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
+use crate::conversation::{
+    self, Aftermath, Arrival, CommandSlot, Course, Lot, State, Submission, Terms, Until, at_once,
+};
 
 /// One connection's commands, several at a time. A thread of its own is not needed: whoever waits for one reads
 /// what comes, and keeps what others wait for. A clone is the same connection.
@@ -28,7 +32,7 @@ pub struct Client {
 pub(super) struct Connection {
     pub(super) queue: Queue,
     seats: Vec<Seat>,
-    unclaimed: Unclaimed,
+    pub(super) unclaimed: Unclaimed,
 }
 
 /// One command slot.
@@ -41,24 +45,21 @@ struct Seat {
 }
 
 /// A command that was submitted.
-#[must_use = "whoever drops it learns nothing of the answer"]
-pub struct Ticket<V> {
-    call: Call<V>,
-    state: State,
-}
+pub type Ticket<V> = conversation::Ticket<V, Flight>;
 
-enum State {
-    UnderWay(Held),
-    /// The next pair of this iterator is the answer of a command that was dropped.
-    Unclaimed(IteratorId),
-    /// The drive was not asked.
-    Refused(Status),
+/// A command under way.
+pub struct Flight {
+    course: Course<'static>,
+    slot: Held,
 }
 
 /// A taken slot, given back when it is dropped.
 struct Held {
     connection: Arc<Mutex<Connection>>,
     seat: usize,
+    outbox: Vec<Sqe>,
+    /// What came with the last completion.
+    data: Vec<u8>,
 }
 
 /// What came for one command, as memory that begins at address 0; zeros behind it.
@@ -82,22 +83,38 @@ pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection>
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The data of a command: the value of one that stores, for which `bytes` is memory, or `room` for an answer.
-pub(super) fn data_of<'a>(
-    command: &Command,
-    value: Piece<'a>,
-    room: u32,
-    bytes: &'a mut Vec<u8>,
-) -> Data<'a> {
-    match (command, value) {
-        (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
-        (Command::Store(_) | Command::Batch(_), piece) => {
-            bytes.resize(piece.bytes() as usize, 0);
-            piece.expand(bytes);
-            Data::Out(bytes)
-        }
-        _ if room > 0 => Data::In(room),
-        _ => Data::None,
+impl Arrival for Received<'_> {
+    fn memory(&self) -> (&dyn HostMemory, u64) {
+        (self, 0)
+    }
+}
+
+/// What a slot offers its command: no memory that the controller could address.
+pub(super) const LOT: Lot<'static> =
+    Lot { cid: 0, buffer: 0, list: 0, entries: 1, window: None, is_together: false };
+
+impl Queue {
+    /// Sends the entry of a command of this queue's namespace, with its value or with room for its answer, as late
+    /// as the next wait. `bytes` is memory for a value that is no bytes. Returns the identifier.
+    pub(super) fn gather_call(
+        &mut self,
+        mut sqe: Sqe,
+        submission: Submission<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<u16, Error> {
+        sqe.nsid.set(self.nsid);
+        let Submission { value, room, .. } = submission;
+        let data = match (direction(sqe.opcode), value) {
+            (Direction::ToDrive, Piece::Bytes(bytes)) => Data::Out(bytes),
+            (Direction::ToDrive, piece) => {
+                bytes.resize(piece.bytes() as usize, 0);
+                piece.expand(bytes);
+                Data::Out(bytes)
+            }
+            _ if room > 0 => Data::In(room),
+            _ => Data::None,
+        };
+        self.gather(sqe, data)
     }
 }
 
@@ -123,12 +140,22 @@ impl Client {
         lock(&self.connection).seats.len() as u32
     }
 
-    pub(super) fn is_too_long(&self, value_bytes: u32) -> bool {
-        value_bytes > self.max_value_bytes
+    pub(super) fn terms(&self) -> Terms<'static> {
+        let (max_value_bytes, max_answer_bytes) = (self.max_value_bytes, self.max_transfer_bytes);
+        Terms { choice: None, entries: 1, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
     }
 
-    pub(super) fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
-        course::command(call, self.max_value_bytes, self.max_transfer_bytes, PAIRS_AT_ONCE)
+    /// Takes a slot, waiting for one.
+    fn take_slot(&self) -> Result<Held, Error> {
+        let mut connection = lock(&self.connection);
+        let seat = loop {
+            match connection.seats.iter().position(|seat| seat.is_free) {
+                Some(seat) => break seat,
+                None => connection.take_one()?,
+            }
+        };
+        connection.seats[seat].is_free = false;
+        Ok(Held { connection: self.connection.clone(), seat, outbox: Vec::new(), data: Vec::new() })
     }
 }
 
@@ -136,38 +163,23 @@ impl crate::Client for Client {
     type Ticket<V: Content> = Ticket<V>;
 
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<V>, Error> {
-        let mut connection = lock(&self.connection);
-        if let Call::Next { iterator } = call
-            && connection.unclaimed.has(iterator)
-        {
-            return Ok(Ticket { call, state: State::Unclaimed(iterator) });
-        }
-        let value = call.value();
-        if value.bytes() > self.max_value_bytes {
-            return Ok(Ticket { call, state: State::Refused(Status::INVALID_VALUE_SIZE) });
-        }
-        let seat = loop {
-            match connection.seats.iter().position(|seat| seat.is_free) {
-                Some(seat) => break seat,
-                None => connection.take_one()?,
-            }
+        let has_unclaimed = |iterator| lock(&self.connection).unclaimed.has(iterator);
+        let begun = conversation::begin(self.terms(), &call, call.value().bytes(), has_unclaimed);
+        let course = match begun {
+            Ok(course) => course,
+            Err(state) => return Ok(Ticket { call, state }),
         };
-        let (command, room) = self.command(&call);
-        let mut bytes = Vec::new();
-        let data = data_of(&command, value, room, &mut bytes);
-        let sqe = command.encode(0, connection.queue.nsid);
-        let cid = connection.queue.submit(sqe, data)?;
-        let taken = &mut connection.seats[seat];
-        (taken.is_free, taken.cid) = (false, Some(cid));
-        taken.slot.submitted(1, course::walk(&command), false);
-        drop(connection);
-        let held = Held { connection: self.connection.clone(), seat };
-        Ok(Ticket { call, state: State::UnderWay(held) })
+        let mut flight = Flight { course, slot: self.take_slot()? };
+        let state = match flight.advance(call.value(), Until::Whole)? {
+            None => State::UnderWay(flight),
+            Some((status, _)) => State::Ended(status),
+        };
+        Ok(Ticket { call, state })
     }
 
     fn wait<V: Content>(&mut self, ticket: Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
         let mut ticket = ticket;
-        while let State::Unclaimed(iterator) = ticket.state {
+        while let Some(iterator) = ticket.unclaimed() {
             let answer = lock(&self.connection).claim(iterator)?;
             if let Some(answer) = answer {
                 *into = answer.value;
@@ -175,42 +187,78 @@ impl crate::Client for Client {
             }
             ticket = self.submit(ticket.call)?;
         }
-        let Ticket { call, state: State::UnderWay(held) } = ticket else {
-            let State::Refused(status) = ticket.state else { unreachable!("it is asked of the drive") };
-            return Err(status.into());
+        let (call, mut flight) = match ticket.under_way() {
+            Ok(under_way) => under_way,
+            Err(answer) => return Ok(answer?),
         };
-        let mut connection = lock(&self.connection);
-        let Completed { cqe, data } = loop {
-            match connection.seats[held.seat].completed.take() {
-                Some(completed) => break completed,
-                None => connection.take_one()?,
-            }
-        };
-        connection.seats[held.seat].slot.settled();
-        drop(connection);
-        drop(held);
-        let (command, room) = self.command(&call);
-        let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, into);
-        match call {
-            Call::Next { iterator } if cqe.status().is_success() => {
-                let more = unclaimed::Answer::take_more(&cqe, &Received(&data), 0, room);
-                lock(&self.connection).unclaimed.keep(iterator, more);
-            }
-            Call::Seek { .. } if cqe.status().is_success() && answer.is_err() => {
-                crate::Client::close(self, IteratorId::of(&cqe))?;
-            }
-            Call::Close { iterator } => {
+        let (status, cqe) = flight.advance(call.value(), Until::Ended)?.expect("it has ended");
+        let (answer, aftermath) = flight.course.conclude(status, &cqe, &Received(&flight.slot.data), into);
+        drop(flight);
+        match aftermath {
+            Aftermath::Keep(iterator, more) => lock(&self.connection).unclaimed.keep(iterator, more),
+            Aftermath::Close(iterator) => self.close(iterator)?,
+            Aftermath::Forget(iterator) => {
                 lock(&self.connection).unclaimed.forget(|other| other == iterator);
             }
-            _ => {}
+            Aftermath::None => {}
         }
         Ok(answer?)
     }
 }
 
+impl Flight {
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Option<(Status, Cqe)>, Error> {
+        at_once(|context| self.course.advance(&mut self.slot, value, until, context))
+    }
+}
+
+/// A command and its data go in one capsule, or the controller asks for them.
+impl CommandSlot for Held {
+    type Error = Error;
+
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+        (LOT, &mut self.outbox)
+    }
+
+    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn leave_sequence(&mut self) {}
+
+    fn stage(&mut self, _: Piece<'_>) {}
+
+    fn clear(&mut self) {}
+
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
+        let sqe = self.outbox.pop().expect("there is an entry to submit");
+        let (completions, walk) = (submission.completions, submission.walk);
+        let Connection { queue, seats, .. } = &mut *lock(&self.connection);
+        let cid = queue.gather_call(sqe, submission, &mut Vec::new())?;
+        queue.push()?;
+        seats[self.seat].cid = Some(cid);
+        seats[self.seat].slot.submitted(completions, walk, false);
+        Ok(())
+    }
+
+    fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
+        let mut connection = lock(&self.connection);
+        let Completed { cqe, data } = loop {
+            match connection.seats[self.seat].completed.take() {
+                Some(completed) => break completed,
+                None => connection.take_one()?,
+            }
+        };
+        connection.seats[self.seat].slot.settled();
+        drop(connection);
+        self.data = data;
+        Poll::Ready(Ok(cqe))
+    }
+}
+
 impl Connection {
     /// Takes an answer of `iterator` whose command was dropped; waits for one that is in progress.
-    fn claim(&mut self, iterator: IteratorId) -> Result<Option<unclaimed::Answer>, Error> {
+    pub(super) fn claim(&mut self, iterator: IteratorId) -> Result<Option<unclaimed::Answer>, Error> {
         loop {
             match self.unclaimed.claim(iterator) {
                 Claimed::Nothing => return Ok(None),

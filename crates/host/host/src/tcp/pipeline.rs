@@ -4,25 +4,27 @@
 //! as it is there, in one call.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::task::{Context, Poll, Waker};
 
-use kvdrive_content::Region;
-use kvdrive_spec::{Command, Key, Status, StoreOptions};
+use kvdrive_content::{Piece, Region};
+use kvdrive_spec::{Cqe, Sqe, Status};
 
-use super::client::{Client, Received, data_of, lock};
-use super::queue::Completed;
+use super::client::{Client, LOT, Received, lock};
+use super::queue::{Completed, Queue};
 use crate::Error;
-use crate::client::{Answer, Call, Content, NoValue};
-use crate::course;
-use crate::pipelined::{Completion, Kind, Pipelined};
+use crate::client::{Answer, Call, Content};
+use crate::conversation::{self, Aftermath, CommandSlot, Course, Lot, State, Submission, Until};
+use crate::pipelined::{Completion, Pipelined};
 
 struct Flight<V> {
-    key: Key,
+    call: Call<()>,
     value: V,
-    kind: Kind,
-    /// Of a retrieve: where the value goes.
+    /// Where a value that is answered goes.
     into: Region,
-    command: Command,
-    room: u32,
+    course: Course<'static>,
+    /// Its SEEK opened an iterator and failed so: what is under way closes it.
+    failed: Option<Status>,
 }
 
 /// A [`Client`] used as a queue of commands. While some are under way, nothing else may be asked of the client.
@@ -34,10 +36,11 @@ pub struct Pipeline<V> {
     /// By command identifier.
     flights: Vec<Option<Flight<V>>>,
     under_way: u32,
-    /// Commands that were not sent: their values are too long.
-    refused: VecDeque<Completion<V>>,
+    /// Calls that were answered without a command.
+    answered: VecDeque<Completion<V>>,
     /// Why commands could not be sent: returned to callers that wait.
     failure: Option<Error>,
+    outbox: Vec<Sqe>,
     bytes: Vec<u8>,
 }
 
@@ -49,104 +52,160 @@ impl Client {
             depth: self.depth(),
             flights: Vec::new(),
             under_way: 0,
-            refused: VecDeque::new(),
+            answered: VecDeque::new(),
             failure: None,
+            outbox: Vec::new(),
             bytes: Vec::new(),
         }
     }
 }
 
-impl<V: Content> Pipeline<V> {
-    fn send(
-        &mut self,
-        key: Key,
-        value: V,
-        kind: Kind,
-        (command, room): (Command, u32),
-        into: Region,
-    ) -> Result<(), V> {
-        if !self.has_room() {
-            return Err(value);
-        }
-        let mut connection = lock(&self.client.connection);
-        let sqe = command.encode(0, connection.queue.nsid);
-        let data = data_of(&command, value.piece(), room, &mut self.bytes);
-        self.under_way += 1;
-        match connection.queue.gather(sqe, data) {
-            Ok(cid) => {
-                let cid = usize::from(cid);
-                if self.flights.len() <= cid {
-                    self.flights.resize_with(cid + 1, || None);
-                }
-                self.flights[cid] = Some(Flight { key, value, kind, into, command, room });
-            }
-            Err(error) => _ = self.failure.get_or_insert(error),
-        }
+/// One command on its way: to be sent, or answered.
+struct InPipeline<'p> {
+    queue: &'p mut Queue,
+    outbox: &'p mut Vec<Sqe>,
+    bytes: &'p mut Vec<u8>,
+    cid: u16,
+    completed: Option<Cqe>,
+}
+
+impl CommandSlot for InPipeline<'_> {
+    type Error = Error;
+
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+        (LOT, self.outbox)
+    }
+
+    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn leave_sequence(&mut self) {}
+
+    fn stage(&mut self, _: Piece<'_>) {}
+
+    fn clear(&mut self) {}
+
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
+        let sqe = self.outbox.pop().expect("there is an entry to submit");
+        self.cid = self.queue.gather_call(sqe, submission, self.bytes)?;
         Ok(())
     }
 
-    fn other(&mut self, call: NoValue, key: Key, tag: V, kind: Kind, into: Region) -> Result<(), V> {
-        let command = self.client.command(&call);
-        self.send(key, tag, kind, command, into)
+    fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
+        self.completed.take().map_or(Poll::Pending, |cqe| Poll::Ready(Ok(cqe)))
+    }
+}
+
+impl<V: Content> Pipeline<V> {
+    /// Goes on with a command as far as it gets; its status, when it has ended. What cannot be sent is the failure.
+    fn go_on(&mut self, mut flight: Flight<V>, completed: Option<Completed>) -> Option<Completion<V>> {
+        let Pipeline { client, outbox, bytes, flights, .. } = self;
+        let mut guard = lock(&client.connection);
+        let connection = &mut *guard;
+        let (cqe, data) = completed.map_or((None, Vec::new()), |Completed { cqe, data }| (Some(cqe), data));
+        let queue = &mut connection.queue;
+        let mut slot = InPipeline { queue, outbox, bytes, cid: 0, completed: cqe };
+        let mut context = Context::from_waker(Waker::noop());
+        let advanced = flight.course.advance(&mut slot, flight.value.piece(), Until::Ended, &mut context);
+        let cid = usize::from(slot.cid);
+        let (status, cqe) = match advanced {
+            Poll::Ready(Ok(ended)) => ended.expect("it has ended"),
+            Poll::Ready(Err(error)) => {
+                self.failure.get_or_insert(error);
+                return None;
+            }
+            Poll::Pending => {
+                if flights.len() <= cid {
+                    flights.resize_with(cid + 1, || None);
+                }
+                flights[cid] = Some(flight);
+                return None;
+            }
+        };
+        let arrived = Received(&data);
+        let (result, aftermath) = flight.course.conclude(status, &cqe, &arrived, &mut flight.into);
+        connection.queue.give_back(data);
+        match aftermath {
+            Aftermath::Keep(iterator, more) => connection.unclaimed.keep(iterator, more),
+            Aftermath::Forget(iterator) => connection.unclaimed.forget(|other| other == iterator),
+            Aftermath::Close(iterator) => {
+                flight.failed = result.err();
+                let course = Course::of(client.terms(), &Call::<()>::Close { iterator }, 0);
+                flight.course = course.expect("only a store can be too long");
+                drop(guard);
+                return self.go_on(flight, None);
+            }
+            Aftermath::None => {}
+        }
+        drop(guard);
+        self.under_way -= 1;
+        let Flight { call, value, into, failed, .. } = flight;
+        Some(Completion { call, value, result: failed.map_or(result, Err), content: into })
     }
 }
 
 impl<V: Content> Pipelined<V> for Pipeline<V> {
     fn has_room(&self) -> bool {
-        self.under_way < self.depth && self.refused.is_empty() && self.failure.is_none()
+        self.under_way < self.depth && self.answered.is_empty() && self.failure.is_none()
     }
 
     fn under_way(&self) -> u32 {
-        self.under_way + self.refused.len() as u32
+        self.under_way + self.answered.len() as u32
     }
 
-    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
+    fn begin(&mut self, call: Call<()>, value: V, into: Region) -> Result<(), V> {
         if !self.has_room() {
             return Err(value);
         }
-        if self.client.is_too_long(value.piece().bytes()) {
-            let result = Err(Status::INVALID_VALUE_SIZE);
-            self.refused.push_back(Completion { key, value, result });
-            return Ok(());
-        }
-        let command = self.client.command(&Call::Store { key, value: value.piece(), options });
-        self.send(key, value, Kind::Store, command, Region::new())
-    }
-
-    fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
-        self.other(NoValue::Retrieve { key }, key, tag, Kind::Retrieve, into)
-    }
-
-    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.other(NoValue::Delete { key }, key, tag, Kind::Delete, Region::new())
-    }
-
-    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.other(NoValue::Exist { key }, key, tag, Kind::Exist, Region::new())
+        let connection = &self.client.connection;
+        let has_unclaimed = |iterator| lock(connection).unclaimed.has(iterator);
+        let (terms, bytes) = (self.client.terms(), value.piece().bytes());
+        let (result, content) = match conversation::begin::<_, Infallible>(terms, &call, bytes, has_unclaimed)
+        {
+            Ok(course) => {
+                self.under_way += 1;
+                let ended = self.go_on(Flight { call, value, into, course, failed: None }, None);
+                assert!(ended.is_none(), "nothing of it has completed");
+                return Ok(());
+            }
+            Err(State::Ended(status)) => (Err(status), into),
+            Err(State::Unclaimed(iterator)) => {
+                let claimed = lock(connection).claim(iterator);
+                match claimed {
+                    Ok(Some(answer)) => (answer.pair.map(Answer::Pair), answer.value),
+                    Ok(None) => return self.begin(call, value, into),
+                    Err(error) => {
+                        self.under_way += 1;
+                        self.failure = Some(error);
+                        return Ok(());
+                    }
+                }
+            }
+            Err(State::UnderWay(none)) => match none {},
+        };
+        self.answered.push_back(Completion { call, value, result, content });
+        Ok(())
     }
 
     fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
-        if let Some(refused) = self.refused.pop_front() {
-            return Ok(Some(refused));
+        if let Some(answered) = self.answered.pop_front() {
+            return Ok(Some(answered));
         }
-        if self.under_way == 0 {
-            return Ok(None);
+        while self.under_way > 0 {
+            if let Some(error) = &self.failure {
+                return Err(error.clone());
+            }
+            let completed = lock(&self.client.connection).queue.next_completion()?;
+            let cid = usize::from(completed.cqe.cid.get());
+            let flight = self.flights.get_mut(cid).and_then(Option::take);
+            let flight = flight.ok_or(Error::Protocol("a response to nothing"))?;
+            let ended = self.go_on(flight, Some(completed));
+            if ended.is_some() {
+                return Ok(ended);
+            }
         }
-        if let Some(error) = &self.failure {
-            return Err(error.clone());
-        }
-        let mut connection = lock(&self.client.connection);
-        let Completed { cqe, data } = connection.queue.next_completion()?;
-        let flight = self.flights.get_mut(usize::from(cqe.cid.get())).and_then(Option::take);
-        let flight = flight.ok_or(Error::Protocol("a response to nothing"))?;
-        self.under_way -= 1;
-        let Flight { key, value, kind, mut into, command, room } = flight;
-        let result = kind.outcome(cqe.status(), || {
-            let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, &mut into);
-            (answer.map_or(0, Answer::value), into)
-        });
-        connection.queue.give_back(data);
-        Ok(Some(Completion { key, value, result }))
+        Ok(None)
     }
 }
 

@@ -204,8 +204,13 @@ impl Queue {
     /// The socket.
     pub fn submit(&mut self, sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
         let cid = self.gather(sqe, data)?;
-        self.wire.get_mut().push()?;
+        self.push()?;
         Ok(cid)
+    }
+
+    /// Sends what has gathered, as far as it goes without waiting.
+    pub(super) fn push(&mut self) -> Result<(), Error> {
+        Ok(self.wire.get_mut().push()?)
     }
 
     /// As [`Queue::submit`], but the command may be sent as late as the next wait.

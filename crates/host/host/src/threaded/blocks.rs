@@ -15,9 +15,9 @@ use super::port::Port;
 use super::{Connector, Error, block_on};
 use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
-use crate::course::done;
+use crate::conversation::course::done;
+use crate::conversation::slot::Walk;
 use crate::hostkv::error_of;
-use crate::slot::Walk;
 
 /// A queue pair to a drive of blocks. Several threads may use it at once: as many commands as its depth are under
 /// way, the others wait for a slot.

@@ -4,6 +4,7 @@
 //! ```no_run
 //! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
 //! # use kvdrive_content::Piece;
+//! # use kvdrive_host::Calls;
 //! # use kvdrive_link::transfer::prp::Prp;
 //! # fn open() -> (Connector, Serving<(), ()>) { unimplemented!() }
 //! let (connector, serving) = open(); // serve_thread(...) with a closure that builds the drive
@@ -46,10 +47,10 @@ use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use crate::answers::{self, RING};
 pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
-use crate::course::done;
+use crate::conversation::course::done;
+use crate::conversation::slot::Walk;
 pub use crate::error::Error;
-pub use crate::pipelined::{Completion, Outcome, Pipelined};
-use crate::slot::Walk;
+pub use crate::pipelined::{Completion, Pipelined};
 pub use blocking::block_on;
 pub use blocks::BlockDriver;
 pub use driver::{Blocking, Driver, Ticket};

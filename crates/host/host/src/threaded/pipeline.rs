@@ -5,30 +5,52 @@
 //! back, so nothing is copied and nothing is allocated.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
 
-use kvdrive_content::Region;
-use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
+use kvdrive_content::{Piece, Region};
+use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::Error;
 use super::blocking::block_on;
 use super::driver::Driver;
-use crate::client::{Content, NoValue};
-use crate::course::{Course, Step};
-use crate::pipelined::{Completion, Kind, Pipelined};
-use crate::slot::{Arrived, Slot, Walk};
+use super::port::Port;
+use crate::client::{Answer, Call, Content};
+use crate::conversation::slot::{Arrived, Slot};
+use crate::conversation::{self, Aftermath, CommandSlot, Course, Lot, State, Submission, Until};
+use crate::pipelined::{Completion, Pipelined};
 
 struct Flight<'a, V> {
-    key: Key,
+    call: Call<()>,
     value: V,
-    kind: Kind,
-    /// Of a retrieve: where the value goes.
+    /// Where a value that is answered goes.
     into: Region,
     course: Course<'a>,
+    place: Place,
+    /// Its SEEK opened an iterator and failed so: what is under way closes it.
+    failed: Option<Status>,
+}
+
+/// What a command has in the queue.
+#[derive(Clone, Copy)]
+struct Place {
     slot: Slot,
     /// How often the doorbell had been rung when its first entries were put into the outbox, and its last.
     begun_at: Option<u64>,
     put_at: u64,
+}
+
+/// What waits for a doorbell or for the sequence.
+#[derive(Default)]
+struct Gathered {
+    /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far.
+    outbox: Vec<Sqe>,
+    quiet: u32,
+    doorbells: u64,
+    /// The value in the middle of its inline commands, and those that wait for it.
+    inside: Option<u16>,
+    waiting: VecDeque<u16>,
 }
 
 /// A driver used as a queue of commands.
@@ -40,17 +62,11 @@ pub struct Pipeline<'a, V> {
     flights: Vec<Option<Flight<'a, V>>>,
     free: Vec<u16>,
     under_way: u32,
-    /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far.
-    outbox: Vec<Sqe>,
-    quiet: u32,
-    doorbells: u64,
-    /// Commands that were refused before they were submitted.
-    refused: VecDeque<Completion<V>>,
+    gathered: Gathered,
+    /// Calls that were answered without a command.
+    answered: VecDeque<Completion<V>>,
     /// Completions that were taken over and not looked at, latest first.
     batch: Vec<Cqe>,
-    /// The value in the middle of its inline commands, and those that wait for it.
-    inside: Option<u16>,
-    waiting: VecDeque<u16>,
 }
 
 impl Driver {
@@ -64,54 +80,45 @@ impl Driver {
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth as u16).rev().collect(),
             under_way: 0,
-            outbox: Vec::with_capacity(depth as usize),
-            quiet: 0,
-            doorbells: 0,
-            refused: VecDeque::new(),
+            gathered: Gathered::default(),
+            answered: VecDeque::new(),
             batch: Vec::with_capacity(depth as usize),
-            inside: None,
-            waiting: VecDeque::new(),
         })
     }
 }
 
 impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     fn has_room(&self) -> bool {
-        !self.free.is_empty() && self.refused.is_empty()
+        !self.free.is_empty() && self.answered.is_empty()
     }
 
     fn under_way(&self) -> u32 {
-        self.under_way + self.refused.len() as u32
+        self.under_way + self.answered.len() as u32
     }
 
-    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
+    fn begin(&mut self, call: Call<()>, value: V, into: Region) -> Result<(), V> {
         if !self.has_room() {
             return Err(value);
         }
-        match Course::store(self.driver.terms(), Some(key), value.piece().bytes(), options) {
-            Ok(course) => self.take_off(key, value, Kind::Store, course, Region::new()),
-            Err(status) => {
-                self.refused.push_back(Completion { key, value, result: Err(status) });
-                Ok(())
-            }
-        }
-    }
-
-    fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Retrieve, self.other(NoValue::Retrieve { key }), into)
-    }
-
-    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Delete, self.other(NoValue::Delete { key }), Region::new())
-    }
-
-    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Exist, self.other(NoValue::Exist { key }), Region::new())
+        let (terms, unclaimed) = (self.driver.terms(), self.driver.connector().unclaimed());
+        let has_unclaimed = |iterator| unclaimed.has(iterator);
+        let begun = conversation::begin::<_, Infallible>(terms, &call, value.piece().bytes(), has_unclaimed);
+        let (result, content) = match begun {
+            Ok(course) => return Ok(self.take_off(call, value, into, course)),
+            Err(State::Ended(status)) => (Err(status), into),
+            Err(State::Unclaimed(iterator)) => match block_on(unclaimed.claim(iterator)) {
+                Some(answer) => (answer.pair.map(Answer::Pair), answer.value),
+                None => return self.begin(call, value, into),
+            },
+            Err(State::UnderWay(none)) => match none {},
+        };
+        self.answered.push_back(Completion { call, value, result, content });
+        Ok(())
     }
 
     fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
-        if let Some(refused) = self.refused.pop_front() {
-            return Ok(Some(refused));
+        if let Some(answered) = self.answered.pop_front() {
+            return Ok(Some(answered));
         }
         while self.under_way > 0 {
             while let Some(cqe) = self.batch.pop() {
@@ -131,131 +138,143 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
 }
 
 impl<'a, V: Content> Pipeline<'a, V> {
-    fn other(&self, call: NoValue) -> Course<'a> {
-        Course::of(self.driver.terms(), &call).expect("only a store can be too long")
-    }
-
     /// Submits what has gathered, without waiting for anything. Where this thread may not
     /// ([`Connector::check_thread`](super::Connector::check_thread)) it stays gathered.
     pub fn ring(&mut self) {
         if self.driver.port().check_thread().is_err() {
             return;
         }
-        let quiet = std::mem::take(&mut self.quiet);
-        let fits = self.driver.port().queue().submit(&mut self.outbox, quiet);
+        let quiet = std::mem::take(&mut self.gathered.quiet);
+        let fits = self.driver.port().queue().submit(&mut self.gathered.outbox, quiet);
         assert!(fits, "a port has fewer slots than its queue");
-        self.doorbells += 1;
+        self.gathered.doorbells += 1;
     }
 
-    fn take_off(
-        &mut self,
-        key: Key,
-        value: V,
-        kind: Kind,
-        course: Course<'a>,
-        into: Region,
-    ) -> Result<(), V> {
-        let Some(cid) = self.free.pop() else { return Err(value) };
+    fn take_off(&mut self, call: Call<()>, value: V, into: Region, course: Course<'a>) {
+        let cid = self.free.pop().expect("there is room");
         // The drive begins with the first half while the second is being made.
-        if self.outbox.len() >= self.flights.len() / 2 {
+        if self.gathered.outbox.len() >= self.flights.len() / 2 {
             self.ring();
         }
-        let (slot, put_at) = (Slot::new(cid), self.doorbells);
-        self.flights[usize::from(cid)] =
-            Some(Flight { key, value, kind, into, course, slot, begun_at: None, put_at });
+        let place = Place { slot: Slot::new(cid), begun_at: None, put_at: self.gathered.doorbells };
+        self.flights[usize::from(cid)] = Some(Flight { call, value, into, course, place, failed: None });
         self.under_way += 1;
-        self.go_on(cid);
+        let ended = self.go_on(cid);
+        assert!(ended.is_none(), "nothing of it has completed");
         self.begin_waiting();
-        Ok(())
     }
 
-    /// Takes a command of which nothing is under way to its first submission, or to where it waits for the
-    /// sequence.
-    fn go_on(&mut self, cid: u16) {
-        let lot = self.driver.port().lot(cid);
-        let flight = self.flights[usize::from(cid)].as_mut().expect("a command goes on that has begun");
-        let before = self.outbox.len();
-        let step = flight.course.step(&lot, flight.value.piece(), &mut self.outbox);
-        self.follow(cid, step, before);
-    }
-
-    /// Does what steps say until something is in the outbox, which had `before` entries, or the value waits
-    /// for the sequence.
-    fn follow(&mut self, cid: u16, mut step: Step, before: usize) {
+    /// Takes a command as far as it goes without a completion; returns it when it has ended.
+    fn go_on(&mut self, cid: u16) -> Option<Completion<V>> {
         let port = self.driver.port();
-        let (lot, buffer) = (port.lot(cid), port.buffer(cid));
         let flight = self.flights[usize::from(cid)].as_mut().expect("a command goes on that has begun");
-        loop {
-            match step {
-                Step::TakeSequence if self.inside.is_some() => return self.waiting.push_back(cid),
-                Step::TakeSequence => self.inside = Some(cid),
-                Step::Stage(bytes) => buffer.fill(flight.value.piece().slice(0, bytes)),
-                Step::Clear => buffer.clear(),
-                Step::Submit(completions) => return self.put(cid, completions, before),
-                other => unreachable!("{other:?}: there is no window, and nothing has been answered"),
+        let mut slot =
+            InPipeline { port, cid, gathered: &mut self.gathered, place: &mut flight.place, before: 0 };
+        let mut context = Context::from_waker(Waker::noop());
+        let advanced = flight.course.advance(&mut slot, flight.value.piece(), Until::Ended, &mut context);
+        let Poll::Ready(Ok(Some((status, cqe)))) = advanced else { return None };
+        let (result, aftermath) = flight.course.conclude(status, &cqe, port.buffer(cid), &mut flight.into);
+        let unclaimed = self.driver.connector().unclaimed();
+        match aftermath {
+            Aftermath::Keep(iterator, more) => unclaimed.keep(iterator, more),
+            Aftermath::Forget(iterator) => unclaimed.forget(|other| other == iterator),
+            Aftermath::Close(iterator) => {
+                flight.failed = result.err();
+                flight.course = Course::of(self.driver.terms(), &Call::<()>::Close { iterator }, 0).ok()?;
+                return self.go_on(cid);
             }
-            step = flight.course.step(&lot, flight.value.piece(), &mut self.outbox);
+            Aftermath::None => {}
         }
-    }
-
-    /// Notes that a command has put entries into the outbox, which had `before` of them.
-    fn put(&mut self, cid: u16, completions: u32, before: usize) {
-        let flight = self.flights[usize::from(cid)].as_mut().expect("it has put something into the outbox");
-        self.quiet += (self.outbox.len() - before) as u32 - completions;
-        (flight.put_at, flight.begun_at) = (self.doorbells, Some(flight.begun_at.unwrap_or(self.doorbells)));
-        let is_inside = self.inside == Some(cid);
-        flight.slot.submitted(completions, Walk::None, is_inside);
-        if is_inside && flight.course.is_whole(flight.value.piece().bytes()) {
-            flight.slot.leave_sequence();
-            self.inside = None;
-        }
+        let Flight { call, value, into, failed, .. } = self.flights[usize::from(cid)].take()?;
+        self.free.push(cid);
+        self.under_way -= 1;
+        Some(Completion { call, value, result: failed.map_or(result, Err), content: into })
     }
 
     /// Takes a command one step further; returns it when it has ended.
     fn arrived(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        if flight.slot.arrived(cqe) != Arrived::Answered {
+        if flight.place.slot.arrived(cqe) != Arrived::Answered {
             return None;
         }
-        let cqe = flight.slot.outcome()?;
-        let lot = self.driver.port().lot(cid);
-        let before = self.outbox.len();
-        let ended = match flight.course.completed(&lot, flight.value.piece(), &cqe, &mut self.outbox) {
-            Step::Done(status) => {
-                if self.inside == Some(cid) {
-                    self.inside = None;
-                }
-                self.land(cid, status, &cqe)
-            }
-            step => {
-                self.follow(cid, step, before);
-                None
-            }
-        };
+        let ended = self.go_on(cid);
         self.begin_waiting();
         ended
     }
 
     /// Begins values that waited for the sequence, until one holds it again.
     fn begin_waiting(&mut self) {
-        while self.inside.is_none() {
-            let Some(cid) = self.waiting.pop_front() else { return };
-            self.inside = Some(cid);
-            self.go_on(cid);
+        while self.gathered.inside.is_none() {
+            let Some(cid) = self.gathered.waiting.pop_front() else { return };
+            self.gathered.inside = Some(cid);
+            let ended = self.go_on(cid);
+            assert!(ended.is_none(), "nothing of it has completed");
+        }
+    }
+}
+
+/// The slot of one command in a pipeline.
+struct InPipeline<'p> {
+    port: &'p Port,
+    cid: u16,
+    gathered: &'p mut Gathered,
+    place: &'p mut Place,
+    /// Entries in the outbox before those of the present step.
+    before: usize,
+}
+
+impl CommandSlot for InPipeline<'_> {
+    type Error = Error;
+
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+        self.before = self.gathered.outbox.len();
+        (self.port.lot(self.cid), &mut self.gathered.outbox)
+    }
+
+    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        match self.gathered.inside {
+            Some(inside) if inside != self.cid => {
+                self.gathered.waiting.push_back(self.cid);
+                Poll::Pending
+            }
+            _ => {
+                self.gathered.inside = Some(self.cid);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 
-    fn land(&mut self, cid: u16, status: Status, cqe: &Cqe) -> Option<Completion<V>> {
-        let Flight { key, value, kind, mut into, .. } = self.flights[usize::from(cid)].take()?;
-        self.free.push(cid);
-        self.under_way -= 1;
-        let result = kind.outcome(status, || {
-            into.clear();
-            self.driver.port().buffer(cid).swap(&mut into);
-            (cqe.dw0.get(), into)
-        });
-        Some(Completion { key, value, result })
+    fn leave_sequence(&mut self) {
+        if self.gathered.inside == Some(self.cid) {
+            self.place.slot.leave_sequence();
+            self.gathered.inside = None;
+        }
+    }
+
+    fn stage(&mut self, value: Piece<'_>) {
+        self.port.buffer(self.cid).fill(value);
+    }
+
+    fn clear(&mut self) {
+        self.port.buffer(self.cid).clear();
+    }
+
+    /// The entries wait in the outbox.
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
+        let Gathered { outbox, quiet, doorbells, inside, .. } = &mut *self.gathered;
+        let Submission { completions, walk, .. } = submission;
+        *quiet += (outbox.len() - self.before) as u32 - completions;
+        self.place.put_at = *doorbells;
+        self.place.begun_at.get_or_insert(*doorbells);
+        self.place.slot.submitted(completions, walk, *inside == Some(self.cid));
+        Ok(())
+    }
+
+    fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
+        let Some(cqe) = self.place.slot.outcome() else { return Poll::Pending };
+        self.place.slot.settled();
+        Poll::Ready(Ok(cqe))
     }
 }
 
@@ -263,11 +282,11 @@ impl<V> Drop for Pipeline<'_, V> {
     fn drop(&mut self) {
         let slot = |cid: u16| {
             let Some(flight) = &self.flights[usize::from(cid)] else { return Slot::new(cid) };
-            let mut slot = flight.slot;
-            let has_rung = |at: u64| at < self.doorbells;
-            if !has_rung(flight.put_at) {
+            let Place { mut slot, begun_at, put_at } = flight.place;
+            let has_rung = |at: u64| at < self.gathered.doorbells;
+            if !has_rung(put_at) {
                 // What is in the outbox the drive does not know.
-                slot.withdrawn(flight.begun_at.is_some_and(has_rung));
+                slot.withdrawn(begun_at.is_some_and(has_rung));
             }
             slot
         };

@@ -1,6 +1,6 @@
 //! The application's end of one queue pair: command slots under one lock, who waits for which completion, and
 //! the drive's thread that brings them. What a completion means, and what is left of a command that nobody
-//! waits for any more, is [`crate::slot`]'s; it is carried out by whichever thread finds it.
+//! waits for any more, is decided in [`crate::conversation`]; it is carried out by whichever thread finds it.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
@@ -20,9 +20,9 @@ use super::tokens::Tokens;
 use super::unclaimed::SharedUnclaimed;
 use crate::Error;
 use crate::answers;
-use crate::course::Lot;
-use crate::slot::{Arrived, Left, Slot, Walk};
-use crate::unclaimed::Answer;
+use crate::conversation::slot::{Arrived, Left, Slot, Walk};
+use crate::conversation::unclaimed::Answer;
+use crate::conversation::{CommandSlot, Lot, Submission};
 
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
@@ -279,9 +279,13 @@ impl Port {
         Ok(self.queue.check_thread()?)
     }
 
+    fn begin_claim(&self, select: Select) -> Claim<'_> {
+        Claim { board: &self.board, select, ticket: None }
+    }
+
     async fn claim(&self, select: Select) -> Result<u16, Error> {
         self.check_thread()?;
-        let mut claim = Claim { board: &self.board, select, ticket: None };
+        let mut claim = self.begin_claim(select);
         poll_fn(|context| claim.poll(context)).await
     }
 
@@ -298,7 +302,7 @@ impl Port {
     pub(super) async fn slot(&self) -> Result<Claimed<'_>, Error> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Claimed { port: self, cid, outbox, holds_sequence: false })
+        Ok(Claimed { port: self, cid, outbox, holds_sequence: false, awaiting: None })
     }
 
     /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
@@ -356,6 +360,8 @@ pub(super) struct Claimed<'a> {
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
     holds_sequence: bool,
+    /// Its place among those that wait for the sequence.
+    awaiting: Option<Claim<'a>>,
 }
 
 impl Claimed<'_> {
@@ -366,24 +372,6 @@ impl Claimed<'_> {
 
     pub(super) fn buffer(&self) -> &SharedBuffer {
         self.port.buffer(self.cid)
-    }
-
-    /// Waits for the sequence.
-    pub(super) async fn take_sequence(&mut self) -> Result<(), Error> {
-        self.port.claim(|slots| &mut slots.sequence).await?;
-        self.holds_sequence = true;
-        Ok(())
-    }
-
-    /// The last inline command of a value is submitted: others may follow.
-    pub(super) fn leave_sequence(&mut self) {
-        if std::mem::take(&mut self.holds_sequence) {
-            let mut slots = lock(&self.port.board.slots);
-            slots.seats[usize::from(self.cid)].slot.leave_sequence();
-            let next = slots.sequence.put(SEQUENCE);
-            drop(slots);
-            next.into_iter().for_each(Waker::wake);
-        }
     }
 
     /// Submits the outbox with one doorbell; so many completions will come.
@@ -402,30 +390,81 @@ impl Claimed<'_> {
     /// Waits until what was submitted has completed, and acknowledges it with one doorbell. What it opened or
     /// brought is the caller's.
     pub(super) async fn completion(&mut self) -> Result<Cqe, Error> {
-        let board = &self.port.board;
-        let cqe = poll_fn(|context| {
-            let mut slots = lock(&board.slots);
-            let off = slots.off;
-            let seat = &mut slots.seats[usize::from(self.cid)];
-            if let Some(cqe) = seat.slot.outcome() {
-                seat.slot.settled();
-                return Poll::Ready(Ok(cqe));
-            }
+        poll_fn(|context| self.poll_completion(context)).await
+    }
+
+    fn poll_completion(&mut self, context: &Context<'_>) -> Poll<Result<Cqe, Error>> {
+        let mut slots = lock(&self.port.board.slots);
+        let off = slots.off;
+        let seat = &mut slots.seats[usize::from(self.cid)];
+        let Some(cqe) = seat.slot.outcome() else {
             if off {
-                return Poll::Ready(Err(PowerOff));
+                return Poll::Ready(Err(PowerOff.into()));
             }
             seat.waiter = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await?;
+            return Poll::Pending;
+        };
+        seat.slot.settled();
+        drop(slots);
         self.port.queue.ring_completion();
-        Ok(cqe)
+        Poll::Ready(Ok(cqe))
+    }
+}
+
+impl CommandSlot for Claimed<'_> {
+    type Error = Error;
+
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+        (self.port.lot(self.cid), &mut self.outbox)
+    }
+
+    fn take_sequence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let claim = match &mut self.awaiting {
+            Some(claim) => claim,
+            none => {
+                self.port.check_thread()?;
+                none.insert(self.port.begin_claim(|slots| &mut slots.sequence))
+            }
+        };
+        let taken = claim.poll(context)?;
+        if taken.is_ready() {
+            self.awaiting = None;
+            self.holds_sequence = true;
+        }
+        taken.map(|_| Ok(()))
+    }
+
+    fn leave_sequence(&mut self) {
+        if std::mem::take(&mut self.holds_sequence) {
+            let mut slots = lock(&self.port.board.slots);
+            slots.seats[usize::from(self.cid)].slot.leave_sequence();
+            let next = slots.sequence.put(SEQUENCE);
+            drop(slots);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn stage(&mut self, value: Piece<'_>) {
+        self.buffer().fill(value);
+    }
+
+    fn clear(&mut self) {
+        self.buffer().clear();
+    }
+
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
+        Claimed::submit(self, submission.completions, submission.walk)
+    }
+
+    fn completion(&mut self, context: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
+        self.poll_completion(context)
     }
 }
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         let port = self.port;
+        self.awaiting = None;
         self.outbox.clear();
         *lock(&port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut wakers = Vec::new();

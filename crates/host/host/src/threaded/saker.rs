@@ -15,11 +15,11 @@ use kvdrive_link::shared::PowerOff;
 use kvdrive_link::transfer::{self, TransferConfig};
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
 use kvdrive_spec::batch::RequestKind;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_spec::{Key, Status};
 
 use super::{Connector, Driver, Error, block_on};
 use crate::client::{Answer, Call, Content};
-use crate::pipelined::{Completion as Ended, FailedWrite, Outcome, Pipelined};
+use crate::pipelined::{Completion as Ended, FailedWrite, Pipelined};
 
 /// A drive, as SAKER asks for its queues.
 pub struct Queues {
@@ -192,15 +192,15 @@ impl<V: Content> Pipeline<V> {
         Pipeline { handle, ended: VecDeque::new(), is_off: false }
     }
 
-    fn end(&mut self, key: Key, value: V, result: Result<Outcome, threaded::Error>) {
+    fn end(&mut self, call: Call<()>, value: V, result: Result<Answer, threaded::Error>, content: Region) {
         let result = match result {
-            Ok(outcome) => Ok(outcome),
+            Ok(answer) => Ok(answer),
             Err(threaded::Error::Status(status)) => Err(status),
             Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
             // Whoever takes the next completion finds the drive off.
             Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
         };
-        self.ended.push_back(Ended { key, value, result });
+        self.ended.push_back(Ended { call, value, result, content });
     }
 }
 
@@ -213,27 +213,23 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
         self.ended.len() as u32
     }
 
-    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
-        let stored = self.handle.store_with(key, value.piece(), options);
-        self.end(key, value, stored.map(|()| Outcome::Stored));
-        Ok(())
-    }
-
-    fn retrieve(&mut self, key: Key, tag: V, mut into: Region) -> Result<(), V> {
-        let bytes = self.handle.retrieve(key, &mut into);
-        self.end(key, tag, bytes.map(|bytes| Outcome::Retrieved(bytes, into)));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
-        let deleted = self.handle.delete(key);
-        self.end(key, tag, deleted.map(|()| Outcome::Deleted));
-        Ok(())
-    }
-
-    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
-        let exists = self.handle.exist(key);
-        self.end(key, tag, exists.map(Outcome::Exists));
+    fn begin(&mut self, call: Call<()>, value: V, mut into: Region) -> Result<(), V> {
+        let handle = &mut self.handle;
+        let result = match call {
+            Call::Store { key, options, .. } => {
+                handle.store_with(key, value.piece(), options).map(|()| Answer::Done)
+            }
+            Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
+            Call::Retrieve { key } => handle.retrieve(key, &mut into).map(Answer::Value),
+            Call::Exist { key } => handle.exist(key).map(Answer::Exists),
+            // SAKER makes the batches, and knows only pairs by their keys.
+            Call::Batch { .. }
+            | Call::List { .. }
+            | Call::Seek { .. }
+            | Call::Next { .. }
+            | Call::Close { .. } => Err(threaded::Error::Status(Status::INVALID_OPCODE)),
+        };
+        self.end(call, value, result, into);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::answers::IteratorId;
-use crate::unclaimed::{Answer, Claimed, Unclaimed};
+use crate::conversation::unclaimed::{Answer, Claimed, Unclaimed};
 
 #[derive(Default)]
 struct State {

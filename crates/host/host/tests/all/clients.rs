@@ -1,7 +1,7 @@
 //! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the target.
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Answer, Call, Client, Error};
+use kvdrive_host::{Answer, Call, Calls, Client, Error};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 fn key(number: u32) -> Key {

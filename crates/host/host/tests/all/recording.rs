@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, mpsc};
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_host::Calls;
 use kvdrive_host::threaded::{Connector, Pipelined, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, ReplayError, replay};
 use kvdrive_link::shared::ServerConfig;

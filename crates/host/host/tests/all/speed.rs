@@ -3,6 +3,7 @@
 //! them.
 
 use kvdrive_content::Piece;
+use kvdrive_host::Calls;
 use kvdrive_host::threaded::{Connector, Driver, Pipelined};
 use kvdrive_sim::wall::Stopwatch;
 

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{
-    Completion, Connector, Driver, Error, Outcome, Pair, Pipelined, Serving, block_on, serve_thread,
+    Completion, Connector, Driver, Error, Pair, Pipelined, Serving, block_on, serve_thread,
 };
+use kvdrive_host::{Answer, Call, Calls};
 use kvdrive_link::Class;
 use kvdrive_link::shared::{PowerOff, ServerConfig};
 use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
@@ -44,6 +45,17 @@ pub fn key(number: u32) -> Key {
 /// Bytes that depend on the key and on every position.
 pub fn value(number: u32, bytes: u32) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ (at >> 8) ^ number.wrapping_mul(31)) as u8).collect()
+}
+
+/// A store as a future.
+async fn store(driver: &Driver, key: Key, value: Piece<'_>) -> Result<(), Error> {
+    let store = Call::Store { key, value, options: StoreOptions::default() };
+    driver.call(store, &mut Region::new()).await.map(drop)
+}
+
+/// Any other call as a future.
+async fn call(driver: &Driver, call: Call<[u8; 0]>, into: &mut Region) -> Result<Answer, Error> {
+    driver.call(call, into).await
 }
 
 fn read(driver: &Driver, number: u32) -> Option<Vec<u8>> {
@@ -84,7 +96,7 @@ fn values_of_all_sizes_come_back_by_every_method() {
 fn every_command_does_what_it_says() {
     let (connector, serving) = serve();
     let queue = connector.connect(by("adaptive"), 16, 4).unwrap();
-    let driver = queue.blocking();
+    let mut driver = queue.blocking();
     for number in 0..20 {
         driver.store(key(number), Piece::Bytes(&value(number, number * 10))).unwrap();
     }
@@ -143,7 +155,7 @@ fn futures_of_one_driver_share_its_slots_in_turn() {
     let mut stores: Vec<_> = values
         .iter()
         .enumerate()
-        .map(|(number, value)| Some(Box::pin(driver.store(key(number as u32), Piece::Bytes(value)))))
+        .map(|(number, value)| Some(Box::pin(store(&driver, key(number as u32), Piece::Bytes(value)))))
         .collect();
     block_on(std::future::poll_fn(|context| {
         for slot in &mut stores {
@@ -173,9 +185,9 @@ fn a_driver_and_its_futures_may_move_to_other_threads() {
     is_send(&driver);
     is_sync(&driver);
     let mut region = Region::new();
-    is_send(&driver.store(key(1), Piece::Bytes(b"x")));
-    is_send(&driver.retrieve(key(1), &mut region));
-    is_send(&driver.seek(None, &mut region));
+    is_send(&store(&driver, key(1), Piece::Bytes(b"x")));
+    is_send(&call(&driver, Call::Retrieve { key: key(1) }, &mut region));
+    is_send(&call(&driver, Call::Seek { key: None }, &mut region));
     drop((driver, connector));
     serving.join();
 }
@@ -191,25 +203,26 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
         let longest = value(round, 6_000);
         {
             // Its first command is submitted; its slot and the sequence go with it.
-            let mut store = pin!(driver.store(key(900), Piece::Bytes(&longest)));
-            assert!(poll_once(&mut store).is_pending());
+            let mut storing = pin!(store(&driver, key(900), Piece::Bytes(&longest)));
+            assert!(poll_once(&mut storing).is_pending());
             // These wait: one for the sequence, one for a slot.
-            let mut second = pin!(driver.store(key(901), Piece::Bytes(&long)));
-            let mut third = pin!(driver.exist(key(1)));
+            let mut second = pin!(store(&driver, key(901), Piece::Bytes(&long)));
+            let mut into = Region::new();
+            let mut third = pin!(call(&driver, Call::Exist { key: key(1) }, &mut into));
             assert!(poll_once(&mut second).is_pending());
             assert!(poll_once(&mut third).is_pending());
         }
         driver.blocking().store(key(round), Piece::Bytes(&long)).unwrap();
         assert_eq!(read(&driver, round), Some(long.clone()));
         if round % 2 == 0 {
-            let mut store = pin!(driver.store(key(900), Piece::Bytes(&longest)));
-            assert!(poll_once(&mut store).is_pending());
+            let mut storing = pin!(store(&driver, key(900), Piece::Bytes(&longest)));
+            assert!(poll_once(&mut storing).is_pending());
         }
         // A pipeline finds the same, and is dropped in the middle itself.
         let mut pipeline = driver.pipeline().unwrap();
         pipeline.store(key(1000 + round), value(round, 300)).unwrap();
         let stored = pipeline.next_completion().unwrap().expect("a store is under way");
-        assert_eq!(stored.result, Ok(Outcome::Stored));
+        assert_eq!(stored.result, Ok(Answer::Done));
         pipeline.store(key(2000 + round), value(round, 300)).unwrap();
         pipeline.ring();
         drop(pipeline);
@@ -235,8 +248,8 @@ fn values_that_were_dropped_leave_the_drive() {
                 pipeline.store(key(number), long.clone()).unwrap();
                 pipeline.ring();
             } else {
-                let mut store = pin!(driver.store(key(number), Piece::Bytes(&long)));
-                assert!(poll_once(&mut store).is_pending());
+                let mut storing = pin!(store(&driver, key(number), Piece::Bytes(&long)));
+                assert!(poll_once(&mut storing).is_pending());
             }
             if number % 2 == 0 {
                 drivers.push(driver);
@@ -278,12 +291,12 @@ fn a_next_that_is_dropped_loses_no_pair() {
             continue;
         }
         let polled = {
-            let mut next = pin!(driver.next(iterator, &mut region));
+            let mut next = pin!(call(driver, Call::Next { iterator }, &mut region));
             poll_once(&mut next)
         };
         match polled {
             Poll::Pending => dropped += 1,
-            Poll::Ready(kept) => goes_on = learn(kept.unwrap(), &region),
+            Poll::Ready(kept) => goes_on = learn(kept.unwrap().pair(), &region),
         }
         if turn % 3 == 0 {
             // Long enough for the completion to come.
@@ -309,7 +322,7 @@ fn iterators_that_nobody_learned_of_are_closed() {
         rounds += 1;
         assert!(rounds < 5_000, "{dropped} futures were dropped before their answer");
         let polled = {
-            let mut seek = pin!(driver.seek(None, &mut region));
+            let mut seek = pin!(call(&driver, Call::Seek { key: None }, &mut region));
             let polled = poll_once(&mut seek);
             if rounds % 2 == 0 && polled.is_pending() {
                 // The answer is there, and nobody has looked.
@@ -321,7 +334,7 @@ fn iterators_that_nobody_learned_of_are_closed() {
         match polled {
             Poll::Pending => dropped += 1,
             // The drive's thread was faster than this look: the iterator is the caller's.
-            Poll::Ready(found) => driver.blocking().close(found.unwrap().0).unwrap(),
+            Poll::Ready(found) => driver.blocking().close(found.unwrap().opened().0).unwrap(),
         }
         driver.blocking().exist(key(1)).unwrap();
     }
@@ -339,8 +352,8 @@ fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
     let long = value(1, 400);
     for number in 0..20 {
         let is_dropped = {
-            let mut store = pin!(driver.store(key(900), Piece::Bytes(&long)));
-            poll_once(&mut store).is_pending()
+            let mut storing = pin!(store(&driver, key(900), Piece::Bytes(&long)));
+            poll_once(&mut storing).is_pending()
         };
         if !is_dropped {
             // The drive's thread was faster than this look.
@@ -408,16 +421,16 @@ fn a_pipeline_carries_out_mixed_commands_of_every_size() {
         let check = |done: Completion<Vec<u8>>| {
             let stored = done.value.clone();
             match done.result {
-                Ok(Outcome::Stored | Outcome::Deleted | Outcome::Exists(true)) => {}
-                Ok(Outcome::Retrieved(bytes, region)) => {
+                Ok(Answer::Done | Answer::Exists(true)) => {}
+                Ok(Answer::Value(bytes)) => {
                     assert!(
-                        region.to_bytes(bytes) == stored,
+                        done.content.to_bytes(bytes) == stored,
                         "{}: {:?} of {bytes} bytes",
                         row.name,
-                        done.key
+                        done.call
                     );
                 }
-                other => panic!("{}: {:?} {other:?}", row.name, done.key),
+                other => panic!("{}: {:?} {other:?}", row.name, done.call),
             }
         };
         for number in 0..300 {
@@ -553,9 +566,9 @@ fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
         for driver in &drivers {
             driver.blocking().store(key(round), Piece::Bytes(&value(round, 300))).unwrap();
             assert_eq!(read(driver, round), Some(value(round, 300)));
-            drop(Box::pin(driver.store(key(round), Piece::Bytes(&value(round, 500)))));
+            drop(Box::pin(store(&driver, key(round), Piece::Bytes(&value(round, 500)))));
             let longest = value(round, 4_000);
-            let mut dropped = pin!(driver.store(key(1000), Piece::Bytes(&longest)));
+            let mut dropped = pin!(store(&driver, key(1000), Piece::Bytes(&longest)));
             _ = poll_once(&mut dropped);
         }
         let free = control.look(|_, drive| drive.free_queue_id()).unwrap();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_host::{Client, Completion, Content, Error, FailedWrite, Outcome, Pipelined};
+use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, FailedWrite, Pipelined};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::{Key, Status};
@@ -235,7 +235,7 @@ impl Work {
     }
 
     /// Compares an answer with what was stored.
-    fn check(&self, key: &Key, timed: &Timed, result: &Result<Outcome, Status>) {
+    fn check(&self, key: &Key, timed: &Timed, result: &Result<Answer, Status>, content: &Region) {
         let Some(verifier) = &self.verifier else { return };
         let mut verifier = lock(verifier);
         if let Some(writing) = timed.writing {
@@ -243,7 +243,7 @@ impl Work {
         }
         let Some(reading) = timed.reading else { return };
         match result {
-            Ok(Outcome::Retrieved(bytes, content)) => verifier.check(reading, key, Some(*bytes), content),
+            Ok(Answer::Value(bytes)) => verifier.check(reading, key, Some(*bytes), content),
             Err(Status::KEY_NOT_FOUND) => verifier.check(reading, key, None, &Region::new()),
             _ => verifier.unread(),
         }
@@ -367,9 +367,10 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
     }
 
     fn take_one(&mut self, phase: Phase) -> anyhow::Result<()> {
-        let Some(Completion { key, value, result }) = self.pipeline.next_completion()? else { return Ok(()) };
-        let work = self.work;
-        work.check(&key, &value, &result);
+        let Some(completion) = self.pipeline.next_completion()? else { return Ok(()) };
+        let Completion { call, value, result, content } = completion;
+        let (work, key) = (self.work, call.key().expect("calls of this pipeline name keys"));
+        work.check(&key, &value, &result, &content);
         if phase == Phase::Load {
             work.loaded_bytes.fetch_add(u64::from(value.pattern.bytes), Ordering::Relaxed);
             return result.map(drop).map_err(|status| anyhow::anyhow!("loading: store of {key}: {status}"));
@@ -377,10 +378,10 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
         let answered = result.as_ref().map(|_| ()).map_err(|status| *status);
         let mut seen = self.seen.borrow_mut();
         seen.note(value.kind, &key, work.clock.ns() - value.began_ns, answered);
-        match result {
-            Ok(Outcome::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
-            Ok(Outcome::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
-            Ok(Outcome::Deleted | Outcome::Exists(_)) | Err(_) => {}
+        match (call, result) {
+            (Call::Store { .. }, Ok(_)) => seen.stored_bytes += u64::from(value.pattern.bytes),
+            (_, Ok(Answer::Value(bytes))) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
+            _ => {}
         }
         // The pipeline may carry the drive out, whose tasks give way: nothing is borrowed then.
         drop(seen);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_device::engines::{ENGINES, EngineRow};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

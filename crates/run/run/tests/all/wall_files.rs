@@ -6,6 +6,7 @@ use std::path::Path;
 use kvdrive_config::{Config, Document};
 use kvdrive_content::Region;
 use kvdrive_flash::power::machine_file::faults::{self, Call, Fault};
+use kvdrive_host::Calls;
 use kvdrive_host::threaded::{Connector, Pipelined, Serving, block_on, serve_thread};
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method;
@@ -56,12 +57,18 @@ fn store(
         while !pipeline.has_room() {
             let Ok(completion) = pipeline.next_completion() else { return answers };
             let completion = completion.expect("commands are under way");
-            answers.push((number_of(&completion.key), completion.result.map(|_| ())));
+            answers.push((
+                number_of(&completion.call.key().expect("a store has a key")),
+                completion.result.map(|_| ()),
+            ));
         }
         assert!(pipeline.store(Key::from_u32_be(number), value(number)).is_ok());
     }
     while let Ok(Some(completion)) = pipeline.next_completion() {
-        answers.push((number_of(&completion.key), completion.result.map(|_| ())));
+        answers.push((
+            number_of(&completion.call.key().expect("a store has a key")),
+            completion.result.map(|_| ()),
+        ));
     }
     answers
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use kvdrive_config::Document;
 use kvdrive_content::{Piece, Region};
+use kvdrive_host::Calls;
 use kvdrive_host::threaded::serve_thread;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::modelled::Driver;
-use kvdrive_host::{Answer, Call, Client};
+use kvdrive_host::{Answer, Call, Calls, Client};
 use kvdrive_run::content;
 use kvdrive_sim::Sim;
 use kvdrive_spec::batch::{BatchBuilder, RequestKind};

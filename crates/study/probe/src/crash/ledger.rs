@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Client, Error};
+use kvdrive_host::{Calls, Client, Error};
 use kvdrive_run::{answered, content};
 use kvdrive_spec::{Key, Status};
 use kvdrive_workload::ValueSpec;

@@ -7,6 +7,7 @@ use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::tcp::{Client, Initiator, Options as HostOptions};
-use kvdrive_host::{Client as _, Completion, Error, Outcome, Pipelined};
+use kvdrive_host::{Answer, Calls, Completion, Error, Pipelined};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, Status};
 use kvdrive_target::subsystem::Options;
@@ -45,14 +45,15 @@ fn every_answer_is_its_commands_own(server: &Running) {
         let mut pairs: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
         let mut busy: BTreeMap<Key, Option<Vec<u8>>> = BTreeMap::new();
         let take = |pipeline: &mut dyn Pipelined<Vec<u8>>, busy: &mut BTreeMap<Key, Option<Vec<u8>>>| {
-            let Completion { key, result, .. } = pipeline.next_completion().unwrap().unwrap();
+            let Completion { call, result, content, .. } = pipeline.next_completion().unwrap().unwrap();
+            let key = call.key().unwrap();
             let expected = busy.remove(&key).unwrap();
             match (result, expected) {
-                (Ok(Outcome::Retrieved(bytes, content)), Some(value)) => {
+                (Ok(Answer::Value(bytes)), Some(value)) => {
                     assert!(bytes as usize == value.len() && content.to_bytes(bytes) == value, "{key}");
                 }
-                (Ok(Outcome::Exists(exists)), value) => assert_eq!(exists, value.is_some(), "{key}"),
-                (Err(Status::KEY_NOT_FOUND), None) | (Ok(Outcome::Stored | Outcome::Deleted), _) => {}
+                (Ok(Answer::Exists(exists)), value) => assert_eq!(exists, value.is_some(), "{key}"),
+                (Err(Status::KEY_NOT_FOUND), None) | (Ok(Answer::Done), _) => {}
                 (result, expected) => panic!("{key}: {result:?}, {expected:?}"),
             }
         };

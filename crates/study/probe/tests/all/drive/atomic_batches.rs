@@ -8,6 +8,7 @@ use std::rc::Rc;
 use kvdrive_config::setup;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_saker::Ending;
 use kvdrive_sim::{Rng, Sim, join_all};

@@ -11,6 +11,7 @@ use kvdrive_device::Drive;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::Survivors;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

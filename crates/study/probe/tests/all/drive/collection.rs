@@ -7,6 +7,7 @@ use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::power::PowerOnError;
+use kvdrive_host::Calls;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 

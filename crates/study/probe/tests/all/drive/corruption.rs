@@ -4,6 +4,7 @@
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
+use kvdrive_host::Calls;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 use kvdrive_store::store_row;

@@ -8,6 +8,7 @@ use kvdrive_config::faults::rules;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::{Effect, FAULTS, FaultKind, Moment, Rule};
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::METHODS;

@@ -2,6 +2,7 @@
 
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::timing::TIMINGS;
+use kvdrive_host::Calls;
 use kvdrive_sim::{Ns, Rng, Sim};
 
 use super::bench::{Bench, Oracle, SIZES, Stored, check_one, document, key, store};

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_host::Calls;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Key;
 

@@ -9,6 +9,7 @@ use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::Rule;
 use kvdrive_flash::media::MEDIA;
+use kvdrive_host::Calls;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_probe::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_sim::{Rng, Sim};

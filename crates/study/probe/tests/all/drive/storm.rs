@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_config::faults::rules;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{HostMemory, LocalMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};

@@ -17,7 +17,7 @@
 //!   drive, which discards it before the next inline value begins (`is_torn`).
 //! * An iterator whose SEEK nobody waits for is closed, in the same slot.
 //! * What a NEXT answers that nobody waits for is kept: the drive has passed that pair
-//!   ([`crate::unclaimed`]).
+//!   ([`super::unclaimed`]).
 
 use kvdrive_link::transfer::outcome;
 use kvdrive_spec::{Command, Cqe, Sqe};

@@ -1,5 +1,5 @@
 //! The steps of one command from its start on the host to the answer: what to do next, and what a completion
-//! means. No I/O, no clock, no lock: a runner carries out a [`Step`] and asks for the next one.
+//! means. [`Course::advance`] carries them out in a slot that a driver has taken.
 //!
 //! ```text
 //!   step ─► TakeSequence ─► Stage ─► Submit ─► (completed) ─► Submit ─► (completed) ─► Done      a store
@@ -7,19 +7,20 @@
 //!   step ─► Clear ─► Submit ─► (completed) ─► Done                                               all others
 //! ```
 //!
-//! The transfer method chooses where a value goes; [`crate::slot`] tracks what the drive still has of a
-//! dropped command.
+//! The transfer method chooses where a value goes; over a network, a value travels with its command.
+
+use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
 
+use super::slot::Walk;
+use super::{Aftermath, Arrival, CommandSlot, Submission, unclaimed};
 use crate::answers::{self, IteratorId, NSID};
-use crate::client::{Answer, Call, Content};
-use crate::slot::Walk;
+use crate::client::{Answer, Call};
 
-/// What the runner does next.
+/// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Wait for the queue's sequence: no inline command of others goes between those of this value.
@@ -32,9 +33,10 @@ pub(crate) enum Step {
     WriteWindow { address: u64, bytes: u32 },
     /// Wait until a value in the window is answered.
     WaitForWindow,
-    /// Submit the outbox with one doorbell, wait for so many completions, and hand [`Course::completed`] what
-    /// they say together.
+    /// Submit the outbox with one doorbell; so many completions will come.
     Submit(u32),
+    /// Wait for all completions of the last submission.
+    Complete,
     /// The command has ended so.
     Done(Status),
 }
@@ -57,9 +59,12 @@ pub(crate) struct Lot<'a> {
 /// What a driver knows of its drive when a command begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'m> {
-    pub(crate) choice: &'m dyn Choice,
+    /// `None`: a value travels with its command.
+    pub(crate) choice: Option<&'m dyn Choice>,
     pub(crate) entries: u32,
     pub(crate) max_value_bytes: u32,
+    /// Most bytes of an answer.
+    pub(crate) max_answer_bytes: u32,
     /// Pairs that one NEXT may bring.
     pub(crate) pairs: u16,
 }
@@ -83,81 +88,172 @@ enum Phase {
     Sent,
 }
 
+/// How far to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Until the last entry that must be submitted in turn is in the queue.
+    Whole,
+    Ended,
+}
+
 /// One command; see above.
 pub(crate) struct Course<'m> {
     what: What<'m>,
     phase: Phase,
+    /// What is under way; `None`: the phase says what comes next.
+    step: Option<Step>,
     progress: Progress,
 }
 
 impl<'m> Course<'m> {
     fn new(what: What<'m>) -> Course<'m> {
-        Course { what, phase: Phase::Begin, progress: Progress::default() }
+        Course { what, phase: Phase::Begin, step: None, progress: Progress::default() }
     }
 
-    /// A store of a value of `bytes` bytes, which each step is handed; without a key, a batch. Conditions need the option byte, which
-    /// inline commands use for value bytes: such a store goes by `prp`. Errors: it fits no buffer.
-    pub(crate) fn store(
-        terms: Terms<'m>,
-        key: Option<Key>,
-        bytes: u32,
-        options: StoreOptions,
-    ) -> Result<Course<'m>, Status> {
+    /// What a client asks for; the value of a store has `bytes` bytes, and each step is handed it. Conditions need
+    /// the option byte, which inline commands use for value bytes: such a store goes by `prp`.
+    ///
+    /// # Errors
+    /// A value that fits no buffer.
+    pub(crate) fn of<V>(terms: Terms<'m>, call: &Call<V>, bytes: u32) -> Result<Course<'m>, Status> {
+        let (key, options) = match *call {
+            Call::Store { key, options, .. } => (Some(key), options),
+            Call::Batch { .. } => (None, StoreOptions::default()),
+            _ => return Ok(Course::new(other(&terms, call, bytes))),
+        };
         if bytes > terms.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
+        let Some(choice) = terms.choice else { return Ok(Course::new(other(&terms, call, bytes))) };
         let plain = options == StoreOptions::default();
-        let method = if plain { terms.choice.pick(bytes, terms.entries) } else { &prp::Prp };
+        let method = if plain { choice.pick(bytes, terms.entries) } else { &prp::Prp };
         Ok(Course::new(What::Store { key, options, method }))
     }
 
-    /// What a client asks for. Errors: a value that fits no buffer.
-    pub(crate) fn of<V: Content>(terms: Terms<'m>, call: &Call<V>) -> Result<Course<'m>, Status> {
-        if let Call::Store { key, ref value, options } = *call {
-            return Course::store(terms, Some(key), value.piece().bytes(), options);
-        }
-        if let Call::Batch { ref value } = *call {
-            return Course::store(terms, None, value.piece().bytes(), StoreOptions::default());
-        }
-        let most = answers::buffer_bytes(terms.max_value_bytes);
-        let (command, room) = command(call, terms.max_value_bytes, most, terms.pairs);
-        Ok(Course::new(What::Other { command, room }))
-    }
-
-    /// Does it bring a value, and nothing else?
-    pub(crate) fn is_retrieve(&self) -> bool {
-        matches!(self.what, What::Other { command: Command::Retrieve { .. }, .. })
-    }
-
-    /// What it answers: takes apart what lies in the slot's buffer, or says what a status means. `into` gets a
-    /// value. Errors: the status; an answer that contradicts itself.
-    pub(crate) fn answer(
+    /// What the call answers, out of what `arrived`, and what is to be done then. `into` gets a value. Errors: the
+    /// status; an answer that contradicts itself.
+    pub(crate) fn conclude(
         &self,
         status: Status,
         cqe: &Cqe,
-        memory: &dyn HostMemory,
-        buffer: u64,
+        arrived: &impl Arrival,
         into: &mut Region,
-    ) -> Result<Answer, Status> {
-        match self.what {
-            What::Store { key: None, .. } => Ok(Answer::Applied(cqe.dw0.get(), status)),
-            What::Store { .. } => done(status).map(|()| Answer::Done),
-            What::Other { command, room } => answer(&command, room, status, cqe, memory, buffer, into),
-        }
+    ) -> (Result<Answer, Status>, Aftermath) {
+        let (command, room) = match self.what {
+            What::Store { key: None, .. } => {
+                return (Ok(Answer::Applied(cqe.dw0.get(), status)), Aftermath::None);
+            }
+            What::Store { .. } => return (done(status).map(|()| Answer::Done), Aftermath::None),
+            What::Other { command, room } => (command, room),
+        };
+        let answer = answer(&command, room, status, cqe, arrived, into);
+        let aftermath = match command {
+            Command::Next { iterator, pairs_z: 1.., .. } if status.is_success() => {
+                let (memory, at) = arrived.memory();
+                let more = unclaimed::Answer::take_more(cqe, memory, at, room);
+                Aftermath::Keep(IteratorId::numbered(iterator), more)
+            }
+            Command::Seek { .. } if status.is_success() && answer.is_err() => {
+                Aftermath::Close(IteratorId::of(cqe))
+            }
+            Command::IterClose { iterator } => Aftermath::Forget(IteratorId::numbered(iterator)),
+            _ => Aftermath::None,
+        };
+        (answer, aftermath)
     }
 
     /// What it does with an iterator.
     pub(crate) fn walk(&self) -> Walk {
-        match &self.what {
-            What::Store { .. } => Walk::None,
-            What::Other { command, .. } => walk(command),
+        match self.what {
+            What::Other { command: Command::Seek { .. }, .. } => Walk::Opens,
+            What::Other { command: Command::Next { iterator, buffer_bytes, .. }, .. } => {
+                Walk::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
+            }
+            _ => Walk::None,
         }
+    }
+
+    /// Carries out steps in `slot` until the command has ended, or until `until`: `None` says that it is whole and
+    /// not answered. What has to be waited for elsewhere is gone on with when this is called again.
+    #[inline]
+    pub(crate) fn advance<S: CommandSlot>(
+        &mut self,
+        slot: &mut S,
+        value: Piece<'_>,
+        until: Until,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<(Status, Cqe)>, S::Error>> {
+        let mut cqe = Cqe::new(0, Status::SUCCESS);
+        loop {
+            let step = match self.step.take() {
+                Some(step) => step,
+                None => {
+                    let (lot, outbox) = slot.offer();
+                    self.step(&lot, value, outbox)
+                }
+            };
+            match step {
+                Step::TakeSequence => {
+                    if slot.take_sequence(context)?.is_pending() {
+                        self.step = Some(step);
+                        return Poll::Pending;
+                    }
+                }
+                Step::Stage(bytes) => slot.stage(value.slice(0, bytes)),
+                Step::Clear => slot.clear(),
+                Step::WriteWindow { address, bytes } => slot.write_window(address, value.slice(0, bytes)),
+                Step::WaitForWindow => {
+                    slot.wait_for_window();
+                    let (lot, outbox) = slot.offer();
+                    let next = self.step(&lot, value, outbox);
+                    if next != Step::WaitForWindow {
+                        // There may be room for more than one.
+                        slot.pass_window();
+                    }
+                    self.step = Some(next);
+                }
+                Step::Submit(completions) => {
+                    let (walk, room) = (self.walk(), self.room());
+                    slot.submit(Submission { completions, walk, value, room })?;
+                    self.step = Some(Step::Complete);
+                    if self.is_whole(value.bytes()) {
+                        // The next value may follow.
+                        slot.leave_sequence();
+                        if until == Until::Whole {
+                            return Poll::Ready(Ok(None));
+                        }
+                    }
+                }
+                Step::Complete => {
+                    let Poll::Ready(completed) = slot.completion(context)? else {
+                        self.step = Some(step);
+                        return Poll::Pending;
+                    };
+                    cqe = completed;
+                    let had_claim = self.progress.claim.is_some();
+                    let (lot, outbox) = slot.offer();
+                    self.step = Some(self.completed(&lot, value, &cqe, outbox));
+                    if had_claim {
+                        slot.pass_window();
+                    }
+                }
+                Step::Done(status) => {
+                    slot.leave_sequence();
+                    return Poll::Ready(Ok(Some((status, cqe))));
+                }
+            }
+        }
+    }
+
+    /// Bytes that an answer has room for.
+    fn room(&self) -> u32 {
+        if let What::Other { room, .. } = self.what { room } else { 0 }
     }
 
     /// Has every byte of a value of `bytes` bytes been put into a command or lies where one says? Then other
     /// values may follow, as soon as that command is submitted.
-    pub(crate) fn is_whole(&self, bytes: u32) -> bool {
-        self.progress.sent_bytes == bytes
+    fn is_whole(&self, bytes: u32) -> bool {
+        matches!(self.what, What::Other { .. }) || self.progress.sent_bytes == bytes
     }
 
     /// What it has of its queue's window.
@@ -166,7 +262,7 @@ impl<'m> Course<'m> {
     }
 
     /// What to do next, as long as nothing is under way.
-    pub(crate) fn step(&mut self, lot: &Lot<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
+    fn step(&mut self, lot: &Lot<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
         loop {
             match (self.phase, self.what) {
                 (Phase::Begin, What::Store { method, .. }) => {
@@ -217,13 +313,7 @@ impl<'m> Course<'m> {
     }
 
     /// All completions of the last submission have come, and this is what they say; what to do next.
-    pub(crate) fn completed(
-        &mut self,
-        lot: &Lot<'_>,
-        value: Piece<'_>,
-        cqe: &Cqe,
-        outbox: &mut Vec<Sqe>,
-    ) -> Step {
+    fn completed(&mut self, lot: &Lot<'_>, value: Piece<'_>, cqe: &Cqe, outbox: &mut Vec<Sqe>) -> Step {
         let What::Store { key, options, method } = self.what else { return Step::Done(cqe.status()) };
         let request = request(lot, key, value, options);
         let before = outbox.len();
@@ -293,24 +383,16 @@ impl<'m> Course<'m> {
 /// it asks for one, as published.
 pub(crate) const PAIRS_AT_ONCE: u16 = 32;
 
-/// The one command that does what a client asks for, however a value travels, and the room that its answer
-/// has in a client's buffer, at most `most` bytes; 0: it brings no data. A NEXT asks for `pairs` pairs.
-pub(crate) fn command<V: Content>(
-    call: &Call<V>,
-    max_value_bytes: u32,
-    most: u32,
-    pairs: u16,
-) -> (Command, u32) {
-    let pair_bytes = answers::pair_bytes(max_value_bytes).min(most);
-    match *call {
-        Call::Store { key, ref value, options } => {
-            (Command::Store(Store { key, value_bytes: value.piece().bytes(), options }), 0)
-        }
-        Call::Batch { ref value } => {
-            (Command::Batch(Batch { value_bytes: value.piece().bytes(), way: Way::Data }), 0)
-        }
+/// The one command that does what a client asks for, a value of `value_bytes` bytes included, and the room that its
+/// answer has; 0: it brings no data.
+fn other<'m, V>(terms: &Terms<'_>, call: &Call<V>, value_bytes: u32) -> What<'m> {
+    let most = terms.max_answer_bytes;
+    let pair_bytes = answers::pair_bytes(terms.max_value_bytes).min(most);
+    let (command, room) = match *call {
+        Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
+        Call::Batch { .. } => (Command::Batch(Batch { value_bytes, way: Way::Data }), 0),
         Call::Retrieve { key } => {
-            let (buffer_bytes, options) = (max_value_bytes.min(most), RetrieveOptions::default());
+            let (buffer_bytes, options) = (terms.max_value_bytes.min(most), RetrieveOptions::default());
             (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
         }
         Call::Delete { key } => (Command::Delete { key }, 0),
@@ -321,55 +403,40 @@ pub(crate) fn command<V: Content>(
         }
         Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
         Call::Next { iterator } => {
-            let (iterator, pairs_z) = (iterator.number(), pairs - 1);
+            let (iterator, pairs_z) = (iterator.number(), terms.pairs - 1);
             (Command::Next { iterator, buffer_bytes: pair_bytes, pairs_z }, pair_bytes)
         }
         Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
-    }
+    };
+    What::Other { command, room }
 }
 
-/// What a command does with an iterator.
-pub(crate) fn walk(command: &Command) -> Walk {
-    match *command {
-        Command::Seek { .. } => Walk::Opens,
-        Command::Next { iterator, buffer_bytes, .. } => {
-            Walk::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
-        }
-        _ => Walk::None,
-    }
-}
-
-/// What a command answers that has come to `buffer`, which has `room` bytes; see [`Course::answer`].
-pub(crate) fn answer(
+/// What a command answers whose data have `arrived`, `room` bytes at most; see [`Course::conclude`].
+fn answer(
     command: &Command,
     room: u32,
     status: Status,
     cqe: &Cqe,
-    memory: &dyn HostMemory,
-    buffer: u64,
+    arrived: &impl Arrival,
     into: &mut Region,
 ) -> Result<Answer, Status> {
-    if let Command::Exist { .. } = command {
-        return match status {
-            Status::KEY_NOT_FOUND => Ok(Answer::Exists(false)),
-            status => done(status).map(|()| Answer::Exists(true)),
-        };
+    match (command, status) {
+        (Command::Exist { .. }, Status::KEY_NOT_FOUND) => return Ok(Answer::Exists(false)),
+        (Command::Batch(_), status) => return Ok(Answer::Applied(cqe.dw0.get(), status)),
+        (_, status) => done(status)?,
     }
-    if let Command::Batch(_) = command {
-        return Ok(Answer::Applied(cqe.dw0.get(), status));
-    }
-    done(status)?;
+    let (memory, at) = arrived.memory();
     Ok(match command {
+        Command::Exist { .. } => Answer::Exists(true),
         Command::Retrieve { .. } => {
-            into.clear();
-            answers::copy_in(memory, buffer, cqe.dw0.get().min(room), into);
+            arrived.take_value(cqe.dw0.get().min(room), into);
             Answer::Value(cqe.dw0.get())
         }
-        Command::List { .. } => Answer::Keys(answers::take_keys(memory, buffer, room)?),
+        Command::List { .. } => Answer::Keys(answers::take_keys(memory, at, room)?),
         Command::Seek { .. } => {
-            Answer::Opened(IteratorId::of(cqe), answers::take_pair(cqe, memory, buffer, room, into)?)
+            Answer::Opened(IteratorId::of(cqe), answers::take_pair(cqe, memory, at, room, into)?)
         }
-        Command::Next { .. } => Answer::Pair(answers::take_pair(cqe, memory, buffer, room, into)?),
+        Command::Next { .. } => Answer::Pair(answers::take_pair(cqe, memory, at, room, into)?),
         _ => Answer::Done,
     })
 }
@@ -390,6 +457,13 @@ mod tests {
     use kvdrive_link::transfer::{METHODS, TransferConfig, method};
     use kvdrive_spec::opcode;
 
+    const TERMS: Terms<'static> = Terms {
+        choice: Some(&prp::Prp),
+        entries: 8,
+        max_value_bytes: 1 << 16,
+        max_answer_bytes: u32::MAX,
+        pairs: 1,
+    };
     const LOT: Lot<'static> =
         Lot { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None, is_together: false };
 
@@ -407,13 +481,13 @@ mod tests {
             beta: 1.0,
         };
         let choice = method(&config).expect("a row");
-        let terms = Terms { choice: &*choice, entries: lot.entries, max_value_bytes: 1 << 16, pairs: 1 };
-        let key = Some(Key::from_u32_be(1));
-        let mut course = match Course::store(terms, key, bytes, StoreOptions::default()) {
+        let terms = Terms { choice: Some(&*choice), entries: lot.entries, ..TERMS };
+        let (key, value) = (Key::from_u32_be(1), vec![7; bytes as usize]);
+        let call = Call::Store { key, value: (), options: StoreOptions::default() };
+        let mut course = match Course::of(terms, &call, bytes) {
             Ok(course) => course,
             Err(status) => return vec![Step::Done(status)],
         };
-        let value = vec![7; bytes as usize];
         let (mut steps, mut outbox) = (Vec::new(), Vec::new());
         let mut step = course.step(&lot, Piece::Bytes(&value), &mut outbox);
         loop {
@@ -473,18 +547,17 @@ mod tests {
 
     #[test]
     fn a_command_that_brings_data_has_an_empty_buffer() {
-        let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16, pairs: 1 };
         let mut outbox = Vec::new();
         let none = Piece::Bytes(&[]);
         let iterator = IteratorId::numbered(4);
-        let mut course = Course::of(terms, &Call::<[u8; 0]>::Next { iterator }).unwrap();
+        let mut course = Course::of(TERMS, &Call::<()>::Next { iterator }, 0).unwrap();
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Clear);
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
         assert_eq!(outbox[0].opcode, opcode::NEXT);
-        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
+        let buffer_bytes = answers::pair_bytes(TERMS.max_value_bytes);
         assert_eq!(course.walk(), Walk::Steps { iterator, buffer_bytes });
         let key = Key::from_u32_be(1);
-        let mut course = Course::of(terms, &Call::<[u8; 0]>::Delete { key }).unwrap();
+        let mut course = Course::of(TERMS, &Call::<()>::Delete { key }, 0).unwrap();
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
     }
 }

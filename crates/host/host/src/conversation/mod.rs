@@ -1,0 +1,175 @@
+//! One call of a client, from its start to its answer: what it needs submitted, what its completions mean, what
+//! is left when its caller drops it. No I/O, no clock, no lock.
+//!
+//! ```text
+//!   Call ─► begin ─► Course ─► advance(slot) ─► whole ─► advance(slot) ─► ended ─► conclude ─► Answer, Aftermath
+//!             │
+//!             └─► the pair is there already, or the call is refused
+//! ```
+//!
+//! A driver hands a command a [`CommandSlot`], which puts entries into a queue and brings completions; that is all
+//! that the drivers differ in.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | [`course`] | the command of a call, its steps, what its answer says |
+//! | [`slot`] | when a slot is free again, and what remains of a dropped command |
+//! | [`unclaimed`] | which pairs of an iterator wait for a later NEXT |
+
+pub(crate) mod course;
+pub(crate) mod slot;
+pub(crate) mod unclaimed;
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::HostMemory;
+use kvdrive_spec::{Cqe, Sqe, Status};
+
+use crate::answers::{self, IteratorId};
+use crate::client::{Answer, Call};
+pub(crate) use course::{Course, Lot, Terms, Until};
+use slot::Walk;
+
+/// A slot of a queue, as a driver hands it to one command. A driver that waits for its caller returns when a thing
+/// is done; the others return [`Poll::Pending`] and are asked again.
+pub(crate) trait CommandSlot {
+    /// Why the queue cannot be reached.
+    type Error;
+
+    /// What the slot offers, and where entries are put that go with the next doorbell.
+    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>);
+
+    /// Takes the queue's sequence: no inline command of others goes between those of this value.
+    fn take_sequence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>>;
+
+    /// The last inline command is submitted, or none is: other values may follow.
+    fn leave_sequence(&mut self);
+
+    /// Puts a value's first bytes into the slot's buffer.
+    fn stage(&mut self, value: Piece<'_>);
+
+    /// Makes the slot's buffer empty.
+    fn clear(&mut self);
+
+    /// Stores a value's first bytes into the drive's window.
+    fn write_window(&mut self, _address: u64, _value: Piece<'_>) {
+        unreachable!("{NO_WINDOW}")
+    }
+
+    /// Waits until a value in the window is answered.
+    fn wait_for_window(&mut self) {
+        unreachable!("{NO_WINDOW}")
+    }
+
+    /// There may be room in the window for one that waits.
+    fn pass_window(&mut self) {}
+
+    /// Submits the entries that were put out, with one doorbell.
+    ///
+    /// # Errors
+    /// The queue cannot be reached.
+    fn submit(&mut self, submission: Submission<'_>) -> Result<(), Self::Error>;
+
+    /// What all completions of the last submission say together, once they have come.
+    fn completion(&mut self, context: &mut Context<'_>) -> Poll<Result<Cqe, Self::Error>>;
+}
+
+const NO_WINDOW: &str = "this driver offers no window";
+
+/// What is submitted besides the entries.
+pub(crate) struct Submission<'v> {
+    /// How many completions will come.
+    pub(crate) completions: u32,
+    pub(crate) walk: Walk,
+    /// The call's value, and room of an answer in bytes: for queues that carry data beside the entry.
+    pub(crate) value: Piece<'v>,
+    pub(crate) room: u32,
+}
+
+/// Where the data of an answer are.
+pub(crate) trait Arrival {
+    /// Memory, and the address of its first byte there.
+    fn memory(&self) -> (&dyn HostMemory, u64);
+
+    /// Moves the first `bytes` bytes to byte 0 of `into`.
+    fn take_value(&self, bytes: u32, into: &mut Region) {
+        let (memory, at) = self.memory();
+        into.clear();
+        answers::copy_in(memory, at, bytes, into);
+    }
+}
+
+/// Memory that begins at an address.
+impl Arrival for (&dyn HostMemory, u64) {
+    fn memory(&self) -> (&dyn HostMemory, u64) {
+        *self
+    }
+}
+
+/// What a driver has to do when a call is answered and its slot is free.
+pub(crate) enum Aftermath {
+    None,
+    /// Pairs that were not asked for yet.
+    Keep(IteratorId, VecDeque<unclaimed::Answer>),
+    /// The caller learns of no iterator, since the answer contradicts itself.
+    Close(IteratorId),
+    /// The iterator is closed.
+    Forget(IteratorId),
+}
+
+/// Starts a call with a value of `bytes` bytes: its course, or how it stands without one. `has_unclaimed`: see
+/// [`unclaimed::Unclaimed::has`].
+pub(crate) fn begin<'m, V, F>(
+    terms: Terms<'m>,
+    call: &Call<V>,
+    bytes: u32,
+    has_unclaimed: impl FnOnce(IteratorId) -> bool,
+) -> Result<Course<'m>, State<F>> {
+    match *call {
+        Call::Next { iterator } if has_unclaimed(iterator) => Err(State::Unclaimed(iterator)),
+        _ => Course::of(terms, call, bytes).map_err(State::Ended),
+    }
+}
+
+/// A call that was submitted, with `F` of its driver while it is under way.
+#[must_use = "the answer is lost with it"]
+pub struct Ticket<V, F> {
+    pub(crate) call: Call<V>,
+    pub(crate) state: State<F>,
+}
+
+/// How a call stands.
+#[expect(clippy::large_enum_variant, reason = "a command under way allocates nothing")]
+pub(crate) enum State<F> {
+    UnderWay(F),
+    /// The next pair of this iterator was left by an earlier NEXT.
+    Unclaimed(IteratorId),
+    /// The drive has answered before the last entry was submitted, or was not asked at all.
+    Ended(Status),
+}
+
+impl<V, F> Ticket<V, F> {
+    /// The iterator, if its next pair is asked for and may be there already.
+    pub(crate) fn unclaimed(&self) -> Option<IteratorId> {
+        if let State::Unclaimed(iterator) = self.state { Some(iterator) } else { None }
+    }
+
+    /// The command under way, or the answer of one that is not.
+    pub(crate) fn under_way(self) -> Result<(Call<V>, F), Result<Answer, Status>> {
+        match self.state {
+            State::UnderWay(flight) => Ok((self.call, flight)),
+            State::Ended(status) => Err(course::done(status).map(|()| Answer::Done)),
+            State::Unclaimed(_) => unreachable!("it is claimed, or the drive is asked"),
+        }
+    }
+}
+
+/// The result of something that does not leave its caller waiting.
+pub(crate) fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> T {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("this driver waits where it is called"),
+    }
+}
