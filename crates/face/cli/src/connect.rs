@@ -13,7 +13,7 @@ use crate::secret;
 /// Where hosts look for a drive unless they are told otherwise.
 const PORT: u16 = 4420;
 /// Sections and keys of the configuration that are the host's; the others are the drive's.
-const OF_HOST: [&str; 4] = ["workload.", "run.seed", "host.depth", "host.queue"];
+const OF_HOST: [&str; 5] = ["workload.", "run.seed", "run.interval_ns", "host.depth", "host.queue"];
 /// Options that say something of a drive.
 const OF_DRIVE: &[&str] = &[
     "profile",
@@ -132,7 +132,8 @@ impl Connection {
         let is_drives = |set: &&String| !OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
         if let Some(set) = asked.sets().iter().find(is_drives) {
             anyhow::bail!(
-                "--set {set}: --connect looks at workload, run.seed, host.depth, host.queues and host.queue_entries alone"
+                "--set {set}: --connect looks at workload, run.seed, run.interval_ns, host.depth, host.queues and \
+                 host.queue_entries alone"
             );
         }
         anyhow::ensure!(

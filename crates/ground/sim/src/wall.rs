@@ -169,7 +169,7 @@ const EVENTS_PER_STEP: u64 = 16;
 const LONG_STEPS: Duration = Duration::from_micros(100);
 /// How long a waiting thread spins: about the time that waking it would take. Shorter waits for the clock are
 /// spun, too.
-const SPIN: Duration = Duration::from_micros(60);
+pub const SPIN: Duration = Duration::from_micros(60);
 /// Polls between two readings of the clock, each of which takes as long as several polls.
 const LOOKS_PER_READING: u32 = 16;
 /// Two polls of a thread that only polls are never this far apart, unless another thread had its core.

@@ -60,6 +60,13 @@ impl Content for &[u8] {
     }
 }
 
+/// No value.
+impl Content for () {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Bytes(&[])
+    }
+}
+
 impl Content for Pattern {
     fn piece(&self) -> Piece<'_> {
         Piece::Pattern(*self)
@@ -132,6 +139,24 @@ impl<V> Call<V> {
             Call::List { start: key, .. } | Call::Seek { key } => key,
             Call::Batch { .. } | Call::Next { .. } | Call::Close { .. } => None,
         }
+    }
+
+    /// The call without the value of a store or a batch, and that value.
+    pub fn split(self) -> (Call<()>, Option<V>) {
+        let call = match self {
+            Call::Store { key, value, options } => {
+                return (Call::Store { key, value: (), options }, Some(value));
+            }
+            Call::Batch { value } => return (Call::Batch { value: () }, Some(value)),
+            Call::Retrieve { key } => Call::Retrieve { key },
+            Call::Delete { key } => Call::Delete { key },
+            Call::Exist { key } => Call::Exist { key },
+            Call::List { start, buffer_bytes } => Call::List { start, buffer_bytes },
+            Call::Seek { key } => Call::Seek { key },
+            Call::Next { iterator } => Call::Next { iterator },
+            Call::Close { iterator } => Call::Close { iterator },
+        };
+        (call, None)
     }
 
     /// The value of a store.
@@ -324,4 +349,4 @@ impl<C: Client> Client for &mut C {
 }
 
 /// A call without a value.
-pub(crate) type NoValue = Call<&'static [u8]>;
+pub(crate) type NoValue = Call<()>;

@@ -32,7 +32,7 @@ pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
 use crate::conversation::slot::{Arrived, Left, Slot};
 use crate::conversation::{
-    self, Aftermath, CommandSlot, Course, Lot, State, Submission, Terms, Until, at_once, unclaimed,
+    self, Aftermath, CommandSlot, Course, Ended, Lot, State, Submission, Terms, Until, at_once, unclaimed,
 };
 use host::delete_queue;
 pub use host::{Host, HostCosts};
@@ -330,10 +330,7 @@ impl Driver {
             }
             ticket = self.submit(ticket.call);
         }
-        let (call, mut flight) = match ticket.under_way() {
-            Ok(under_way) => under_way,
-            Err(answer) => return answer,
-        };
+        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return ticket.ended() };
         let (status, cqe) = flight.advance(call.value(), Until::Ended).expect("it has ended");
         // What it opened or brought is the caller's.
         flight.slot.entries.slot.settled();
@@ -363,7 +360,7 @@ impl Driver {
 }
 
 impl Flight<'_> {
-    fn advance(&mut self, value: Piece<'_>, until: Until) -> Option<(Status, Cqe)> {
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> Ended {
         match at_once(|context| self.course.advance(&mut self.slot, value, until, context)) {
             Ok(ended) => ended,
             Err(none) => match none {},

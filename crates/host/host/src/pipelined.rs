@@ -9,6 +9,8 @@
 //! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) is asked for
 //! one answer after the other; a pipeline gives whichever is there.
 
+use std::time::Duration;
+
 use kvdrive_content::Region;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -80,7 +82,16 @@ pub trait Pipelined<V: Content> {
     ///
     /// # Errors
     /// There is no way to the drive any more; what is under way has not been answered.
-    fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error>;
+    fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
+        self.next_completion_within(None)
+    }
+
+    /// As [`Pipelined::next_completion`], but waits so long at most; `None`: for ever. No time: what has been answered
+    /// is looked at, and what has gathered is sent.
+    ///
+    /// # Errors
+    /// As [`Pipelined::next_completion`].
+    fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error>;
 
     /// Waits until every write whose completion was taken is durable; hands out those that have failed since,
     /// with their status. Where a completion says that a write is durable there is nothing to wait for.

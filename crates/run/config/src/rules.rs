@@ -77,10 +77,6 @@ pub(super) fn allowed(key: &str) -> String {
     rule(key).map_or_else(String::new, Rule::allowed)
 }
 
-/// Settings that say when operations begin.
-const AS_CLIENTS_DO: &str =
-    "is for model time; by the wall clock a client begins its next operation when its last one has ended";
-
 /// A condition between keys: `Some` says what is wrong.
 type Condition = fn(&Config) -> Option<String>;
 
@@ -138,14 +134,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
         (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
-    ("workload.name", |c| {
-        (c.workload.has_units() && c.run.clock == "wall")
-            .then(|| format!("{:?} is for model time; set run.clock to virtual", c.workload.name))
-    }),
-    ("run.interval_ns", |c| {
-        (c.run.interval_ns > 0 && c.run.clock == "wall")
-            .then(|| format!("{}; is for model time; set run.clock to virtual", c.run.interval_ns))
-    }),
     ("workload.timed_load", |c| {
         if !c.workload.timed_load && c.has_store_on_host() {
             return Some("false; a store on the host is loaded by its threads: set it to true".into());
@@ -161,19 +149,12 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| "empty; workload.name = \"trace\" needs the path of one".to_owned())
     }),
     ("workload.arrivals", |c| {
-        let problem = match (c.workload.arrivals.as_str(), c.run.clock.as_str()) {
-            ("trace", "wall") => AS_CLIENTS_DO,
-            ("trace", _) if !c.workload.ends() => {
-                "is for a workload that is read from a file, trace or kvcache"
-            }
-            ("trace", _) if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
+        let problem = match c.workload.arrivals.as_str() {
+            "trace" if !c.workload.ends() => "is for a workload that is read from a file, trace or kvcache",
+            "trace" if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
             _ => return None,
         };
         Some(format!("{:?}; {problem}", c.workload.arrivals))
-    }),
-    ("workload.rate_per_s", |c| {
-        (c.workload.rate_per_s > 0 && c.run.clock == "wall")
-            .then(|| format!("{}; {AS_CLIENTS_DO}", c.workload.rate_per_s))
     }),
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {

@@ -280,7 +280,7 @@ pub struct Run {
     /// `virtual` or `wall`.
     #[setting(is = Word(&["virtual", "wall"]), option = "clock")]
     pub clock: String,
-    /// Length of the intervals of the report's series of operations, ns of model time; 0: no series.
+    /// Length of the intervals of the report's series of operations, ns of its clock; 0: no series.
     #[setting(is = Integer(0, 1 << 60), shrinks)]
     pub interval_ns: u64,
 }

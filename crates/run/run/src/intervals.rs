@@ -6,13 +6,44 @@
 use kvdrive_sim::{Histogram, Ns};
 use serde_json::{Map, Value, json};
 
-use super::{KINDS, OnInterval, Seen, Snapshot};
+use super::{KINDS, OnInterval, Snapshot};
 
 /// What applications saw in the present interval.
 #[derive(Default)]
 pub(crate) struct Recent {
     pub latency: [Histogram; KINDS.len()],
     pub errors: u64,
+}
+
+impl Recent {
+    /// Adds what another thread saw.
+    pub(crate) fn add(&mut self, other: &Recent) {
+        for (all, of) in self.latency.iter_mut().zip(&other.latency) {
+            all.add(of);
+        }
+        self.errors += other.errors;
+    }
+}
+
+/// What has been done since the start of a run, and what was seen in the present interval.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub stored_bytes: u64,
+    pub read_bytes: u64,
+    pub ops: u64,
+    pub transactions: u64,
+    pub recent: Box<Recent>,
+}
+
+impl Tally {
+    /// Adds what another thread did.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.stored_bytes += other.stored_bytes;
+        self.read_bytes += other.read_bytes;
+        self.ops += other.ops;
+        self.transactions += other.transactions;
+        self.recent.add(&other.recent);
+    }
 }
 
 /// One interval of a run.
@@ -52,13 +83,13 @@ impl Slices {
         self.before.at.saturating_add(self.length_ns)
     }
 
-    /// Ends the present interval at `now`; `seen` covers the whole run.
-    pub(super) fn end(&mut self, now: Snapshot, seen: &mut Seen) {
+    /// Ends the present interval at `now`; `tally` covers the whole run.
+    pub(super) fn end(&mut self, now: Snapshot, tally: Tally) {
         if now.at == self.before.at {
             return;
         }
-        let bytes = (seen.stored_bytes, seen.read_bytes.iter().sum());
-        let recent = seen.recent.replace(Box::default()).unwrap_or_default();
+        let Tally { stored_bytes, read_bytes, recent, .. } = tally;
+        let bytes = (stored_bytes, read_bytes);
         (self.tell)(&Interval {
             began_ns: self.before.at - self.start_ns,
             ended_ns: now.at - self.start_ns,

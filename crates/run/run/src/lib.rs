@@ -29,9 +29,10 @@ mod units;
 pub(crate) mod verify;
 pub mod wall;
 mod watch;
+mod work;
 
-use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::{Counters, Drive};
@@ -39,7 +40,7 @@ use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::{FaultCount, Rule};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell};
 use kvdrive_spec::Key;
 
 pub use histogram_log::HistogramLog;
@@ -48,17 +49,14 @@ use intervals::Slices;
 use kvdrive_config::{Config, Document};
 use kvdrive_workload::{self as workload, Count, ValueSpec, Workload, WorkloadParams};
 use report::Report;
-pub(crate) use scan::Scan;
 pub use scan::answered;
 use seats::HostSide;
 pub(crate) use seats::saker_counts;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
-use series::{INTERVALS_MAX, Sampler};
-use stream::Stream;
-pub(crate) use stream::note_of_end;
-use units::RowLocks;
+use stream::{Clock, Stream};
 use verify::{ReadBack, Verifier};
 pub use watch::{Going, OnInterval, Watch};
+use work::{Work, lock};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -169,6 +167,8 @@ pub(crate) struct Outcome {
     pub ended: Snapshot,
     /// After the drain as well: the end of the counters.
     pub drained: Snapshot,
+    /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots tell.
+    pub wall_ns: Option<Ns>,
     pub notes: Vec<String>,
     /// Counters of the workload.
     pub workload: Vec<Count>,
@@ -228,7 +228,7 @@ impl Bench {
     fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
         let (config, progress) = (&configs[0], watch.progress);
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
-        let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
+        let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
         let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
@@ -239,25 +239,24 @@ impl Bench {
             if let Some(before) = &before {
                 follow(&mut params, before);
             }
-            let mut ops = config.workload.ops;
-            let mut source =
-                workload::open(&params, config.run.seed + index as u64).map_err(anyhow::Error::msg)?;
-            if params.verify == "only" {
-                let read_back = ReadBack::of(source, ops, config.host.depth, &mut verifier.borrow_mut());
-                let read_back = read_back.map_err(anyhow::Error::msg)?;
-                ops = read_back.keys();
-                source = Box::new(read_back);
-            }
-            let checks = (params.verify != "off").then(|| verifier.clone());
-            let stream = self.stream(config, &drive, &host, source, checks, watch);
+            let seed = config.run.seed + index as u64;
+            let (source, ops) = open_workload(config, &params, seed, &verifier)?;
+            let sees_all = !config.saker.enabled || host.seats.len() == 1;
+            let work = Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone());
+            let work = Arc::new(work);
+            let clock = Clock::Model(self.sim.clone());
+            let stream = Stream::new(work.clone(), &self.sim, clock, Some(drive.clone()));
             let mut notes = Vec::new();
-            let tell = |now| match stream.workload.borrow().read_share().filter(|share| *share > 0.0) {
-                Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
-                None => progress(done + now, total),
+            let tell = |now| {
+                let share = work.of_workload(|workload| workload.read_share());
+                match share.filter(|share| *share > 0.0) {
+                    Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
+                    None => progress(done + now, total),
+                }
             };
             match &before {
                 None => {
-                    loading = self.load(&stream, config, &host, &tell)?;
+                    loading = self.load(&stream, config, &drive, &host, &tell)?;
                     drive.faults().set(rules, config.run.seed);
                 }
                 Some(before) => {
@@ -265,10 +264,10 @@ impl Bench {
                 }
             }
             let began = self.snapshot(&drive, &host);
-            stream.begin(config, ops, began.at);
-            let slices = self.cut_into_slices(&stream, &host, watch, &began);
-            let sampler = self.sample(&stream, config.run.interval_ns, began.at);
-            let loaded = stream.done.get();
+            work.begin(&config.workload, config.run.seed, ops, began.at, 1);
+            let slices = self.cut_into_slices(&stream, &drive, &host, watch, &began);
+            let sampler = stream.sample(config.run.interval_ns, began.at);
+            let loaded = work.done();
             let tell = |now| {
                 tell(now);
                 if let Some(going) = watch.going {
@@ -278,21 +277,19 @@ impl Bench {
             stream.run_tasks(&host.seats, &tell);
             let ended = self.snapshot(&drive, &host);
             if let Some(slices) = slices {
-                slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
+                slices.borrow_mut().end(ended.clone(), stream.seen.borrow_mut().tally());
             }
             let series = sampler.map(|sampler| {
                 let mut sampler = sampler.borrow_mut();
-                sampler.end(ended.at, &stream.seen.borrow());
+                sampler.end(ended.at, &stream.seen.borrow().sums());
                 sampler.take()
             });
-            done += stream.done.get();
-            if let Some(failure) = stream.failure.take() {
-                anyhow::bail!(failure);
-            }
+            done += work.done();
+            work.check_failure()?;
             // A trace adds notes while it is read.
-            notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
-            let (run_ops, span_ns) = (stream.done.get() - loaded, ended.at - began.at);
-            notes.extend(stream.notes_at_end(&config.workload, ops, run_ops, span_ns));
+            notes.splice(0..0, work.of_workload(|workload| workload.notes().to_vec()));
+            let (run_ops, span_ns) = (work.done() - loaded, ended.at - began.at);
+            notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, ended.at));
             host.sync()?;
             drive.drain();
             // A file that cannot be written ends the run. Flash without a spare block (a failure without a
@@ -300,18 +297,19 @@ impl Bench {
             if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
                 return Err(failure.into());
             }
-            params.num += stream.workload.borrow().inserted();
+            params.num += work.of_workload(|workload| workload.inserted());
             before = Some(params);
-            let workload = stream.workload.borrow().counts();
+            let workload = work.of_workload(|workload| workload.counts());
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
             notes.extend(stream.check_units(&host.seats[0], seen.errors)?);
-            let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
+            let verified = work.verified();
             let loading = loading.clone();
             outcomes.push(Outcome {
                 seen,
                 began,
                 ended,
                 drained,
+                wall_ns: None,
                 notes,
                 workload,
                 loading,
@@ -338,92 +336,14 @@ impl Bench {
     fn cut_into_slices(
         &self,
         stream: &Rc<Stream>,
+        drive: &Rc<Drive>,
         host: &Rc<HostSide>,
         watch: &Watch<'_>,
         began: &Snapshot,
     ) -> Option<Rc<TaskCell<Slices>>> {
-        let (length_ns, tell) = watch.intervals.clone()?;
-        stream.seen.borrow_mut().recent = Some(Box::default());
-        let slices = Rc::new(TaskCell::new(Slices::new(length_ns, tell, began.clone())));
-        let (sim, link, host) = (self.sim.clone(), self.link.clone(), host.clone());
-        let (stream, cut) = (stream.clone(), slices.clone());
-        self.sim.spawn(move || {
-            loop {
-                let end = cut.borrow().next_end();
-                sim.sleep_until(end);
-                if stream.is_over.get() {
-                    return;
-                }
-                let now = Snapshot::of(&sim, &link, &stream.drive, &host.cores);
-                cut.borrow_mut().end(now, &mut stream.seen.borrow_mut());
-            }
-        });
-        Some(slices)
-    }
-
-    /// Counts the run in intervals of `interval_ns`; 0: not at all. The last interval ends with the run.
-    fn sample(&self, stream: &Rc<Stream>, interval_ns: Ns, began: Ns) -> Option<Rc<TaskCell<Sampler>>> {
-        let has_units = stream.units.is_some();
-        let sampler = (interval_ns > 0).then(|| Sampler::new(interval_ns, began, has_units))?;
-        let sampler = Rc::new(TaskCell::new(sampler));
-        let (sim, stream, ours) = (self.sim.clone(), stream.clone(), sampler.clone());
-        self.sim.spawn(move || {
-            loop {
-                let end = ours.borrow().next_end();
-                sim.sleep_until(end);
-                if stream.is_over.get() {
-                    return;
-                }
-                if ours.borrow().is_full() {
-                    return stream.give_up(format!(
-                        "run.interval_ns: {interval_ns}; the run has more than {INTERVALS_MAX} intervals"
-                    ));
-                }
-                ours.borrow_mut().end(sim.now(), &stream.seen.borrow());
-            }
-        });
-        Some(sampler)
-    }
-
-    fn stream(
-        &self,
-        config: &Config,
-        drive: &Rc<Drive>,
-        host: &HostSide,
-        source: Box<dyn Workload>,
-        verifier: Option<Rc<TaskCell<Verifier>>>,
-        watch: &Watch<'_>,
-    ) -> Rc<Stream> {
-        let units = source.units();
-        Rc::new(Stream {
-            sim: self.sim.clone(),
-            think_ns: config.host.think_ns,
-            drive: drive.clone(),
-            workload: TaskCell::new(source),
-            drawn: TaskCell::default(),
-            arrivals: TaskCell::default(),
-            start: Cell::new(0),
-            until: Cell::new(Ns::MAX),
-            at_recorded_times: Cell::new(false),
-            is_over: Cell::new(false),
-            stop: watch.stop.clone(),
-            failure: TaskCell::default(),
-            verifier,
-            sync_every: config.workload.sync_every,
-            sees_all: !config.saker.enabled || host.seats.len() == 1,
-            loaded: Cell::new(0),
-            load_end: Cell::new(0),
-            left: Cell::new(0),
-            until_full: config.workload.until_full,
-            full: Cell::new(false),
-            done: Cell::new(0),
-            seen: TaskCell::default(),
-            units,
-            units_begun: Cell::new(0),
-            rows: RowLocks::new(&self.sim),
-            running: Cell::new(0),
-            news: WaitQueue::new(&self.sim),
-        })
+        let (link, drive, host) = (self.link.clone(), drive.clone(), host.clone());
+        let now = move |sim: &Sim, _| Snapshot::of(sim, &link, &drive, &host.cores);
+        stream.cut_into_slices(watch, began, now)
     }
 
     /// Loads the pairs that the workload begins with.
@@ -431,35 +351,32 @@ impl Bench {
         &self,
         stream: &Rc<Stream>,
         config: &Config,
+        drive: &Drive,
         host: &HostSide,
         tell: &dyn Fn(u64),
     ) -> anyhow::Result<Option<Loading>> {
-        let stores = stream.workload.borrow().preload();
+        let work = &stream.work;
+        let stores = work.of_workload(|workload| workload.preload());
         if stores == 0 {
             return Ok(None);
         }
-        let began = self.snapshot(&stream.drive, host);
-        stream.load_end.set(stores);
+        let began = self.snapshot(drive, host);
+        work.begin_loading(stores);
         if config.workload.timed_load {
             stream.run_tasks(&host.seats, tell);
         } else {
             stream.load_at_once(tell);
         }
-        tell(stream.done.get());
+        tell(work.done());
         let seen = stream.seen.take();
-        if let Some(failure) = stream.drive.write_failure() {
+        if let Some(failure) = drive.write_failure() {
             return Err(failure.into());
         }
-        if let Some(error) = seen.first_error {
-            let (name, done) = (&config.workload.name, stream.done.get());
-            anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
-        }
-        let done = stream.done.get();
-        anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
+        work.check_loaded(&config.workload.name, stores, &seen)?;
         // Pages that loading left in buffers are programmed before the run is measured.
         host.sync()?;
-        stream.drive.drain();
-        let ended = self.snapshot(&stream.drive, host);
+        drive.drain();
+        let ended = self.snapshot(drive, host);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
@@ -470,6 +387,24 @@ impl Bench {
             ..Snapshot::of(&self.sim, &self.link, drive, &host.cores)
         }
     }
+}
+
+/// The workload of `params`, and the number of its operations; instead, if `workload.verify` asks for that, reads of
+/// what an earlier run left, which `verifier` is told.
+fn open_workload(
+    config: &Config,
+    params: &WorkloadParams,
+    seed: u64,
+    verifier: &Mutex<Verifier>,
+) -> anyhow::Result<(Box<dyn Workload>, u64)> {
+    let source = workload::open(params, seed).map_err(anyhow::Error::msg)?;
+    if params.verify != "only" {
+        return Ok((source, params.ops));
+    }
+    let read_back = ReadBack::of(source, params.ops, config.host.depth, &mut lock(verifier));
+    let read_back = read_back.map_err(anyhow::Error::msg)?;
+    let ops = read_back.keys();
+    Ok((Box::new(read_back), ops))
 }
 
 /// Continues with a workload on the same drive after another one: it knows the pairs that were inserted, and

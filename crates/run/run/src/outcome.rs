@@ -27,7 +27,8 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
-        let Outcome { seen, began, ended, drained, mut notes, workload, loading, series, verified } = self;
+        let Outcome { seen, began, ended, drained, wall_ns, .. } = self;
+        let Outcome { mut notes, workload, loading, series, verified, .. } = self;
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
@@ -49,6 +50,8 @@ impl Outcome {
         let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
         let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended.at - began.at;
+        // What applications saw took time of their own clock.
+        let seen_ns = wall_ns.unwrap_or(span_ns);
         let counters = drained.counters.since(&began.counters);
         let payload = traffic(&drained.payload.since(&began.payload));
         let programs: report::ByPurpose = counters.programs().collect();
@@ -60,14 +63,14 @@ impl Outcome {
             config: document.values(),
             dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
-            clock: "virtual".into(),
+            clock: if wall_ns.is_some() { "wall" } else { "virtual" }.into(),
             revision: crate::revision::of_program().to_owned(),
             time_sources: document.time_sources(),
             notes,
-            throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
+            throughput_ops_per_s: ops.total() as f64 * 1e9 / seen_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
             commands: Named::default(),
-            transactions: transactions(&seen.units, span_ns),
+            transactions: transactions(&seen.units, seen_ns),
             series,
             amplification: report::Amplification {
                 traffic: per_value_byte(payload.total(), stored),
@@ -92,7 +95,11 @@ impl Outcome {
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
             read_bytes,
-            time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
+            time: report::Time {
+                virtual_ns: span_ns,
+                wall_s: wall_ns.map_or(0.0, |ns| ns as f64 / 1e9),
+                recovery_ns: drained.recovery_ns,
+            },
             ops,
         })
     }

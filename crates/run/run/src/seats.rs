@@ -10,13 +10,13 @@
 
 use std::rc::Rc;
 
-use kvdrive_host::Client;
 use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
+use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_saker::{Failure, Saker};
-use kvdrive_sim::Resource;
+use kvdrive_sim::{Ns, Resource};
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};
 
@@ -33,26 +33,26 @@ pub(super) trait Party: Client {
     ///
     /// # Errors
     /// The writes are not durable, and it is unknown which of them.
-    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status>;
+    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error>;
 
     /// Called before the task waits for another task of the run: completes what that task may be waiting for.
     fn before_waiting(&mut self) {}
 }
 
 impl Party for &Driver {
-    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Status> {
+    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Error> {
         Ok(())
     }
 }
 
 impl Party for &HostKvClient {
-    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Status> {
-        HostKvClient::sync(self)
+    fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Error> {
+        Ok(HostKvClient::sync(self)?)
     }
 }
 
 impl Party for Handle<'_> {
-    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status> {
+    fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error> {
         tell_failures(Handle::sync(self), on_refused);
         Ok(())
     }
@@ -88,8 +88,9 @@ pub(super) enum Whom {
 #[derive(Clone)]
 pub(super) struct Seat {
     pub(super) whom: Whom,
-    /// The core of its work between two operations.
+    /// The core of its work between two operations, and how long that takes.
     pub(super) core: Rc<Resource>,
+    pub(super) think_ns: Ns,
 }
 
 /// The host's side of a run.
@@ -109,11 +110,13 @@ impl HostSide {
     ) -> anyhow::Result<HostSide> {
         let cores = setup::cores(config, link.sim());
         let core = |index: usize| cores[index % cores.len()].clone();
+        let think_ns = config.host.think_ns;
         if config.has_store_on_host() {
             let kv = setup::store_on_host(config, link, memory, &cores)?;
             let seat = |(thread, core): (usize, &Rc<Resource>)| Seat {
                 whom: Whom::Store(Rc::new(kv.client(thread as u32))),
                 core: core.clone(),
+                think_ns,
             };
             let seats = cores.iter().enumerate().map(seat).collect();
             let cores = cores.iter().chain(kv.background_core()).cloned().collect();
@@ -127,12 +130,16 @@ impl HostSide {
                 let seat = |(driver, core): (&Rc<Driver>, &Rc<Resource>)| Seat {
                     whom: Whom::Saker(saker.clone(), driver.clone()),
                     core: core.clone(),
+                    think_ns,
                 };
                 drivers.iter().zip(&cores).map(seat).collect()
             }
             None => {
-                let seat =
-                    |driver: usize| Seat { whom: Whom::Drive(drivers[driver].clone()), core: core(driver) };
+                let seat = |driver: usize| Seat {
+                    whom: Whom::Drive(drivers[driver].clone()),
+                    core: core(driver),
+                    think_ns,
+                };
                 setup::driver_of_each_task(config).map(seat).collect()
             }
         };

@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use kvdrive_host::modelled::Pair;
+use kvdrive_host::Pair;
 use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
-use super::intervals::Recent;
+use super::intervals::{Recent, Tally};
 use super::units::UnitsSeen;
 
 /// Kinds of operation, in the order of reports.
@@ -80,10 +80,39 @@ impl Seen {
         for (all, of) in self.read_bytes.iter_mut().zip(&other.read_bytes) {
             *all += of;
         }
+        for other in &other.units {
+            match self.units.iter_mut().find(|units| units.kind == other.kind) {
+                Some(units) => {
+                    units.latency.add(&other.latency);
+                    units.rolled_back += other.rolled_back;
+                }
+                None => self.units.push(other.clone()),
+            }
+        }
+        if let Some(recent) = &other.recent {
+            self.recent.get_or_insert_default().add(recent);
+        }
         self.errors += other.errors;
         self.stored_bytes += other.stored_bytes;
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    /// What has been done so far, with what was seen in the present interval, which ends here.
+    pub(crate) fn tally(&mut self) -> Tally {
+        let recent = self.recent.as_mut().map(std::mem::take).unwrap_or_default();
+        Tally { recent, ..self.sums() }
+    }
+
+    /// As [`Seen::tally`], and the interval goes on.
+    pub(crate) fn sums(&self) -> Tally {
+        Tally {
+            stored_bytes: self.stored_bytes,
+            read_bytes: self.read_bytes.iter().sum(),
+            ops: self.latency.iter().map(|kind| kind.values().len()).sum(),
+            transactions: self.units.iter().map(|units| units.latency.values().len()).sum(),
+            recent: Box::default(),
         }
     }
 

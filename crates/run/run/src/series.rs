@@ -5,35 +5,19 @@
 
 use kvdrive_sim::Ns;
 
-use super::Seen;
+use super::intervals::Tally;
 use crate::report::Series;
+
+/// Most intervals of a series: more are more memory than a report is worth.
+pub(super) const INTERVALS_MAX: usize = 1 << 20;
 
 /// The consecutive intervals of one run.
 pub(super) struct Sampler {
     /// Start of the present interval.
     began: Ns,
-    /// What was done before it.
-    before: Done,
+    /// Operations and transactions before it.
+    before: (u64, u64),
     series: Series,
-}
-
-/// What was done since the start of the run.
-#[derive(Clone, Copy, Default)]
-struct Done {
-    ops: u64,
-    transactions: u64,
-}
-
-/// Most intervals of a series: more are more memory than a report is worth.
-pub(super) const INTERVALS_MAX: usize = 1 << 20;
-
-impl Done {
-    fn of(seen: &Seen) -> Done {
-        Done {
-            ops: seen.latency.iter().map(|kind| kind.values().len()).sum(),
-            transactions: seen.units.iter().map(|units| units.latency.values().len()).sum(),
-        }
-    }
 }
 
 impl Sampler {
@@ -41,7 +25,7 @@ impl Sampler {
     pub(super) fn new(interval_ns: Ns, began: Ns, has_units: bool) -> Sampler {
         let transactions = has_units.then(Vec::new);
         let series = Series { interval_ns, ops: Vec::new(), transactions };
-        Sampler { began, before: Done::default(), series }
+        Sampler { began, before: (0, 0), series }
     }
 
     /// End of the present interval.
@@ -54,17 +38,16 @@ impl Sampler {
         self.series.ops.len() >= INTERVALS_MAX
     }
 
-    /// Ends the present interval at `now`; `seen` covers the whole run.
-    pub(super) fn end(&mut self, now: Ns, seen: &Seen) {
+    /// Ends the present interval at `now`; `tally` covers the whole run.
+    pub(super) fn end(&mut self, now: Ns, tally: &Tally) {
         if now == self.began {
             return;
         }
-        let done = Done::of(seen);
-        self.series.ops.push(done.ops - self.before.ops);
+        self.series.ops.push(tally.ops - self.before.0);
         if let Some(transactions) = &mut self.series.transactions {
-            transactions.push(done.transactions - self.before.transactions);
+            transactions.push(tally.transactions - self.before.1);
         }
-        (self.began, self.before) = (now, done);
+        (self.began, self.before) = (now, (tally.ops, tally.transactions));
     }
 
     /// Takes the series of all intervals.

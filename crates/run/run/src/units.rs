@@ -1,15 +1,15 @@
 //! Runs units of a workload ([`kvdrive_workload::units`]) on the clients of a run: row locks, the time of
 //! each operation and of each unit.
 
-use std::collections::BTreeSet;
-
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::Calls;
-use kvdrive_sim::{Histogram, Ns, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
 use super::seats::Party;
 use super::seen::{RETRIEVE, STORE, Seen};
+use super::stream::{Clock, Stream};
+use super::work::lock;
 use kvdrive_workload::units::{Failed, Pairs};
 
 /// Results of the units of one kind.
@@ -38,89 +38,60 @@ impl Seen {
     }
 }
 
-/// Rows that are locked by some unit.
-pub(super) struct RowLocks {
-    held: TaskCell<BTreeSet<Key>>,
-    freed: WaitQueue,
-}
-
-impl RowLocks {
-    pub(super) fn new(sim: &Sim) -> RowLocks {
-        RowLocks { held: TaskCell::default(), freed: WaitQueue::new(sim) }
-    }
-
-    /// Locks all rows or none, so that no unit waits for a row while it holds another.
-    fn lock(&self, rows: &[Key], mut before_waiting: impl FnMut()) {
-        let is_held = || rows.iter().any(|row| self.held.borrow().contains(row));
-        while is_held() {
-            before_waiting();
-            // `before_waiting` may have run other tasks, which may have unlocked the rows.
-            if is_held() {
-                self.freed.wait();
-            }
-        }
-        self.held.borrow_mut().extend(rows);
-    }
-
-    fn unlock(&self, rows: &[Key]) {
-        let mut held = self.held.borrow_mut();
-        rows.iter().for_each(|row| _ = held.remove(row));
-        drop(held);
-        self.freed.wake_all();
-    }
-}
+/// How long a unit waits before it looks again for a row that a unit of another thread has locked, ns.
+const LOOK_AGAIN_NS: Ns = 20_000;
 
 /// Pairs as a unit accesses them, through a client of any kind.
 pub(super) struct ClientPairs<'a, C> {
     client: &'a mut C,
     buffer: &'a mut Region,
-    seen: &'a TaskCell<Seen>,
-    clock: &'a dyn Fn() -> Ns,
-    /// `None` if there is only one client, which needs no locks.
-    locks: Option<&'a RowLocks>,
+    stream: &'a Stream,
+    /// Is it needed that rows are locked? Not where there is only one client.
+    locks: bool,
     held: Vec<Key>,
 }
 
 impl<'a, C: Party> ClientPairs<'a, C> {
-    pub(super) fn new(
-        client: &'a mut C,
-        buffer: &'a mut Region,
-        seen: &'a TaskCell<Seen>,
-        clock: &'a dyn Fn() -> Ns,
-    ) -> ClientPairs<'a, C> {
-        ClientPairs { client, buffer, seen, clock, locks: None, held: Vec::new() }
+    pub(super) fn new(client: &'a mut C, buffer: &'a mut Region, stream: &'a Stream) -> ClientPairs<'a, C> {
+        ClientPairs { client, buffer, stream, locks: false, held: Vec::new() }
     }
 
-    pub(super) fn with_locks(self, locks: &'a RowLocks) -> ClientPairs<'a, C> {
-        ClientPairs { locks: Some(locks), ..self }
+    pub(super) fn with_locks(self) -> ClientPairs<'a, C> {
+        ClientPairs { locks: true, ..self }
     }
 
     fn note(&self, kind: usize, key: Key, began: Ns, result: Result<(), Status>) -> Result<(), Failed> {
-        self.seen.borrow_mut().note(kind, &key, (self.clock)() - began, result);
+        self.stream.seen.borrow_mut().note(kind, &key, self.stream.clock.now() - began, result);
         result.map_err(Failed::Refused)
+    }
+
+    /// Locks all rows or none, so that no unit waits for a row while it holds another.
+    fn try_lock(&self, rows: &[Key]) -> bool {
+        let mut held = lock(&self.stream.work.rows);
+        let is_free = !rows.iter().any(|row| held.contains(row));
+        if is_free {
+            held.extend(rows);
+        }
+        is_free
     }
 }
 
 impl<C: Party> Pairs for ClientPairs<'_, C> {
     fn read(&mut self, key: Key, into: &mut Vec<u8>) -> Result<bool, Failed> {
-        let began = (self.clock)();
+        let began = self.stream.clock.now();
         let found = super::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;
         into.clear();
         match found {
             Ok(bytes) => {
                 self.note(RETRIEVE, key, began, Ok(()))?;
-                self.seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
+                self.stream.seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 into.resize(bytes as usize, 0);
                 self.buffer.copy_to(0, into);
                 Ok(true)
             }
             Err(Status::KEY_NOT_FOUND) => {
-                self.seen.borrow_mut().note(
-                    RETRIEVE,
-                    &key,
-                    (self.clock)() - began,
-                    Err(Status::KEY_NOT_FOUND),
-                );
+                let span = self.stream.clock.now() - began;
+                self.stream.seen.borrow_mut().note(RETRIEVE, &key, span, Err(Status::KEY_NOT_FOUND));
                 Ok(false)
             }
             Err(status) => self.note(RETRIEVE, key, began, Err(status)).map(|()| false),
@@ -128,24 +99,37 @@ impl<C: Party> Pairs for ClientPairs<'_, C> {
     }
 
     fn write(&mut self, key: Key, value: &[u8]) -> Result<(), Failed> {
-        let began = (self.clock)();
+        let began = self.stream.clock.now();
         let stored = super::answered(self.client.store(key, Piece::Bytes(value))).map_err(Failed::lost)?;
         self.note(STORE, key, began, stored)?;
-        self.seen.borrow_mut().stored_bytes += value.len() as u64;
+        self.stream.seen.borrow_mut().stored_bytes += value.len() as u64;
         Ok(())
     }
 
     fn lock(&mut self, rows: &[Key]) {
-        if let Some(locks) = self.locks {
-            locks.lock(rows, || self.client.before_waiting());
-            self.held.extend(rows);
+        if !self.locks {
+            return;
         }
+        while !self.try_lock(rows) {
+            self.client.before_waiting();
+            // That may have run other tasks, which may have unlocked the rows.
+            if self.try_lock(rows) {
+                break;
+            }
+            match &self.stream.clock {
+                Clock::Model(_) => self.stream.unlocked.wait(),
+                Clock::Wall(clock) => self.stream.sim.sleep_until(clock.ns() + LOOK_AGAIN_NS),
+            }
+        }
+        self.held.extend(rows);
     }
 
     fn unlock(&mut self) {
-        if let Some(locks) = self.locks {
-            locks.unlock(&self.held);
-            self.held.clear();
+        if self.locks {
+            let mut locked = lock(&self.stream.work.rows);
+            self.held.drain(..).for_each(|row| _ = locked.remove(&row));
+            drop(locked);
+            self.stream.unlocked.wake_all();
         }
     }
 }

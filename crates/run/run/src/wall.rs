@@ -8,43 +8,45 @@
 //! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
 //! counters and the same model times, loading included.
 
-mod application;
 pub mod connected;
-
 mod control;
+mod lanes;
 mod late_file;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
 
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_host::threaded::{Connector, Driver, saker, serve_here, serve_thread};
+use kvdrive_host::Pipelined;
+use kvdrive_host::threaded::saker::{self, Queues};
+use kvdrive_host::threaded::{Connector, Driver, serve_here, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_saker::Saker;
 use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_sim::{Buckets, Rng, Sim, Summary, TaskCell};
+use kvdrive_sim::{Buckets, Ns, Rng, Sim, Summary, TaskCell};
 use kvdrive_spec::opcode;
 
 pub use crate::Snapshot as DriveSnapshot;
-use crate::report::{Commands, Report, Verified};
+use crate::report::{Commands, Report, Series, Verified};
 use crate::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
-use application::{Lane, Phase, Timed, Work};
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;
 use kvdrive_workload::Count;
+use lanes::Sent;
 use late_file::LateFile;
+use threads::{Measured, Threads, Way};
 
 /// First line of a recorded configuration; the profile's name follows.
 const PROFILE_LINE: &str = "# recorded with profile ";
@@ -202,16 +204,11 @@ pub fn run_wall_watched(
     options: &WallOptions<'_>,
     watch: &Watch<'_>,
 ) -> anyhow::Result<Ran> {
-    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let config = document.config()?;
     anyhow::ensure!(
         config.host.threads > 0 || config.host.queues == 1,
         "host.queues: {}; in wall time each thread has a queue pair: --threads says how many",
         config.host.queues
-    );
-    anyhow::ensure!(
-        !config.workload.until_full,
-        "workload.until_full: true; a wall-time run does all of its ops"
     );
     let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
     let (recorder, started) = open_recorder(document, options.record)?;
@@ -233,11 +230,8 @@ pub fn run_wall_watched(
     }
     let lateness = end.lateness;
     end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
-    let (seconds, latencies) = (application.seconds, application.seen.latencies());
+    let latencies = application.seen.latencies();
     let mut report = report(document, &config, application, end)?;
-    report.clock = "wall".into();
-    report.time.wall_s = seconds;
-    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
     if options.pace == Pace::Off && options.record.is_none() {
         report.notes.push("pace off: model time stood still, so no time of the drive is modelled".to_owned());
     }
@@ -258,11 +252,12 @@ pub fn run_wall_watched(
 struct Application {
     seen: Seen,
     loading: Option<Loading>,
-    /// Duration of the measured part, s.
-    seconds: f64,
+    /// Duration of the measured part, ns; `None`: it was not measured.
+    wall_ns: Option<Ns>,
     notes: Vec<String>,
     /// Counters of the workload.
     workload: Vec<Count>,
+    series: Option<Series>,
     verified: Option<(Verified, Option<String>)>,
     /// Counters of SAKER.
     saker: Vec<(String, u64)>,
@@ -277,119 +272,57 @@ fn run_application(
     has_past: bool,
     watch: &Watch<'_>,
 ) -> anyhow::Result<Application> {
-    let mut work = Work::new(config, has_past, watch.stop.clone())?;
-    let mut ways = ways(config, connector)?;
+    let mut drivers = drivers(config, connector)?;
+    let saker = threaded_saker(config, connector)?;
+    let saker_counts = || saker.as_ref().map_or_else(Vec::new, |saker| saker_counts(saker.saker()));
+    let ways = drivers.iter_mut().map(|driver| {
+        let tasks = if saker.is_some() { 1 } else { driver.depth() };
+        let pipeline: Box<dyn Pipelined<Sent> + Send> = match &saker {
+            Some(saker) => Box::new(saker::Pipeline::new(saker.connect()?, driver)),
+            None => Box::new(driver.pipeline()?),
+        };
+        anyhow::Ok(Way { pipeline, tasks })
+    });
+    let mut threads = Threads::new(config, ways.collect::<Result<_, _>>()?, has_past, watch)?;
     started.store(true, Ordering::Release);
-    in_lanes(&work, &mut ways, Phase::Load, watch)?;
-    work.check_loaded()?;
-    let loading = (work.stores > 0).then(|| {
-        let ended = Snapshot { saker: ways.saker_counts(), ..control.look(|_, running| running.snapshot())? };
-        let (stores, stored_bytes) = (work.stores, work.loaded_bytes());
+    let (stores, stored_bytes) = threads.load(config, watch)?;
+    let loading = (stores > 0).then(|| {
+        let ended = Snapshot { saker: saker_counts(), ..control.look(|_, running| running.snapshot())? };
         anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
     });
-    work.begin();
-    let seen = in_lanes(&work, &mut ways, Phase::Run, watch)?;
-    let (seconds, notes, verified) = (work.seconds(), work.notes(), work.verified());
-    let workload = work.counts();
-    let saker = ways.saker_counts();
-    Ok(Application { seen, loading: loading.transpose()?, seconds, notes, workload, verified, saker })
+    let seeing = control.clone();
+    // A drive that is off has nothing to show: the run ends with it.
+    let look = Rc::new(move || seeing.look(|_, running| running.snapshot()).unwrap_or_default());
+    let Measured { seen, wall_ns, notes, workload, series, verified } =
+        threads.measure(config, look, watch)?;
+    let (loading, saker) = (loading.transpose()?, saker_counts());
+    Ok(Application { seen, loading, wall_ns: Some(wall_ns), notes, workload, series, verified, saker })
 }
 
-/// The connections of a run's threads.
-struct Ways {
-    /// One for each thread.
-    lanes: Vec<Way>,
-    saker: Option<Arc<Saker>>,
-}
-
-/// The connection of one thread to the drive, and a driver for operations that block the thread.
-struct Way {
-    through: Through,
-    single: Driver,
-}
-
-enum Through {
-    Drive(Box<Driver>),
-    Saker(Option<saker::Pipeline<Timed>>),
-}
-
-impl Ways {
-    fn saker_counts(&self) -> Vec<(String, u64)> {
-        self.saker.as_deref().map_or_else(Vec::new, saker_counts)
-    }
-}
-
-/// A queue pair, or a handle of SAKER, for each thread.
-fn ways(config: &Config, connector: &Connector) -> anyhow::Result<Ways> {
-    let connect = |depth| {
+/// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not make.
+fn drivers(config: &Config, connector: &Connector) -> anyhow::Result<Vec<Driver>> {
+    let threads = config.queue_pairs();
+    let connect = |thread: u32| {
         let method = transfer::method(&config.host.transfer)
             .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method))?;
-        anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
+        // Operations are spread evenly.
+        let more = u32::from(thread < config.host.depth % threads);
+        let depth = if config.saker.enabled { 1 } else { (config.host.depth / threads + more).max(1) };
+        Ok(connector.connect(method, config.host.queue_entries, depth)?)
     };
-    let threads = config.queue_pairs();
-    let threaded = config.saker.enabled.then(|| {
-        let (host, depth) = (&config.host, config.saker.in_flight + 1);
-        let queues = saker::Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, depth);
-        let clock = Stopwatch::start();
-        anyhow::Ok(Threaded::new(Saker::new(config.saker.settings())?, queues, Arc::new(move || clock.ns())))
-    });
-    let threaded = threaded.transpose()?;
-    let way = |thread: u32| {
-        let through = match &threaded {
-            Some(threaded) => Through::Saker(Some(saker::Pipeline::new(threaded.connect()?))),
-            // Operations are spread evenly.
-            None => {
-                let more = u32::from(thread < config.host.depth % threads);
-                Through::Drive(Box::new(connect((config.host.depth / threads + more).max(1))?))
-            }
-        };
-        anyhow::Ok(Way { through, single: connect(1)? })
-    };
-    let lanes = (0..threads).map(way).collect::<Result<_, _>>()?;
-    Ok(Ways { lanes, saker: threaded.map(|threaded| threaded.saker().clone()) })
+    (0..threads).map(connect).collect()
 }
 
-/// Runs a phase on every thread at once, with the first lane on this thread.
-fn in_lanes(work: &Work, ways: &mut Ways, phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
-    let others = Mutex::new(Vec::new());
-    let (first, rest) = ways.lanes.split_first_mut().expect("a run has a thread");
-    let seen = thread::scope(|scope| {
-        for way in rest {
-            scope.spawn(|| {
-                let seen = way.run(work, phase, &|_, _| {});
-                others.lock().expect("no lane panics with it").push(seen);
-            });
-        }
-        first.run(work, phase, watch.progress)
-    });
-    let others = others.into_inner().expect("no lane panicked");
-    // Reports the first failure of any lane; the other lanes have stopped because of it.
-    let mut all = Seen::default();
-    for seen in std::iter::once(seen).chain(others) {
-        all.add(&seen?);
+/// SAKER, if it is there.
+fn threaded_saker(config: &Config, connector: &Connector) -> anyhow::Result<Option<Arc<Threaded<Queues>>>> {
+    let (host, depth) = (&config.host, config.saker.in_flight + 1);
+    if !config.saker.enabled {
+        return Ok(None);
     }
-    Ok(all)
-}
-
-impl Way {
-    fn run(&mut self, work: &Work, phase: Phase, tell: Progress<'_>) -> anyhow::Result<Seen> {
-        let single = self.single.blocking();
-        match &mut self.through {
-            Through::Drive(piped) => {
-                let mut lane = Lane { work, pipeline: piped.pipeline()?, single, seen: TaskCell::default() };
-                lane.run(phase, tell)?;
-                Ok(lane.seen.take())
-            }
-            Through::Saker(pipeline) => {
-                let own = pipeline.take().expect("it is put back");
-                let mut lane = Lane { work, pipeline: own, single, seen: TaskCell::default() };
-                let ran = lane.run(phase, tell);
-                let seen = lane.seen.take();
-                *pipeline = Some(lane.pipeline);
-                ran.map(|()| seen)
-            }
-        }
-    }
+    let queues = Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, depth);
+    let clock = Stopwatch::start();
+    let saker = Saker::new(config.saker.settings())?;
+    Ok(Some(Threaded::new(saker, queues, Arc::new(move || clock.ns()))))
 }
 
 /// A recorder for the drive of `document`, if there is a path. The file is not touched until the returned
@@ -466,14 +399,15 @@ fn report(
     application: Application,
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
-    let Application { seen, loading, notes, workload, verified, saker, .. } = application;
+    let Application { seen, loading, wall_ns, notes, workload, series, verified, saker } = application;
     let DriveEnd { ended, mut drained, latencies, .. } = end;
     let is_hosts_unknown = seen.latencies().is_empty();
     drained.saker = saker;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    let outcome = Outcome { seen, began, ended, drained, notes, workload, loading, series: None, verified };
+    let outcome =
+        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
     let mut report = outcome.into_report(document, config)?;
     if is_hosts_unknown {
         report.commands = latencies.iter().map(commands).collect();

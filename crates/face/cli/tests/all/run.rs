@@ -95,8 +95,7 @@ fn a_run_that_is_refused_leaves_the_files_of_an_earlier_one() {
     files.iter().for_each(|path| std::fs::write(path, "an earlier one").unwrap());
     let [lines, log] = files.map(|path| path.display().to_string());
     let given = ["run", "--interval", "1ms", "--interval-file", &lines, "--histogram", &log];
-    for refused in [["--clock", "wall"], ["--workload", "trace:nowhere"], ["--connect", "tcp://127.0.0.1:1"]]
-    {
+    for refused in [["--pace", "off"], ["--workload", "trace:nowhere"], ["--connect", "tcp://127.0.0.1:1"]] {
         let output = kvdrive(&[&given[..], &refused].concat());
         assert!(!output.status.success(), "{refused:?}");
         for path in files {

@@ -91,6 +91,27 @@ fn with_once_it_ends_when_the_last_host_has_gone() {
     assert!(served.program.wait().unwrap().success());
 }
 
+/// What only model time had, over a network: a rate with intervals and a series, and transactions.
+#[test]
+fn a_run_over_a_network_keeps_a_rate_and_does_transactions() {
+    let served = serve(&["--engine", "hashlog", "--profile", "saker-mid"]);
+    let work = ["--workload", "fillrandom", "--num", "300", "--ops", "300", "--depth", "4", "--queues", "2"];
+    let times = ["--rate", "2k/s", "--set", "run.interval_ns=30ms", "--verify", "--interval", "40ms"];
+    let printed = run_against(&served, &[&work[..], &times].concat()).unwrap();
+    let lines: Vec<serde_json::Value> = printed
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let ops: u64 = lines.iter().map(|line| line["ops"].as_u64().unwrap()).sum();
+    assert!(ops == 300 && lines.len() >= 3, "{printed}");
+    assert!(lines.last().unwrap()["ended_ns"].as_u64().unwrap() >= 149_000_000, "{printed}");
+    assert!(printed.contains("operations began at 2 000/s"), "{printed}");
+    let tpcc = ["--workload", "tpcc", "--set", "workload.shrink=64", "--ops", "100", "--depth", "4"];
+    let printed = run_against(&served, &tpcc).unwrap();
+    assert!(printed.contains("no update is lost") && printed.contains("TRANSACTIONS"), "{printed}");
+}
+
 #[test]
 fn ignored_options_and_allowed_hosts_are_said_in_a_line() {
     for (arguments, line) in [
@@ -470,7 +491,6 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
         (&["--depth", "1024", "--set", "host.queue_entries=2048"], "host.depth: 1024 on 1 queues; those of"),
         (&["--set", "flash.channels=8"], "--set flash.channels=8: "),
         (&["--engine", "plus"], "--engine: "),
-        (&["--rate", "1k/s"], "workload.rate_per_s"),
     ] {
         let error = run_against(&served, more).unwrap_err();
         assert!(error.contains(line) && error.lines().count() == 1, "{more:?}: {error}");

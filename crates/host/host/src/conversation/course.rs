@@ -96,6 +96,9 @@ pub(crate) enum Until {
     Ended,
 }
 
+/// How a command has ended; `None`: it has not.
+pub(crate) type Ended = Option<(Status, Cqe)>;
+
 /// One command; see above.
 pub(crate) struct Course<'m> {
     what: What<'m>,
@@ -182,47 +185,54 @@ impl<'m> Course<'m> {
         value: Piece<'_>,
         until: Until,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<(Status, Cqe)>, S::Error>> {
+    ) -> Poll<Result<Ended, S::Error>> {
         let mut cqe = Cqe::new(0, Status::SUCCESS);
+        let mut step = match self.step.take() {
+            Some(step) => step,
+            None => self.next_step(slot, value),
+        };
         loop {
-            let step = match self.step.take() {
-                Some(step) => step,
-                None => {
-                    let (lot, outbox) = slot.offer();
-                    self.step(&lot, value, outbox)
-                }
-            };
-            match step {
+            step = match step {
                 Step::TakeSequence => {
                     if slot.take_sequence(context)?.is_pending() {
                         self.step = Some(step);
                         return Poll::Pending;
                     }
+                    self.next_step(slot, value)
                 }
-                Step::Stage(bytes) => slot.stage(value.slice(0, bytes)),
-                Step::Clear => slot.clear(),
-                Step::WriteWindow { address, bytes } => slot.write_window(address, value.slice(0, bytes)),
+                Step::Stage(bytes) => {
+                    slot.stage(value.slice(0, bytes));
+                    self.next_step(slot, value)
+                }
+                Step::Clear => {
+                    slot.clear();
+                    self.next_step(slot, value)
+                }
+                Step::WriteWindow { address, bytes } => {
+                    slot.write_window(address, value.slice(0, bytes));
+                    self.next_step(slot, value)
+                }
                 Step::WaitForWindow => {
                     slot.wait_for_window();
-                    let (lot, outbox) = slot.offer();
-                    let next = self.step(&lot, value, outbox);
+                    let next = self.next_step(slot, value);
                     if next != Step::WaitForWindow {
                         // There may be room for more than one.
                         slot.pass_window();
                     }
-                    self.step = Some(next);
+                    next
                 }
                 Step::Submit(completions) => {
                     let (walk, room) = (self.walk(), self.room());
                     slot.submit(Submission { completions, walk, value, room })?;
-                    self.step = Some(Step::Complete);
                     if self.is_whole(value.bytes()) {
                         // The next value may follow.
                         slot.leave_sequence();
                         if until == Until::Whole {
+                            self.step = Some(Step::Complete);
                             return Poll::Ready(Ok(None));
                         }
                     }
+                    Step::Complete
                 }
                 Step::Complete => {
                     let Poll::Ready(completed) = slot.completion(context)? else {
@@ -232,17 +242,23 @@ impl<'m> Course<'m> {
                     cqe = completed;
                     let had_claim = self.progress.claim.is_some();
                     let (lot, outbox) = slot.offer();
-                    self.step = Some(self.completed(&lot, value, &cqe, outbox));
+                    let next = self.completed(&lot, value, &cqe, outbox);
                     if had_claim {
                         slot.pass_window();
                     }
+                    next
                 }
                 Step::Done(status) => {
                     slot.leave_sequence();
                     return Poll::Ready(Ok(Some((status, cqe))));
                 }
-            }
+            };
         }
+    }
+
+    fn next_step(&mut self, slot: &mut impl CommandSlot, value: Piece<'_>) -> Step {
+        let (lot, outbox) = slot.offer();
+        self.step(&lot, value, outbox)
     }
 
     /// Bytes that an answer has room for.

@@ -29,7 +29,7 @@ use kvdrive_spec::{Cqe, Sqe, Status};
 
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call};
-pub(crate) use course::{Course, Lot, Terms, Until};
+pub(crate) use course::{Course, Ended, Lot, Terms, Until};
 use slot::Walk;
 
 /// A slot of a queue, as a driver hands it to one command. A driver that waits for its caller returns when a thing
@@ -141,7 +141,6 @@ pub struct Ticket<V, F> {
 }
 
 /// How a call stands.
-#[expect(clippy::large_enum_variant, reason = "a command under way allocates nothing")]
 pub(crate) enum State<F> {
     UnderWay(F),
     /// The next pair of this iterator was left by an earlier NEXT.
@@ -156,13 +155,12 @@ impl<V, F> Ticket<V, F> {
         if let State::Unclaimed(iterator) = self.state { Some(iterator) } else { None }
     }
 
-    /// The command under way, or the answer of one that is not.
-    pub(crate) fn under_way(self) -> Result<(Call<V>, F), Result<Answer, Status>> {
-        match self.state {
-            State::UnderWay(flight) => Ok((self.call, flight)),
-            State::Ended(status) => Err(course::done(status).map(|()| Answer::Done)),
-            State::Unclaimed(_) => unreachable!("it is claimed, or the drive is asked"),
-        }
+    /// The answer, if it is not under way.
+    pub(crate) fn ended(&self) -> Result<Answer, Status> {
+        let State::Ended(status) = self.state else {
+            unreachable!("a claimed pair is answered, or the drive is asked")
+        };
+        course::done(status).map(|()| Answer::Done)
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{BadAddress, HostMemory};
 use kvdrive_spec::opcode::{Direction, direction};
-use kvdrive_spec::{Cqe, Sqe, Status};
+use kvdrive_spec::{Cqe, Sqe};
 
 use super::queue::{Completed, Data, Queue};
 use crate::Error;
@@ -17,7 +17,7 @@ use crate::conversation::course::PAIRS_AT_ONCE;
 use crate::conversation::slot::{Arrived, Left, Slot};
 use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
 use crate::conversation::{
-    self, Aftermath, Arrival, CommandSlot, Course, Lot, State, Submission, Terms, Until, at_once,
+    self, Aftermath, Arrival, CommandSlot, Course, Ended, Lot, State, Submission, Terms, Until, at_once,
 };
 
 /// One connection's commands, several at a time. A thread of its own is not needed: whoever waits for one reads
@@ -187,10 +187,7 @@ impl crate::Client for Client {
             }
             ticket = self.submit(ticket.call)?;
         }
-        let (call, mut flight) = match ticket.under_way() {
-            Ok(under_way) => under_way,
-            Err(answer) => return Ok(answer?),
-        };
+        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return Ok(ticket.ended()?) };
         let (status, cqe) = flight.advance(call.value(), Until::Ended)?.expect("it has ended");
         let (answer, aftermath) = flight.course.conclude(status, &cqe, &Received(&flight.slot.data), into);
         drop(flight);
@@ -207,7 +204,7 @@ impl crate::Client for Client {
 }
 
 impl Flight {
-    fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Option<(Status, Cqe)>, Error> {
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Ended, Error> {
         at_once(|context| self.course.advance(&mut self.slot, value, until, context))
     }
 }

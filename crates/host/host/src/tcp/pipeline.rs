@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_spec::{Cqe, Sqe, Status};
@@ -188,7 +189,7 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
         Ok(())
     }
 
-    fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
+    fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error> {
         if let Some(answered) = self.answered.pop_front() {
             return Ok(Some(answered));
         }
@@ -196,7 +197,12 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
             if let Some(error) = &self.failure {
                 return Err(error.clone());
             }
-            let completed = lock(&self.client.connection).queue.next_completion()?;
+            let mut connection = lock(&self.client.connection);
+            if !timeout.map_or(Ok(true), |timeout| connection.queue.has_arrived(timeout))? {
+                return Ok(None);
+            }
+            let completed = connection.queue.next_completion()?;
+            drop(connection);
             let cid = usize::from(completed.cqe.cid.get());
             let flight = self.flights.get_mut(cid).and_then(Option::take);
             let flight = flight.ok_or(Error::Protocol("a response to nothing"))?;

@@ -1,9 +1,10 @@
 //! One connection, which is one queue: commands out, completions in, with data in both directions.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::list::ListReader;
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
@@ -206,6 +207,17 @@ impl Queue {
         let cid = self.gather(sqe, data)?;
         self.push()?;
         Ok(cid)
+    }
+
+    /// Has anything arrived that was not looked at? Waits for it so long at most.
+    pub(super) fn has_arrived(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wire.get_mut().limit = Some((Stopwatch::start(), timeout));
+        let arrived = self.wire.fill_buf().map(|_| true);
+        self.wire.get_mut().limit = None;
+        match arrived {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            arrived => Ok(arrived?),
+        }
     }
 
     /// Sends what has gathered, as far as it goes without waiting.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvdrive_auth::TlsPsk;
 use kvdrive_auth::tls::Session;
-use kvdrive_sim::wall::Patience;
+use kvdrive_sim::wall::{Patience, Stopwatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes of TLS that are read from the socket at a time.
@@ -22,6 +22,8 @@ pub(super) struct Wire {
     sent: usize,
     /// How long nothing may come; none: for ever.
     pub(super) silence: Option<Duration>,
+    /// Nothing is waited for longer than this, from that moment on.
+    pub(super) limit: Option<(Stopwatch, Duration)>,
     patience: Patience,
     /// How often its thread slept, waiting for bytes.
     pub(super) sleeps: u64,
@@ -60,7 +62,7 @@ impl Wire {
     pub(super) fn on(socket: TcpStream, silence: Option<Duration>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
         let (tls, outbox, patience) = (None, Vec::new(), Patience::default());
-        Ok(Wire { socket, tls, outbox, sent: 0, silence, patience, sleeps: 0 })
+        Ok(Wire { socket, tls, outbox, sent: 0, silence, limit: None, patience, sleeps: 0 })
     }
 
     /// Speaks TLS from here on.
@@ -133,6 +135,13 @@ impl Wire {
         }
     }
 
+    /// How long may still be waited; `None`: there is no limit.
+    fn left(&self) -> Option<Duration> {
+        let left =
+            |(since, span): &(Stopwatch, Duration)| span.saturating_sub(Duration::from_nanos(since.ns()));
+        self.limit.as_ref().map(left)
+    }
+
     /// How many bytes are to be sent.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.outbox.len() + self.tls.as_ref().map_or(0, |tls| tls.output.len()) - self.sent
@@ -145,11 +154,12 @@ impl Wire {
         if self.unsent_bytes() > 0 {
             flags |= PollFlags::OUT;
         }
-        let timeout = self.silence.map(|silence| Timespec {
-            tv_sec: silence.as_secs() as i64,
-            tv_nsec: i64::from(silence.subsec_nanos()),
-        });
+        let left = self.left();
+        let timeout = left
+            .or(self.silence)
+            .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) });
         match poll(&mut [PollFd::new(&self.socket, flags)], timeout.as_ref()) {
+            Ok(0) if left.is_some() => Ok(()),
             Ok(0) => {
                 let seconds = self.silence.unwrap_or_default().as_secs_f64();
                 Err(io::Error::new(ErrorKind::TimedOut, format!("no answer for {seconds} s")))
@@ -176,6 +186,10 @@ impl Read for Wire {
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.left() == Some(Duration::ZERO) {
+                        self.patience.end();
+                        return Err(error);
+                    }
                     if self.patience.look_again() {
                         std::hint::spin_loop();
                     } else {

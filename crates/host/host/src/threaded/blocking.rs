@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use kvdrive_sim::wall::Patience;
+use kvdrive_sim::wall::{Patience, Stopwatch};
 
 struct Parker {
     thread: Thread,
@@ -17,14 +18,21 @@ struct Parker {
 }
 
 impl Parker {
-    fn wait(&self, patience: &mut Patience) {
-        while !self.woken.load(Ordering::Acquire) && patience.look_again() {
+    /// Waits to be woken, or until `limit` has passed; was it woken?
+    fn wait(&self, patience: &mut Patience, limit: Option<&Limit>) -> bool {
+        let is_woken = || self.woken.load(Ordering::Acquire);
+        while !is_woken() && limit.is_none_or(|limit| !limit.left().is_zero()) && patience.look_again() {
             std::hint::spin_loop();
         }
-        while !self.woken.load(Ordering::Acquire) {
-            thread::park();
+        while !is_woken() {
+            match limit.map(Limit::left) {
+                None => thread::park(),
+                Some(Duration::ZERO) => break,
+                Some(left) => thread::park_timeout(left),
+            }
         }
         patience.end();
+        is_woken()
     }
 }
 
@@ -45,8 +53,26 @@ thread_local! {
     static PARKER: Cell<Option<(Arc<Parker>, Waker, Patience)>> = const { Cell::new(None) };
 }
 
+/// How long may be waited, from a moment on.
+struct Limit {
+    since: Stopwatch,
+    span: Duration,
+}
+
+impl Limit {
+    fn left(&self) -> Duration {
+        self.span.saturating_sub(Duration::from_nanos(self.since.ns()))
+    }
+}
+
 /// Runs `future` to its end on this thread.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    block_on_within(future, None).expect("it is waited for without a limit")
+}
+
+/// Runs `future` on this thread, to its end or until it has waited for `span`; `None`: without a limit.
+pub(super) fn block_on_within<F: Future>(future: F, span: Option<Duration>) -> Option<F::Output> {
+    let limit = span.map(|span| Limit { since: Stopwatch::start(), span });
     let mut future = pin!(future);
     let (parker, waker, mut patience) = PARKER.take().unwrap_or_else(|| {
         let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false) });
@@ -56,8 +82,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let output = loop {
         parker.woken.store(false, Ordering::Release);
         match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => break output,
-            Poll::Pending => parker.wait(&mut patience),
+            Poll::Ready(output) => break Some(output),
+            Poll::Pending if parker.wait(&mut patience, limit.as_ref()) => {}
+            Poll::Pending => break None,
         }
     };
     PARKER.set(Some((parker, waker, patience)));

@@ -7,7 +7,6 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::SharedBuffer;
 use kvdrive_link::transfer::Choice;
-use kvdrive_spec::{Cqe, Status};
 
 use super::blocking::block_on;
 use super::port::{Claimed, Port};
@@ -15,7 +14,7 @@ use super::{Connector, Error};
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::{self, Aftermath, Arrival, Course, State, Terms, Until};
+use crate::conversation::{self, Aftermath, Arrival, Course, Ended, State, Terms, Until};
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -95,10 +94,7 @@ impl Driver {
             }
             ticket = self.submit(ticket.call).await?;
         }
-        let (call, mut flight) = match ticket.under_way() {
-            Ok(under_way) => under_way,
-            Err(answer) => return Ok(answer?),
-        };
+        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return Ok(ticket.ended()?) };
         let (status, cqe) = flight.advance(call.value(), Until::Ended).await?.expect("it has ended");
         let (answer, aftermath) = flight.course.conclude(status, &cqe, flight.slot.buffer(), into);
         drop(flight);
@@ -136,7 +132,7 @@ pub struct Flight<'d> {
 }
 
 impl Flight<'_> {
-    async fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Option<(Status, Cqe)>, Error> {
+    async fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Ended, Error> {
         poll_fn(|context| self.course.advance(&mut self.slot, value, until, context)).await
     }
 }

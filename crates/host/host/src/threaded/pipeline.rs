@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::Error;
-use super::blocking::block_on;
+use super::blocking::{block_on, block_on_within};
 use super::driver::Driver;
 use super::port::Port;
 use crate::client::{Answer, Call, Content};
@@ -104,7 +105,10 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
         let has_unclaimed = |iterator| unclaimed.has(iterator);
         let begun = conversation::begin::<_, Infallible>(terms, &call, value.piece().bytes(), has_unclaimed);
         let (result, content) = match begun {
-            Ok(course) => return Ok(self.take_off(call, value, into, course)),
+            Ok(course) => {
+                self.take_off(call, value, into, course);
+                return Ok(());
+            }
             Err(State::Ended(status)) => (Err(status), into),
             Err(State::Unclaimed(iterator)) => match block_on(unclaimed.claim(iterator)) {
                 Some(answer) => (answer.pair.map(Answer::Pair), answer.value),
@@ -116,7 +120,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
         Ok(())
     }
 
-    fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
+    fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error> {
         if let Some(answered) = self.answered.pop_front() {
             return Ok(Some(answered));
         }
@@ -129,7 +133,11 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             let port = self.driver.port();
             port.check_thread()?;
             self.ring();
-            block_on(poll_fn(|context| port.poll_finished(context, &mut self.batch)))?;
+            let finished = poll_fn(|context| port.poll_finished(context, &mut self.batch));
+            match block_on_within(finished, timeout) {
+                Some(finished) => finished?,
+                None => return Ok(None),
+            }
             self.batch.reverse();
             port.queue().ring_completion();
         }

@@ -9,16 +9,18 @@ use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use kvdrive_content::Region;
 use kvdrive_link::shared::PowerOff;
 use kvdrive_link::transfer::{self, TransferConfig};
+use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};
 
 use super::{Connector, Driver, Error, block_on};
-use crate::client::{Answer, Call, Content};
+use crate::client::{Answer, Call, Calls, Content};
 use crate::pipelined::{Completion as Ended, FailedWrite, Pipelined};
 
 /// A drive, as SAKER asks for its queues.
@@ -180,16 +182,34 @@ async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Res
 
 /// A handle as a pipeline: every call is carried out where it is made, as far as SAKER's callers wait, and its
 /// completion is there at once.
-pub struct Pipeline<V> {
+pub struct Pipeline<'d, V> {
     handle: threaded::Handle<Queues>,
+    /// For iterators and lists.
+    single: &'d Driver,
+    /// What failed when one of these synced, until the next settling tells it.
+    failures: Vec<Failure>,
     ended: VecDeque<Ended<V>>,
     is_off: bool,
 }
 
-impl<V: Content> Pipeline<V> {
-    /// One handle's.
-    pub fn new(handle: threaded::Handle<Queues>) -> Pipeline<V> {
-        Pipeline { handle, ended: VecDeque::new(), is_off: false }
+impl<'d, V: Content> Pipeline<'d, V> {
+    /// One handle's. SAKER knows only pairs by their keys: lists and seeks sync it first, and go by `single` like the
+    /// steps of iterators.
+    pub fn new(handle: threaded::Handle<Queues>, single: &'d Driver) -> Pipeline<'d, V> {
+        Pipeline { handle, single, failures: Vec::new(), ended: VecDeque::new(), is_off: false }
+    }
+
+    fn ask_drive(&mut self, call: Call<()>, into: &mut Region) -> Result<Answer, threaded::Error> {
+        if matches!(call, Call::List { .. } | Call::Seek { .. }) {
+            match self.handle.sync() {
+                Err(threaded::Error::Failed(failures)) => self.failures.extend(failures),
+                synced => synced?,
+            }
+        }
+        self.single.blocking().ask(call, into).map_err(|error| match error {
+            Error::Status(status) => threaded::Error::Status(status),
+            _ => threaded::Error::Off(DriveOff),
+        })
     }
 
     fn end(&mut self, call: Call<()>, value: V, result: Result<Answer, threaded::Error>, content: Region) {
@@ -204,7 +224,7 @@ impl<V: Content> Pipeline<V> {
     }
 }
 
-impl<V: Content> Pipelined<V> for Pipeline<V> {
+impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     fn has_room(&self) -> bool {
         self.ended.is_empty() && !self.is_off
     }
@@ -222,18 +242,17 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
             Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
             Call::Retrieve { key } => handle.retrieve(key, &mut into).map(Answer::Value),
             Call::Exist { key } => handle.exist(key).map(Answer::Exists),
-            // SAKER makes the batches, and knows only pairs by their keys.
-            Call::Batch { .. }
-            | Call::List { .. }
-            | Call::Seek { .. }
-            | Call::Next { .. }
-            | Call::Close { .. } => Err(threaded::Error::Status(Status::INVALID_OPCODE)),
+            // SAKER makes the batches.
+            Call::Batch { .. } => Err(threaded::Error::Status(Status::INVALID_OPCODE)),
+            Call::List { .. } | Call::Seek { .. } | Call::Next { .. } | Call::Close { .. } => {
+                self.ask_drive(call, &mut into)
+            }
         };
         self.end(call, value, result, into);
         Ok(())
     }
 
-    fn next_completion(&mut self) -> Result<Option<Ended<V>>, Error> {
+    fn next_completion_within(&mut self, _: Option<Duration>) -> Result<Option<Ended<V>>, Error> {
         match self.ended.pop_front() {
             None if self.is_off => Err(PowerOff.into()),
             ended => Ok(ended),
@@ -241,12 +260,13 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
     }
 
     fn settle(&mut self, on_failed: &mut dyn FnMut(FailedWrite, Key, Status)) -> Result<(), Error> {
-        let failures = match self.handle.sync() {
-            Ok(()) => return Ok(()),
-            Err(threaded::Error::Failed(failures)) => failures,
+        let mut failures = std::mem::take(&mut self.failures);
+        match self.handle.sync() {
+            Ok(()) => {}
+            Err(threaded::Error::Failed(more)) => failures.extend(more),
             Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
             Err(threaded::Error::Off(DriveOff)) => return Err(PowerOff.into()),
-        };
+        }
         for failure in failures {
             let what = match failure.kind {
                 RequestKind::Store => FailedWrite::Store,

@@ -7,7 +7,7 @@ use kvdrive_link::LocalMemory;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Resource, Sim};
 
-use crate::clients::check;
+use crate::clients::{check, check_pipeline};
 use crate::firmware::{self, MAX_VALUE_BYTES};
 use crate::threaded::{by, serve};
 
@@ -42,4 +42,16 @@ fn a_client_on_a_thread() {
     drop((driver, connector));
     let counters = serving.join();
     assert_eq!((counters.open_iterators, counters.unfinished), (0, 0));
+}
+
+#[test]
+fn a_pipeline_on_a_thread() {
+    for row in METHODS {
+        let (connector, serving) = serve();
+        let mut driver = connector.connect(by(row.name), 32, 4).unwrap();
+        check_pipeline(&mut driver.pipeline().unwrap(), MAX_VALUE_BYTES);
+        drop((driver, connector));
+        let counters = serving.join();
+        assert_eq!((counters.open_iterators, counters.unfinished), (0, 0), "{}", row.name);
+    }
 }

@@ -1,7 +1,7 @@
 //! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the target.
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Answer, Call, Calls, Client, Error};
+use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pipelined};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 fn key(number: u32) -> Key {
@@ -21,6 +21,36 @@ pub fn check<C: Client>(client: &mut C, max_value_bytes: u32) {
     one_at_a_time(client, max_value_bytes);
     several_at_once(client);
     tickets_are_dropped(client);
+}
+
+/// The calls that [`check`] makes one at a time, through a pipeline; as there.
+pub fn check_pipeline(pipeline: &mut dyn Pipelined<Vec<u8>>, max_value_bytes: u32) {
+    one_at_a_time(&mut OneAtATime(pipeline), max_value_bytes);
+}
+
+/// A pipeline that is asked for one answer after the other.
+struct OneAtATime<'p>(&'p mut dyn Pipelined<Vec<u8>>);
+
+impl Client for OneAtATime<'_> {
+    type Ticket<V: Content> = Completion<Vec<u8>>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Completion<Vec<u8>>, Error> {
+        let (call, value) = call.split();
+        let mut bytes = Vec::new();
+        if let Some(piece) = value.as_ref().map(Content::piece) {
+            bytes.resize(piece.bytes() as usize, 0);
+            piece.expand(&mut bytes);
+        }
+        self.0.begin(call, bytes, Region::new()).expect("there is room");
+        let completion = self.0.next_completion()?.expect("it is under way");
+        assert_eq!((completion.call, self.0.under_way()), (call, 0));
+        Ok(completion)
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Completion<Vec<u8>>, into: &mut Region) -> Result<Answer, Error> {
+        *into = ticket.content;
+        Ok(ticket.result?)
+    }
 }
 
 fn one_at_a_time<C: Client>(client: &mut C, max_value_bytes: u32) {

@@ -566,9 +566,9 @@ fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
         for driver in &drivers {
             driver.blocking().store(key(round), Piece::Bytes(&value(round, 300))).unwrap();
             assert_eq!(read(driver, round), Some(value(round, 300)));
-            drop(Box::pin(store(&driver, key(round), Piece::Bytes(&value(round, 500)))));
+            drop(Box::pin(store(driver, key(round), Piece::Bytes(&value(round, 500)))));
             let longest = value(round, 4_000);
-            let mut dropped = pin!(store(&driver, key(1000), Piece::Bytes(&longest)));
+            let mut dropped = pin!(store(driver, key(1000), Piece::Bytes(&longest)));
             _ = poll_once(&mut dropped);
         }
         let free = control.look(|_, drive| drive.free_queue_id()).unwrap();

@@ -76,6 +76,7 @@ impl Connected {
         lines
             + &text.throughput()
             + &text.latency()
+            + &text.transactions()
             + &text.verified()
             + wrap(UNKNOWN, text.room).trim_end()
             + "\n"
@@ -125,6 +126,12 @@ impl Serialize for Connected {
         map.serialize_entry("wall_s", &report.time.wall_s)?;
         map.serialize_entry("throughput_ops_per_s", &report.throughput_ops_per_s)?;
         map.serialize_entry("latency_ns", &report.latency_ns)?;
+        if !report.transactions.is_empty() {
+            map.serialize_entry("transactions", &report.transactions)?;
+        }
+        if let Some(series) = &report.series {
+            map.serialize_entry("series", series)?;
+        }
         map.serialize_entry("verified", &report.verified)?;
         map.end()
     }

@@ -187,7 +187,7 @@ impl Text<'_> {
         table.finish(self.room)
     }
 
-    fn transactions(&self) -> String {
+    pub(super) fn transactions(&self) -> String {
         if self.transactions.is_empty() {
             return String::new();
         }

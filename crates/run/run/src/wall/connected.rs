@@ -3,19 +3,17 @@
 //! The application is the same as in every run in wall time, with a thread and a connection for each of
 //! `host.queues`. The inside of the drive is not visible over the network, and is not in the report.
 
-use std::sync::Mutex;
-use std::thread;
+use std::rc::Rc;
 
 use anyhow::Context;
 use kvdrive_host::tcp::{Client, Initiator, Options, discover};
-use kvdrive_sim::TaskCell;
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::identify::{CSI_KV, KvFormat, cns};
 use kvdrive_spec::property;
 
-use super::application::{Lane, Phase, Work};
+use super::threads::{Measured, Threads, Way};
 use crate::report::Target;
-use crate::{Outcome, Ran, Seen, Snapshot, Watch};
+use crate::{Outcome, Ran, Snapshot, Watch};
 use kvdrive_config::{Config, Document};
 
 /// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
@@ -55,9 +53,7 @@ pub fn run_measured(
     watch: &Watch<'_>,
     look: &dyn Fn(),
 ) -> anyhow::Result<(Target, Ran)> {
-    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let mut config = document.config()?;
-    anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; --connect does all of its ops");
     let of_threads = [
         ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
         ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
@@ -68,70 +64,37 @@ pub fn run_measured(
     if remote.only_verifies {
         config.workload.verify = "only".into();
     }
-    // The drive may hold pairs of other origin.
-    let mut work = Work::new(&config, true, watch.stop.clone())?;
     let at = || format!("tcp://{}", remote.address);
     let (mut target, mut initiator, clients) = connect(&config, remote).with_context(at)?;
-    in_lanes(&work, &clients, Phase::Load, watch).with_context(at)?;
-    work.check_loaded()?;
-    (target.loaded_pairs, target.loaded_bytes) = (work.stores, work.loaded_bytes());
+    let ways =
+        clients.iter().map(|(client, depth)| Way { pipeline: Box::new(client.pipeline()), tasks: *depth });
+    // The drive may hold pairs of other origin.
+    let mut threads = Threads::new(&config, ways.collect(), true, watch)?;
+    (target.loaded_pairs, target.loaded_bytes) = threads.load(&config, watch).with_context(at)?;
     look();
-    work.begin();
-    let seen = in_lanes(&work, &clients, Phase::Run, watch).with_context(at)?;
-    let seconds = work.seconds();
+    // The inside of the drive is not seen from here.
+    let inside = Rc::new(Snapshot::default);
+    let Measured { seen, wall_ns, notes, workload, series, verified } =
+        threads.measure(&config, inside, watch).with_context(at)?;
     look();
-    target.sleeps = clients.iter().map(Client::sleeps).sum();
+    target.sleeps = clients.iter().map(|(client, _)| client.sleeps()).sum();
+    drop(threads);
     drop(clients);
     initiator.shut_down().with_context(at)?;
     let (latencies, none) = (seen.latencies(), Snapshot::default);
-    let (notes, verified) = (work.notes(), work.verified());
-    let outcome = Outcome {
-        seen,
-        began: none(),
-        ended: none(),
-        drained: none(),
-        notes,
-        workload: work.counts(),
-        loading: None,
-        series: None,
-        verified,
-    };
-    let mut report = outcome.into_report(document, &config)?;
-    report.clock = "wall".into();
-    report.time.wall_s = seconds;
-    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
+    let (began, ended, drained) = (none(), none(), none());
+    let (wall_ns, loading) = (Some(wall_ns), None);
+    let outcome =
+        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
+    let report = outcome.into_report(document, &config)?;
     Ok((target, Ran { report, latencies, is_stopped: watch.is_stopped() }))
 }
 
-/// Runs a phase on every connection at once, with the first lane on this thread.
-fn in_lanes(work: &Work, clients: &[Client], phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
-    let run = |client: &Client, tell: &dyn Fn(u64, u64)| {
-        let (pipeline, single) = (client.pipeline(), client.clone());
-        let mut lane = Lane { work, pipeline, single, seen: TaskCell::default() };
-        lane.run(phase, tell)?;
-        anyhow::Ok(lane.seen.take())
-    };
-    let others = Mutex::new(Vec::new());
-    let first = thread::scope(|scope| {
-        for client in &clients[1..] {
-            scope.spawn(|| {
-                let seen = run(client, &|_, _| {});
-                others.lock().expect("no lane panics with it").push(seen);
-            });
-        }
-        run(&clients[0], watch.progress)
-    });
-    let others = others.into_inner().expect("no lane panicked");
-    // Reports the first failure of any lane; the other lanes have stopped because of it.
-    let mut all = Seen::default();
-    for seen in std::iter::once(first).chain(others) {
-        all.add(&seen?);
-    }
-    Ok(all)
-}
+/// Clients, each with how many operations it has under way at once.
+type Clients = Vec<(Client, u32)>;
 
-/// Connects the I/O queues of the run, and reports what the drive is.
-fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Vec<Client>)> {
+/// Connects the I/O queues of the run, each for so many operations at once, and reports what the drive is.
+fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Clients)> {
     let address = remote.address.as_str();
     let nqn = match &remote.nqn {
         Some(nqn) => nqn.clone(),
@@ -164,7 +127,8 @@ fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiato
         let mut queue = initiator.io_queue(number as u16 + 1, entries)?;
         queue.nsid = nsid;
         digests = queue.digests();
-        clients.push(Client::new(queue, depth, format.value_max_bytes.get(), transfer_max_bytes));
+        let client = Client::new(queue, depth, format.value_max_bytes.get(), transfer_max_bytes);
+        clients.push((client, depth));
     }
     let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
     let target = Target {

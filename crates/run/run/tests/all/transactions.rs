@@ -3,6 +3,8 @@
 use kvdrive_config::Document;
 use kvdrive_run as run;
 use kvdrive_run::report::Report;
+use kvdrive_run::wall::{WallOptions, run_wall};
+use kvdrive_sim::wall::Pace;
 
 /// Small tables, so that clients meet at the same rows.
 const SMALL: &[&str] = &[
@@ -54,6 +56,31 @@ fn clients_at_the_same_time_lose_no_update() {
     }
 }
 
+/// Threads and tasks by the machine's clock meet at the same rows, too.
+#[test]
+fn clients_in_wall_time_lose_no_update() {
+    let sides: &[&[&str]] = &[
+        &["engine.name=hashlog", "host.depth=8"],
+        &["engine.name=hashlog", "host.depth=8", "host.threads=2"],
+        &["engine.name=hashlog", "saker.enabled=true", "saker.cache_bytes=65536", "host.threads=2"],
+    ];
+    for side in sides {
+        let document = document(&[side, &["run.clock=wall", "run.interval_ns=20ms"][..]].concat());
+        let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
+        let report =
+            run_wall(&document, &options, &|_, _| {}).unwrap_or_else(|error| panic!("{side:?}: {error:#}"));
+        assert_eq!(report.ops.errors, 0, "{side:?}: {:?}", report.notes);
+        let [orders, payments] = ["new_order", "payment"]
+            .map(|kind| report.transactions.get(kind).unwrap_or_else(|| panic!("{side:?}: no {kind}")));
+        assert_eq!(orders.committed + orders.rolled_back + payments.committed, 400, "{side:?}");
+        assert!(report.notes.iter().any(|note| note.contains("no update is lost")), "{:?}", report.notes);
+        let series = report.series.as_ref().expect("it was asked for");
+        let of_series = series.transactions.as_ref().expect("it consists of them").iter().sum::<u64>();
+        assert_eq!(of_series, orders.committed + payments.committed, "{side:?}");
+        assert_eq!(series.ops.iter().sum::<u64>(), report.ops.total(), "{side:?}");
+    }
+}
+
 /// What a drive takes from a transaction in the middle shows, and is said.
 #[test]
 fn a_drive_that_fails_leaves_the_rows_unchecked_and_says_so() {
@@ -71,7 +98,6 @@ fn what_units_cannot_do_is_refused_in_a_line() {
     for (setting, problem) in [
         ("workload.timed_load=false", "workload.timed_load: false; rows of tpcc are bytes"),
         ("workload.verify=values", "workload.verify: \"values\"; is for patterns"),
-        ("run.clock=wall", "workload.name: \"tpcc\" is for model time"),
     ] {
         let error = document(&[setting]).config().unwrap_err().to_string();
         assert!(error.starts_with(problem), "{error}");

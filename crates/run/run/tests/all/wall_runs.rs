@@ -1,7 +1,9 @@
 //! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use kvdrive_config::Document;
@@ -13,8 +15,8 @@ use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method as method_of;
 use kvdrive_run::report::{Nand, Report};
 use kvdrive_run::wall::connected::{Remote, run_connected};
-use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, served};
-use kvdrive_run::{Watch, run};
+use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, run_wall_watched, served};
+use kvdrive_run::{OnInterval, Watch, run};
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::Key;
 
@@ -207,9 +209,45 @@ fn a_recording_does_not_choose_a_file() {
 }
 
 #[test]
-fn a_wall_run_until_the_drive_is_full_is_refused() {
-    let error = wall(&["workload.until_full=true", "workload.ops=100"], None).expect_err("it is refused");
-    assert!(error.to_string().starts_with("workload.until_full: true; "), "{error}");
+fn a_wall_run_until_the_drive_is_full_ends_there() {
+    let small = ["flash.channels=1", "flash.dies_per_channel=1", "flash.blocks_per_die=32"];
+    let work = ["workload.until_full=true", "workload.ops=1000000", "workload.value_size=4096"];
+    let report = wall(&[&small[..], &work].concat(), None).expect("it runs");
+    assert!((100..1_000_000).contains(&report.ops.store) && report.ops.errors == 0, "{:?}", report.ops);
+}
+
+/// A rate, intervals and a series by the machine's clock: the last operation does not begin before its time, and the
+/// intervals add up to the run, from one thread and from several.
+#[test]
+fn operations_begin_at_their_times_in_wall_time() {
+    let work = ["workload.name=ycsb-a", "workload.num=500", "workload.ops=400", "workload.verify=values"];
+    let times = ["workload.rate_per_s=2k/s", "run.interval_ns=40ms", "host.depth=4", "run.clock=wall"];
+    for threads in ["host.threads=0", "host.threads=3"] {
+        let document = document(&[&work[..], &times, &[threads]].concat());
+        let seen = Rc::new(RefCell::new((0, 0, 0)));
+        let count = seen.clone();
+        let on_interval: OnInterval = Rc::new(move |interval| {
+            let (intervals, ops, end) = &mut *count.borrow_mut();
+            assert!(interval.began_ns == *end && interval.ended_ns > *end, "they follow each other");
+            *end = interval.ended_ns;
+            *intervals += 1;
+            *ops += interval.latencies().map(|(_, histogram)| histogram.summary().count).sum::<u64>();
+        });
+        let watch = Watch { intervals: Some((50_000_000, on_interval)), ..Watch::progress(&|_, _| ()) };
+        let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
+        let report = run_wall_watched(&document, &options, &watch).expect("it runs").report;
+        assert!(report.verified.as_ref().expect("it was asked for").is_whole(), "{threads}");
+        assert!(report.time.wall_s >= 399.0 / 2000.0, "{threads}: {}", report.time.wall_s);
+        let (intervals, ops, _) = *seen.borrow();
+        assert!(ops == 400 && intervals >= 4, "{threads}: {ops} operations in {intervals} intervals");
+        let series = report.series.as_ref().expect("it was asked for");
+        assert!(series.ops.iter().sum::<u64>() == 400 && series.ops.len() >= 5, "{threads}: {series:?}");
+        assert!(
+            report.notes.iter().any(|note| note.starts_with("operations began at 2 000/s")),
+            "{:?}",
+            report.notes
+        );
+    }
 }
 
 /// The same check as in model time, and it bites: a drive that spoils what it reads is found out.
@@ -281,7 +319,6 @@ fn what_a_run_over_a_network_does_not_look_at_is_refused() {
     for (set, line) in [
         ("saker.enabled=true", "saker.enabled: --connect does not look at it"),
         ("host.threads=2", "host.threads: --connect does not look at it"),
-        ("workload.rate_per_s=1k/s", "workload.rate_per_s: 1000; is for model time; by the wall clock"),
     ] {
         let mut document = Document::profile("cosmos-plus").expect("the profile exists");
         ["run.clock=wall", set].iter().for_each(|set| document.set(set).expect("a setting"));

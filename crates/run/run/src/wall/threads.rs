@@ -1,0 +1,221 @@
+//! The threads of an application by the machine's clock. Each has a pipeline to the drive and runs its tasks
+//! ([`super::lanes`]); all of them do the same [`Work`]. What connects them to the drive they do not know: it is on
+//! another thread of this program, on this one, or on a network.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use kvdrive_host::Pipelined;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::{Ns, Sim};
+
+use super::lanes::{self, Lane, Mailbox, Sent};
+use crate::intervals::Tally;
+use crate::stream::{Clock, Stream};
+use crate::verify::Verifier;
+use crate::work::{Work, lock};
+use crate::{PROGRESS_STEP, Seen, Snapshot, Watch, open_workload, report};
+use kvdrive_config::Config;
+use kvdrive_workload::Count;
+
+/// The way of one thread to the drive, and how many tasks use it.
+pub(super) struct Way<'d> {
+    pub(super) pipeline: Box<dyn Pipelined<Sent> + Send + 'd>,
+    pub(super) tasks: u32,
+}
+
+/// Tells how the drive is at a time of the machine's clock, if that can be seen.
+pub(super) type Look = Rc<dyn Fn() -> Snapshot>;
+
+/// What the threads of a run do, in phases: first they load, then they are measured.
+pub(super) struct Threads<'d> {
+    work: Arc<Work>,
+    ways: Vec<Way<'d>>,
+    clock: Arc<Stopwatch>,
+    stores: u64,
+    ops: u64,
+}
+
+/// What the measured phase came to.
+pub(super) struct Measured {
+    pub(super) seen: Seen,
+    pub(super) wall_ns: Ns,
+    pub(super) notes: Vec<String>,
+    pub(super) workload: Vec<Count>,
+    pub(super) series: Option<report::Series>,
+    pub(super) verified: Option<(report::Verified, Option<String>)>,
+}
+
+impl<'d> Threads<'d> {
+    /// Threads that do the work of `config`, on a drive that may have pairs of an earlier life.
+    pub(super) fn new(
+        config: &Config,
+        ways: Vec<Way<'d>>,
+        has_past: bool,
+        watch: &Watch<'_>,
+    ) -> anyhow::Result<Threads<'d>> {
+        let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
+        let (source, ops) = open_workload(config, &config.workload, config.run.seed, &verifier)?;
+        let stores = source.preload();
+        let sees_all = !config.saker.enabled || ways.len() == 1;
+        let work = Arc::new(Work::new(source, &config.workload, verifier, sees_all, watch.stop.clone()));
+        Ok(Threads { work, ways, clock: Arc::new(Stopwatch::start()), stores, ops })
+    }
+
+    /// Loads the pairs that the workload begins with; how many, and their bytes.
+    ///
+    /// # Errors
+    /// One was refused, there is no way to the drive, or the run was stopped meanwhile.
+    pub(super) fn load(&mut self, config: &Config, watch: &Watch<'_>) -> anyhow::Result<(u64, u64)> {
+        self.work.begin_loading(self.stores);
+        let seen = self.run(watch, &|_| (), &|_, _| ());
+        self.work.check_loaded(&config.workload.name, self.stores, &seen)?;
+        Ok((self.stores, seen.stored_bytes))
+    }
+
+    /// Does the operations; `look` sees the drive where an interval ends.
+    ///
+    /// # Errors
+    /// There is no way to the drive, or the workload cannot go on.
+    pub(super) fn measure(
+        &mut self,
+        config: &Config,
+        look: Look,
+        watch: &Watch<'_>,
+    ) -> anyhow::Result<Measured> {
+        let (work, params) = (self.work.clone(), &config.workload);
+        let (loaded, start) = (work.done(), self.clock.ns());
+        work.begin(params, config.run.seed, self.ops, start, self.ways.len() as u32);
+        let interval_ns = config.run.interval_ns;
+        let (slices, sampler) = (Cell::new(None), Cell::new(None));
+        let began = Snapshot { at: start, ..look() };
+        let first = |stream: &Rc<Stream>| {
+            let look = look.clone();
+            let now = move |_: &Sim, at| Snapshot { at, ..look() };
+            slices.set(stream.cut_into_slices(watch, &began, now));
+            sampler.set(stream.sample(interval_ns, start));
+        };
+        let lengths = [watch.intervals.as_ref().map_or(0, |(length_ns, _)| *length_ns), interval_ns];
+        let others = |stream: &Rc<Stream>, thread: usize| {
+            if lengths[0] > 0 {
+                stream.seen.borrow_mut().recent = Some(Box::default());
+            }
+            for length_ns in lengths.into_iter().filter(|length_ns| *length_ns > 0) {
+                stream.at_intervals(start.saturating_add(length_ns), move |stream, at| {
+                    stream.tell(thread);
+                    Some(at.saturating_add(length_ns))
+                });
+            }
+        };
+        *lock(&work.elsewhere) = self.ways[1..].iter().map(|_| Tally::default()).collect();
+        let mut seen = self.run(watch, &first, &others);
+        let end = self.clock.ns();
+        work.check_failure()?;
+        for other in lock(&work.elsewhere).drain(..) {
+            seen.recent.get_or_insert_default().add(&other.recent);
+        }
+        if let Some(slices) = slices.take() {
+            slices.borrow_mut().end(Snapshot { at: end, ..look() }, seen.tally());
+        }
+        let series = sampler.take().map(|sampler| {
+            let mut sampler = sampler.borrow_mut();
+            sampler.end(end, &seen.sums());
+            sampler.take()
+        });
+        let (done, wall_ns) = (work.done() - loaded, end - start);
+        let mut notes = work.of_workload(|workload| workload.notes().to_vec());
+        notes.extend(work.notes_at_end(params, self.ops, done, wall_ns, end));
+        let verified = work.verified();
+        notes.extend(self.check_units(seen.errors)?);
+        let workload = work.of_workload(|workload| workload.counts());
+        Ok(Measured { seen, wall_ns, notes, workload, series, verified })
+    }
+
+    /// Runs the tasks of every thread, those of the first on this one; what all have seen. `first` and `others`
+    /// prepare them.
+    fn run(
+        &mut self,
+        watch: &Watch<'_>,
+        first: &dyn Fn(&Rc<Stream>),
+        others: &(dyn Fn(&Rc<Stream>, usize) + Sync),
+    ) -> Seen {
+        let (work, clock, total) = (&self.work, &self.clock, self.stores + self.ops);
+        let told = Cell::new(0);
+        let tell = || {
+            let done = work.done();
+            if done >= told.get() + PROGRESS_STEP || (done == total && told.get() < total) {
+                told.set(done);
+                (watch.progress)(done, total);
+            }
+        };
+        let (way, rest) = self.ways.split_first_mut().expect("a run has a thread");
+        thread::scope(|scope| {
+            let threads: Vec<_> = rest
+                .iter_mut()
+                .enumerate()
+                .map(|(number, way)| {
+                    scope.spawn(move || run_tasks(work, way, clock, &|stream| others(stream, number), &|| ()))
+                })
+                .collect();
+            let mut seen = run_tasks(work, way, clock, first, &tell);
+            for thread in threads {
+                seen.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            seen
+        })
+    }
+
+    /// Reads back what the units left, through a task of its own; returns the findings as one line.
+    fn check_units(&mut self, errors: u64) -> anyhow::Result<Option<String>> {
+        if self.work.units.is_none() {
+            return Ok(None);
+        }
+        let stream = stream_of(&self.work, &self.clock);
+        let checked = Rc::new(Cell::new(None));
+        let found = checked.clone();
+        let task = move |stream: &Stream, lane: &mut Lane| {
+            found.set(Some(stream.check_units_by(lane, errors)));
+        };
+        in_tasks(&stream, &mut self.ways[0], 1, Rc::new(task), &|| ());
+        checked.take().expect("the task has ended")
+    }
+}
+
+/// A stream for tasks of this thread.
+fn stream_of(work: &Arc<Work>, clock: &Arc<Stopwatch>) -> Rc<Stream> {
+    Stream::new(work.clone(), &Sim::new(), Clock::Wall(clock.clone()), None)
+}
+
+/// Runs the tasks of one thread until no operation is left, and makes what they wrote durable; what they have seen.
+fn run_tasks(
+    work: &Arc<Work>,
+    way: &mut Way<'_>,
+    clock: &Arc<Stopwatch>,
+    prepare: &dyn Fn(&Rc<Stream>),
+    tell: &dyn Fn(),
+) -> Seen {
+    let stream = stream_of(work, clock);
+    prepare(&stream);
+    let task = |stream: &Stream, lane: &mut Lane| {
+        stream.application(lane, None, &|_| ());
+        stream.sync(lane);
+    };
+    in_tasks(&stream, way, way.tasks, Rc::new(task), tell);
+    stream.seen.take()
+}
+
+/// What a task does.
+type Body = Rc<dyn Fn(&Stream, &mut Lane)>;
+
+/// Runs so many tasks on this thread, to their ends.
+fn in_tasks(stream: &Rc<Stream>, way: &mut Way<'_>, tasks: u32, body: Body, tell: &dyn Fn()) {
+    let mailbox = Rc::<Mailbox>::default();
+    for _ in 0..tasks {
+        let (mut lane, body) = (mailbox.lane(&stream.sim), body.clone());
+        stream.spawn(move |stream| body(stream, &mut lane));
+    }
+    lanes::run(stream, &mailbox, &mut *way.pipeline, tell);
+    stream.sim.clear();
+}

@@ -1,0 +1,295 @@
+//! The operations of a run and what all of its tasks share, on whichever threads they are: the workload, the times
+//! at which operations begin, pairs to load, rows that are locked, the verifier, and why the run ends.
+//!
+//! In model time there is one thread, and every lock is free.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvdrive_engines::KNOWN_AHEAD;
+use kvdrive_sim::Ns;
+use kvdrive_spec::Key;
+
+use super::arrivals::Arrivals;
+use super::intervals::Tally;
+use super::report;
+use super::seen::Seen;
+use super::verify::Verifier;
+use kvdrive_text::grouped;
+use kvdrive_workload::units::Units;
+use kvdrive_workload::{Op, ValueSpec, Workload, WorkloadParams};
+
+/// What a run does besides its workload.
+pub(crate) struct Work {
+    source: Mutex<Source>,
+    /// Checks values, if requested.
+    pub(super) verifier: Option<Arc<Mutex<Verifier>>>,
+    /// The units of the workload, how many have begun, and the rows that some of them have locked.
+    pub(super) units: Option<Arc<dyn Units>>,
+    pub(super) units_begun: AtomicU64,
+    pub(super) rows: Mutex<BTreeSet<Key>>,
+    /// Operations of a task between two syncs; 0: none.
+    pub(super) sync_every: u64,
+    /// Does a scan see what every task has stored?
+    pub(super) sees_all: bool,
+    /// Pairs whose loading has begun, and where loading ends.
+    loaded: AtomicU64,
+    load_end: AtomicU64,
+    /// Operations answered, loading included.
+    done: AtomicU64,
+    /// No operation begins at this time or later.
+    until: AtomicU64,
+    /// Does the first store that does not fit end the run, and has that happened?
+    until_full: bool,
+    full: AtomicBool,
+    /// What threads but the first have told of what their tasks did.
+    pub(super) elsewhere: Mutex<Vec<Tally>>,
+    stop: Arc<AtomicBool>,
+    /// Why the run cannot continue.
+    has_failed: AtomicBool,
+    failure: Mutex<Option<anyhow::Error>>,
+}
+
+/// Where operations come from.
+struct Source {
+    workload: Box<dyn Workload>,
+    /// Operations to draw, and how many at a time.
+    left: u64,
+    ahead: u64,
+    /// Due times, and when the measured operations began.
+    arrivals: Option<Arrivals>,
+    start: Ns,
+    /// Operations begin at the times recorded in a trace.
+    at_recorded_times: bool,
+}
+
+/// Drawn operations, each with its due time if operations do not wait for each other.
+pub(super) type Drawn = VecDeque<(Op, Option<Ns>)>;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work {
+    /// The work of a run with these parameters. `sees_all`: see the field.
+    pub(super) fn new(
+        workload: Box<dyn Workload>,
+        params: &WorkloadParams,
+        verifier: Arc<Mutex<Verifier>>,
+        sees_all: bool,
+        stop: Arc<AtomicBool>,
+    ) -> Work {
+        let units = workload.units();
+        let (arrivals, at_recorded_times) = (None, false);
+        Work {
+            source: Mutex::new(Source { workload, left: 0, ahead: 1, arrivals, start: 0, at_recorded_times }),
+            verifier: (params.verify != "off").then_some(verifier),
+            units,
+            units_begun: AtomicU64::new(0),
+            rows: Mutex::default(),
+            sync_every: params.sync_every,
+            sees_all,
+            loaded: AtomicU64::new(0),
+            load_end: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            until: AtomicU64::new(Ns::MAX),
+            until_full: params.until_full,
+            full: AtomicBool::new(false),
+            elsewhere: Mutex::default(),
+            stop,
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Asks the workload.
+    pub(super) fn of_workload<T>(&self, ask: impl FnOnce(&dyn Workload) -> T) -> T {
+        ask(&*lock(&self.source).workload)
+    }
+
+    /// Starts the measured part: `ops` operations, from `now` on. `threads` draw them.
+    pub(super) fn begin(&self, params: &WorkloadParams, seed: u64, ops: u64, now: Ns, threads: u32) {
+        let mut source = lock(&self.source);
+        (source.left, source.start) = (ops, now);
+        source.at_recorded_times = params.arrivals == "trace";
+        source.arrivals = Arrivals::of(params, seed);
+        if params.duration_ns > 0 {
+            self.until.store(now.saturating_add(params.duration_ns), Relaxed);
+        }
+        // If the run may end early, no operation is drawn that does not begin; and of several threads none draws
+        // due times that another one could keep.
+        let has_times = source.at_recorded_times || source.arrivals.is_some();
+        let is_single = self.until_full || params.duration_ns > 0 || (threads > 1 && has_times);
+        source.ahead = if is_single { 1 } else { KNOWN_AHEAD as u64 };
+    }
+
+    /// Is nothing to begin any more, measured or not?
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Relaxed) || self.has_failed.load(Relaxed)
+    }
+
+    /// Does no measured operation begin at `now`?
+    pub(super) fn is_late(&self, now: Ns) -> bool {
+        self.full.load(Relaxed) || now >= self.until.load(Relaxed)
+    }
+
+    /// No operation begins then or later.
+    pub(super) fn until(&self) -> Ns {
+        self.until.load(Relaxed)
+    }
+
+    /// Draws the next operations behind those in `drawn`.
+    pub(super) fn draw(&self, drawn: &mut Drawn) {
+        let Source { workload, left, ahead, arrivals, start, at_recorded_times } = &mut *lock(&self.source);
+        let count = (*left).min(*ahead);
+        *left -= count;
+        for _ in 0..count {
+            match workload.draw() {
+                Ok(Some((op, recorded))) => {
+                    let at = match arrivals {
+                        Some(arrivals) => Some(arrivals.next()),
+                        None => recorded.filter(|_| *at_recorded_times),
+                    };
+                    drawn.push_back((op, at.map(|at| start.saturating_add(at))));
+                }
+                Ok(None) => {
+                    *left = 0;
+                    break;
+                }
+                Err(problem) => {
+                    *left = 0;
+                    self.fail(anyhow::Error::msg(problem));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Loads so many pairs before anything is measured.
+    pub(super) fn begin_loading(&self, pairs: u64) {
+        self.load_end.store(pairs, Relaxed);
+    }
+
+    /// Are pairs left to load?
+    pub(super) fn is_loading(&self) -> bool {
+        self.loaded.load(Relaxed) < self.load_end.load(Relaxed)
+    }
+
+    /// The next pair to load.
+    pub(super) fn next_to_load(&self) -> Option<(Key, ValueSpec)> {
+        if !self.is_loading() {
+            return None;
+        }
+        let index = self.loaded.fetch_add(1, Relaxed);
+        (index < self.load_end.load(Relaxed)).then(|| lock(&self.source).workload.preload_pair(index))
+    }
+
+    /// Counts an operation; how many have been answered.
+    pub(super) fn note_done(&self) -> u64 {
+        self.done.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Operations answered, loading included.
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    /// A store did not fit: does that end the run?
+    pub(super) fn ends_when_full(&self) -> bool {
+        let ends = self.until_full && !self.is_loading();
+        self.full.fetch_or(ends, Relaxed);
+        ends
+    }
+
+    /// The run cannot continue; the first reason counts.
+    pub(super) fn fail(&self, problem: anyhow::Error) {
+        self.has_failed.store(true, Relaxed);
+        lock(&self.failure).get_or_insert(problem);
+    }
+
+    /// Why the run could not continue.
+    ///
+    /// # Errors
+    /// That.
+    pub(super) fn check_failure(&self) -> anyhow::Result<()> {
+        lock(&self.failure).take().map_or(Ok(()), Err)
+    }
+
+    /// Did all of `stores` pairs of the workload `name` get loaded?
+    ///
+    /// # Errors
+    /// One was refused, there is no way to the drive, or the run was stopped meanwhile.
+    pub(super) fn check_loaded(&self, name: &str, stores: u64, seen: &Seen) -> anyhow::Result<()> {
+        self.check_failure()?;
+        let done = self.done();
+        if let Some(error) = &seen.first_error {
+            anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
+        }
+        anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
+        Ok(())
+    }
+
+    /// The results of checking values, with the first wrong one.
+    pub(super) fn verified(&self) -> Option<(report::Verified, Option<String>)> {
+        self.verifier.as_ref().map(|verifier| lock(verifier).take())
+    }
+
+    /// Notes on how operations began and why they ended; `done` of `ops` were done in `span_ns`, until `now`.
+    pub(super) fn notes_at_end(
+        &self,
+        params: &WorkloadParams,
+        ops: u64,
+        done: u64,
+        span_ns: Ns,
+        now: Ns,
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.verifier.is_some() && !self.sees_all {
+            notes.push("values of scans are not checked: they lack what other threads have pending".into());
+        }
+        if params.rate_per_s > 0 {
+            let how = if params.arrivals == "poisson" { "at random" } else { "equally spaced" };
+            notes.push(format!(
+                "operations began at {}/s, {how}; latency counts from when one was to begin",
+                grouped(params.rate_per_s)
+            ));
+            notes.extend(note_of_rate(params.rate_per_s, done, span_ns));
+        }
+        let is_timed = params.duration_ns > 0 && !self.full.load(Relaxed);
+        let is_out_of_time = now >= self.until() || lock(&self.source).left > 0;
+        notes.extend(note_of_end(self.stop.load(Relaxed), is_timed, is_out_of_time, done, ops));
+        notes
+    }
+}
+
+/// A note for a run that ended before its last operation, or that ended with its last operation before its
+/// time was over.
+fn note_of_end(
+    is_stopped: bool,
+    is_timed: bool,
+    is_out_of_time: bool,
+    done: u64,
+    ops: u64,
+) -> Option<String> {
+    let of_all = format!("{} of {} operations", grouped(done), grouped(ops));
+    match (is_stopped, is_timed, is_out_of_time) {
+        (true, ..) => Some(format!("stopped from outside with {of_all} done: this is the report so far")),
+        (false, true, true) => Some(format!("ended at workload.duration_ns with {of_all} done")),
+        (false, true, false) => {
+            Some("ended before workload.duration_ns: workload.ops has no more".to_owned())
+        }
+        (false, false, _) => None,
+    }
+}
+
+/// A note if the drive did not keep up with a rate: the latency of an operation then depends on the length of
+/// the run, not on the drive.
+fn note_of_rate(rate_per_s: u64, done: u64, span_ns: Ns) -> Option<String> {
+    let (asked, done) = (rate_per_s as f64 * span_ns as f64 / 1e9, done as f64);
+    // The number of random arrivals has a standard deviation of about its square root.
+    (done < 0.9 * asked && asked - done > 5.0 * asked.sqrt()).then(|| {
+        let kept = grouped((done * 1e9 / span_ns as f64) as u64);
+        format!("the drive did not keep up, with {kept}/s: operations waited, the longer the later they were")
+    })
+}
