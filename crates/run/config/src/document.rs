@@ -340,8 +340,7 @@ impl Document {
         let preset = given.as_str().and_then(|name| PRESETS.iter().find(|p| p.name == name));
         let Some(preset) = preset else {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
-            let given = given.clone().decorated("", "");
-            let problem = format!("{given}; allowed: {}", names.join(", "));
+            let problem = format!("{}; allowed: {}", rules::shown(given), names.join(", "));
             return Err(ConfigError::new(PRESET, problem));
         };
         for (key, value) in preset.sets {

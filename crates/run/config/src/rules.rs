@@ -43,6 +43,11 @@ pub(super) fn rule(key: &str) -> Option<&'static Rule> {
     setting(key).map(|setting| &setting.rule)
 }
 
+/// A value as a message repeats it, on one line.
+pub(super) fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.clone().decorated("", "").to_string(), |text| format!("{text:?}"))
+}
+
 /// Whether a key may be `value`.
 ///
 /// # Errors
@@ -54,7 +59,7 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     if rule.allows(&json(value)) {
         return Ok(());
     }
-    let given = value.clone().decorated("", "");
+    let given = shown(value);
     let meant = value.as_str().and_then(|word| nearest(word, &rule.words()));
     let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
     Err(ConfigError::new(key, format!("{given}; allowed: {}{meant}", rule.allowed())))
