@@ -19,8 +19,10 @@ mod tests {
     use super::super::{Config, Document};
     use kvdrive_workload::{self as workload, Op, WORKLOADS, WorkloadParams};
 
+    thread_local!(static PROFILE: Document = Document::profile("cosmos-plus").unwrap());
+
     fn config_of(workload: &str, set: &[&str]) -> Config {
-        let mut document = Document::profile("cosmos-plus").unwrap();
+        let mut document = PROFILE.with(Document::clone);
         let common = [&format!("workload.name={workload}"), "workload.num=1000", "workload.ops=1000"];
         for set in common.iter().chain(set) {
             document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
@@ -37,10 +39,11 @@ mod tests {
         }
     }
 
-    /// The first operations of a workload, those that load before them.
+    /// The first operations of a workload, and some of those that load before them.
     fn begin(params: &WorkloadParams) -> Vec<Op> {
         let mut workload = workload::build(params, 1).unwrap();
-        let load = (0..workload.preload()).map(|index| {
+        let step = 1 + workload.preload() as usize / 1000;
+        let load = (0..workload.preload()).step_by(step).map(|index| {
             let (key, value) = workload.preload_pair(index);
             Op::Store { key, value }
         });

@@ -4,6 +4,9 @@
 //! and a close curve after them, for any theta: where theta is 1, powers become logarithms. All functions are
 //! `libm`'s: the same ranks on every machine.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
 use kvdrive_sim::Rng;
 
 /// Terms of the zeta sum that are added one by one; the rest is an integral with its first corrections.
@@ -24,8 +27,21 @@ fn term(rank: u64, theta: f64) -> f64 {
     1.0 / libm::pow(rank as f64, theta)
 }
 
-/// The sum of `1 / i^theta` for `i` from 1 to `items`.
+/// Long sums that were computed, by items and the bits of theta: one takes a tenth of a second, and every run of a
+/// comparison needs the same.
+static LONG_SUMS: Mutex<BTreeMap<(u64, u64), f64>> = Mutex::new(BTreeMap::new());
+
+/// [`zeta_sum`], computed once where it is long.
 fn zeta(items: u64, theta: f64) -> f64 {
+    if items < EXACT_TERMS {
+        return zeta_sum(items, theta);
+    }
+    let mut known = LONG_SUMS.lock().expect("a sum does not panic");
+    *known.entry((items, theta.to_bits())).or_insert_with(|| zeta_sum(items, theta))
+}
+
+/// The sum of `1 / i^theta` for `i` from 1 to `items`.
+fn zeta_sum(items: u64, theta: f64) -> f64 {
     let exact = items.min(EXACT_TERMS);
     let sum: f64 = (1..=exact).map(|rank| term(rank, theta)).sum();
     if exact == items {
