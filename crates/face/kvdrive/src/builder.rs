@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use kvdrive_config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, default_profile};
+use kvdrive_config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, RunOptions, default_profile};
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::packing::PackingRow;
 use kvdrive_run::report::Report;
@@ -40,6 +40,7 @@ const DEPTH: &str = "host.depth=32";
 #[derive(Clone, Default)]
 pub struct Builder {
     profile: Option<String>,
+    options: Option<RunOptions>,
     texts: Vec<(String, String)>,
     settings: Vec<(String, String)>,
     pace: Option<Pace>,
@@ -52,6 +53,13 @@ impl Builder {
     /// Starts from this profile. The default is the engine's own profile, `cosmos-plus` for `lsm`.
     pub fn profile(mut self, name: impl Into<String>) -> Builder {
         self.profile = Some(name.into());
+        self
+    }
+
+    /// Begins with options of the command, in place of a profile: what a front end was given in its own words. Options
+    /// of a workload are refused.
+    pub fn options(mut self, options: RunOptions) -> Builder {
+        self.options = Some(options);
         self
     }
 
@@ -162,7 +170,7 @@ impl Builder {
         for set in [&format!("engine.name={}", BLOCK.name), &format!("host.store={}", STORES[0].name)] {
             document.set(set)?;
         }
-        let (document, assigned) = self.lay_over(document)?;
+        let (document, assigned) = self.lay_over(self.with_depth(document)?)?;
         let config = document.config()?;
         assigned.check_looked_at([&config])?;
         if self.is_here {
@@ -174,12 +182,16 @@ impl Builder {
     }
 
     fn describe(&self) -> Result<(Document, Config), Error> {
-        let profile = match &self.profile {
-            Some(profile) => profile,
-            // The engine is known once everything is laid over any profile.
-            None => default_profile(self.lay_over(Document::profile(DEFAULT_PROFILE)?)?.0.engine()),
+        let base = match (&self.options, &self.profile) {
+            (Some(options), _) => self.document_of(options)?,
+            (None, Some(profile)) => self.with_depth(Document::profile(profile)?)?,
+            (None, None) => {
+                // The engine is known once everything is laid over any profile.
+                let any = self.lay_over(Document::profile(DEFAULT_PROFILE)?)?.0;
+                self.with_depth(Document::profile(default_profile(any.engine()))?)?
+            }
         };
-        let (document, assigned) = self.lay_over(Document::profile(profile)?)?;
+        let (document, assigned) = self.lay_over(base)?;
         if document.engine() == BLOCK.name {
             let problem =
                 "block keeps blocks, and the calls here are of pairs; kvdrive list engines has others";
@@ -190,13 +202,27 @@ impl Builder {
         Ok((document, config))
     }
 
+    /// The document of options that describe no work.
+    fn document_of(&self, options: &RunOptions) -> Result<Document, Error> {
+        options.refuse(is_of_runs, OF_RUNS)?;
+        let mut options = options.clone();
+        options.set_default(DEPTH);
+        let document = options.document()?;
+        options.check_looked_at([&document.config()?])?;
+        Ok(document)
+    }
+
+    fn with_depth(&self, mut document: Document) -> Result<Document, Error> {
+        if self.own_workload.is_none() {
+            document.set(DEPTH)?;
+        }
+        Ok(document)
+    }
+
     fn lay_over(&self, mut document: Document) -> Result<(Document, Assigned), Error> {
         kvdrive_run::revision::set(kvdrive_revision::REVISION);
         self.own_packing.into_iter().for_each(|row| document.bring_packing(row));
-        match self.own_workload {
-            Some(row) => document.bring_workload(row),
-            None => document.set(DEPTH)?,
-        }
+        self.own_workload.into_iter().for_each(|row| document.bring_workload(row));
         for (name, text) in &self.texts {
             document.merge_text(name, text)?;
         }
@@ -207,7 +233,7 @@ impl Builder {
         if let Some((key, _)) = self.settings.iter().find(|(key, _)| is_strange(key)) {
             let problem = match self.own_workload {
                 Some(_) => "the program brings the workload, and runs it in model time",
-                None => "the program is host and work itself; runs of workloads look at it",
+                None => OF_RUNS,
             };
             return Err(ConfigError { key: key.clone(), problem: problem.into() }.into());
         }
@@ -220,10 +246,13 @@ impl Builder {
 const HOST_KEYS: &[&str] =
     &["transfer", "threshold1_bytes", "threshold2_bytes", "alpha", "beta", "depth", "queue_entries"];
 
+/// Why keys of runs are refused.
+const OF_RUNS: &str = "the program is host and work itself; runs of workloads look at it";
+
 /// Keys that only runs of workloads use.
 fn is_of_runs(key: &str) -> bool {
     match key.split_once('.') {
-        Some(("workload", _)) => true,
+        Some(("workload" | "saker", _)) => true,
         Some(("host", name)) => !HOST_KEYS.contains(&name),
         _ => key == "run.clock",
     }

@@ -32,12 +32,19 @@ impl RunOptions {
         Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
 
+    /// Does `KEY=VALUE` have several values? A list in brackets is one value, and so is a text that may be anything.
+    pub fn is_list(set: &str) -> bool {
+        let Some((key, value)) = set.split_once('=') else { return false };
+        let is_text = rules::rule(key.trim()).is_some_and(|rule| matches!(rule, Rule::Text));
+        !is_text && value.contains(',') && !value.contains(['[', '"'])
+    }
+
     /// The first option or `set` that has a list, as messages name it.
     pub fn first_list(&self) -> Option<String> {
         let of_option = self.given.iter().find(|(row, value)| row.means.is_empty() && value.contains(','));
         let of_option = of_option.map(|(row, value)| self.naming.given(row.name, value));
         of_option
-            .or_else(|| self.sets.iter().find(|set| is_list(set)).map(|set| self.naming.given("set", set)))
+            .or_else(|| self.sets.iter().find(|set| RunOptions::is_list(set)).map(|set| self.naming.set(set)))
     }
 
     /// The configuration of one of several runs: a key may be for the others.
@@ -74,7 +81,7 @@ impl RunOptions {
         let mut all = vec![RunOptions { sets: Vec::new(), ..self.clone() }];
         for set in &self.sets {
             let key = key_of(set);
-            let values: Vec<String> = match is_list(set) {
+            let values: Vec<String> = match RunOptions::is_list(set) {
                 true => set[set.find('=').map_or(0, |at| at + 1)..]
                     .split(',')
                     .map(|value| format!("{key}={}", value.trim()))
@@ -92,13 +99,6 @@ impl RunOptions {
         }
         all
     }
-}
-
-/// Does `KEY=VALUE` have several values? A list in brackets is one value, and so is a text that may be anything.
-fn is_list(set: &str) -> bool {
-    let Some((key, value)) = set.split_once('=') else { return false };
-    let is_text = rules::rule(key.trim()).is_some_and(|rule| matches!(rule, Rule::Text));
-    !is_text && value.contains(',') && !value.contains(['[', '"'])
 }
 
 /// Of several runs some may have no SAKER: those whose store is on the host, and those where it is off. Its options are for

@@ -60,6 +60,14 @@ impl Naming {
             Naming::Keyword => format!("{}={value:?}", name.replace('-', "_")),
         }
     }
+
+    /// A `KEY=VALUE`.
+    fn set(self, assignment: &str) -> String {
+        match (self, assignment.split_once('=')) {
+            (Naming::Keyword, Some((key, value))) => format!("{}={value:?}", key.trim()),
+            _ => self.given("set", assignment),
+        }
+    }
 }
 
 /// What is asked of a run, or, with lists, of several.
@@ -73,6 +81,8 @@ pub struct RunOptions {
     files: Vec<(String, String)>,
     /// `KEY=VALUE`.
     sets: Vec<String>,
+    /// `KEY=VALUE`, below all of these.
+    defaults: Vec<String>,
 }
 
 impl std::fmt::Debug for OptionRow {
@@ -93,6 +103,11 @@ struct Wanted {
 }
 
 impl RunOptions {
+    /// No option yet, and how messages name them.
+    pub fn new(naming: Naming) -> RunOptions {
+        RunOptions { naming, ..RunOptions::default() }
+    }
+
     /// Gives an option, in place of what it was given before. A switch is given with any value.
     ///
     /// # Errors
@@ -154,6 +169,16 @@ impl RunOptions {
         &self.sets
     }
 
+    /// Sets a key, as `KEY=VALUE`, below everything that is given: a default of the caller's in place of the profile's.
+    pub fn set_default(&mut self, assignment: impl Into<String>) {
+        self.defaults.push(assignment.into());
+    }
+
+    /// What options and keys set, as `KEY=VALUE`; profile, files, `dram` and `scale` are not among them.
+    pub fn assignments(&self) -> Vec<String> {
+        self.wanted().into_iter().map(|wanted| wanted.assignment).collect()
+    }
+
     /// Lays a file of keys over the profile.
     pub fn file(&mut self, name: String, text: String) {
         self.files.push((name, text));
@@ -180,6 +205,7 @@ impl RunOptions {
             }
             false => error,
         })?;
+        self.defaults.iter().try_for_each(|assignment| document.set(assignment))?;
         if let Some(dram) = self.get("dram") {
             let option = |error: ConfigError| ConfigError::new(self.naming.option("dram"), error.problem);
             document.set_dram(dram).map_err(option)?;
@@ -193,7 +219,7 @@ impl RunOptions {
         if let (Some(dram), None, Some(set)) = (self.get("dram"), document.dram_point(), over) {
             let dram = self.naming.given("dram", dram);
             let problem = format!("{dram} sets it too, to another value; leave one of them out");
-            return Err(ConfigError::new(self.naming.given("set", set), problem));
+            return Err(ConfigError::new(self.naming.set(set), problem));
         }
         let config = document.config()?;
         self.check_for_drive(&config)?;
@@ -393,7 +419,7 @@ impl RunOptions {
             option: "",
             key: key_of(set).to_owned(),
             assignment: set.clone(),
-            name: self.naming.given("set", set),
+            name: self.naming.set(set),
         });
         options.chain(sets).collect()
     }

@@ -81,7 +81,7 @@ impl RunOptions {
     /// # Errors
     /// It is named, with `problem`.
     pub fn refuse(&self, is_refused: impl Fn(&str) -> bool, problem: &str) -> Result<(), ConfigError> {
-        let set = |set: &String| (self.naming.given("set", set), key_of(set).to_owned());
+        let set = |set: &String| (self.naming.set(set), key_of(set).to_owned());
         let mut given = self.keys_given().into_iter().chain(self.sets().iter().map(set));
         given
             .find(|(_, key)| is_refused(key))

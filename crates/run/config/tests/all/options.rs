@@ -48,6 +48,10 @@ fn messages_name_an_option_as_it_was_given() {
     assert!(error(&asked).starts_with("--value-size: "));
     asked.naming = Naming::Keyword;
     assert!(error(&asked).starts_with("value_size: "));
+    let mut asked = with_sets(&["hash.max_probes=3"]);
+    assert!(error(&asked).starts_with("--set hash.max_probes=3: "));
+    asked.naming = Naming::Keyword;
+    assert!(error(&asked).starts_with("hash.max_probes=\"3\": "), "{}", error(&asked));
     let unknown = RunOptions::default().give("valeu-size", "3").unwrap_err().to_string();
     assert_eq!(unknown, "--valeu-size: there is no such option; did you mean value-size?");
 }
@@ -62,6 +66,22 @@ fn a_value_that_could_only_mean_nothing_is_refused_with_what_to_do_instead() {
     }
     let bare = error(&of(&[("duration", "10")]));
     assert_eq!(bare, "--duration 10: allowed: a time with its unit, as 100ms or 10s");
+}
+
+/// A default of the caller's gives way to an option, a file and a key, and to a profile it does not.
+#[test]
+fn a_default_is_below_what_is_given() {
+    let with_default = |mut asked: RunOptions| {
+        asked.set_default("host.depth=32");
+        config(&asked).host.depth
+    };
+    let mut by_file = RunOptions::default();
+    by_file.file("a.toml".into(), "host.depth = 7\n".into());
+    assert_eq!(with_default(RunOptions::default()), 32);
+    assert_eq!(with_default(of(&[("profile", "nvmevirt-970pro")])), 32);
+    assert_eq!(with_default(of(&[("depth", "5")])), 5);
+    assert_eq!(with_default(with_sets(&["host.depth=6"])), 6);
+    assert_eq!(with_default(by_file), 7);
 }
 
 /// Each option that a declaration names is there, and stands for that key.
