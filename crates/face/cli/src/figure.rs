@@ -43,7 +43,7 @@ impl Figure {
         let charts = planned.charts(&results)?;
         let figure = planned.figure();
         if self.json.as_deref() != Some("-") {
-            let mut text = format!("{}\n", heading(figure));
+            let mut text = format!("{}\n", figure.heading());
             for note in &figure.notes {
                 text.push_str(&wrap(note, WIDTH));
             }
@@ -56,20 +56,12 @@ impl Figure {
             output::print(&text);
         }
         if let Some(path) = &self.svg {
-            output::write(path, &svg::file(&heading(figure), &charts))?;
+            output::write(path, &svg::file(&figure.heading(), &charts))?;
         }
         match &self.json {
             Some(path) => output::write_json(path, &charts),
             None => Ok(()),
         }
-    }
-}
-
-/// The line above a figure; a figure of this project has no source to name.
-fn heading(figure: &experiments::Figure) -> String {
-    match figure.source.as_str() {
-        "ours" => figure.title.clone(),
-        source => format!("{source}: {}", figure.title),
     }
 }
 

@@ -154,6 +154,16 @@ pub struct Figure {
     pub grids: Vec<Grid>,
 }
 
+impl Figure {
+    /// The line above it; a figure of this project has no source to name.
+    pub fn heading(&self) -> String {
+        match self.source.as_str() {
+            "ours" => self.title.clone(),
+            source => format!("{source}: {}", self.title),
+        }
+    }
+}
+
 /// Series times points.
 #[derive(Clone, Debug)]
 pub struct Grid {

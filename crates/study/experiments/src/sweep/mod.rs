@@ -13,12 +13,22 @@
 //! dotted name (`latency_ns.store.mean`), so that `pandas.read_json(path, lines=True)` has a column for each.
 //! Lines are in the order in which runs ended.
 //!
-//! [`Finished`] reads the lines of an earlier call. A row is finished if its line is complete and its
-//! `config_hash` is that of a row of this sweep. A truncated last line, after a kill or on a full disk, does
-//! not count: it is removed before anything is added. Any other line that does not belong to this sweep is an
-//! error, and the file is not changed.
+//! | item | what |
+//! |---|---|
+//! | [`Row`] | one combination, and its line |
+//! | [`Point`] | a row as plain data, for another process or machine |
+//! | [`SweepFile`] | the file of lines, which says what an earlier call has finished |
+//! | [`Shard`] | a part of the rows, for a call of its own |
+//! | [`merge`] | the lines of several files as one, in the order of the rows |
+
+mod file;
+mod line;
+mod merge;
+mod point;
+mod shard;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
@@ -26,7 +36,11 @@ use toml_edit::{DocumentMut, Item};
 
 use kvdrive_config::{Assigned, DEFAULT_PROFILE, Document, default_profile};
 use kvdrive_run::many::check;
-use kvdrive_run::report::Report;
+
+pub use file::{Finished, SweepFile};
+pub use merge::{MEASURED, merge};
+pub use point::Point;
+pub use shard::Shard;
 
 /// Most rows of a sweep: more is a mistake in the file rather than a wish.
 const MOST_ROWS: usize = 1_000_000;
@@ -40,6 +54,8 @@ pub struct Row {
     pub document: Document,
     /// Of profile and configuration, 16 hexadecimal digits; lines are told apart by it.
     pub config_hash: String,
+    /// `KEY=VALUE` of all rows.
+    set: Arc<[String]>,
 }
 
 /// Every combination that `text` describes, the last key changing fastest.
@@ -60,6 +76,8 @@ struct Plan {
     base: Document,
     /// What it says of every row.
     set: Assigned,
+    /// The same, as `KEY=VALUE`.
+    assignments: Arc<[String]>,
     /// Keys with their values.
     grid: Vec<(String, Vec<toml_edit::Value>)>,
 }
@@ -71,8 +89,9 @@ impl Plan {
             Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
             None => default_profile(document(DEFAULT_PROFILE, &set)?.0.engine()),
         };
+        let assignments = set.iter().map(|line| (*line).to_owned()).collect();
         let (base, set) = document(profile, &set)?;
-        let mut plan = Plan { base, set, grid: Vec::new() };
+        let mut plan = Plan { base, set, assignments, grid: Vec::new() };
         for (key, item) in toml.iter() {
             match key {
                 "profile" | "set" => {}
@@ -139,7 +158,7 @@ impl Plan {
                 "two combinations are the same run: {}",
                 Value::from(settings)
             );
-            rows.push(Row { settings, document, config_hash });
+            rows.push(Row { settings, document, config_hash, set: self.assignments.clone() });
         }
         let configs = rows.iter().map(|row| row.document.config()).collect::<Result<Vec<_>, _>>()?;
         self.set.check_looked_at(&configs)?;
@@ -176,83 +195,4 @@ fn config_hash(document: &Document) -> anyhow::Result<String> {
     document.config()?;
     let text = format!("{} {}", document.profile_name(), document.values());
     Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())))
-}
-
-impl Row {
-    /// The line of this row, with its end.
-    ///
-    /// # Errors
-    /// The report cannot be written as JSON.
-    pub fn line(&self, report: &Report) -> anyhow::Result<String> {
-        let mut line = self.settings.clone();
-        let Value::Object(mut tree) = serde_json::to_value(report)? else { bail!("a report is no object") };
-        // The settings are there already, and the hash stands for the rest.
-        tree.remove("config");
-        flatten(Value::Object(tree), String::new(), &mut line);
-        line.insert("config_hash".into(), Value::from(self.config_hash.as_str()));
-        Ok(Value::Object(line).to_string() + "\n")
-    }
-}
-
-/// Numbers and texts under their dotted names. A list is one text: a column of lists is of no use.
-fn flatten(value: Value, name: String, line: &mut Map<String, Value>) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                let name = if name.is_empty() { key } else { format!("{name}.{key}") };
-                flatten(value, name, line);
-            }
-        }
-        Value::Array(list) => {
-            let texts = list.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned));
-            line.insert(name, Value::from(texts.collect::<Vec<_>>().join("; ")));
-        }
-        other => {
-            line.insert(name, other);
-        }
-    }
-}
-
-/// What an earlier call of a sweep left in its file.
-#[derive(Debug, Default, PartialEq)]
-pub struct Finished {
-    /// Bytes of complete lines; the rest was cut off.
-    pub whole_bytes: usize,
-    /// Whether anything was.
-    pub cut_off: bool,
-    /// Rows that are done.
-    pub config_hashes: BTreeSet<String>,
-    /// Revisions of the program that wrote them.
-    pub revisions: BTreeSet<String>,
-}
-
-impl Finished {
-    /// Reads the content of a file.
-    ///
-    /// # Errors
-    /// One line: a whole line that is no row of this sweep, or a row that is there twice.
-    pub fn read(content: &[u8], rows: &[Row]) -> anyhow::Result<Finished> {
-        let known: BTreeSet<&str> = rows.iter().map(|row| row.config_hash.as_str()).collect();
-        let mut finished = Finished::default();
-        for (index, line) in content.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            if !line.ends_with(b"\n") {
-                finished.cut_off = true;
-                break;
-            }
-            let number = index + 1;
-            let row: Value =
-                serde_json::from_slice(line).map_err(|error| anyhow!("line {number}: {error}"))?;
-            let hash = row.get("config_hash").and_then(Value::as_str);
-            let hash =
-                hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
-            ensure!(known.contains(hash), "line {number}: no row of this sweep; use another file");
-            ensure!(
-                finished.config_hashes.insert(hash.to_owned()),
-                "line {number}: a row that was there before"
-            );
-            finished.revisions.extend(row.get("revision").and_then(Value::as_str).map(str::to_owned));
-            finished.whole_bytes += line.len();
-        }
-        Ok(finished)
-    }
 }

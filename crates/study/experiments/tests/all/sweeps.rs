@@ -1,7 +1,7 @@
 //! Sweeps: rows in order, flat lines, and resumption.
 
 use kvdrive_config::Document;
-use kvdrive_experiments::sweep::{Finished, Row, rows};
+use kvdrive_experiments::sweep::{Finished, MEASURED, Point, Row, Shard, SweepFile, merge, rows};
 use kvdrive_run::many::run_sessions;
 use kvdrive_run::report::{ByPurpose, Report};
 use serde_json::Value;
@@ -76,6 +76,98 @@ fn files_of_other_sweeps_are_refused() {
     assert_eq!(wrong(line(&rows[0]) + &line(&rows[0])), "line 2: a row that was there before");
     assert_eq!(wrong("{}\n".into()), "line 1: no config_hash; not written by a sweep");
     assert!(wrong("not json\n".into()).starts_with("line 1: "));
+}
+
+#[test]
+fn a_file_takes_the_lines_of_one_sweep_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.jsonl");
+    let rows = sweep();
+    let mut first = SweepFile::open(&path, &rows).unwrap();
+    first.add(&line(&rows[1])).unwrap();
+    let error = SweepFile::open(&path, &rows).unwrap_err().to_string();
+    assert_eq!(error, format!("{}: another sweep is writing to it", path.display()));
+    drop(first);
+    let again = SweepFile::open(&path, &rows).unwrap();
+    assert!(again.finished().config_hashes.contains(&rows[1].config_hash));
+    let said = format!("{}: has rows of r; this is s", path.display());
+    assert_eq!((again.remarks("r"), again.remarks("s")), (vec![], vec![said]));
+}
+
+#[test]
+fn a_point_is_its_row_in_another_process_too() {
+    for text in [
+        SWEEP,
+        "set = [\"workload.preset=plus\", \"workload.name=ycsb-a\", \"workload.distribution=zipfian\"]\n[grid]\nrun.seed = [7]\n\"workload.zipf_theta\" = [0.5, 0.99]\nworkload.num = [100]\n",
+        "profile = \"kvvirt\"\n[grid]\n\"hash.dram_accounting\" = [\"total\"]\n\"hash.max_probes\" = [8, 16]\n",
+    ] {
+        for row in rows("s.toml", text).unwrap_or_else(|error| panic!("{text}: {error}")) {
+            let sent = serde_json::to_string(&row.point()).unwrap();
+            let there = serde_json::from_str::<Point>(&sent).unwrap().row().unwrap();
+            assert_eq!(there.document.config().unwrap(), row.document.config().unwrap());
+            assert_eq!(line(&there), line(&row));
+        }
+    }
+    let other = Point { config_hash: "0".repeat(16), ..sweep()[0].point() };
+    let error = other.row().unwrap_err().to_string();
+    assert!(
+        error.contains("is the program the same?") && error.contains("\"host.transfer\":\"prp\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn shards_of_any_division_merge_to_the_same_bytes() {
+    let mut wall_s = 0.0;
+    let mut measured = |row: &Row| {
+        wall_s += 1.0;
+        let mut report = Report { revision: "r".into(), ..Report::default() };
+        report.time.wall_s = wall_s;
+        row.line(&report).unwrap()
+    };
+    let whole: String = sweep().iter().rev().map(&mut measured).collect();
+    let expected = merge(&[("whole".into(), whole.into_bytes())], &sweep()).unwrap();
+    assert_eq!(expected.lines().count(), 4);
+    assert!(!expected.contains(MEASURED));
+    for of in 1..=6 {
+        let shard = |number: usize| -> Shard { format!("{number}/{of}").parse().unwrap() };
+        let files: Vec<(String, Vec<u8>)> = (1..=of)
+            .map(|number| {
+                let lines: String = shard(number).of(sweep()).iter().map(&mut measured).collect();
+                (number.to_string(), lines.into_bytes())
+            })
+            .rev()
+            .collect();
+        assert_eq!(merge(&files, &sweep()).unwrap(), expected);
+    }
+    assert_eq!(Finished::read(expected.as_bytes(), &sweep()).unwrap().config_hashes.len(), 4);
+    let file = "2/8".parse::<Shard>().unwrap().file("a/grid.toml".as_ref());
+    assert_eq!(file, std::path::Path::new("a/grid.2-of-8.jsonl"));
+    for wrong in ["0/4", "5/4", "4", "1/0", "a/b"] {
+        assert!(wrong.parse::<Shard>().unwrap_err().contains("I from 1 to N"), "{wrong}");
+    }
+}
+
+#[test]
+fn what_cannot_be_merged_is_told_in_one_line() {
+    let rows = sweep();
+    let all: Vec<String> = rows.iter().map(line).collect();
+    let wrong = |files: &[String]| {
+        let files: Vec<_> = files.iter().map(|text| ("f".to_owned(), text.clone().into_bytes())).collect();
+        merge(&files, &rows).unwrap_err().to_string()
+    };
+    let missing = wrong(&[all[0].clone(), all[2].clone() + &all[3]]);
+    assert_eq!(
+        missing,
+        "1 of 4 rows are missing, the first is {\"host.transfer\":\"prp\",\"workload.value_size\":\"1KiB\"}"
+    );
+    let other = all[0].replace("\"revision\":\"r\"", "\"revision\":\"s\"");
+    assert_ne!(other, all[0]);
+    assert!(wrong(&[all.concat(), other]).contains("has other numbers than in f"));
+    assert!(wrong(&[all.concat() + "{"]).contains("that call has not ended"));
+    let twice =
+        merge(&[("a".into(), all.concat().into_bytes()), ("b".into(), all[1].clone().into_bytes())], &rows);
+    assert_eq!(twice.unwrap().lines().count(), 4);
 }
 
 #[test]
