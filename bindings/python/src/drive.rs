@@ -56,11 +56,11 @@ impl Drive {
     #[pyo3(signature = (profile, arguments, pace, /))]
     fn new(
         py: Python<'_>,
-        profile: Option<&str>,
+        profile: Vec<String>,
         arguments: Vec<Argument>,
         pace: Option<&str>,
     ) -> PyResult<Drive> {
-        let on = py.detach(|| open(profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
+        let on = py.detach(|| open(&profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
         let is_ordered = on.drive.is_ordered();
         Ok(Drive { process: std::process::id(), is_ordered, state: Mutex::new(State::On(on)) })
     }
@@ -397,14 +397,8 @@ fn carry_out(
     }
 }
 
-fn open(profile: Option<&str>, arguments: &[Argument], pace: Option<&str>) -> Result<On, Error> {
-    let mut builder = kvdrive::build();
-    if let Some(profile) = profile {
-        builder = builder.profile(profile);
-    }
-    for setting in settings::of(arguments)? {
-        builder = builder.set(setting.key, setting.value);
-    }
+fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Result<On, Error> {
+    let builder = kvdrive::build().options(settings::options(profile, arguments)?);
     let pace = match pace.unwrap_or("off") {
         "off" => Pace::Off,
         "model" => Pace::Model,

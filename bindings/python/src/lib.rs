@@ -8,6 +8,8 @@ mod failure;
 mod pairs;
 mod runs;
 mod settings;
+mod studies;
+mod sweeps;
 
 use pyo3::prelude::*;
 
@@ -19,7 +21,11 @@ mod native {
     #[pymodule_export]
     use crate::pairs::Pairs;
     #[pymodule_export]
-    use crate::runs::{compare, run};
+    use crate::runs::{Stop, compare, run};
+    #[pymodule_export]
+    use crate::studies::{claims_of, figure_of, figures};
+    #[pymodule_export]
+    use crate::sweeps::{Sweep, SweepFile, assignments, key, run_point};
 
     use pyo3::prelude::*;
 

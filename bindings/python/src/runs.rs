@@ -26,28 +26,57 @@ type Texts = (String, String, String);
 #[pyfunction]
 pub fn run(
     py: Python<'_>,
-    profile: Option<&str>,
+    profile: Vec<String>,
     arguments: Vec<Argument>,
     remember: bool,
 ) -> PyResult<Texts> {
-    let document = py.detach(|| of_one(profile, &arguments)).map_err(|error| exception(py, &error))?;
-    let report = wait(py, move |stop| {
-        let run = |documents: &[Document], progress: Progress<'_>| {
-            let watch = Watch { stop: stop.clone(), ..Watch::progress(progress) };
-            let ran = run_watched(&documents[0], &[], &watch)?;
-            // What was stopped is no result of this configuration.
-            anyhow::ensure!(!ran.is_stopped, "stopped");
-            Ok(vec![ran.report])
-        };
-        let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;
-        Ok(reports.pop().expect("a report for the run"))
-    })?;
+    let document = py.detach(|| of_one(&profile, &arguments)).map_err(|error| exception(py, &error))?;
+    let report = wait(py, Stop::default(), move |stop| run_alone(document, remember, stop))?;
     Ok(texts(&report))
+}
+
+/// Tells runs to stop, from another thread than theirs.
+#[pyclass(frozen, module = "kvdrive._native")]
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Runs that have it end, and fail.
+    fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Stop {
+    /// Fails if it has been said.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.0.load(Ordering::Relaxed), "stopped");
+        Ok(())
+    }
+}
+
+/// The report of one run, unless it is stopped.
+pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Result<Report> {
+    let run = |documents: &[Document], progress: Progress<'_>| {
+        let watch = Watch { stop: stop.0.clone(), ..Watch::progress(progress) };
+        let ran = run_watched(&documents[0], &[], &watch)?;
+        // What was stopped is no result of this configuration.
+        anyhow::ensure!(!ran.is_stopped, "stopped");
+        Ok(vec![ran.report])
+    };
+    let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;
+    Ok(reports.pop().expect("a report for the run"))
 }
 
 /// The results of this user: those of the command, too, if it is of the same revision. The file of a module that is not as
 /// committed may be another one by now than the one that runs, so nothing is remembered of its results.
-fn cache(remember: bool) -> ResultCache {
+pub fn cache(remember: bool) -> ResultCache {
     match folder_of_user().filter(|_| remember && kvdrive_revision::is_committed()) {
         Some(folder) => ResultCache::open(folder, kvdrive_revision::REVISION.to_owned()),
         None => ResultCache::none(),
@@ -59,44 +88,51 @@ fn cache(remember: bool) -> ResultCache {
 #[pyfunction]
 pub fn compare(
     py: Python<'_>,
-    profile: Option<&str>,
-    runs: Vec<Vec<Argument>>,
+    profile: Vec<String>,
+    arguments: Vec<Argument>,
     remember: bool,
 ) -> PyResult<(Vec<Texts>, String)> {
-    let documents = py.detach(|| of_several(profile, &runs)).map_err(|error| exception(py, &error))?;
-    let reports = wait(py, move |_| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let cache = cache(remember);
-        let ahead = cache.ahead(&documents, &sessions(&documents)?)?;
-        let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
-        run_sessions(&documents, &ahead.sessions, threads, &run, &|_, _, _| ())
-    })?;
+    let documents = py.detach(|| of_several(&profile, &arguments)).map_err(|error| exception(py, &error))?;
+    let reports =
+        wait(py, Stop::default(), move |stop| run_all(&documents, &sessions(&documents)?, remember, stop))?;
     Ok((reports.iter().map(texts).collect(), report::compare(&reports)))
 }
 
-fn of_one(profile: Option<&str>, arguments: &[Argument]) -> Result<Document, Error> {
-    let (document, assigned) = settings::document(profile, &settings::of(arguments)?)?;
+/// The reports of several, grouped into sessions by index; after `stop` no further session begins.
+pub fn run_all(
+    documents: &[Document],
+    sessions: &[Vec<usize>],
+    remember: bool,
+    stop: &Stop,
+) -> anyhow::Result<Vec<Report>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cache = cache(remember);
+    let ahead = cache.ahead(documents, sessions)?;
+    let run = |runs: &[Document], progress: Progress<'_>| {
+        stop.check()?;
+        cache.run_session(runs, progress)
+    };
+    run_sessions(documents, &ahead.sessions, threads, &run, &|_, _, _| ())
+}
+
+fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error> {
+    let options = settings::options(profile, arguments)?;
+    if let Some(list) = options.first_list() {
+        return Err(Error::Configuration(format!("{list}: a run has one of each; compare takes lists")));
+    }
+    let document = options.document_of_run()?;
     let config = document.config()?;
     in_model_time(&config).map_err(refused)?;
     // A workload that there is none of is the setting's fault.
     operations(&config).map_err(refused)?;
-    settings::check_looked_at(&assigned, &[config])?;
     Ok(document)
 }
 
-fn of_several(profile: Option<&str>, runs: &[Vec<Argument>]) -> Result<Vec<Document>, Error> {
-    let mut documents = Vec::with_capacity(runs.len());
-    let (mut configs, mut all_assigned) = (Vec::new(), Vec::new());
-    for arguments in runs {
-        let (document, assigned) = settings::document(profile, &settings::of(arguments)?)?;
-        let config = document.config()?;
-        operations(&config).map_err(refused)?;
-        configs.push(config);
-        documents.push(document);
-        all_assigned.push(assigned);
+fn of_several(profile: &[String], arguments: &[Argument]) -> Result<Vec<Document>, Error> {
+    let documents = settings::options(profile, arguments)?.documents()?;
+    for document in &documents {
+        operations(&document.config()?).map_err(refused)?;
     }
-    // A setting may be for some of the runs alone.
-    all_assigned.iter().try_for_each(|assigned| settings::check_looked_at(assigned, &configs))?;
     check(&documents).map_err(refused)?;
     Ok(documents)
 }
@@ -105,24 +141,25 @@ fn refused(error: anyhow::Error) -> Error {
     Error::Configuration(format!("{error:#}"))
 }
 
-/// Runs `work` on a thread of its own, so that this one hears of Ctrl-C: then the run is told to stop, and no longer
-/// waited for once it has. A run also calls from stacks of its own, which the interpreter must not meet.
-fn wait<T: Send + 'static>(
+/// Runs `work` on a thread of its own, so that this one hears of Ctrl-C: then `stop` is said, and `work` no longer
+/// waited for. A run also calls from stacks of its own, which the interpreter must not meet.
+pub fn wait<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
+    stop: Stop,
+    work: impl FnOnce(&Stop) -> anyhow::Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    let (stop, (end, ended)) = (Arc::new(AtomicBool::new(false)), channel());
+    let (end, ended) = channel();
     let stopping = stop.clone();
     let thread = std::thread::Builder::new().name("kvdrive run".into());
     // The interpreter's lock is let go of by what is `Sync` alone.
     let ended = Mutex::new(ended);
-    thread.spawn(move || _ = end.send(work(stopping)))?;
+    thread.spawn(move || _ = end.send(work(&stopping)))?;
     loop {
         match py.detach(|| ended.lock().expect("one thread waits").recv_timeout(LOOK)) {
             Ok(result) => return result.map_err(|error| exception(py, &Error::Run(format!("{error:#}")))),
             Err(RecvTimeoutError::Timeout) => {
                 if let Err(interrupt) = py.check_signals() {
-                    stop.store(true, Ordering::Relaxed);
+                    stop.stop();
                     return Err(interrupt);
                 }
             }

@@ -1,66 +1,78 @@
-//! Keyword arguments of Python as settings of the configuration.
+//! Keyword arguments of Python as options of a run.
 //!
-//! A name with a dot is a key (`flash.channels`). Any other name is an option of the command that is short for a key
+//! A name with a dot is a key of the configuration (`flash.channels`). Any other name is an option of the command
 //! (`value_size` for `--value-size`), or the last part of a key if only one key ends in it (`path` for `media.path`).
+//! What an option means, and what is refused, is crate `config`'s.
+
+use std::path::Path;
 
 use kvdrive::Error;
-use kvdrive_config::{Assigned, Config, ConfigError, Document, settings};
-use kvdrive_config::{DEFAULT_PROFILE, default_profile};
+use kvdrive_config::{Naming, RunOptions, option_rows, settings};
 
-/// A keyword argument: the name, and the value as a text.
-pub type Argument = (String, String);
+/// A keyword argument: the name, and its value as a text; several if it is a list.
+pub type Argument = (String, Vec<String>);
 
-/// A keyword argument as a setting.
-pub struct Setting {
-    /// As messages name it: `transfer='prp'`.
-    pub name: String,
-    /// Its key in the configuration.
-    pub key: &'static str,
-    /// Its value, as the configuration has it.
-    pub value: String,
-}
-
-/// The settings that `arguments` stand for; a trace stands for two.
+/// The options that `arguments` stand for, on top of a profile.
 ///
 /// # Errors
-/// There is no such name, or several keys end in it.
-pub fn of(arguments: &[Argument]) -> Result<Vec<Setting>, Error> {
-    let mut all = Vec::with_capacity(arguments.len());
-    for (argument, value) in arguments {
-        let (key, name) = (key(argument)?, format!("{argument}={value:?}"));
-        let mut set =
-            |key, value: &str| all.push(Setting { name: name.clone(), key, value: value.to_owned() });
-        match (key, value.as_str(), value.strip_prefix("trace:")) {
-            ("workload.name", _, Some(file)) => {
-                set(key, "trace");
-                set("workload.trace", file);
-            }
-            ("saker.enabled" | "nand.enabled", "on", _) => set(key, "true"),
-            ("saker.enabled" | "nand.enabled", "off", _) => set(key, "false"),
-            ("saker.batch", "adaptive", _) => set(key, "0"),
-            ("workload.verify", "true", _) => set(key, "values"),
-            ("workload.verify", "false", _) => set(key, "off"),
-            _ => set(key, value),
-        }
+/// There is no such name, several keys end in it, or the values cannot be those of an option.
+pub fn options(profile: &[String], arguments: &[Argument]) -> Result<RunOptions, Error> {
+    let mut options = RunOptions::new(Naming::Keyword);
+    if !profile.is_empty() {
+        options.give("profile", &joined("profile", profile)?)?;
     }
-    check_medium(&all)?;
-    Ok(all)
+    for (argument, values) in arguments {
+        give(&mut options, argument, values)?;
+    }
+    Ok(options)
 }
 
-/// Refuses an image file for a medium that has none: a program that names a file expects the drive to be in it.
-fn check_medium(all: &[Setting]) -> Result<(), Error> {
-    let has_file = all.iter().any(|setting| setting.key == "media.kind" && setting.value == "file");
-    let of_file = all.iter().find(|setting| ["media.path", "media.sync"].contains(&setting.key));
-    match of_file.filter(|_| !has_file) {
-        Some(Setting { name, .. }) => {
-            Err(Error::Configuration(format!("{name}: only medium file has an image; add media=\"file\"")))
+fn give(options: &mut RunOptions, argument: &str, values: &[String]) -> Result<(), Error> {
+    if argument == "config" {
+        return values.iter().try_for_each(|path| lay_file_over(options, path));
+    }
+    let option = argument.replace('_', "-");
+    let row = option_rows().iter().find(|row| row.name == option && !row.repeats);
+    match (row, values) {
+        (Some(row), [value]) if row.value.is_empty() => match value.as_str() {
+            "true" => Ok(options.give(row.name, "")?),
+            "false" => Ok(()),
+            _ => Err(refused(argument, "it is True or False")),
+        },
+        (Some(row), _) if row.value.is_empty() => Err(refused(argument, "it is True or False")),
+        (Some(row), values) => Ok(options.give(row.name, &joined(argument, values)?)?),
+        (None, values) => {
+            options.set(format!("{}={}", key(argument)?, joined(argument, values)?));
+            let is_list =
+                values.len() > 1 && options.sets().last().is_some_and(|set| !RunOptions::is_list(set));
+            if is_list { Err(refused(argument, "it has one value, and no list")) } else { Ok(()) }
         }
-        None => Ok(()),
     }
 }
 
-fn key(argument: &str) -> Result<&'static str, Error> {
-    let refused = |problem: &str| Error::Configuration(format!("{argument}: {problem}"));
+fn lay_file_over(options: &mut RunOptions, path: &str) -> Result<(), Error> {
+    let text = kvdrive_text::input::read_text(Path::new(path));
+    options.file(path.to_owned(), text.map_err(|error| Error::Configuration(format!("{error:#}")))?);
+    Ok(())
+}
+
+/// The values as an option has them.
+fn joined(argument: &str, values: &[String]) -> Result<String, Error> {
+    match values {
+        [] => Err(refused(argument, "the list is empty")),
+        [value] => Ok(value.clone()),
+        _ => match values.iter().find(|value| value.contains(',')) {
+            Some(value) => Err(refused(argument, &format!("{value:?} has a comma, and is in a list"))),
+            None => Ok(values.join(",")),
+        },
+    }
+}
+
+/// The key that an argument sets.
+///
+/// # Errors
+/// There is none, or there are several.
+pub fn key(argument: &str) -> Result<&'static str, Error> {
     let option = argument.replace('_', "-");
     let is_named = |setting: &&kvdrive_declare::Setting| {
         setting.key == argument || setting.option == Some(option.as_str())
@@ -74,33 +86,31 @@ fn key(argument: &str) -> Result<&'static str, Error> {
         .collect();
     match ends[..] {
         [key] => Ok(key),
-        [] => Err(refused("no such option and no such key; kvdrive config shows the keys")),
-        _ => Err(refused(&format!("several keys end in it: {}; write the whole key", ends.join(", ")))),
+        [] => Err(refused(argument, "no such option and no such key; kvdrive config shows the keys")),
+        _ => {
+            let problem = format!("several keys end in it: {}; write the whole key", ends.join(", "));
+            Err(refused(argument, &problem))
+        }
     }
 }
 
-/// The configuration of one run; without a profile it has the engine's own.
+/// The `KEY=VALUE` of every run of a sweep.
 ///
 /// # Errors
-/// A setting is wrong, or contradicts another one.
-pub fn document(profile: Option<&str>, settings: &[Setting]) -> Result<(Document, Assigned), Error> {
-    let lay_over = |mut document: Document| -> Result<_, ConfigError> {
-        let pairs = settings.iter().map(|one| (one.name.clone(), format!("{}={}", one.key, one.value)));
-        let assigned = Assigned::lay_over(&mut document, pairs)?;
-        Ok((document, assigned))
-    };
-    let profile = match profile {
-        Some(profile) => profile,
-        // The engine is known when everything is laid over any profile.
-        None => default_profile(lay_over(Document::profile(DEFAULT_PROFILE)?)?.0.engine()),
-    };
-    Ok(lay_over(Document::profile(profile)?)?)
+/// As [`options`]; an option that is none of keys alone, or a list.
+pub fn of_all_runs(arguments: &[Argument]) -> Result<Vec<String>, Error> {
+    if let Some((name, _)) =
+        arguments.iter().find(|(name, _)| ["config", "dram", "scale"].contains(&name.as_str()))
+    {
+        return Err(refused(name, "a sweep has profile and keys"));
+    }
+    let options = options(&[], arguments)?;
+    match options.first_list() {
+        Some(list) => Err(Error::Configuration(format!("{list}: lists are for the grid"))),
+        None => Ok(options.assignments()),
+    }
 }
 
-/// Refuses a setting that none of `runs` would look at.
-///
-/// # Errors
-/// It is named, with the reason.
-pub fn check_looked_at(assigned: &Assigned, runs: &[Config]) -> Result<(), Error> {
-    Ok(assigned.check_looked_at(runs)?)
+fn refused(argument: &str, problem: &str) -> Error {
+    Error::Configuration(format!("{argument}: {problem}"))
 }

@@ -179,17 +179,31 @@ def test_a_setting_that_cannot_be_is_refused_in_one_line():
         ({"transfer": "post"}, "host.transfer"),
         ({"tranfer": "prp"}, "tranfer: no such option"),
         ({"policy": "all", "name": "lsm"}, "several keys end in it"),
-        ({"path": "d.img"}, 'path="d.img": only medium file has an image'),
-        ({"media": "ram", "sync": True}, "sync"),
+        ({"path": "d.img"}, 'media.path: "d.img"; medium tags has no file'),
+        ({"media": "ram", "sync": True}, "media.sync: true; medium ram has no file"),
         ({"profile": "none"}, "none"),
         ({"pace": "fast"}, "pace"),
-        ({"workload": "w-m"}, "workload.name"),
+        ({"workload": "w-m"}, "workload: the program is host and work itself"),
+        ({"saker": True}, "saker: the program is host and work itself"),
+        ({"verify": "off"}, "verify: it is True or False"),
+        ({"config": "none.toml"}, "none.toml: "),
+        ({"path": ["a", "b"]}, "path: it has one value, and no list"),
+        ({"transfer": ["prp", "sgl"]}, "sgl"),
+        ({"depth": []}, "depth: the list is empty"),
     ]:
         with pytest.raises(kv.ConfigurationError, match=line) as error:
             kv.open(**settings)
         assert "\n" not in str(error.value)
     with pytest.raises(TypeError, match="a setting is a number"):
-        kv.open(transfer=["prp"])
+        kv.open(transfer=print)
+
+
+def test_a_file_of_keys_is_laid_over_the_profile(tmp_path):
+    keys = tmp_path / "drive.toml"
+    keys.write_text('engine.name = "plus2"\n')
+    with kv.open(config=keys, **{"hash.dram_bytes": "16MiB"}) as drive:
+        drive[b"key"] = b"value"
+        assert drive.close()["report"]["config"]["engine"]["name"] == "plus2"
 
 
 def test_other_threads_run_while_a_call_waits():

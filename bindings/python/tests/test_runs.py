@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 import json
-import os
 import pathlib
 import pickle
 import subprocess
@@ -21,24 +20,6 @@ RUNS = [
 ]
 
 
-def command():
-    """The command of this source, where it was built; KVDRIVE names another one."""
-    built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
-    candidates = [os.environ["KVDRIVE"]] if "KVDRIVE" in os.environ else [path for path in built if path.exists()]
-    for candidate in candidates:
-        version = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
-        if kv.revision in version:
-            return candidate
-    pytest.skip(f"no command of revision {kv.revision} in target: cargo build; or set KVDRIVE")
-
-
-@pytest.fixture(autouse=True)
-def caches(tmp_path, monkeypatch):
-    """A folder of its own for what a test has remembered."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path
-
-
 def without_measured(report):
     """A report without the one number that this machine's clock gives."""
     report = copy.deepcopy(report)
@@ -47,9 +28,9 @@ def without_measured(report):
 
 
 @pytest.mark.parametrize("settings", RUNS, ids=lambda settings: settings["workload"])
-def test_a_run_is_that_of_the_command_to_the_last_digit(settings):
+def test_a_run_is_that_of_the_command_to_the_last_digit(command, settings):
     options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    out = subprocess.run([command(), "run", *options, "--json", "-"], capture_output=True, text=True, check=True)
+    out = subprocess.run([command, "run", *options, "--json", "-"], capture_output=True, text=True, check=True)
     expected = json.loads(out.stdout)
     report = kv.run(**settings).to_dict()
     assert without_measured(report) == without_measured(expected)
@@ -105,12 +86,24 @@ def test_a_comparison_has_each_combination_as_it_is_alone():
     assert "adaptive" in str(runs)
 
 
+def test_options_that_stand_for_more_than_a_key_are_those_of_the_command():
+    run = kv.run(store="btree", side="host", workload="ycsb-a", ops=100, num=100, value_size=100)
+    assert (run.config.engine.name, run.config.host.store) == ("block", "btree")
+    runs = kv.compare(["cosmos-plus", "nvmevirt-970pro"], workload="w-a", ops=100, **{"packing.policy": ["all", "block"]})
+    assert [(run.profile, run.config.packing.policy) for run in runs] == [
+        ("cosmos-plus", "all"), ("nvmevirt-970pro", "all"), ("cosmos-plus", "block"), ("nvmevirt-970pro", "block"),
+    ]
+
+
 def test_a_run_that_cannot_be_is_refused_by_the_name_of_its_setting():
     for settings, line in [
         ({"workload": "w-mm"}, "no workload \"w-mm\"; did you mean w-m"),
         ({"workload": "w-m", "transfer": "prp", "clock": "wall"}, "run.clock"),
-        ({"workload": "w-m", "seed": 1, "run.seed": 2}, "sets run.seed too"),
-        ({"workload": "w-m", "scan_length_max": 4}, "scan_length_max=\"4\": workload.name=w-m"),
+        ({"workload": "w-m", "seed": 1, "run.seed": 2}, 'run.seed="2": seed="1" sets run.seed too'),
+        ({"workload": "w-m", "scan_length_max": 4}, 'workload.scan_length_max="4": workload.name=w-m'),
+        ({"workload": "w-m", "seed": [1, 2]}, 'seed="1,2": a run has one of each; compare takes lists'),
+        ({"workload": "w-m", "ops": 0}, "allowed: above 0"),
+        ({"workload": "w-m", "duration": 10}, "allowed: a time with its unit"),
         ({"workload": "w-m", "ops": -1}, "workload.ops"),
     ]:
         with pytest.raises(kv.ConfigurationError, match=line):
@@ -126,6 +119,13 @@ def test_a_frame_has_a_row_for_each_run_or_says_what_is_missing():
             runs.to_frame()
         return
     frame = runs.to_frame()
+    assert list(frame.columns[:3]) == ["config.host.transfer", "throughput_ops_per_s", "latency_ns.store.mean"]
+    assert set(frame.columns) == set(runs[0].to_record()) | set(runs[1].to_record())
+    kinds, units = frame.attrs["kinds"], frame.attrs["units"]
+    assert (kinds["latency_ns.store.p99"], units["latency_ns.store.p99"]) == ("modelled", "ns")
+    assert (kinds["traffic.wire_bytes.total"], units["traffic.wire_bytes.total"]) == ("counted", "B")
+    assert [name for name, kind in kinds.items() if kind == "measured"] == ["time.wall_s"]
+    assert set(kinds) == set(frame.columns)
     assert list(frame["config.host.transfer"]) == ["prp", "adaptive"]
     assert list(frame["seed"]) == [1, 1]
 

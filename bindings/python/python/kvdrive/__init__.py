@@ -23,18 +23,28 @@ from ._drive import Drive, open
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._native import REVISION as revision
 from ._report import Comparison, Part, Report, compare, run
+from ._study import Claims, Figure, claims, figure, figures
+from ._sweep import Sweep, run_point, sweep
 
 __all__ = [
+    "Claims",
     "Comparison",
     "ConfigurationError",
     "Drive",
     "DriveError",
     "DriveOff",
+    "Figure",
     "Part",
     "Report",
     "SizeError",
+    "Sweep",
+    "claims",
     "compare",
+    "figure",
+    "figures",
     "open",
     "revision",
     "run",
+    "run_point",
+    "sweep",
 ]

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _native
-from ._settings import arguments
+from ._settings import arguments, profiles
 
 
 class Drive(_native.Drive):
@@ -82,4 +82,4 @@ def open(profile: str | None = None, *, pace: str | None = None, **settings: Any
     Raises :class:`ConfigurationError` for a setting that cannot be, and :class:`DriveError` for a drive that does not
     come up: its image is another drive's, is damaged, or is in use.
     """
-    return Drive(profile, arguments(settings), pace)
+    return Drive(profiles(profile), arguments(settings), pace)

@@ -1,16 +1,17 @@
 """Runs of workloads in model time, and their reports."""
 
 import copy
-import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._settings import arguments
+from ._frame import bars, frame, kind
+from ._settings import arguments, profiles
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 #: Ends of names of the report that attribute access may leave out: ``latency`` is ``latency_ns``.
 UNITS = ("ns", "s", "bytes", "ops_per_s", "per_s")
@@ -103,8 +104,16 @@ class Report(Part):
         return copy.deepcopy(self._record)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """The flat record as a data frame of one row. It needs pandas."""
-        return _frame([self])
+        """The flat record as a data frame of one row; ``attrs`` has the kind and unit of each column. It needs pandas."""
+        return frame([self._record])
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Latencies of each kind of operation, in the time of the modelled drive. It needs matplotlib."""
+        names = ["p50", "p95", "p99", "p999"]
+        of_each = self._values["latency_ns"]
+        axes = bars(axes, {name: [each[name] for each in of_each.values()] for name in names}, list(of_each), "latency_ns")
+        axes.set_title(repr(self)[1:-1])
+        return axes
 
 
 class Comparison(tuple[Report, ...]):
@@ -124,8 +133,16 @@ class Comparison(tuple[Report, ...]):
         return self._text
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A data frame with a row for each run. It needs pandas."""
-        return _frame(self)
+        """A data frame with a row for each run; ``attrs`` has the kind and unit of each column. It needs pandas."""
+        return frame([report._record for report in self])
+
+    def plot(self, y: str = "latency_ns.store.p99", axes: "Axes | None" = None) -> "Axes":
+        """One number of each run, by its name in :meth:`Report.to_record`. It needs matplotlib."""
+        records = [report._record for report in self]
+        names = dict.fromkeys(name for record in records for name in record if kind(name) == "setting")
+        differ = [name for name in names if len({str(record.get(name)) for record in records}) > 1]
+        labels = [", ".join(str(record.get(name)) for name in differ) for record in records]
+        return bars(axes, {y: [record.get(y, 0) for record in records]}, labels, y)
 
 
 def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -> Report:
@@ -134,31 +151,25 @@ def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -
     >>> run(workload="w-m", ops=1000, transfer="adaptive", packing="backfill", seed=1).seed
     1
 
-    A report that this revision has computed before is read from the user's cache (``kvdrive cache``), unless ``remember`` is
-    false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for a setting that cannot be, or that the run would not look
-    at.
+    A report that this revision has computed before is read from the user's cache (``kvdrive cache``), unless ``remember``
+    is false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for a
+    setting that cannot be, or that the run would not look at.
     """
-    return Report(*_native.run(profile, arguments(settings), remember))
+    return Report(*_native.run(profiles(profile), arguments(settings), remember))
 
 
-def compare(profile: str | None = None, *, remember: bool = True, **settings: Any) -> Comparison:
-    """Runs every combination of the settings that are lists, on all cores; the first list changes slowest.
+def compare(profile: str | Sequence[str] | None = None, *, remember: bool = True, **settings: Any) -> Comparison:
+    """Runs every combination of the settings that are lists, on all cores.
+
+    The order is that of command ``kvdrive compare``: keys of the configuration change slowest, then workloads; seeds
+    fastest.
 
     >>> runs = compare(workload="fillseq", ops=500, transfer=["prp", "adaptive"], packing=["all", "backfill"])
     >>> [(run.config.host.transfer, run.config.packing.policy) for run in runs]
     [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
 
-    Reports are remembered as those of :func:`run`. After Ctrl-C the runs that are under way go on in their threads, and are not waited for.
+    Reports are remembered as those of :func:`run`. After Ctrl-C the runs that are under way go on in their threads, and are
+    not waited for.
     """
-    lists = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in settings.items()}
-    combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    texts, table = _native.compare(profile, [arguments(one) for one in combinations], remember)
+    texts, table = _native.compare(profiles(profile), arguments(settings), remember)
     return Comparison((Report(*text) for text in texts), table)
-
-
-def _frame(reports: "tuple[Report, ...] | list[Report]") -> "pandas.DataFrame":
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("to_frame needs pandas: pip install pandas; to_dict and to_record need nothing") from error
-    return pandas.DataFrame([report._record for report in reports])

@@ -18,6 +18,22 @@ def text(value: Any) -> str:
     raise TypeError(f"a setting is a number, a text, a bool or a path, not {type(value).__name__}")
 
 
-def arguments(settings: dict[str, Any]) -> list[tuple[str, str]]:
+def plain(value: Any) -> str | int | float | bool:
+    """A value as JSON can have it."""
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, (bool, int, float)) else text(value)
+
+
+def texts(value: Any) -> list[str]:
+    """A value, or the values of a list, as the configuration has them."""
+    return [text(one) for one in value] if isinstance(value, (list, tuple)) else [text(value)]
+
+
+def profiles(profile: Any) -> list[str]:
+    """The profiles that were named, as the native module takes them."""
+    return [] if profile is None else texts(profile)
+
+
+def arguments(settings: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The settings that have a value, as the native module takes them."""
-    return [(name, text(value)) for name, value in settings.items() if value is not None]
+    return [(name, texts(value)) for name, value in settings.items() if value is not None]

@@ -1,0 +1,159 @@
+"""Published claims and figures, computed again."""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._frame import needed
+from ._settings import arguments, text
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Claims(tuple[dict[str, Any], ...]):
+    """The claims of a suite, each with what was published, our value, and the verdict. ``print`` shows the table of
+    command ``kvdrive claims``.
+    """
+
+    _text: str
+
+    def __new__(cls, outcomes: Iterable[dict[str, Any]], text: str) -> "Claims":
+        made = super().__new__(cls, outcomes)
+        made._text = text
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (tuple(self), self._text)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """A data frame with a row for each claim: what it says, both numbers as texts, how ours came about (``kind``),
+        the verdict, and what the verdict is worth (``standing``). It needs pandas.
+        """
+        pandas = needed("pandas", "to_frame", "; the claims are dictionaries")
+        first = ["id", "title", "source", "published", "ours", "verdict", "kind", "standing"]
+        made = pandas.DataFrame(list(self))
+        return made[first + [name for name in made.columns if name not in first]]
+
+
+class Figure:
+    """A figure, computed here, with the published values as marks of their own.
+
+    ``charts`` has a dictionary for each panel: its points, its series, ``marks`` with what was published, and ``kind``,
+    which says how the numbers came about. A notebook shows the figure; ``print`` shows it as text.
+    """
+
+    def __init__(self, json_text: str, svg: str, text: str) -> None:
+        self._values: dict[str, Any] = json.loads(json_text)
+        self.svg, self._text = svg, text
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name not in values:
+            raise AttributeError(name)
+        return values[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._values]
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<Figure {self.id}: {self.title}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return json.loads(json.dumps(self._values))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Draws all panels into an SVG file."""
+        path = pathlib.Path(path)
+        if path.suffix != ".svg":
+            raise ValueError(f"{path}: a figure is saved as .svg")
+        path.write_text(self.svg, encoding="utf-8")
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """A data frame with a row for each point of each series: ``value`` is ours, ``published`` theirs where the
+        source states one. It needs pandas.
+        """
+        pandas = needed("pandas", "to_frame", "; charts has the same")
+        rows = []
+        for chart in self.charts:
+            marks = {(mark["series"], mark["point"]): mark["value"] for mark in chart["marks"]}
+            for number, line in enumerate(chart["series"]):
+                for place, value in enumerate(line["values"]):
+                    rows.append({
+                        "panel": chart["letter"],
+                        "quantity": chart["title"],
+                        "series": line["name"],
+                        "point": chart["points"][place],
+                        "value": value,
+                        "published": marks.get((number, place)),
+                        "unit": chart["unit"],
+                        "kind": chart["kind"],
+                    })
+        return pandas.DataFrame(rows)
+
+
+def claims(
+    suite: str,
+    *,
+    only: str | Iterable[str] = (),
+    extent: str = "usual",
+    scale: str | None = None,
+    seed: int | Iterable[int] = (),
+    remember: bool = True,
+    **settings: Any,
+) -> Claims:
+    """Judges the claims of a suite: ``bandslim``, ``plus``, ``plus2`` or ``saker``.
+
+    ``only`` has beginnings of their ids. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
+    or ``full`` (as published, many times as long). Settings are laid over every run.
+
+    >>> [claim["verdict"] for claim in claims("bandslim", only="traffic-32", extent="quick")]
+    ['reproduced']
+    """
+    only = [only] if isinstance(only, str) else list(only)
+    return_of = _native.claims_of(suite, only, _departure(extent, scale, seed, settings), remember)
+    return Claims(json.loads(return_of[0]), return_of[1])
+
+
+def figure(
+    name: str | os.PathLike[str],
+    *,
+    extent: str = "usual",
+    scale: str | None = None,
+    seed: int | Iterable[int] = (),
+    remember: bool = True,
+    **settings: Any,
+) -> Figure:
+    """Computes a figure: one of :func:`figures`, or a TOML file that describes one. Arguments are those of
+    :func:`claims`; several seeds give their mean and spread.
+    """
+    return Figure(*_native.figure_of(os.fspath(name), _departure(extent, scale, seed, settings), remember))
+
+
+def figures() -> dict[str, str]:
+    """The published figures that there are: names, and what they show.
+
+    >>> figures()["bandslim-8"]
+    "ICPP'24, Figure 8: Piggybacked values: traffic and response time by value size"
+    """
+    return {name: f"{source}: {title}" for name, source, title in _native.figures()}
+
+
+def _departure(
+    extent: str, scale: Any, seed: int | Iterable[int], settings: dict[str, Any]
+) -> tuple[str, str | None, list[int], list[str]]:
+    seeds = [seed] if isinstance(seed, int) else [int(one) for one in seed]
+    return extent, None if scale is None else text(scale), seeds, _native.assignments(arguments(settings))

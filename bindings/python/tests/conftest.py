@@ -1,0 +1,29 @@
+"""What all tests have: the command of this source, and a cache of their own."""
+
+import os
+import pathlib
+import subprocess
+
+import kvdrive as kv
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path, monkeypatch):
+    """A folder of its own for what a test has remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def command():
+    """The command of this source, where it was built; KVDRIVE names another one."""
+    built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
+    candidates = [os.environ["KVDRIVE"]] if "KVDRIVE" in os.environ else [path for path in built if path.exists()]
+    for candidate in candidates:
+        version = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
+        if kv.revision in version:
+            return candidate
+    pytest.skip(f"no command of revision {kv.revision} in target: cargo build; or set KVDRIVE")
