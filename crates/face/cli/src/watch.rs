@@ -21,7 +21,7 @@ use crate::settings::span;
 /// Exit status of a program that Ctrl-C ended, as shells report it.
 pub const STOPPED: i32 = 128 + SIGINT;
 
-/// Options of who looks on.
+/// Options of what is shown while a run lasts.
 #[derive(Args)]
 pub struct WatchOptions {
     /// A line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash

@@ -9,8 +9,8 @@
 //!     3 DOORBELL  argument: its index; data: the value (4)
 //! ```
 //!
-//! After each step the function and the subsystem do what there is to do. A second guest is beside, whose memory nobody
-//! may write.
+//! After each step the function and the subsystem do what there is to do. A second guest is beside, and its memory has
+//! to stay as it is.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};

@@ -123,7 +123,7 @@ impl Drop for Coroutine {
 #[inline]
 pub(crate) fn suspend() {
     let running = RUNNING.get();
-    assert!(!running.is_null(), "who waits for model time is a task of the executor, or inside `block_on`");
+    assert!(!running.is_null(), "model time is waited for by a task of the executor, or inside `block_on`");
     // SAFETY: the pointer is not null, so it was set by `Coroutine::new` at the start of this coroutine, or
     // by this function below: `Before` clears it again when control returns to the caller of `resume`.
     // `Running` and the yielder lie on this coroutine's stack below all of its calls, so they are alive.

@@ -34,7 +34,7 @@ use crate::modelled::{self, HostCosts};
 /// which a drive works on side by side.
 const COMMAND_BLOCKS_MAX: u32 = 64;
 
-/// What a block has in it. Shared, not copied, between who reads it and who keeps it.
+/// What a block has in it. Shared, not copied, between its readers and its cache.
 pub type Block = Rc<Region>;
 
 /// What is asked of a drive of blocks.
@@ -131,7 +131,7 @@ struct Slot {
     list: u64,
 }
 
-/// A queue pair and its slots: what outlives who submits.
+/// A queue pair and its slots: what outlives a submitter.
 struct Lane {
     host: Rc<BlockHost>,
     queue: Rc<QueuePair>,

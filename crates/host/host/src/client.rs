@@ -242,10 +242,10 @@ impl Answer {
 /// Key-value commands on a drive; see above. [`Calls`] has a function for each.
 pub trait Client {
     /// A command under way. Dropping it leaves nothing behind that others would wait for: what was submitted is
-    /// carried out, an iterator that nobody learned of is closed, a pair that nobody learned of is the next one.
+    /// carried out, an iterator that no caller learned of is closed, a pair that no caller learned of is the next one.
     type Ticket<V: Content>;
 
-    /// Submits a command. Waits for a free slot, which whoever has all of them as tickets must not do; and, for
+    /// Submits a command. Waits for a free slot, which a caller that holds all of them as tickets must not do; and, for
     /// a value that needs several commands, each of which goes when the one before is answered, until its
     /// last one is submitted.
     ///

@@ -59,7 +59,7 @@ enum Fate {
 }
 
 impl Index {
-    /// Flushes and compacts, or waits for the one who does, when the memtable is full for so many entries more.
+    /// Flushes and compacts, or waits for the task that does, when the memtable is full for so many entries more.
     /// It need not be empty afterwards.
     pub(super) fn make_room(&self, entries: u32) -> Result<(), Status> {
         let _one_at_a_time = self.0.maintenance.lock();

@@ -15,8 +15,8 @@
 //!
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
 //!   drive, which discards it before the next inline value begins (`is_torn`).
-//! * An iterator whose SEEK nobody waits for is closed, in the same slot.
-//! * What a NEXT answers that nobody waits for is kept: the drive has passed that pair
+//! * An iterator whose SEEK no caller waits for is closed, in the same slot.
+//! * What a NEXT answers that no caller waits for is kept: the drive has passed that pair
 //!   ([`super::unclaimed`]).
 
 use kvdrive_link::transfer::outcome;

@@ -1,7 +1,7 @@
-//! What NEXT answered to nobody yet: whoever asked was dropped before he learned of it (a select, a time-out),
-//! or the drive sent more pairs than the one that he asked for. The drive has passed these pairs, so the next
-//! one that asks for that iterator's next pair gets it from here. Shared by all drivers of one drive, since any
-//! of them may use an iterator. It waits for nothing and locks nothing: its runners do.
+//! Pairs that a NEXT has brought and no caller has taken: the call was dropped before its answer came (a select, a
+//! time-out), or the drive sent more pairs than the one that was asked for. The drive has passed these pairs, so the
+//! iterator's next pair is taken from here. All drivers of one drive share them, since any of them may use an
+//! iterator. This module neither waits nor locks; the drivers do.
 
 use std::collections::VecDeque;
 
@@ -47,11 +47,11 @@ impl Answer {
     }
 }
 
-/// What there is for one who asks.
+/// What there is for a call that asks for the next pair.
 pub(crate) enum Claimed {
-    /// Nothing: he asks the drive.
+    /// Nothing: the call asks the drive.
     Nothing,
-    /// It is on its way: he waits and asks again.
+    /// It is on its way: the call waits and asks again.
     Expected,
     Answer(Answer),
 }
@@ -71,7 +71,7 @@ impl Unclaimed {
         self.expected.push(iterator);
     }
 
-    /// One that was expected has come; `true`: who waits has to look. An iterator that was busy has passed
+    /// One that was expected has come; `true`: waiting callers have to look. An iterator that was busy has passed
     /// nothing.
     pub(crate) fn arrive(&mut self, iterator: IteratorId, answers: VecDeque<Answer>) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
@@ -92,8 +92,8 @@ impl Unclaimed {
         self.arrived.retain(|(iterator, _)| !is_over(*iterator));
     }
 
-    /// Is there an answer of `iterator`, or one on its way? Then who asks for its next pair does not ask the drive,
-    /// and claims that as late as he can: what he has claimed and drops is lost.
+    /// Is there an answer of `iterator`, or one on its way? Then a call for its next pair does not ask the
+    /// drive, and claims the pair as late as possible: a claimed pair is lost with a dropped call.
     pub(crate) fn has(&self, iterator: IteratorId) -> bool {
         self.expected.contains(&iterator) || self.arrived.iter().any(|(other, _)| *other == iterator)
     }

@@ -20,7 +20,7 @@ use crate::conversation::{
     self, Aftermath, Arrival, CommandSlot, Course, Ended, Lot, State, Submission, Terms, Until, at_once,
 };
 
-/// One connection's commands, several at a time. A thread of its own is not needed: whoever waits for one reads
+/// One connection's commands, several at a time. It needs no thread of its own: a caller that waits for a command reads
 /// what comes, and keeps what others wait for. A clone is the same connection.
 #[derive(Clone)]
 pub struct Client {
@@ -268,7 +268,7 @@ impl Connection {
     /// Waits for the next completion of any command.
     fn take_one(&mut self) -> Result<(), Error> {
         let is_under_way = self.seats.iter().any(|seat| seat.cid.is_some());
-        assert!(is_under_way, "every slot is a ticket's, and nobody waits for one of them");
+        assert!(is_under_way, "every slot is a ticket's, and no caller waits for one of them");
         let completed = self.queue.next_completion()?;
         let cid = completed.cqe.cid.get();
         let seat = self.seats.iter().position(|seat| seat.cid == Some(cid));

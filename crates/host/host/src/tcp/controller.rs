@@ -77,7 +77,7 @@ fn connect_queue(
     if dw0 & auth::SECURE_CHANNEL_REQUIRED != 0 {
         return Err(Error::Protocol("a secure channel is required, which there is none of here"));
     }
-    // A host that wants to know who the controller is asks one that does not ask, too.
+    // A host may authenticate a controller that asks for no authentication itself.
     let wants = authentication.is_some_and(|own| own.controller_secret.is_some()) && nqn != DISCOVERY_NQN;
     match authentication {
         Some(authentication) if dw0 & auth::REQUIRED != 0 || wants => {

@@ -63,7 +63,7 @@ impl From<Psk> for Tls {
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// HOSTNQN: who asks.
+    /// HOSTNQN: the name of this host.
     pub host_nqn: String,
     /// By what it authenticates where a controller asks for that, and always if the controller has to, too.
     pub authentication: Option<Authentication>,

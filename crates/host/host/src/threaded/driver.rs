@@ -18,9 +18,9 @@ use crate::conversation::{self, Aftermath, Arrival, Course, Ended, State, Terms,
 
 /// A queue pair with as many command slots as its depth.
 ///
-/// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may
-/// be dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted
-/// whole, forgotten; an iterator that nobody learns of is closed, and a pair that nobody learns of is the next
+/// Futures work on any executor: the thread that polls one submits its command, and the drive's thread wakes it. A
+/// future may be dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted
+/// whole, forgotten; an iterator that no caller learns of is closed, and a pair that no caller learns of is the next
 /// one that a NEXT returns.
 pub struct Driver {
     connector: Connector,
@@ -125,7 +125,7 @@ impl Driver {
 /// A command that was submitted.
 pub type Ticket<'d, V> = conversation::Ticket<V, Flight<'d>>;
 
-/// A command and its slot, as long as somebody waits for it.
+/// A command and its slot, as long as a caller waits for it.
 pub struct Flight<'d> {
     slot: Claimed<'d>,
     course: Course<'d>,

@@ -11,7 +11,7 @@
 //! let driver = connector.connect(Box::new(Prp), 64, 32)?;
 //! let key = kvdrive_spec::Key::new(b"key").unwrap();
 //! driver.blocking().store(key, Piece::Bytes(b"value"))?; // or driver.store(...).await on any executor
-//! drop((driver, connector)); // nobody will ask again: the drive ends
+//! drop((driver, connector)); // no command can come any more: the drive ends
 //! let counters = serving.join();
 //! # Ok::<(), Error>(())
 //! ```
@@ -163,7 +163,7 @@ impl Connector {
 
     /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a
     /// driver that was dropped is used again by the next one of the same `entries` and `depth`; where there
-    /// is none, this thread waits while the drive deletes those that nobody uses and creates one.
+    /// is none, this thread waits while the drive deletes unused ones and creates one.
     ///
     /// # Errors
     /// The drive is off, has as many queue pairs as there are identifiers, or answers so.
@@ -182,7 +182,7 @@ impl Connector {
         Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
     }
 
-    /// A queue pair that nobody uses; all of a drive have buffers of one size.
+    /// An unused queue pair; all of a drive have buffers of one size.
     fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
@@ -203,7 +203,7 @@ impl Connector {
         }
     }
 
-    /// Ends the drive when it has carried out what was submitted, whoever else has connectors or drivers: they
+    /// Ends the drive when it has carried out what was submitted, even if other connectors or drivers exist: they
     /// find it off then.
     pub fn close(&self) {
         self.link().close();

@@ -1,7 +1,7 @@
 //! SAKER on application threads: the queues that [`kvdrive_saker::threaded`] asks a drive for.
 //!
 //! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the thread
-//! that sends; whoever takes completions polls them all, and one bell wakes him for any of them. They are few: at
+//! that sends; the thread that takes completions polls them all, and one bell wakes it for any of them. They are few: at
 //! most as many as the driver has slots.
 
 use std::collections::VecDeque;
@@ -217,7 +217,7 @@ impl<'d, V: Content> Pipeline<'d, V> {
             Ok(answer) => Ok(answer),
             Err(threaded::Error::Status(status)) => Err(status),
             Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
-            // Whoever takes the next completion finds the drive off.
+            // The next taker of a completion finds the drive off.
             Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
         };
         self.ended.push_back(Ended { call, value, result, content });

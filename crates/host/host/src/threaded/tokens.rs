@@ -42,7 +42,7 @@ impl Tokens {
         None
     }
 
-    /// Gives a token back; returns who has it now and must be woken.
+    /// Gives a token back; returns the waiter that has it now and must be woken.
     #[must_use]
     pub(super) fn put(&mut self, token: u16) -> Option<Waker> {
         match self.waiting.pop_front() {
@@ -57,7 +57,7 @@ impl Tokens {
         }
     }
 
-    /// Leaves the queue; returns who must be woken because the token that was granted passes on.
+    /// Leaves the queue; returns the waiter that must be woken because the token that was granted passes on.
     #[must_use]
     pub(super) fn cancel(&mut self, ticket: u64) -> Option<Waker> {
         if let Some(index) = self.granted.iter().position(|(other, _)| *other == ticket) {

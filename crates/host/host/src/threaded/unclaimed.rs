@@ -1,4 +1,4 @@
-//! [`Unclaimed`] answers of all drivers of one drive, under a lock, and who waits for them.
+//! [`Unclaimed`] answers of all drivers of one drive, under a lock, and the callers that wait for them.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,12 +23,12 @@ impl SharedUnclaimed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody waits any more for the NEXT of `iterator` that is under way.
+    /// No caller waits any more for the NEXT of `iterator` that is under way.
     pub(super) fn expect(&self, iterator: IteratorId) {
         self.lock().unclaimed.expect(iterator);
     }
 
-    /// One that was expected has come; `wakers` get who waits.
+    /// One that was expected has come; `wakers` gets the waiting callers.
     pub(super) fn arrive(&self, iterator: IteratorId, answers: VecDeque<Answer>, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         if state.unclaimed.arrive(iterator, answers) {
@@ -36,7 +36,7 @@ impl SharedUnclaimed {
         }
     }
 
-    /// Keeps pairs that a NEXT brought and nobody asked for yet.
+    /// Keeps pairs that a NEXT brought and no caller asked for yet.
     pub(super) fn keep(&self, iterator: IteratorId, answers: VecDeque<Answer>) {
         if !answers.is_empty() {
             self.lock().unclaimed.keep(iterator, answers);

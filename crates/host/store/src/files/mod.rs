@@ -108,7 +108,7 @@ impl State {
     /// Records the present state of a file, so that the next commit makes it durable.
     fn record(&mut self, file: FileId, page_bytes: u64) {
         let Some(entry) = self.catalog.entries.get(&file) else { return };
-        let open = self.open.get_mut(&file).expect("who notes it has the file");
+        let open = self.open.get_mut(&file).expect("the file is open while it is noted");
         // The last run of the last record may have grown.
         let from = open.recorded.saturating_sub(1);
         let extents = entry.runs(0, entry.on_pages().div_ceil(page_bytes));

@@ -111,7 +111,7 @@ impl HostWindow {
         free.then_some(state.generation)
     }
 
-    /// The command of a claim has completed, or will never be sent: who waits may try again.
+    /// The command of a claim has completed, or will never be sent: a waiting task may try again.
     pub fn end(&self, claim: WindowClaim) {
         let state = &mut *self.state();
         match claim {

@@ -6,7 +6,7 @@
 //!   60h  PCI Express endpoint, which can be reset by itself (FLR)
 //! ```
 //!
-//! Vendor and device are numbers that PCI-SIG has given to nobody. Hosts know an NVMe controller by its class.
+//! Vendor and device are numbers that PCI-SIG has not assigned. Hosts know an NVMe controller by its class.
 
 use super::interrupts::VECTORS;
 

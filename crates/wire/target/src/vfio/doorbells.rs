@@ -1,5 +1,5 @@
 //! The page of doorbells. It is memory of a file that the client may map: then the guest's stores reach it without a
-//! message, and somebody has to look. A message that writes a doorbell stores to the same place.
+//! message, so the loop looks at it. A message that writes a doorbell stores to the same place.
 
 use std::fs::File;
 use std::io;

@@ -4,7 +4,8 @@
 //! entries that the host has not taken. The client is told once, and again after it has unmasked the pin.
 //!
 //! Writes to an eventfd do not wait: a descriptor of another kind is refused, and each is made non-blocking. (A client
-//! that undoes this and fills the counter could hold the thread; who may open the socket says its file's mode.)
+//! that undoes this and fills the counter could hold the thread; the mode of the socket's file says which users may
+//! open it.)
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

@@ -149,7 +149,7 @@ pub struct CompletionQueue {
     tail: u32,
     head: u32,
     phase: bool,
-    /// Its interrupt vector; `None`: it interrupts nobody.
+    /// Its interrupt vector; `None`: it raises no interrupt.
     pub vector: Option<u16>,
     /// Completions without room in the ring.
     held: VecDeque<Cqe>,
