@@ -80,9 +80,11 @@ impl Storm {
     }
 }
 
-/// The command that repeats a case.
+/// The command that repeats a case, for a shell.
 fn command_of(case: &Case) -> String {
-    let sets: Vec<String> = case.sets.iter().map(|set| format!(" --set {set}")).collect();
+    let is_plain = |set: &str| set.chars().all(|c| c.is_ascii_alphanumeric() || "=.,_-/:".contains(c));
+    let word = |set: &String| if is_plain(set) { set.clone() } else { format!("'{set}'") };
+    let sets: Vec<String> = case.sets.iter().map(|set| format!(" --set {}", word(set))).collect();
     let faults = if case.faults.is_empty() { "" } else { " --faults faults.toml" };
     format!(
         "kvdrive crash --profile cosmos-plus --engine {}{} --cuts {} --lives {}{faults}",

@@ -127,7 +127,16 @@ impl Case {
                 case = with;
             }
         }
+        case.drop_ignored();
         case
+    }
+
+    /// Leaves out settings that this drive would not look at: a command refuses them.
+    fn drop_ignored(&mut self) {
+        let config = self.document().and_then(|document| Ok(document.config()?));
+        let Ok(config) = config else { return };
+        let is_looked_at = |set: &String| config.ignores(set.split('=').next().unwrap_or(set)).is_none();
+        self.sets.retain(is_looked_at);
     }
 
     fn is_possible(&self) -> bool {
@@ -191,7 +200,7 @@ pub const SMALL: &[&str] = &[
     "buffer.entries=12",
     "packing.dlt_entries=8",
     "lsm.memtable_entries=32",
-    "lsm.rings=[3, 3, 4, 64]",
+    "lsm.rings=[3,3,4,64]",
     "lsm.iterators=4",
     "gc.segment_pages=8",
     "gc.free_segments_low=6",

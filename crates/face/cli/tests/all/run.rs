@@ -154,3 +154,18 @@ fn without_memory_it_ends_and_says_so() {
     }
     assert!(!run(60_000).0, "it is not enough");
 }
+
+/// A storm prints each case as a command, which `crash` takes as it is and which comes to the same verdict.
+#[test]
+fn a_case_of_a_storm_is_a_command_of_crash() {
+    let kvdrive = env!("CARGO_BIN_EXE_kvdrive");
+    let out = Command::new(kvdrive).args(["storm", "--cases", "24", "--verbose"]).output().unwrap();
+    let out = String::from_utf8(out.stdout).unwrap();
+    let commands: Vec<&str> = out.lines().filter_map(|line| Some(line.split_once(": kvdrive ")?.1)).collect();
+    assert_eq!(commands.len(), 24, "{out}");
+    let without_faults = commands.iter().filter(|command| !command.contains("faults.toml"));
+    for command in without_faults.take(4) {
+        let again = Command::new("sh").args(["-c", &format!("{kvdrive} {command}")]).output().unwrap();
+        assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
+    }
+}

@@ -1,11 +1,11 @@
-//! RunOptions with lists: every combination is a run.
+//! Options with lists: every combination is a run.
 
 use kvdrive_declare::Rule;
 
 use super::{RunOptions, key_of, option_rows};
 use crate::{Config, ConfigError, Document, rules};
 
-/// RunOptions that a list changes slower than all others, the slowest first: workloads follow each other on a drive.
+/// Options that a list changes slower than all others, the slowest first: workloads follow each other on a drive.
 const SLOWEST: &[&str] = &["profile", "distribution", "workload", "dram", "engine", "side", "store", "saker"];
 /// The option that a list changes faster than all others: runs that differ in it alone are one row of a table.
 const SEED: &str = "seed";

@@ -2,7 +2,7 @@
 //! Python package fill [`RunOptions`].
 //!
 //! An option is short for a key of the configuration: `transfer` `prp` is `host.transfer=prp`. The order is profile, `dram`
-//! and `scale`, then files, then options and single keys: what is given beside a scale is not shrunk by it. RunOptions and
+//! and `scale`, then files, then options and single keys: what is given beside a scale is not shrunk by it. Options and
 //! keys contradict each other or do not; none of them wins.
 
 mod lists;
@@ -26,7 +26,7 @@ const DISK: &str = "disk";
 const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
 /// Words of options that are numbers in the configuration: option, word, number.
 const WORDS: &[(&str, &str, &str)] = &[("batch", "adaptive", "0")];
-/// RunOptions whose value is above 0 where they are given, each with what to do for what 0 could mean.
+/// Options whose value is above 0 where they are given, each with what to do for what 0 could mean.
 const ABOVE_ZERO: &[(&str, &str)] = &[
     ("ops", "a run has at least one operation"),
     ("rate", "leave it out, and each client begins its next operation when its last one has ended"),
@@ -75,7 +75,7 @@ impl Naming {
 pub struct RunOptions {
     /// How messages name an option.
     pub naming: Naming,
-    /// RunOptions that were given, each once.
+    /// Options that were given, each once.
     given: Vec<(&'static OptionRow, String)>,
     /// Name and text of each file of keys.
     files: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! RunOptions and keys that are given and would not be looked at: each is refused by its name, with the reason.
+//! Options and keys that are given and would not be looked at: each is refused by its name, with the reason.
 
 use kvdrive_device::MediaConfig;
 use kvdrive_device::engines::ENGINES;
@@ -25,7 +25,7 @@ impl OptionRow {
 }
 
 impl RunOptions {
-    /// RunOptions that were given, as messages name them, each with a key that it stands for.
+    /// Options that were given, as messages name them, each with a key that it stands for.
     fn keys_given(&self) -> Vec<(String, String)> {
         let option = |name: &str| self.naming.option(name);
         let dram = self.get("dram").map(|_| (option("dram"), "hash.dram_bytes".to_owned()));

@@ -24,7 +24,7 @@ pub struct OptionRow {
     pub(super) means: &'static str,
 }
 
-/// RunOptions with values of their own: name, name of the value, help.
+/// Options with values of their own: name, name of the value, help.
 const OWN: &[(&str, &str, &str)] = &[
     (
         "profile",
