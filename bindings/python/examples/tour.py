@@ -22,10 +22,10 @@ with kv.open(profile="cosmos-plus") as drive:
     drive.power_on()
     print("after the power cut:", drive[b"user42"])
 
-    # Numbers stand under the kind they are of. How long the modelled drive took is not how long this machine took.
+    # Numbers stand under the part that counts them. How long the modelled drive took is not how long this machine took.
     numbers = drive.numbers()
-    print("counted: ", numbers["counted"]["commands"], "commands since power-on")
-    print("modelled:", numbers["modelled"]["recovery_ns"] / 1e6, "ms for the recovery")
+    print("counted: ", numbers["drive"]["commands"], "commands since power-on")
+    print("modelled:", numbers["drive"]["recovery_ns"] / 1e6, "ms for the recovery")
 
 # A study runs in model time: the same settings and seed give the same report, to the last digit.
 report = kv.run(workload="w-m", ops=2000, transfer="adaptive", packing="backfill", seed=1)

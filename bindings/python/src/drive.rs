@@ -11,7 +11,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::failure::{exception, exception_at, forked};
 use crate::pairs::{Pairs, Part};
@@ -196,7 +196,7 @@ impl Drive {
 
     /// What the drive has done since power-on, as JSON.
     fn numbers_json(&self, py: Python<'_>) -> PyResult<String> {
-        self.change(py, |state| Ok(numbers(&state.on()?.drive.numbers()?).to_string()))
+        self.change(py, |state| Ok(json!(state.on()?.drive.numbers()?).to_string()))
     }
 
     fn write_failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
@@ -418,29 +418,4 @@ fn last_of_each(keys: &[PyBackedBytes]) -> Vec<usize> {
 
 fn missing(py: Python<'_>, key: &[u8]) -> PyErr {
     PyKeyError::new_err(PyBytes::new(py, key).unbind())
-}
-
-fn numbers(numbers: &kvdrive::Numbers) -> Value {
-    let kvdrive::Numbers { counted, modelled, measured, .. } = numbers;
-    let by_purpose = |counts: &[(&'static str, u64)]| -> serde_json::Map<String, Value> {
-        counts.iter().map(|(purpose, pages)| ((*purpose).to_owned(), json!(pages))).collect()
-    };
-    json!({
-        "counted": {
-            "commands": counted.commands,
-            "payload_bytes": counted.payload_bytes,
-            "wire_bytes": counted.wire_bytes,
-            "programs": by_purpose(&counted.programs),
-            "reads": by_purpose(&counted.reads),
-            "erases": counted.erases,
-            "value_pages": counted.value_pages,
-            "copied_bytes": counted.copied_bytes,
-        },
-        "modelled": {
-            "time_ns": modelled.time_ns,
-            "recovery_ns": modelled.recovery_ns,
-            "sources": modelled.sources,
-        },
-        "measured": { "seconds": measured.seconds },
-    })
 }

@@ -44,15 +44,14 @@ class Drive(_native.Drive):
         """Goes through all pairs whose keys begin with ``prefix``, and counts them."""
         return sum(1 for _ in self.keys(prefix))
 
-    def numbers(self) -> dict[str, dict[str, Any]]:
-        """What the drive has done since power-on, under the kind of number it is.
+    def numbers(self) -> dict[str, Any]:
+        """What the drive has done since power-on: its counters by section, under the names of docs/counters.md.
 
-        ``counted`` is exact; ``modelled`` is in the time of the modelled drive; ``measured`` is by this machine's
-        clock.
+        Times of the modelled drive end in ``_ns``; ``seconds`` is by this machine's clock.
 
         >>> with open() as drive:
         ...     drive[b"key"] = b"value"
-        ...     drive.numbers()["counted"]["value_pages"]
+        ...     drive.numbers()["engine"]["value_pages_opened"]["total"]
         1
         """
         return json.loads(self.numbers_json())

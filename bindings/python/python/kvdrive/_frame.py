@@ -18,7 +18,16 @@ SETTINGS = ("profile", "seed", "clock", "revision", "time_sources", "notes", "co
 MEASURED = ("time.wall_s",)
 
 #: Beginnings of names of numbers that are in the time of the modelled drive.
-MODELLED = ("time.", "throughput", "latency_ns.", "resources.", "memcpy.ns")
+MODELLED = (
+    "time.",
+    "throughput",
+    "latency_ns.",
+    "resources.",
+    "drive.model_ns",
+    "drive.recovery_ns",
+    "engine.memcpy_ns",
+    "precondition.engine.memcpy_ns",
+)
 
 #: Beginnings of names that come first in a frame, in this order; settings that differ come before them.
 FIRST = (

@@ -8,12 +8,12 @@ use std::cell::{Cell, OnceCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use kvdrive_declare::{Section, image_keys};
+use kvdrive_declare::{Counters, Section, Sections, image_keys};
 use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::hash::HashConfig;
 use kvdrive_engines::lsm::LsmConfig;
 use kvdrive_engines::stored::StoredConfig;
-use kvdrive_engines::{EngineConfig, EngineCounters, Parts, Utilization};
+use kvdrive_engines::{EngineConfig, Parts, Utilization};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
@@ -24,7 +24,7 @@ use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
     self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
 };
-use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort, Purpose};
+use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Cqe, Key, Status};
@@ -132,48 +132,22 @@ impl MediaConfig {
     }
 }
 
-/// Counters of a drive since power-on.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    programs: [u64; Purpose::COUNT],
-    reads: [u64; Purpose::COUNT],
-    /// Erased blocks.
-    pub erases: u64,
+/// What the drive itself counts since power-on.
+#[derive(Counters)]
+struct DriveCounters {
     /// Commands handled.
-    pub commands: u64,
-    /// Counters of the engine.
-    pub engine: EngineCounters,
-}
-
-impl Counters {
-    /// The difference to `earlier`.
-    pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters {
-            programs: std::array::from_fn(|index| self.programs[index] - earlier.programs[index]),
-            reads: std::array::from_fn(|index| self.reads[index] - earlier.reads[index]),
-            erases: self.erases - earlier.erases,
-            commands: self.commands - earlier.commands,
-            engine: self.engine.since(&earlier.engine),
-        }
-    }
-
-    /// Programmed pages by purpose; only purposes that occurred.
-    pub fn programs(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        by_purpose(&self.programs)
-    }
-
-    /// Read pages by purpose; only purposes that occurred.
-    pub fn reads(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        by_purpose(&self.reads)
-    }
-}
-
-fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-    Purpose::ALL.iter().zip(counts).map(|((_, name), count)| (*name, *count)).filter(|(_, count)| *count > 0)
+    commands: u64,
+    /// Time of the model that has passed.
+    #[counter(modelled)]
+    model_ns: Ns,
+    /// Model time that power-on took, recovery included.
+    #[counter(modelled, state)]
+    recovery_ns: Ns,
 }
 
 /// A drive with power. Dropping it does not stop it: its tasks live on the executor.
 pub struct Drive {
+    sim: Sim,
     namespace: Rc<dyn Namespace>,
     commands: Rc<Cell<u64>>,
     flash: FlashPort,
@@ -281,6 +255,7 @@ impl Drive {
         });
         let commands = controller.commands();
         Ok(Drive {
+            sim: sim.clone(),
             namespace,
             commands,
             flash,
@@ -386,28 +361,16 @@ impl Drive {
         self.flash.faults()
     }
 
-    /// Counters since power-on.
-    pub fn counters(&self) -> Counters {
-        let by_purpose = |count: fn(&FlashPort, Purpose) -> u64| {
-            std::array::from_fn(|index| count(&self.flash, Purpose::ALL[index].0))
-        };
-        Counters {
-            programs: by_purpose(FlashPort::programs),
-            reads: by_purpose(FlashPort::reads),
-            erases: self.flash.erases(),
-            commands: self.commands.get(),
-            engine: self.namespace.counters(),
-        }
-    }
-
-    /// The engine's own counters: [`kvdrive_engines::Engine::details`].
-    pub fn engine_details(&self) -> Vec<(&'static str, u64)> {
-        self.namespace.details()
-    }
-
-    /// DRAM used by the engine's structures, bytes: [`kvdrive_engines::Engine::dram`].
-    pub fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.namespace.dram()
+    /// What it counts since power-on, by section.
+    pub fn counts(&self) -> Sections {
+        let (commands, model_ns, recovery_ns) = (self.commands.get(), self.sim.now(), self.recovery_ns);
+        let drive = DriveCounters { commands, model_ns, recovery_ns }.counts();
+        Sections::default()
+            .with("nand", self.flash.counts())
+            .with("drive", drive.and(&self.utilization()))
+            .with("engine", self.namespace.counts())
+            .with("dram", self.namespace.dram())
+            .with("flash_health", self.flash_health().counts())
     }
 
     /// Statistics of firmware cores, channels and dies.
@@ -420,11 +383,6 @@ impl Drive {
     /// How full it is.
     pub fn utilization(&self) -> Utilization {
         self.namespace.utilization()
-    }
-
-    /// Model time that power-on took, recovery included.
-    pub fn recovery_ns(&self) -> Ns {
-        self.recovery_ns
     }
 }
 

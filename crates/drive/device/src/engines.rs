@@ -8,7 +8,7 @@ use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig, Parts};
 use kvdrive_flash::power::PowerOnError;
-use kvdrive_store::{Reclaim, STORES, StoreRow};
+use kvdrive_store::{STORES, StoreRow};
 
 use crate::config::ControllerConfig;
 use crate::namespaces::kv::KvNamespace;
@@ -42,8 +42,8 @@ pub struct EngineRow {
     pub sections: &'static [&'static str],
     /// Do List and iterators return keys in key order? Otherwise the order is the engine's own.
     pub ordered: bool,
-    /// How it reclaims space while iterators are open, as counted in [`kvdrive_engines::EngineCounters`].
-    pub reclaims: &'static [Reclaim],
+    /// The counters ([`Engine::counts`]) that grow when it reclaims space while iterators are open.
+    pub reclaims: &'static [&'static str],
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`kvdrive_engines::Engine::fold`].
@@ -63,7 +63,7 @@ const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
     sections: &["buffer", "packing", "lsm", "ftl", "gc"],
     ordered: true,
-    reclaims: &[Reclaim::Segments, Reclaim::Merges],
+    reclaims: &["segments_freed", "index_merges"],
     start: start::<LsmEngine>,
     fold: LsmEngine::fold,
     check: lsm::check,
@@ -94,7 +94,7 @@ const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
         origin: scheme.origin,
         sections: &["hash"],
         ordered: false,
-        reclaims: &[Reclaim::Segments],
+        reclaims: &["gc_data_superblocks"],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,

@@ -29,4 +29,4 @@ pub mod faults;
 pub mod namespaces;
 pub mod requests;
 
-pub use drive::{Counters, Drive, DriveConfig, MediaConfig};
+pub use drive::{Drive, DriveConfig, MediaConfig};

@@ -18,11 +18,14 @@
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`firmware`] | cores, and which takes what kind of step |
 
-use kvdrive_content::Piece;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use kvdrive_content::Piece;
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
+use kvdrive_sim::Ns;
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -167,19 +170,12 @@ pub trait Engine: Exposing + 'static {
     where
         Self: Sized;
 
-    /// Counters since power-on.
-    fn counters(&self) -> EngineCounters;
+    /// What it counts since power-on, section `engine` of reports.
+    fn counts(&self) -> Counts;
 
-    /// Further counts of this engine since power-on. Names that end in `_now` are states, not
-    /// counts.
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-
-    /// What its structures take of the drive's DRAM, in bytes, by names of its own; those that end in `_most`
-    /// have been taken at some time and are part of another.
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+    /// What its structures take of the drive's DRAM, in bytes. A maximum is part of another one.
+    fn dram(&self) -> Counts {
+        Counts::default()
     }
 }
 
@@ -192,45 +188,45 @@ pub struct Gap {
     pub last: Option<Key>,
 }
 
-/// Counts of an engine. An engine without such an event leaves its default of 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineCounters {
-    /// NAND pages opened for values, of an engine that keeps them in pages of their own.
-    pub value_pages_opened: Option<u64>,
-    /// Bytes firmware copied to pack values.
-    pub memcpy_bytes: u64,
-    /// Time that took, ns.
-    pub memcpy_ns: u64,
-    /// Values that garbage collection moved.
-    pub collected_values: u64,
-    /// Bytes of them.
-    pub collected_bytes: u64,
-    /// Segments or superblocks that garbage collection freed.
-    pub collected_segments: u64,
-    /// Merges of index tables.
-    pub compactions: u64,
+/// Copies within the controller's memory, to stage and pack values.
+#[derive(Clone, Debug, Default, Counters)]
+pub struct Memcpy {
+    /// Bytes of values that firmware copied.
+    memcpy_bytes: Cell<u64>,
+    /// What these copies took.
+    #[counter(modelled)]
+    memcpy_ns: Cell<u64>,
 }
 
-impl EngineCounters {
-    /// The difference to `earlier`.
-    pub fn since(&self, earlier: &EngineCounters) -> EngineCounters {
-        EngineCounters {
-            value_pages_opened: self
-                .value_pages_opened
-                .zip(earlier.value_pages_opened)
-                .map(|(now, then)| now - then),
-            memcpy_bytes: self.memcpy_bytes - earlier.memcpy_bytes,
-            memcpy_ns: self.memcpy_ns - earlier.memcpy_ns,
-            collected_values: self.collected_values - earlier.collected_values,
-            collected_bytes: self.collected_bytes - earlier.collected_bytes,
-            collected_segments: self.collected_segments - earlier.collected_segments,
-            compactions: self.compactions - earlier.compactions,
-        }
+impl Memcpy {
+    /// Counts one.
+    #[inline]
+    pub fn add(&self, bytes: u32, ns: Ns) {
+        self.memcpy_bytes.set(self.memcpy_bytes.get() + u64::from(bytes));
+        self.memcpy_ns.set(self.memcpy_ns.get() + ns);
+    }
+}
+
+/// Values that collection moved.
+#[derive(Clone, Debug, Default, Counters)]
+pub struct Moved {
+    /// Pairs that collection moved.
+    gc_moved_pairs: Cell<u64>,
+    /// Bytes of them.
+    gc_moved_bytes: Cell<u64>,
+}
+
+impl Moved {
+    /// Counts one.
+    pub fn add(&self, bytes: u64) {
+        self.gc_moved_pairs.set(self.gc_moved_pairs.get() + 1);
+        self.gc_moved_bytes.set(self.gc_moved_bytes.get() + bytes);
     }
 }
 
 /// How full a drive is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(state)]
 pub struct Utilization {
     /// Bytes of values that have not been replaced or deleted, as far as the engine knows.
     pub live_bytes: u64,

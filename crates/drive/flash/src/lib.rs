@@ -39,7 +39,7 @@ use kvdrive_declare::{Field, Rule, Section, Value, When};
 pub use geometry::{BlockId, Geometry, Ppa};
 pub use identity::Identity;
 pub use media::{Forward, ImageError, Media, MediaPage, PageData};
-pub use port::{FlashHealth, FlashPort, ReadError, Reservation};
+pub use port::{FlashHealth, FlashPort, NandCounters, ReadError, Reservation};
 pub use purpose::Purpose;
 pub use spare::Spare;
 pub use timing::TimingConfig;

@@ -28,6 +28,7 @@ use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim, TaskCell, TaskRefMut, WaitQueue};
 
 use super::geometry::{BlockId, Geometry, Ppa};
@@ -131,9 +132,21 @@ struct Core {
     retirement: Retirement,
     /// Called before the medium is changed.
     before_change: OnceCell<Box<dyn Fn()>>,
-    reads: [Cell<u64>; Purpose::COUNT],
-    programs: [Cell<u64>; Purpose::COUNT],
-    erases: [Cell<u64>; Purpose::COUNT],
+    counters: NandCounters,
+}
+
+/// Operations on flash, section `nand` of reports.
+#[derive(Default, Counters)]
+pub struct NandCounters {
+    /// NAND pages programmed.
+    #[counter(by = &Purpose::LABELS)]
+    pub programs: [Cell<u64>; Purpose::COUNT],
+    /// NAND pages read, data or headers.
+    #[counter(by = &Purpose::LABELS)]
+    pub reads: [Cell<u64>; Purpose::COUNT],
+    /// Blocks erased.
+    #[counter(by = &Purpose::LABELS)]
+    pub erases: [Cell<u64>; Purpose::COUNT],
 }
 
 /// Handle to the flash of one drive; clones refer to the same flash.
@@ -192,9 +205,7 @@ impl FlashPort {
             media: TaskCell::new(media),
             faults: Faults::new(sim),
             before_change: OnceCell::new(),
-            reads: Default::default(),
-            programs: Default::default(),
-            erases: Default::default(),
+            counters: NandCounters::default(),
             config,
         }))
     }
@@ -330,7 +341,7 @@ impl FlashPort {
         if !core.config.enabled {
             return Err(ReadError::Erased);
         }
-        bump(&core.reads[purpose.index()]);
+        bump(&core.counters.reads[purpose.index()]);
         let since = core.sim.now();
         let number = core.geometry.unit_of(core.geometry.block_of(ppa));
         let unit = &core.units[number as usize];
@@ -439,7 +450,7 @@ impl FlashPort {
             self.change().flip(self.on_medium(ppa));
         }
         unit.end_first();
-        bump(&core.programs[purpose.index()]);
+        bump(&core.counters.programs[purpose.index()]);
         drop(held);
         self.note(since, "program", core.geometry.page_bytes, purpose);
     }
@@ -471,7 +482,7 @@ impl FlashPort {
         }
         unit.end_first();
         core.next_page.borrow_mut()[block.0 as usize] = 0;
-        bump(&core.erases[purpose.index()]);
+        bump(&core.counters.erases[purpose.index()]);
         drop(held);
         self.note(since, "erase", 0, purpose);
     }
@@ -510,24 +521,29 @@ impl FlashPort {
         self.0.media.borrow_mut().tear(self.on_medium(ppa));
     }
 
+    /// Operations so far: [`NandCounters`].
+    pub fn counts(&self) -> Counts {
+        self.0.counters.counts()
+    }
+
     /// Page reads so far, of data or of headers.
     pub fn reads(&self, purpose: Purpose) -> u64 {
-        self.0.reads[purpose.index()].get()
+        self.0.counters.reads[purpose.index()].get()
     }
 
     /// Pages programmed so far.
     pub fn programs(&self, purpose: Purpose) -> u64 {
-        self.0.programs[purpose.index()].get()
+        self.0.counters.programs[purpose.index()].get()
     }
 
     /// Blocks erased so far.
     pub fn erases(&self) -> u64 {
-        self.0.erases.iter().map(Cell::get).sum()
+        self.0.counters.erases.iter().map(Cell::get).sum()
     }
 
     /// Blocks erased so far for one purpose.
     pub fn erases_for(&self, purpose: Purpose) -> u64 {
-        self.0.erases[purpose.index()].get()
+        self.0.counters.erases[purpose.index()].get()
     }
 
     /// Statistics of what operations waited for: under timing `dies`, all units (`die`) and all channels

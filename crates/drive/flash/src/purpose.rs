@@ -1,6 +1,7 @@
 //! What a flash operation is for. Every operation passes its purpose to the port; reports break their counts
 //! down by it.
 
+use kvdrive_declare::By;
 use serde::{Deserialize, Serialize};
 
 /// The reason of a flash operation.
@@ -46,6 +47,14 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// Labels of counters that count by purpose.
+    pub const LABELS: By = By {
+        label: "purpose",
+        places: Purpose::COUNT,
+        name_of: |index| Purpose::ALL[index].1,
+        is_sparse: true,
+    };
+
     /// Number of purposes.
     pub const COUNT: usize = Purpose::ALL.len();
 

@@ -200,32 +200,36 @@ fn quoted(text: &str) -> String {
 }
 
 fn status(seen: &Seen) -> String {
-    let hosts = &seen.hosts;
+    let of = |path: &str| seen.counts.of(path);
     let mut text = format!("subsystem   {}\n", seen.nqn);
     for at in &seen.listening {
         text += &format!("listening   {at}\n");
     }
-    let power = if seen.has_power { "on" } else { "off" };
+    let power = if of("server.has_power") > 0 { "on" } else { "off" };
     text += &format!(
         "power       {power}, life {}; the server runs for {:.1} s\n",
-        seen.lives,
-        seen.uptime_ms as f64 / 1e3
+        of("server.power_ons"),
+        of("server.uptime_ns") as f64 / 1e9
     );
     text += &format!(
         "hosts       {} controllers, {} admin commands, {} I/O commands did not succeed\n",
-        hosts.controllers, hosts.admin_commands, hosts.io_errors
+        of("hosts.controllers"),
+        of("hosts.admin_commands"),
+        of("hosts.io_errors")
     );
-    for (name, count) in &hosts.io_commands {
+    for (name, count) in seen.counts.labels("hosts.io_commands") {
         text += &format!("            {name:<12} {count}\n");
     }
-    text += &format!("            {} bytes came, {} bytes went\n", hosts.written_bytes, hosts.read_bytes);
+    let (came, went) = (of("hosts.written_bytes"), of("hosts.read_bytes"));
+    text += &format!("            {came} bytes came, {went} bytes went\n");
     text += &format!(
         "buffers     {} of {} bytes are given out\n",
-        hosts.buffer_used_bytes, hosts.buffer_limit_bytes
+        of("hosts.buffer_used_bytes"),
+        of("hosts.buffer_limit_bytes")
     );
     text += &format!(
         "this look   took {:.1} us of the threads that serve: measured\n",
-        seen.snapshot_ns as f64 / 1e3
+        of("server.snapshot_ns") as f64 / 1e3
     );
     if let Some(drive) = &seen.drive {
         text += &drive_status(drive);
@@ -234,21 +238,22 @@ fn status(seen: &Seen) -> String {
 }
 
 fn drive_status(drive: &SeenDrive) -> String {
-    let pages = |by_purpose: &std::collections::BTreeMap<String, u64>| {
-        let named = by_purpose.iter().map(|(name, count)| format!("{name} {count}"));
-        let sum: u64 = by_purpose.values().sum();
-        format!("{sum}  {}", named.collect::<Vec<_>>().join(", "))
+    let of = |path: &str| drive.counts.of(path);
+    let by_purpose = |path: &str| {
+        let named = drive.counts.labels(path).into_iter().map(|(name, count)| format!("{name} {count}"));
+        format!("{}  {}", of(path), named.collect::<Vec<_>>().join(", "))
     };
     let mut text = format!(
         "drive       {} commands, {:.6} s of model time; power-on took {:.3} ms of it\n",
-        drive.commands,
-        drive.model_ns as f64 / 1e9,
-        drive.recovery_ns as f64 / 1e6
+        of("drive.commands"),
+        of("drive.model_ns") as f64 / 1e9,
+        of("drive.recovery_ns") as f64 / 1e6
     );
-    text += &format!("values      {} of {} bytes live\n", drive.live_bytes, drive.capacity_bytes);
-    text += &format!("programs    {}\n", pages(&drive.programs));
-    text += &format!("reads       {}\n", pages(&drive.reads));
-    text += &format!("erases      {}\n", drive.erases);
+    let (live, capacity) = (of("drive.live_bytes"), of("drive.capacity_bytes"));
+    text += &format!("values      {live} of {capacity} bytes live\n");
+    for (what, path) in [("programs", "nand.programs"), ("reads", "nand.reads"), ("erases", "nand.erases")] {
+        text += &format!("{what:<11} {}\n", by_purpose(path));
+    }
     if let Some(late) = &drive.lateness {
         let us = |ns: u64| ns as f64 / 1e3;
         text += &format!(

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_config::{DRAM_POINTS, PROFILES};
+use kvdrive_declare::Counters;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
@@ -10,17 +11,23 @@ use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_flash::timing::TIMINGS;
 use kvdrive_link::transfer::METHODS;
+use kvdrive_run::declared::{self, Declared};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
+use kvdrive_target::subsystem::Served;
 use kvdrive_workload::{FORMATS, FROM_FILES, WORKLOADS, kvcache};
 
 use crate::output;
+use crate::serve::seen::{HostsNow, ServerCounters};
 
 /// Options of `list`.
 #[derive(Args)]
 pub struct List {
     /// Only this kind
     kind: Option<Kind>,
+    /// Prints the reference of all counters instead, as Markdown: unit, kind, what each is
+    #[arg(long)]
+    counters: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,7 +74,10 @@ const KINDS: [(Kind, &str); 17] = [
 impl List {
     /// Prints it.
     pub fn run(&self) -> anyhow::Result<()> {
-        output::print(&self.text(output::terminal_columns()));
+        match self.counters {
+            true => output::print(&reference()?),
+            false => output::print(&self.text(output::terminal_columns())),
+        }
         Ok(())
     }
 
@@ -89,6 +99,16 @@ impl List {
         }
         text
     }
+}
+
+/// The page of all counters: of drives and hosts, and of a server.
+fn reference() -> anyhow::Result<String> {
+    let of_hosts = Served::COUNTERS.iter().chain(HostsNow::COUNTERS).map(|counter| ("hosts", counter));
+    let of_server = ServerCounters::COUNTERS.iter().map(|counter| ("server", counter));
+    let further = of_hosts.chain(of_server);
+    let further =
+        further.map(|(section, counter)| Declared { section, counter, of: vec!["serve".to_owned()] });
+    declared::reference(further.collect())
 }
 
 /// `head`, and the words of `origin` after it in as many lines as they need.
@@ -131,7 +151,7 @@ mod tests {
 
     #[test]
     fn rows_fit_the_terminal_and_are_a_line_each_elsewhere() {
-        let list = List { kind: None };
+        let list = List { kind: None, counters: false };
         let whole = list.text(None);
         for columns in [60, 80, 140] {
             let folded = list.text(Some(columns));
@@ -141,5 +161,13 @@ mod tests {
         }
         assert!(whole.lines().any(|line| line.starts_with("  w-m ") && line.len() > 60), "{whole}");
         assert_eq!(row("  a ", "one two three", 10), "  a  one\n     two\n     three\n");
+    }
+
+    /// `kvdrive list --counters > docs/counters.md` writes it anew.
+    #[test]
+    fn the_page_of_counters_is_what_is_declared() {
+        let (page, declared) = (include_str!("../../../../docs/counters.md"), reference().unwrap());
+        let differs = declared.lines().zip(page.lines()).find(|(declared, page)| declared != page);
+        assert_eq!((differs, page.len()), (None, declared.trim_end().len() + 1));
     }
 }

@@ -18,6 +18,8 @@ use crate::serve::seen::{Seen, SeenDrive, SeenResource};
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds that the curve shows at most.
 const KEPT: usize = 600;
+/// Counters of the drive, in this order as far as there are lines.
+const SECTIONS: [&str; 7] = ["nand", "traffic", "drive", "engine", "flash_health", "dram", "store"];
 /// Columns of a bar that is full.
 const BAR: u16 = 12;
 
@@ -83,7 +85,7 @@ impl Watched {
     fn take(&mut self, seen: Seen) {
         self.before = self.now.replace(seen);
         if self.before.is_some() {
-            let rate = self.per_second(|seen| seen.hosts.io_commands.values().sum());
+            let rate = self.per_second("hosts.io_commands");
             self.rates.push(rate as u64);
             if self.rates.len() > KEPT {
                 self.rates.remove(0);
@@ -92,17 +94,17 @@ impl Watched {
     }
 
     /// Growth of a count in a second, between the last two snapshots.
-    fn per_second(&self, count: impl Fn(&Seen) -> u64) -> f64 {
+    fn per_second(&self, path: &str) -> f64 {
         let (Some(now), Some(before)) = (&self.now, &self.before) else { return 0.0 };
-        let seconds = (now.uptime_ms.saturating_sub(before.uptime_ms) as f64 / 1e3).max(1e-3);
-        count(now).saturating_sub(count(before)) as f64 / seconds
+        let grew = |path| now.counts.of(path).saturating_sub(before.counts.of(path)) as f64;
+        grew(path) / (grew("server.uptime_ns") / 1e9).max(1e-3)
     }
 
     /// The part of the last second's model time that a resource was held.
     fn busy(&self, resource: &SeenResource) -> f64 {
         let drive_of = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.drive.clone());
         let (Some(now), Some(before)) = (drive_of(&self.now), drive_of(&self.before)) else { return 0.0 };
-        let model_ns = now.model_ns.saturating_sub(before.model_ns);
+        let model_ns = now.counts.of("drive.model_ns").saturating_sub(before.counts.of("drive.model_ns"));
         let was = before.resources.iter().find(|other| other.name == resource.name);
         let held_ns = was.map_or(0, |was| resource.busy_ns.saturating_sub(was.busy_ns));
         if model_ns == 0 {
@@ -141,9 +143,9 @@ impl Watched {
             Some(SeenDrive { read_only: Some(why), .. }) => format!(" {why} ").white().on_red(),
             Some(drive) => format!(
                 "power on, life {}; {:.3} s of model time, recovery {:.3} ms",
-                seen.lives,
-                drive.model_ns as f64 / 1e9,
-                drive.recovery_ns as f64 / 1e6
+                seen.counts.of("server.power_ons"),
+                drive.counts.of("drive.model_ns") as f64 / 1e9,
+                drive.counts.of("drive.recovery_ns") as f64 / 1e6
             )
             .into(),
         };
@@ -156,9 +158,8 @@ impl Watched {
                 us(late.p99_ns)
             )
         });
-        let rate = self.per_second(|seen| seen.hosts.io_commands.values().sum());
-        let (came, went) =
-            (self.per_second(|seen| seen.hosts.written_bytes), self.per_second(|seen| seen.hosts.read_bytes));
+        let rate = self.per_second("hosts.io_commands");
+        let (came, went) = (self.per_second("hosts.written_bytes"), self.per_second("hosts.read_bytes"));
         vec![
             Line::from(format!("{}  {}", seen.nqn, seen.listening.join("  "))).bold(),
             Line::from(power),
@@ -166,8 +167,8 @@ impl Watched {
                 "{rate:.0} commands/s   {:.2} MB/s in   {:.2} MB/s out   {} controllers   {} not succeeded",
                 came / 1e6,
                 went / 1e6,
-                seen.hosts.controllers,
-                seen.hosts.io_errors
+                seen.counts.of("hosts.controllers"),
+                seen.counts.of("hosts.io_errors")
             )),
             Line::from(late),
         ]
@@ -176,25 +177,26 @@ impl Watched {
     fn counts(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
         let row = |name: &str, count: u64| Row::new([name.to_owned(), count.to_string()]);
         let latency = |name: &str| {
-            let latency = seen.hosts.latencies.get(name);
+            let latency = seen.latencies.get(name);
             latency.map_or_else(String::new, |latency| {
                 let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
                 format!("  {} / {} us", us(latency.p50_ns), us(latency.p99_ns))
             })
         };
-        let commands =
-            seen.hosts.io_commands.iter().map(|(name, count)| row(&(name.clone() + &latency(name)), *count));
+        let commands = seen.counts.labels("hosts.io_commands").into_iter();
+        let commands = commands.map(|(name, count)| row(&format!("{name}{}", latency(&name)), count));
         let drive = seen.drive.iter();
-        let flash = drive.clone().flat_map(|drive| {
-            let programs =
-                drive.programs.iter().map(move |(name, count)| row(&format!("program {name}"), *count));
-            let reads = drive.reads.iter().map(move |(name, count)| row(&format!("read {name}"), *count));
-            programs.chain(reads).chain([row("erase", drive.erases)])
+        let counted = drive.clone().flat_map(|drive| {
+            let rows = |section| drive.counts.rows(section).into_iter().filter(|(_, count)| *count > 0);
+            let named = move |section: &'static str| {
+                rows(section).map(move |(name, count)| row(&format!("{section} {name}"), count))
+            };
+            SECTIONS.into_iter().flat_map(named)
         });
         let faults = drive.flat_map(|drive| {
             drive.faults.iter().map(|fault| row(&format!("fault {}", fault.name), fault.fired).red())
         });
-        let rows: Vec<_> = commands.chain(flash).chain(faults).collect();
+        let rows: Vec<_> = commands.chain(faults).chain(counted).collect();
         let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
         frame.render_widget(table.block(Block::bordered().title(" counted; p50 / p99 measured ")), area);
     }
@@ -220,38 +222,32 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::serve::seen::{SeenHosts, SeenLatency};
+    use crate::serve::seen::{SeenCounts, SeenLatency};
+    use serde_json::json;
 
     fn seen(uptime_ms: u64, stores: u64, busy_ns: u64) -> Seen {
         let core = SeenResource { name: "firmware.cores".into(), busy_ns, queue_ns: 0, uses: 0, servers: 2 };
+        let counts = json!({
+            "server": {"power_ons": 1, "has_power": 1, "uptime_ns": uptime_ms * 1_000_000},
+            "hosts": {
+                "controllers": 1,
+                "io_commands": {"total": stores, "store": stores},
+                "written_bytes": stores * 1_000,
+            },
+        });
         Seen {
             nqn: "nqn.x".into(),
             nsid: 1,
             pid: 1,
             ctl: "kvdrive ctl --control /run/kv.sock --nsid 2".into(),
             listening: vec!["tcp://127.0.0.1:4420".into()],
-            has_power: true,
-            lives: 1,
-            uptime_ms,
-            snapshot_ns: 0,
-            hosts: SeenHosts {
-                controllers: 1,
-                io_commands: BTreeMap::from([("store".to_owned(), stores)]),
-                io_errors: 0,
-                admin_commands: 0,
-                written_bytes: stores * 1_000,
-                read_bytes: 0,
-                latencies: BTreeMap::from([(
-                    "store".to_owned(),
-                    SeenLatency { p50_ns: 15_000, p99_ns: 250_000, ..SeenLatency::default() },
-                )]),
-                connections: 2,
-                buffer_used_bytes: 0,
-                buffer_limit_bytes: 0,
-                authentication_failures: 0,
-            },
+            counts: SeenCounts::Told(counts),
+            latencies: BTreeMap::from([(
+                "store".to_owned(),
+                SeenLatency { p50_ns: 15_000, p99_ns: 250_000, ..SeenLatency::default() },
+            )]),
             drive: Some(SeenDrive {
-                model_ns: uptime_ms * 1_000_000,
+                counts: SeenCounts::Told(json!({"drive": {"model_ns": uptime_ms * 1_000_000}})),
                 resources: vec![core],
                 lateness: Some(SeenLatency { p50_ns: 1_500, p99_ns: 62_000, ..SeenLatency::default() }),
                 ..SeenDrive::default()
@@ -280,7 +276,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        watched.take(Seen { has_power: false, drive: None, ..seen(4_000, 2_100, 0) });
+        watched.take(Seen { drive: None, ..seen(4_000, 2_100, 0) });
         terminal.draw(|frame| watched.draw(frame)).unwrap();
         let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
         assert!(text.contains("no power: kvdrive ctl --control /run/kv.sock --nsid 2 power on"), "{text}");

@@ -12,7 +12,7 @@ pub(crate) fn main() -> Result<(), Error> {
     let off = drive.cut_power(true)?;
     let drive = off.power_on()?;
     assert_eq!(drive.get(b"acknowledged")?, Some(vec![7; 3000]));
-    println!("recovered in {} ns of model time", drive.numbers()?.modelled.recovery_ns);
+    println!("recovered in {} ns of model time", drive.numbers()?.of("drive.recovery_ns"));
 
     // On a file: the next program finds the drive again, also after `kill -9`.
     let folder = tempfile::tempdir().expect("a folder of its own");

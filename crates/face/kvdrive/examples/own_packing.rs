@@ -61,7 +61,7 @@ pub(crate) fn main() -> Result<(), Error> {
     let described = kvdrive::build().transfer("prp");
     let pages = |drive: kvdrive::Drive| {
         (0..4000_u32).try_for_each(|number| drive.store(&number.to_be_bytes(), &[1; 100]))?;
-        let pages = drive.numbers()?.counted.value_pages;
+        let pages = drive.numbers()?.get("engine.value_pages_opened");
         let drive = drive.cut_power(true)?.power_on()?;
         assert_eq!(drive.get(&1234_u32.to_be_bytes())?, Some(vec![1; 100]));
         Ok::<_, Error>(pages.expect("pages of a value log are of values"))

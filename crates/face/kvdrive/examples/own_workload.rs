@@ -46,7 +46,7 @@ pub(crate) fn main() -> Result<(), Error> {
     let (block, all) = (report("block")?, report("all")?);
     assert_eq!((all.ops.store, all.ops.retrieve, all.ops.errors), (18_000, 2_000, 0));
     assert_eq!(all.throughput_ops_per_s, report("all")?.throughput_ops_per_s);
-    let [block, all] = [block, all].map(|report| report.nand.programs.total());
+    let [block, all] = [block, all].map(|report| report.counts.of("nand.programs"));
     println!("20 000 operations program {block} pages with policy block, {all} with all");
     assert!(all < block);
     Ok(())

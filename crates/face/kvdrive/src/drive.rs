@@ -154,7 +154,7 @@ impl Drive {
         let snapshot = self.control.look(|_, running| running.snapshot()).map_err(|_| Error::Off)?;
         let times = self.described.document.time_sources();
         let passes = self.described.pace != Pace::Off;
-        Ok(Numbers::of(&snapshot, times, passes, self.clock.seconds()))
+        Ok(Numbers { counts: snapshot.counts, passes, sources: times, seconds: self.clock.seconds() })
     }
 
     /// Why the drive is read-only, if it is: flash without a spare block, or a file of the machine's that cannot
@@ -254,7 +254,7 @@ pub struct PoweredOff {
 
 impl PoweredOff {
     /// Powers it on again: it recovers from its medium and from the state saved by capacitors, in model time
-    /// ([`Numbers::recovery_ns`](crate::numbers::Modelled::recovery_ns)).
+    /// (`drive.recovery_ns` of its [`Numbers`]).
     ///
     /// # Errors
     /// [`Error::PowerOn`].

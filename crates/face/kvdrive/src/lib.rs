@@ -61,6 +61,7 @@ pub use client::{AsyncClient, Client};
 pub use drive::{Closed, Drive, Lasting, PoweredOff};
 pub use error::Error;
 pub use kvdrive_config::RunOptions;
+pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
 pub use kvdrive_sim::wall::Pace;
 pub use kvdrive_spec::{Key, Status, StoreOptions};
 pub use numbers::Numbers;

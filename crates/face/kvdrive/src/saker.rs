@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kvdrive_config::Config as DriveConfig;
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::Counts;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_host::threaded::saker::Queues;
 use kvdrive_host::threaded::{Connector, block_on};
@@ -125,9 +126,9 @@ impl Saker {
         Ok(Handle { handle, below, is_ordered, unanswered: self.unanswered.clone() })
     }
 
-    /// What all handles have done so far, by name ([`kvdrive_saker::counters`]): batches sent, requests in them, reads
+    /// What all handles have done so far ([`kvdrive_saker::counters`]): batches sent, requests in them, reads
     /// answered from pending writes and from the cache, and so on.
-    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+    pub fn counts(&self) -> Counts {
         self.threaded.saker().counts()
     }
 

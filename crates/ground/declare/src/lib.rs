@@ -1,4 +1,6 @@
-//! How a setting is declared: once, at the field of the struct that reads it.
+//! How a setting and a counter are declared: once, at the field of the struct that has it.
+//!
+//! # Settings
 //!
 //! ```
 //! use kvdrive_declare::{Section, Setting, default_of, settings};
@@ -39,7 +41,46 @@
 //! [`Section::take`] and [`Section::give`], which carry values between a struct and its keys. A rule looks at one value
 //! alone; conditions between keys are the `check` functions of the structs. Values with their sources stand in
 //! profiles, not here.
+//!
+//! # Counters
+//!
+//! ```
+//! use kvdrive_declare::{Counters, Sections};
+//!
+//! #[derive(Counters)]
+//! struct Copied {
+//!     /// Bytes that firmware copied.
+//!     memcpy_bytes: u64,
+//!     /// What that took.
+//!     #[counter(modelled)]
+//!     memcpy_ns: u64,
+//!     /// Places that are left.
+//!     #[counter(state)]
+//!     free_places: u64,
+//! }
+//!
+//! let of = |memcpy_bytes| Sections::default().with("engine", Copied { memcpy_bytes, memcpy_ns: 9, free_places: 2 }.counts());
+//! let run = of(30).since(&of(10));
+//! assert_eq!((run.of("engine.memcpy_bytes"), run.of("engine.free_places")), (20, 2));
+//! assert_eq!(serde_json::to_string(&run).unwrap(), r#"{"engine":{"memcpy_bytes":20,"memcpy_ns":0,"free_places":2}}"#);
+//! ```
+//!
+//! | property | what it says |
+//! |---|---|
+//! | the comment | the help text |
+//! | `name = "NAME"` | its name, if the field has another one |
+//! | `unit = UNIT` | its [`Unit`], where the end of the name does not say it |
+//! | `modelled`, `measured` | its [`Kind`] if it is not counted |
+//! | `state`, `maximum` | its [`Form`] if it is no sum |
+//! | `by = BY` | the field is an array, whose values have the labels of this [`By`] |
+//! | `skip` | not a counter |
+//!
+//! `#[counters(state, unit = Bytes)]` says it for all fields of a struct, `#[counters(prefix = "buffer_")]` begins their
+//! names. A section is named where the counts of a part
+//! of the program are put together; section and name together are the counter's name in reports, in lines of intervals,
+//! in Prometheus, in `Numbers`, on the page and in `top`.
 
+mod counter;
 mod rule;
 mod section;
 mod setting;
@@ -48,7 +89,8 @@ mod value;
 // The derives name this crate by its name, here as well.
 extern crate self as kvdrive_declare;
 
-pub use kvdrive_derive::{Section, Words};
+pub use counter::{By, Count, Counter, Counters, Counts, Form, Kind, Reading, Sections};
+pub use kvdrive_derive::{Counters, Section, Words};
 pub use kvdrive_text::Unit;
 pub use rule::{Rule, TIME, VALUE_MAX_BYTES};
 pub use section::{Section, default_of, image_keys, read};

@@ -2,7 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Lit, LitStr, Meta, Result};
+use syn::{Data, DeriveInput, Error, Expr, Field, Fields, LitStr, Meta, Result};
+
+use crate::help;
 
 /// What `#[setting(..)]` of one field says.
 #[derive(Default)]
@@ -46,18 +48,6 @@ impl Said {
         }
         Ok(said)
     }
-}
-
-/// The lines of a doc comment as one text.
-fn help(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value().trim().to_owned()),
-            _ => None,
-        },
-        _ => None,
-    });
-    lines.collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
 /// The name of the section, and whether it has a `Default` that is derived as well: `#[section("flash", default)]`.

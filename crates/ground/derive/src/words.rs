@@ -14,7 +14,7 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
         if !matches!(variant.fields, Fields::Unit) {
             return Err(Error::new_spanned(variant, "a variant with fields is no word"));
         }
-        let mut word = kebab(&variant.ident.to_string());
+        let mut word = lower(&variant.ident.to_string(), '-');
         for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("word")) {
             word = attribute.parse_args::<LitStr>()?.value();
         }
@@ -39,12 +39,12 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// `RoundRobin` as `round-robin`.
-fn kebab(name: &str) -> String {
+/// `RoundRobin` as `round-robin`, with this between its words.
+pub fn lower(name: &str, between: char) -> String {
     let mut word = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !word.is_empty() {
-            word.push('-');
+            word.push(between);
         }
         word.extend(letter.to_lowercase());
     }

@@ -1,11 +1,11 @@
-//! What SAKER counts: one row here is one key `saker.NAME` of a report.
+//! What SAKER counts: section `saker` of reports.
 //!
 //! Each client has its own numbers, which only its thread writes; reading adds them up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter of SAKER.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, kvdrive_declare::Counters)]
 #[repr(usize)]
 pub enum Count {
     /// Batches answered, those of one request included.
@@ -19,6 +19,7 @@ pub enum Count {
     /// Containers closed because they had `batch` requests.
     FullByCount,
     /// Containers closed because the next request did not fit.
+    #[counter(unit = None)]
     FullByBytes,
     /// Containers closed by a sync.
     ClosedBySync,
@@ -58,45 +59,9 @@ pub enum Count {
     Conflicts,
 }
 
-/// Every count with its name, in the order of [`Count`].
-pub const COUNTS: [(Count, &str); 24] = [
-    (Count::Batches, "batches"),
-    (Count::Singles, "singles"),
-    (Count::Requests, "requests"),
-    (Count::Bypassed, "bypassed"),
-    (Count::FullByCount, "full_by_count"),
-    (Count::FullByBytes, "full_by_bytes"),
-    (Count::ClosedBySync, "closed_by_sync"),
-    (Count::ClosedByOrder, "closed_by_order"),
-    (Count::ClosedByAge, "closed_by_age"),
-    (Count::ClosedByIdle, "closed_by_idle"),
-    (Count::ClosedByDrop, "closed_by_drop"),
-    (Count::Held, "held"),
-    (Count::Failed, "failed"),
-    (Count::Unsynced, "unsynced"),
-    (Count::Waits, "waits"),
-    (Count::PendingHits, "pending_hits"),
-    (Count::CacheHits, "cache_hits"),
-    (Count::CacheMisses, "cache_misses"),
-    (Count::Admitted, "admitted"),
-    (Count::Rejected, "rejected"),
-    (Count::LostFills, "lost_fills"),
-    (Count::Evicted, "evicted"),
-    (Count::Commits, "commits"),
-    (Count::Conflicts, "conflicts"),
-];
-
-const _: () = {
-    let mut row = 0;
-    while row < COUNTS.len() {
-        assert!(COUNTS[row].0 as usize == row, "a row of COUNTS is out of place");
-        row += 1;
-    }
-};
-
 /// The numbers of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Counters([AtomicU64; COUNTS.len()]);
+pub(crate) struct Counters([AtomicU64; Count::COUNTERS.len()]);
 
 impl Counters {
     /// Adds. Only the thread of the client calls this, or a thread that holds the lock of the sums.
@@ -106,7 +71,15 @@ impl Counters {
         counter.store(counter.load(Ordering::Relaxed) + number, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self, count: Count) -> u64 {
-        self.0[count as usize].load(Ordering::Relaxed)
+    /// Adds what another client has counted.
+    pub(crate) fn add_all(&self, other: &Counters) {
+        for (sum, counter) in self.0.iter().zip(&other.0) {
+            sum.fetch_add(counter.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// The value of the counter at this place.
+    pub(crate) fn get(&self, place: usize) -> u64 {
+        self.0[place].load(Ordering::Relaxed)
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64 as Gauge, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use kvdrive_declare::Counts;
 use kvdrive_spec::Key;
 
 use crate::batch::{Batch, Lane};
 use crate::cache::{self, Cache};
 use crate::config::{BatchSize, Config, ConfigError, Containers};
-use crate::counters::{COUNTS, Count, Counters};
+use crate::counters::{Count, Counters};
 use crate::remembered::Remembered;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::table::PendingTable;
@@ -37,6 +38,19 @@ struct CountersOfAll {
     past: Counters,
     /// Number of clients that were made.
     clients: u32,
+}
+
+/// Bytes that SAKER holds.
+#[derive(kvdrive_declare::Counters)]
+#[counters(state)]
+struct Held {
+    /// The most that was pending at a time, heads included.
+    #[counter(maximum)]
+    most_pending_bytes: u64,
+    /// Of containers and unanswered batches, heads included.
+    pending_bytes: u64,
+    /// Of keys and values in the cache.
+    cache_bytes: u64,
 }
 
 /// Bytes of containers and unanswered batches, heads included, and the most there ever were.
@@ -118,20 +132,34 @@ impl Saker {
 
     /// A count over all clients there were.
     pub fn count(&self, count: Count) -> u64 {
-        let all = lock(&self.counters);
-        all.past.get(count) + all.present.iter().map(|counters| counters.get(count)).sum::<u64>()
+        self.sums().get(count as usize)
+    }
+
+    fn sums(&self) -> Counters {
+        let (all, sums) = (lock(&self.counters), Counters::default());
+        sums.add_all(&all.past);
+        all.present.iter().for_each(|counters| sums.add_all(counters));
+        sums
     }
 
     /// A client ends: what it counted is kept.
     pub(crate) fn part_with(&self, counters: &Arc<Counters>) {
         let mut all = lock(&self.counters);
         all.present.retain(|other| !Arc::ptr_eq(other, counters));
-        COUNTS.iter().for_each(|(count, _)| all.past.add(*count, counters.get(*count)));
+        all.past.add_all(counters);
     }
 
-    /// Every count with its name.
-    pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        COUNTS.iter().map(|&(count, name)| (name, self.count(count))).collect()
+    /// Every count, and the bytes that are held.
+    pub fn counts(&self) -> Counts {
+        let (sums, mut counts) = (self.sums(), Counts::default());
+        for (place, counter) in Count::COUNTERS.iter().enumerate() {
+            counts.put(counter, &sums.get(place));
+        }
+        counts.and(&Held {
+            most_pending_bytes: self.most_pending_bytes(),
+            pending_bytes: self.pending_bytes(),
+            cache_bytes: self.cache_bytes(),
+        })
     }
 
     /// Most bytes that were pending at a time: containers and unanswered batches, heads included.

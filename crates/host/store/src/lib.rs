@@ -33,8 +33,8 @@ use std::rc::Rc;
 pub use cpu::{Cpu, Step, StepCosts, StepSettings, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
-    Applied, BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, MAX_VALUE_BYTES, Reclaim,
-    Reclaimed, Recovered, Request, Space, Store, StoreError, do_background, most_mark_bytes, run_background,
+    Applied, BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, MAX_VALUE_BYTES, Recovered,
+    Request, Space, Store, StoreError, do_background, most_mark_bytes, run_background,
 };
 pub use value::{Kept, Part, Value};
 
@@ -57,9 +57,8 @@ pub struct StoreRow {
     pub about: &'static str,
     /// Sections of a configuration that it uses in a drive, including those of its pages and of its steps.
     pub sections: &'static [&'static str],
-    /// The ways in which it reclaims room while cursors are open; it counts all of them
-    /// ([`Store::reclaimed`]).
-    pub reclaims: &'static [Reclaim],
+    /// The counters ([`Store::counts`]) that grow when it reclaims room while cursors are open.
+    pub reclaims: &'static [&'static str],
     /// The kinds of work it does.
     pub steps: &'static [Step],
     /// Are these options possible with this page size and these numbers of pages and threads? If not, a line

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_declare::Words;
+use kvdrive_declare::{Counts, Words};
 use kvdrive_spec::{Key, Status};
 
 use crate::cpu::{Cpu, Thread};
@@ -230,38 +230,11 @@ pub trait Store {
     /// Bytes of its pages used by pairs, and the maximum.
     fn space(&self) -> Space;
 
-    /// The room it has reclaimed since it was created.
-    fn reclaimed(&self) -> Reclaimed {
-        Reclaimed::default()
-    }
+    /// What it counts since it was created.
+    fn counts(&self) -> Counts;
 
-    /// Its own counters since it was created, by name. Names that end in `_now` are states.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
-
-    /// Memory it uses, in bytes, by name.
-    fn dram(&self) -> Vec<(&'static str, u64)>;
-}
-
-/// A way of reclaiming room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reclaim {
-    /// Segments are emptied and freed.
-    Segments,
-    /// Tables are merged.
-    Merges,
-}
-
-/// Room that a store has reclaimed, by [`Reclaim`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reclaimed {
-    /// Values moved out of segments.
-    pub values: u64,
-    /// Bytes of these values.
-    pub bytes: u64,
-    /// Segments freed.
-    pub segments: u64,
-    /// Merges of tables.
-    pub merges: u64,
+    /// Memory it uses, in bytes.
+    fn dram(&self) -> Counts;
 }
 
 /// Fill level of a store.

@@ -8,7 +8,8 @@
 //! ```
 
 use kvdrive_config::Document;
-use kvdrive_run::report::Report;
+use kvdrive_run::report::{Report, Time};
+use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::key::Key;
@@ -38,10 +39,16 @@ pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<
     Some(reports)
 }
 
+/// What entries of every program have of a report.
+#[derive(Deserialize)]
+struct Timed {
+    time: Time,
+}
+
 /// Seconds that the runs of an entry took, whichever program it is of.
 pub(crate) fn seconds(bytes: &[u8]) -> Option<f64> {
     let (_, reports) = body(bytes)?.split_once('\n')?;
-    let reports: Vec<Report> = serde_json::from_str(reports).ok()?;
+    let reports: Vec<Timed> = serde_json::from_str(reports).ok()?;
     Some(reports.iter().map(|report| report.time.wall_s).sum())
 }
 

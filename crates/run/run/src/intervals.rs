@@ -110,7 +110,7 @@ impl Interval<'_> {
         pairs.filter(|(_, histogram)| histogram.summary().count > 0)
     }
 
-    /// The interval as one line of JSON. Times are in ns; all else is counted, except for rates.
+    /// The interval as one line of JSON, with the counters of [`kvdrive_declare::Counters`] by section. Latencies are in ns.
     pub fn to_json(&self) -> Value {
         let span_s = (self.ended_ns - self.began_ns).max(1) as f64 / 1e9;
         let latency: Map<String, Value> = self
@@ -124,18 +124,13 @@ impl Interval<'_> {
             })
             .collect();
         let ops: u64 = self.latencies().map(|(_, histogram)| histogram.summary().count).sum();
-        let counters = self.ended.counters.since(&self.began.counters);
-        let by_purpose = |counts: &[(&'static str, u64)]| -> Map<String, Value> {
-            let total = counts.iter().map(|(_, count)| count).sum();
-            let occurring = counts.iter().copied().filter(|(_, count)| *count > 0);
-            [("total", total)].into_iter().chain(occurring).map(|(name, n)| (name.into(), json!(n))).collect()
+        let counts = self.ended.counts.since(&self.began.counts);
+        let of_gc = |name: &str| -> u64 {
+            let is_of_gc = |purpose: &str| purpose.split('_').any(|word| word == "gc");
+            let purposes = counts.section("nand").labels(name);
+            purposes.filter(|(purpose, _)| is_of_gc(purpose)).map(|(_, count)| count).sum()
         };
-        let (programs, reads): (Vec<_>, Vec<_>) = (counters.programs().collect(), counters.reads().collect());
-        let of_gc = |counts: &[(&'static str, u64)]| -> u64 {
-            let is_of_gc = |name: &str| name.split('_').any(|word| word == "gc");
-            counts.iter().filter(|(name, _)| is_of_gc(name)).map(|(_, count)| count).sum()
-        };
-        json!({
+        let mut line = json!({
             "began_ns": self.began_ns,
             "ended_ns": self.ended_ns,
             "ops": ops,
@@ -144,14 +139,10 @@ impl Interval<'_> {
             "stored_bytes": self.stored_bytes,
             "retrieved_bytes": self.read_bytes,
             "latency_ns": latency,
-            "payload_bytes": self.ended.payload.since(&self.began.payload).total(),
-            "wire_bytes": self.ended.wire.since(&self.began.wire).total(),
-            "nand": {
-                "programs": by_purpose(&programs),
-                "reads": by_purpose(&reads),
-                "erases": counters.erases,
-            },
-            "gc": {"programs": of_gc(&programs), "reads": of_gc(&reads)},
-        })
+            "gc": {"programs": of_gc("programs"), "reads": of_gc("reads")},
+        });
+        let sections = counts.iter().map(|(section, counts)| (section.to_owned(), json!(counts)));
+        line.as_object_mut().expect("it is one").extend(sections);
+        line
     }
 }

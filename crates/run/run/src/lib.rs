@@ -14,6 +14,7 @@
 //! contains the cost of loading, too.
 
 mod arrivals;
+pub mod declared;
 mod histogram_log;
 mod intervals;
 pub mod many;
@@ -35,10 +36,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use kvdrive_content::{Pattern, Piece};
-use kvdrive_device::{Counters, Drive};
-use kvdrive_flash::FlashHealth;
+use kvdrive_declare::{Counters, Counts, Sections};
+use kvdrive_device::Drive;
 use kvdrive_flash::faults::{FaultCount, Rule};
-use kvdrive_link::{Link, LocalMemory, Traffic};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell};
 use kvdrive_spec::Key;
@@ -47,11 +48,10 @@ pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
 use intervals::Slices;
 use kvdrive_config::{Config, Document};
-use kvdrive_workload::{self as workload, Count, ValueSpec, Workload, WorkloadParams};
+use kvdrive_workload::{self as workload, ValueSpec, Workload, WorkloadParams};
 use report::Report;
 pub use scan::answered;
 use seats::HostSide;
-pub(crate) use seats::saker_counts;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use stream::{Clock, Stream};
 use verify::{ReadBack, Verifier};
@@ -171,7 +171,7 @@ pub(crate) struct Outcome {
     pub wall_ns: Option<Ns>,
     pub notes: Vec<String>,
     /// Counters of the workload.
-    pub workload: Vec<Count>,
+    pub workload: Counts,
     pub loading: Option<Loading>,
     /// What was done over time, if requested.
     pub series: Option<report::Series>,
@@ -193,28 +193,12 @@ pub(crate) struct Loading {
 pub struct Snapshot {
     /// Model time.
     pub at: Ns,
-    /// Bytes over the link as the papers count them.
-    pub payload: Traffic,
-    /// Bytes over the link with the overhead of the layers below.
-    pub wire: Traffic,
-    /// Counters of the drive.
-    pub counters: Counters,
-    /// The engine's own counters, by name.
-    pub details: Vec<(&'static str, u64)>,
-    /// The own counters of a store on the host, by name.
-    pub stored: Vec<(String, u64)>,
-    /// Counters of SAKER.
-    pub saker: Vec<(String, u64)>,
-    /// DRAM used by the engine's structures, bytes.
-    pub dram: Vec<(&'static str, u64)>,
+    /// What drive, link and host counted, by section.
+    pub counts: Sections,
     /// Statistics of host cores, link, firmware cores, channels and dies.
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
-    /// Model time that power-on took.
-    pub recovery_ns: Ns,
     /// Fault rules, with how often each matched and struck.
     pub faults: Vec<FaultCount>,
-    /// Health of its flash.
-    pub flash_health: FlashHealth,
 }
 
 impl Bench {
@@ -323,12 +307,11 @@ impl Bench {
 
     /// Progress of the operations since `began`, of which `ops` have been answered.
     fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> Going {
-        let counters = drive.counters().since(&began.counters);
         Going {
             ops,
             model_ns: self.sim.now() - began.at,
-            programs: counters.programs().map(|(_, pages)| pages).sum(),
-            payload_bytes: self.link.meter().payload().since(&began.payload).total(),
+            programs: drive.counts().of("nand.programs") - began.counts.of("nand.programs"),
+            payload_bytes: self.link.meter().payload().total() - began.counts.of("traffic.payload_bytes"),
         }
     }
 
@@ -381,11 +364,9 @@ impl Bench {
     }
 
     fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
-        Snapshot {
-            stored: host.store_counts(),
-            saker: host.saker_counts(),
-            ..Snapshot::of(&self.sim, &self.link, drive, &host.cores)
-        }
+        let mut now = Snapshot::of(&self.sim, &self.link, drive, &host.cores);
+        host.count(&mut now.counts);
+        now
     }
 }
 
@@ -423,17 +404,9 @@ impl Snapshot {
         resources.extend(drive.resources());
         Snapshot {
             at: sim.now(),
-            payload: link.meter().payload(),
-            wire: link.meter().wire(),
-            counters: drive.counters(),
-            details: drive.engine_details(),
-            stored: Vec::new(),
-            saker: Vec::new(),
-            dram: drive.dram(),
+            counts: drive.counts().with("traffic", link.meter().counts()),
             resources,
-            recovery_ns: drive.recovery_ns(),
             faults: drive.faults().counts(),
-            flash_health: drive.flash_health(),
         }
     }
 }

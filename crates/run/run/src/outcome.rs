@@ -1,9 +1,8 @@
 //! Makes a report from what was seen and counted.
 
+use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::engines::ENGINES;
-use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::FaultCount;
-use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Ns, Summary};
 
 use super::seen::{NEXT, SEEK};
@@ -52,10 +51,11 @@ impl Outcome {
         let span_ns = ended.at - began.at;
         // What applications saw took time of their own clock.
         let seen_ns = wall_ns.unwrap_or(span_ns);
-        let counters = drained.counters.since(&began.counters);
-        let payload = traffic(&drained.payload.since(&began.payload));
-        let programs: report::ByPurpose = counters.programs().collect();
+        let mut counts = drained.counts.since(&began.counts);
+        counts.set("workload", workload);
+        counts.set("flash_health", health(&drained));
         let stored = seen.stored_bytes;
+        let programmed = counts.get("nand.programs").unwrap_or(0) * u64::from(config.flash.page_bytes);
         let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
@@ -73,33 +73,17 @@ impl Outcome {
             transactions: transactions(&seen.units, seen_ns),
             series,
             amplification: report::Amplification {
-                traffic: per_value_byte(payload.total(), stored),
-                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),
+                traffic: per_value_byte(counts.get("traffic.payload_bytes").unwrap_or(0), stored),
+                write: per_value_byte(programmed, stored),
             },
-            traffic: report::Traffic {
-                payload_bytes: payload,
-                wire_bytes: traffic(&drained.wire.since(&began.wire)),
-            },
-            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
-            pages: report::Pages { value_opened: counters.engine.value_pages_opened },
-            memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
-            workload: workload.iter().map(|count| (count.name, count.value)).collect(),
-            engine: details(&began.details, &drained.details),
-            store: details(&began.stored, &drained.stored),
-            saker: details(&began.saker, &drained.saker),
-            dram: drained.dram.iter().copied().collect(),
-            flash_health: health(drained.flash_health, !drained.faults.is_empty()),
+            counts,
             faults: drained.faults.into_iter().map(fault).collect(),
             verified,
             precondition: loading.map(|loading| loading.into_report(config)),
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
             read_bytes,
-            time: report::Time {
-                virtual_ns: span_ns,
-                wall_s: wall_ns.map_or(0.0, |ns| ns as f64 / 1e9),
-                recovery_ns: drained.recovery_ns,
-            },
+            time: report::Time { virtual_ns: span_ns, wall_s: wall_ns.map_or(0.0, |ns| ns as f64 / 1e9) },
             ops,
         })
     }
@@ -122,16 +106,15 @@ impl Report {
 
 impl Loading {
     fn into_report(self, config: &Config) -> report::Precondition {
-        let counters = self.ended.counters.since(&self.began.counters);
-        let programs: report::ByPurpose = counters.programs().collect();
-        let programmed = programs.total() * u64::from(config.flash.page_bytes);
+        let since = self.ended.counts.since(&self.began.counts);
+        let programmed = since.of("nand.programs") * u64::from(config.flash.page_bytes);
+        let section = |counts: Sections, name| counts.with(name, since.section(name).clone());
         report::Precondition {
             stores: self.stores,
             stored_bytes: self.stored_bytes,
             virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
             write_amplification: per_value_byte(programmed, self.stored_bytes),
-            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
-            engine: details(&self.began.details, &self.ended.details),
+            counts: ["nand", "engine"].into_iter().fold(Sections::default(), section),
         }
     }
 }
@@ -141,36 +124,18 @@ fn fault(count: FaultCount) -> report::Fault {
     report::Fault { rule: name, fault: kind, matched, fired }
 }
 
-/// Health of flash, if fault rules may strike it or something has failed.
-fn health(health: FlashHealth, has_rules: bool) -> Option<report::FlashHealth> {
-    let (spare_blocks, spare_blocks_left) = health.spare_blocks;
-    let none = FlashHealth { spare_blocks: (spare_blocks, spare_blocks), ..FlashHealth::default() };
-    (has_rules || health != none).then_some(report::FlashHealth {
-        retired_blocks: health.retired_blocks,
-        spare_blocks,
-        spare_blocks_left,
-        is_read_only: health.is_read_only,
-        program_errors: health.program_errors,
-        erase_errors: health.erase_errors,
-        read_retries: health.read_retries,
-        read_errors: health.read_errors,
-    })
+/// Health of flash since power-on, if fault rules may strike it or something has failed.
+fn health(at_end: &Snapshot) -> Counts {
+    let health = at_end.counts.section("flash_health");
+    let has_failed =
+        health.iter().any(|count| !count.counter.name.starts_with("spare_blocks") && count.value > 0);
+    let has_spares = health.get("spare_blocks") == health.get("spare_blocks_left");
+    if at_end.faults.is_empty() && !has_failed && has_spares { Counts::default() } else { health.clone() }
 }
 
 /// Bytes moved per byte stored; `None` if nothing was stored.
 fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
     (stored > 0).then(|| bytes as f64 / stored as f64)
-}
-
-/// Counters of an engine or of a layer of the host between two snapshots, and its states at the end.
-fn details<N: AsRef<str>>(began: &[(N, u64)], ended: &[(N, u64)]) -> Named<u64> {
-    let before =
-        |name: &str| began.iter().find(|(known, _)| known.as_ref() == name).map_or(0, |(_, count)| *count);
-    let since = |(name, now): &(N, u64)| {
-        let name = name.as_ref();
-        (name.to_owned(), if report::is_state(name) { *now } else { now - before(name) })
-    };
-    ended.iter().map(since).collect()
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
@@ -195,20 +160,6 @@ fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions>
     // In a fixed order, not that of the first units that ended.
     of_kinds.sort_by_key(|(kind, _)| *kind);
     of_kinds.into_iter().collect()
-}
-
-fn traffic(traffic: &Traffic) -> report::TrafficBytes {
-    use kvdrive_link::Class;
-    report::TrafficBytes {
-        mmio: traffic.of(Class::Mmio),
-        sqe: traffic.of(Class::Sqe),
-        cqe: traffic.of(Class::Cqe),
-        list: traffic.of(Class::List),
-        to_drive: traffic.of(Class::ToDrive),
-        to_host: traffic.of(Class::ToHost),
-        interrupt: traffic.of(Class::Interrupt),
-        cxl: traffic.of(Class::Cxl),
-    }
 }
 
 fn resources(began: &Snapshot, ended: &Snapshot) -> Named<report::Resource> {

@@ -11,24 +11,14 @@ mod named;
 mod table;
 mod text;
 
-use serde::{Deserialize, Serialize, Serializer};
+use kvdrive_declare::Sections;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::declared;
 pub use compare::{compare, compare_in};
 pub use connected::{Connected, Target};
-pub use named::{ByPurpose, Named};
-
-/// Whether the count with this name is a state at the end (`_now`) or a maximum since power-on (`most_`), not
-/// something that happened in the run.
-pub(crate) fn is_state(name: &str) -> bool {
-    name.ends_with("_now") || name.starts_with("most_")
-}
-
-/// Whether the structure with this name is the maximum that another one has taken (`_most`), and so part of
-/// that.
-pub(crate) fn is_part_of_another(name: &str) -> bool {
-    name.ends_with("_most")
-}
+pub use named::Named;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,41 +69,18 @@ pub struct Report {
     /// What was done over time, if `run.interval_ns` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
-    /// Bytes over the link.
-    pub traffic: Traffic,
-    /// Flash operations.
-    pub nand: Nand,
-    /// Pages.
-    pub pages: Pages,
-    /// Copies within the controller's memory.
-    pub memcpy: Memcpy,
+    /// What drive, link, host and workload counted ([`kvdrive_declare::Counters`]), by section; JSON has the sections beside
+    /// the other keys. States are those at the end, and section `flash_health` is there if faults were injected or happened.
+    #[serde(flatten, deserialize_with = "declared::sections")]
+    pub counts: Sections,
     /// Bytes moved per byte of value.
     pub amplification: Amplification,
-    /// The workload's own counters, such as the hits of a cache: exact, and the same on every drive.
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub workload: Named<u64>,
-    /// The engine's own counters; names that end in `_now` are states at the end.
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub engine: Named<u64>,
-    /// The own counters of a store on the host, its pages by operation and purpose among them; names that end
-    /// in `_now` are states at the end.
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub store: Named<u64>,
-    /// Counters of SAKER, if it is in use; see [`is_state`].
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub saker: Named<u64>,
-    /// DRAM used by the engine's structures, bytes.
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub dram: Named<u64>,
     /// Fault rules, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
     pub faults: Vec<Fault>,
     /// Result of checking the values that were read back, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
-    /// Health of flash, if faults were injected or happened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flash_health: Option<FlashHealth>,
     /// Cost of loading the drive, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
@@ -178,11 +145,9 @@ pub struct Precondition {
     pub virtual_ns: Option<u64>,
     /// Bytes programmed per byte of value stored; `None` if nothing was stored.
     pub write_amplification: Option<f64>,
-    /// Flash operations.
-    pub nand: Nand,
-    /// The engine's own counters.
-    #[serde(skip_serializing_if = "Named::is_empty")]
-    pub engine: Named<u64>,
+    /// What flash and engine counted.
+    #[serde(flatten, deserialize_with = "declared::sections")]
+    pub counts: Sections,
 }
 
 /// Values read back, compared with what was stored.
@@ -218,27 +183,6 @@ pub struct Fault {
     pub matched: u64,
     /// How often it struck.
     pub fired: u64,
-}
-
-/// Health of flash at the end of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FlashHealth {
-    /// Blocks retired in the life of the drive, spare ones included.
-    pub retired_blocks: u32,
-    /// Spare blocks of the new drive.
-    pub spare_blocks: u32,
-    /// Spare blocks left.
-    pub spare_blocks_left: u32,
-    /// A plane needed a spare block and had none left: since then the drive is read-only.
-    pub is_read_only: bool,
-    /// Programs that failed since power-on.
-    pub program_errors: u64,
-    /// Erases that failed since power-on.
-    pub erase_errors: u64,
-    /// Read retries since power-on; each retry counts.
-    pub read_retries: u64,
-    /// Pages that could not be read since power-on.
-    pub read_errors: u64,
 }
 
 /// Operations, by kind and by whether they failed.
@@ -297,8 +241,6 @@ pub struct Time {
     pub virtual_ns: u64,
     /// Measured time of this machine.
     pub wall_s: f64,
-    /// Model time of power-on: finding on flash what an earlier life left there. 0 for a new drive.
-    pub recovery_ns: u64,
 }
 
 /// Latency of one kind of operation, in nanoseconds.
@@ -318,90 +260,6 @@ pub struct Latency {
     pub p9999: u64,
     /// Largest.
     pub max: u64,
-}
-
-/// Bytes over the link in both accountings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// As the papers count: 64 + 16 + 2 x 4 B per command, 4096 B per page, 68 B per flit.
-    pub payload_bytes: TrafficBytes,
-    /// With packet and link overhead; for CXL the same 68 B per flit, without flit headers and responses.
-    pub wire_bytes: TrafficBytes,
-}
-
-/// Bytes of each traffic class.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct TrafficBytes {
-    /// Doorbells.
-    pub mmio: u64,
-    /// Submission entries.
-    pub sqe: u64,
-    /// Completion entries.
-    pub cqe: u64,
-    /// PRP and SGL lists.
-    pub list: u64,
-    /// Data to the drive.
-    pub to_drive: u64,
-    /// Data to the host.
-    pub to_host: u64,
-    /// Interrupts.
-    pub interrupt: u64,
-    /// CXL flits.
-    pub cxl: u64,
-}
-
-impl TrafficBytes {
-    /// Every class with its name.
-    pub fn by_name(&self) -> [(&'static str, u64); 8] {
-        [
-            ("mmio", self.mmio),
-            ("sqe", self.sqe),
-            ("cqe", self.cqe),
-            ("list", self.list),
-            ("to_drive", self.to_drive),
-            ("to_host", self.to_host),
-            ("interrupt", self.interrupt),
-            ("cxl", self.cxl),
-        ]
-    }
-
-    /// Sum over all classes.
-    pub fn total(&self) -> u64 {
-        self.by_name().into_iter().map(|(_, bytes)| bytes).sum()
-    }
-}
-
-impl Serialize for TrafficBytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map([("total", self.total())].into_iter().chain(self.by_name()))
-    }
-}
-
-/// Flash operations, including the drain at the end of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Nand {
-    /// Programmed pages.
-    pub programs: ByPurpose,
-    /// Read pages.
-    pub reads: ByPurpose,
-    /// Erased blocks.
-    pub erases: u64,
-}
-
-/// Pages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pages {
-    /// Opened pages of the value log; `None` if the engine has no such log.
-    pub value_opened: Option<u64>,
-}
-
-/// Copies within the controller's memory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Memcpy {
-    /// Copied bytes.
-    pub bytes: u64,
-    /// Modelled time of the copies.
-    pub ns: u64,
 }
 
 /// Bytes moved per byte of value stored; `None` if nothing was stored.

@@ -10,12 +10,13 @@
 
 use std::rc::Rc;
 
+use kvdrive_declare::Sections;
 use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
 use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_saker::{Failure, Saker};
+use kvdrive_saker::Failure;
 use kvdrive_sim::{Ns, Resource};
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};
@@ -156,21 +157,14 @@ impl HostSide {
         }
     }
 
-    /// Counters of a store on the host.
-    pub(super) fn store_counts(&self) -> Vec<(String, u64)> {
-        self.kv.as_ref().map_or_else(Vec::new, |kv| kv.counters())
+    /// Adds what a store on the host and SAKER count.
+    pub(super) fn count(&self, counts: &mut Sections) {
+        if let Some(kv) = &self.kv {
+            counts.set("store", kv.counts());
+            counts.set("store_memory", kv.memory());
+        }
+        if let Some(saker) = &self.saker {
+            counts.set("saker", saker.saker().counts());
+        }
     }
-
-    /// Counters of SAKER.
-    pub(super) fn saker_counts(&self) -> Vec<(String, u64)> {
-        self.saker.as_ref().map_or_else(Vec::new, |saker| saker_counts(saker.saker()))
-    }
-}
-
-/// Counters of SAKER, and the maximum that was pending.
-pub(crate) fn saker_counts(saker: &Saker) -> Vec<(String, u64)> {
-    let counted = saker.counts().into_iter().map(|(name, count)| (name.to_owned(), count));
-    let states =
-        [("most_pending_bytes", saker.most_pending_bytes()), ("cache_bytes_now", saker.cache_bytes())];
-    counted.chain(states.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
 }

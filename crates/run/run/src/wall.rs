@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kvdrive_declare::Counts;
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
@@ -39,11 +40,10 @@ use kvdrive_spec::opcode;
 
 pub use crate::Snapshot as DriveSnapshot;
 use crate::report::{Commands, Report, Series, Verified};
-use crate::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
+use crate::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations};
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;
-use kvdrive_workload::Count;
 use lanes::Sent;
 use late_file::LateFile;
 use threads::{Measured, Threads, Way};
@@ -256,11 +256,11 @@ struct Application {
     wall_ns: Option<Ns>,
     notes: Vec<String>,
     /// Counters of the workload.
-    workload: Vec<Count>,
+    workload: Counts,
     series: Option<Series>,
     verified: Option<(Verified, Option<String>)>,
     /// Counters of SAKER.
-    saker: Vec<(String, u64)>,
+    saker: Counts,
 }
 
 /// Loads and runs. A recording starts here.
@@ -274,7 +274,7 @@ fn run_application(
 ) -> anyhow::Result<Application> {
     let mut drivers = drivers(config, connector)?;
     let saker = threaded_saker(config, connector)?;
-    let saker_counts = || saker.as_ref().map_or_else(Vec::new, |saker| saker_counts(saker.saker()));
+    let saker_counts = || saker.as_ref().map_or_else(Counts::default, |saker| saker.saker().counts());
     let ways = drivers.iter_mut().map(|driver| {
         let tasks = if saker.is_some() { 1 } else { driver.depth() };
         let pipeline: Box<dyn Pipelined<Sent> + Send> = match &saker {
@@ -287,7 +287,8 @@ fn run_application(
     started.store(true, Ordering::Release);
     let (stores, stored_bytes) = threads.load(config, watch)?;
     let loading = (stores > 0).then(|| {
-        let ended = Snapshot { saker: saker_counts(), ..control.look(|_, running| running.snapshot())? };
+        let mut ended = control.look(|_, running| running.snapshot())?;
+        ended.counts.set("saker", saker_counts());
         anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
     });
     let seeing = control.clone();
@@ -402,7 +403,7 @@ fn report(
     let Application { seen, loading, wall_ns, notes, workload, series, verified, saker } = application;
     let DriveEnd { ended, mut drained, latencies, .. } = end;
     let is_hosts_unknown = seen.latencies().is_empty();
-    drained.saker = saker;
+    drained.counts.set("saker", saker);
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());

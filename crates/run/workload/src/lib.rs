@@ -31,6 +31,7 @@ mod zipf;
 
 use std::sync::Arc;
 
+use kvdrive_declare::Counts;
 use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
@@ -135,15 +136,6 @@ impl Op {
     }
 }
 
-/// A counter of a workload, over the operations drawn so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// Its name in reports, with its unit: `blocks_stored`.
-    pub name: &'static str,
-    /// Its value.
-    pub value: u64,
-}
-
 /// A stream of operations. A generated stream has no end: the runner decides how many it draws.
 pub trait Workload: Send {
     /// The next operation. Allocates nothing.
@@ -188,9 +180,9 @@ pub trait Workload: Send {
         0
     }
 
-    /// Its own counters, for reports; most workloads have none.
-    fn counts(&self) -> Vec<Count> {
-        Vec::new()
+    /// Its own counters, over the operations drawn so far: section `workload` of reports. Most workloads have none.
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 
     /// Fraction of its file that has been read, from 0 to 1; `None` if unknown.

@@ -411,7 +411,8 @@ impl Results {
 /// Whether a name is a count of flash operations by purpose; one that did not happen is not in the report.
 fn is_purpose(name: &str) -> bool {
     let name = name.strip_prefix("precondition.").unwrap_or(name);
-    let purpose = ["nand.programs.", "nand.reads."].iter().find_map(|counts| name.strip_prefix(counts));
+    let purpose =
+        ["nand.programs.", "nand.reads.", "nand.erases."].iter().find_map(|counts| name.strip_prefix(counts));
     purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
 }
 

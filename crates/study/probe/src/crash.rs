@@ -490,8 +490,9 @@ impl Cutter<'_> {
         let came_up = life.sim.block_on(|| {
             let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), remains.survivors());
             let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
-            verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(drive.recovery_ns());
-            verdict.recovery_ns += drive.recovery_ns();
+            verdict.longest_recovery_ns =
+                verdict.longest_recovery_ns.max(drive.counts().of("drive.recovery_ns"));
+            verdict.recovery_ns += drive.counts().of("drive.recovery_ns");
             let hosts = life.hosts(config).map_err(|error| error.to_string())?;
             self.check(hosts[0].driver(), &mut ledger, &beside, verdict)?;
             Ok::<_, String>((drive, hosts))
@@ -527,11 +528,11 @@ impl Cutter<'_> {
             }
         }
         // What a recovered drive counts as live is what lives: only images of another drive say too little.
-        let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
+        let miscounted = drive.counts().get("engine.miscounted_bytes");
         life.sim.clear();
         drop((drive, hosts));
         match (miscounted, cut_again) {
-            (Some((_, bytes)), _) if bytes > 0 => Ok(Err(format!("{bytes} live bytes are miscounted"))),
+            (Some(bytes), _) if bytes > 0 => Ok(Err(format!("{bytes} live bytes are miscounted"))),
             (_, Some((remains, known))) => {
                 verdict.further_cuts += 1;
                 let recovered = self.recover(&remains, known, lives - 1, rng, verdict)?;

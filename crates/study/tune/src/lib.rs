@@ -134,20 +134,12 @@ impl Probe<'_> {
             .collect::<Result<_, _>>()?;
         let reports = run_many(&documents, self.threads, &|_, _, _| ())?;
         let cost = |report: kvdrive_run::report::Report| {
-            let traffic = report.traffic.payload_bytes;
-            let all = [
-                traffic.mmio,
-                traffic.sqe,
-                traffic.cqe,
-                traffic.list,
-                traffic.to_drive,
-                traffic.to_host,
-                traffic.cxl,
-            ];
+            let of = |class: &str| report.counts.of(&format!("traffic.payload_bytes{class}"));
+            let (all, flits) = (of("") - of(".interrupt"), of(".cxl"));
             let each = |bytes: u64| bytes as f64 / self.ops as f64;
             let response_ns = report.latency_ns.get("store").map_or(0.0, |latency| latency.mean);
             ensure!(report.ops.errors == 0, "a store of an exploratory run failed");
-            let (traffic_bytes, flit_bytes) = (each(all.iter().sum()), each(traffic.cxl));
+            let (traffic_bytes, flit_bytes) = (each(all), each(flits));
             Ok(Cost { response_ns, traffic_bytes, flit_bytes })
         };
         reports.into_iter().map(cost).collect()

@@ -8,6 +8,8 @@
 
 use std::cell::Cell;
 
+use kvdrive_declare::{By, Counters};
+
 /// What a crossing carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -42,6 +44,14 @@ impl Class {
         (Class::Cxl, "cxl"),
     ];
 
+    /// Labels of counters that count by class.
+    pub const LABELS: By = By {
+        label: "class",
+        places: Class::TABLE.len(),
+        name_of: |index| Class::TABLE[index].1,
+        is_sparse: false,
+    };
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         Class::TABLE[self as usize].1
@@ -69,10 +79,15 @@ impl Traffic {
     }
 }
 
-/// The counters of one link.
-#[derive(Default)]
+/// The counters of one link, section `traffic` of reports.
+#[derive(Default, Counters)]
 pub struct Meter {
+    /// Bytes over the link as the papers count: 64 + 16 + 2 x 4 B per command, 4096 B per page, 68 B per flit.
+    #[counter(name = "payload_bytes", by = &Class::LABELS)]
     payload: [Cell<u64>; 8],
+    /// Bytes over the link with packet and link overhead; for CXL the same 68 B per flit, without flit headers and
+    /// responses.
+    #[counter(name = "wire_bytes", by = &Class::LABELS)]
     wire: [Cell<u64>; 8],
 }
 

@@ -165,7 +165,7 @@ impl<P: Port> Controller<P> {
         let mut answer = Health::new_zeroed();
         answer.temperature_k.set(TEMPERATURE_K);
         answer.spare_threshold_percent = SPARE_THRESHOLD_PERCENT;
-        answer.spare_percent = match flash.spare_blocks {
+        answer.spare_percent = match (flash.spare_blocks, flash.spare_blocks_left) {
             (0, _) if flash.is_read_only => 0,
             (0, _) => 100,
             (all, left) => (u64::from(left) * 100 / u64::from(all)) as u8,

@@ -11,9 +11,10 @@
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region, zeros};
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_engines::EngineConfig;
 use kvdrive_engines::Parts;
-use kvdrive_engines::{EngineCounters, Utilization};
+use kvdrive_engines::{Memcpy, Utilization};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::away::{AwayChange, AwayPages};
 use kvdrive_flash::ftl::{Ftl, Lpa, logical_pages};
@@ -317,8 +318,9 @@ impl Namespace for BlockNamespace {
         power::seal(&self.owner, &*self.away.borrow())
     }
 
-    fn counters(&self) -> EngineCounters {
-        EngineCounters::default()
+    fn counts(&self) -> Counts {
+        // A block is never copied, so that reports of every drive say it.
+        Memcpy::default().counts().and(&self.ftl.statistics())
     }
 
     fn utilization(&self) -> Utilization {

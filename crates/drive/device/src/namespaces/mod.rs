@@ -15,7 +15,8 @@ pub mod kv;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
-use kvdrive_engines::{EngineCounters, Gap, Utilization};
+use kvdrive_declare::Counts;
+use kvdrive_engines::{Gap, Utilization};
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::Ns;
 use kvdrive_spec::nvm::NvmCommand;
@@ -143,17 +144,12 @@ pub trait Namespace {
     /// All state that must survive a power cut and is not on flash.
     fn protected_image(&self) -> Vec<u8>;
 
-    /// Counters of the engine.
-    fn counters(&self) -> EngineCounters;
-
-    /// The engine's own counters, by name: [`kvdrive_engines::Engine::details`].
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
+    /// What it counts: [`kvdrive_engines::Engine::counts`].
+    fn counts(&self) -> Counts;
 
     /// DRAM used by its structures, bytes: [`kvdrive_engines::Engine::dram`].
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+    fn dram(&self) -> Counts {
+        Counts::default()
     }
 
     /// How full it is.

@@ -211,11 +211,8 @@ fn every_store_finds_what_threads_put() {
             assert!(all_pairs(&again) == expected, "{}, opened again", row);
             let survivors = drive.survivors(&mut Rng::stream(seed, "survivors"));
             assert!(recovered(&survivors, row, all_pairs) == expected, "{}, after a cut", row);
-            let counters = kv.counters();
-            let written = counters.iter().filter(|(name, _)| name.starts_with("pages_written."));
-            let written: u64 = written.map(|(_, pages)| pages).sum();
-            let programs: u64 =
-                drive.counters().programs().filter(|(why, _)| *why == "data").map(|p| p.1).sum();
+            let (written, programs) =
+                (kv.counts().of("pages_written"), drive.counts().of("nand.programs.data"));
             assert!(written > 0 && programs >= written, "{}: {written}, {programs} programs", row);
         });
         bench.sim.clear();

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_engines::{Engine, EngineCounters, Utilization};
+use kvdrive_declare::Counts;
+use kvdrive_engines::{Engine, Utilization};
 use kvdrive_engines::{EngineConfig, Parts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
@@ -270,7 +271,7 @@ impl Engine for MockEngine {
         unreachable!("nothing keeps its journal")
     }
 
-    fn counters(&self) -> EngineCounters {
-        EngineCounters::default()
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 }

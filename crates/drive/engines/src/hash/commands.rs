@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{self, ImageError, Owner};
 use kvdrive_flash::{FlashPort, Purpose};
@@ -15,7 +16,7 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
-use super::core::{Aim, Core, PairRead, Spot, Walk, raise};
+use super::core::{Aim, Core, PairRead, Spot, Walk};
 use super::cursor::HashCursor;
 use super::fit::of_config;
 use super::gc;
@@ -29,7 +30,7 @@ use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{Cores, Role};
-use crate::{Change, Engine, EngineCounters, Utilization};
+use crate::{Change, Engine, Utilization};
 
 /// Regions kept for reuse.
 const SPARE_REGIONS: usize = 64;
@@ -115,47 +116,6 @@ impl HashEngine {
         let collected = core.clone();
         core.sim.spawn(move || gc::run(collected));
         HashEngine(core)
-    }
-
-    /// Counters for reports: names and values.
-    pub fn details(&self) -> Vec<(&'static str, u64)> {
-        let core = &*self.0;
-        let (cache, counters) = (core.cache.statistics(), &core.counters);
-        let records = core.records.as_ref().map(|records| records.statistics()).unwrap_or_default();
-        vec![
-            ("lookups", counters.lookups.get()),
-            ("probes", counters.probes.get()),
-            ("collisions", counters.collisions.get()),
-            ("comparisons", counters.comparisons.get()),
-            ("section_hits", cache.hits),
-            ("section_misses", cache.misses),
-            ("sections_created", cache.created),
-            ("sections_evicted_clean", cache.evicted_clean),
-            ("sections_evicted_dirty", cache.evicted_dirty),
-            ("section_written_bytes", cache.written_bytes),
-            ("section_gc_read_bytes", cache.gc_read_bytes),
-            ("invalid_written_bytes", records.written_bytes),
-            ("invalid_moved_bytes", records.moved_bytes),
-            ("invalid_read_bytes", records.read_bytes),
-            ("gc_data_superblocks", counters.collected_data.get()),
-            ("gc_map_superblocks", counters.collected_map.get()),
-            ("gc_moved_pairs", counters.moved_pairs.get()),
-            ("gc_moved_bytes", counters.moved_grains.get() * u64::from(core.layout.grain_bytes)),
-            ("gc_moved_sections", counters.moved_sections.get()),
-            ("gc_moved_section_bytes", counters.moved_section_bytes.get()),
-            ("gc_section_fetches", counters.gc_map_reads.get()),
-            ("gc_outrun_moves", counters.outrun_moves.get()),
-            ("gc_skipped_pages", counters.skipped_pages.get()),
-            ("padded_bytes", core.space.padded_grains.get() * u64::from(core.layout.grain_bytes)),
-            ("lost_superblocks", counters.lost_superblocks.get()),
-            ("used_bytes_now", core.used_grains() * u64::from(core.layout.grain_bytes)),
-            ("capacity_bytes_now", core.space.limit_grains() * u64::from(core.layout.grain_bytes)),
-        ]
-    }
-
-    /// Use of the drive's DRAM: names and bytes.
-    pub fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.0.dram()
     }
 
     /// Which hash FTL it is.
@@ -322,8 +282,7 @@ impl Landing for HashEngine {
     fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         self.dma_in(place, at, Piece::Bytes(bytes));
         let (core, ns) = (&*self.0, self.memcpy_ns(bytes.len() as u32));
-        raise(&core.counters.memcpy_bytes, bytes.len() as u64);
-        raise(&core.counters.memcpy_ns, ns);
+        core.memcpy.add(bytes.len() as u32, ns);
         core.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
@@ -491,23 +450,14 @@ impl Engine for HashEngine {
         Ok(journal::fold(scheme, &hash, &config.flash.geometry(), image, records)?)
     }
 
-    fn counters(&self) -> EngineCounters {
-        let counters = &self.0.counters;
-        EngineCounters {
-            memcpy_bytes: counters.memcpy_bytes.get(),
-            memcpy_ns: counters.memcpy_ns.get(),
-            collected_values: counters.moved_pairs.get(),
-            collected_bytes: counters.moved_grains.get() * u64::from(self.0.layout.grain_bytes),
-            collected_segments: counters.collected_data.get() + counters.collected_map.get(),
-            ..EngineCounters::default()
-        }
+    fn counts(&self) -> Counts {
+        let core = &*self.0;
+        let records = core.records.as_ref().map(|records| records.statistics()).unwrap_or_default();
+        let counts = core.memcpy.counts().and(&core.moved).and(&core.counters);
+        counts.and(&core.cache.statistics()).and(&records).and(&core.room())
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        HashEngine::details(self)
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        HashEngine::dram(self)
+    fn dram(&self) -> Counts {
+        self.0.dram().counts()
     }
 }

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_declare::Counters;
 use kvdrive_flash::power;
 use kvdrive_flash::{FlashPort, Purpose};
 use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
@@ -30,6 +31,7 @@ use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{Held, Released, Snapshots};
 use super::space::{Ahead, KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
 use crate::firmware::{Cores, Role};
+use crate::{Memcpy, Moved};
 
 /// A place of the hash table in a pinned section.
 pub(super) struct Spot {
@@ -69,28 +71,71 @@ pub(super) enum Aim {
 }
 
 /// Counters that no other part of the engine has.
-#[derive(Default)]
-pub(super) struct Counters {
+#[derive(Default, Counters)]
+pub(super) struct HashCounters {
+    /// Lookups, those of stores included.
     pub lookups: Cell<u64>,
+    /// Sections that lookups went to.
     pub probes: Cell<u64>,
+    /// Pairs that a lookup read for their tag and that have another key.
     pub collisions: Cell<u64>,
+    /// Slots that lookups compared with the tag of their key.
     pub comparisons: Cell<u64>,
-    pub collected_data: Cell<u64>,
-    pub collected_map: Cell<u64>,
-    pub moved_pairs: Cell<u64>,
-    pub moved_grains: Cell<u64>,
-    /// Sections and invalid pages.
-    pub moved_sections: Cell<u64>,
+    /// Superblocks of pairs that collection took as victims.
+    pub gc_data_superblocks: Cell<u64>,
+    /// Superblocks of sections and invalid pages that collection took as victims.
+    pub gc_map_superblocks: Cell<u64>,
+    /// Sections and invalid pages that collection moved.
+    pub gc_moved_sections: Cell<u64>,
     /// Bytes of the moved sections, without padding.
-    pub moved_section_bytes: Cell<u64>,
-    pub gc_map_reads: Cell<u64>,
-    pub skipped_pages: Cell<u64>,
+    pub gc_moved_section_bytes: Cell<u64>,
+    /// Sections that collection of pairs asked the cache for.
+    pub gc_section_fetches: Cell<u64>,
+    /// Pages that collection did not read, because nothing on them was valid.
+    pub gc_skipped_pages: Cell<u64>,
     /// Pairs that were replaced while collection was about to move them.
-    pub outrun_moves: Cell<u64>,
+    pub gc_outrun_moves: Cell<u64>,
+    /// Superblocks that hold what collection could not read.
     pub lost_superblocks: Cell<u64>,
-    /// Value bytes that firmware copied; `memcpy_ns`: the time of that, ns.
-    pub memcpy_bytes: Cell<u64>,
-    pub memcpy_ns: Cell<u64>,
+}
+
+/// How the superblocks are used.
+#[derive(Counters)]
+pub(super) struct Room {
+    /// Bytes that were left empty so that the next item begins with a page or fits.
+    padded_bytes: u64,
+    /// Bytes of grains in use.
+    #[counter(state)]
+    used_bytes: u64,
+    /// The most that may be in use.
+    #[counter(state)]
+    capacity_bytes: u64,
+}
+
+/// Use of the drive's DRAM.
+#[derive(Counters)]
+#[counters(state, unit = Bytes)]
+pub(super) struct Dram {
+    /// The section cache. What it needs to find its sections is part of it if the budget covers everything, and left
+    /// out if it is accounted as published.
+    section_cache: u64,
+    /// The most that the section cache has taken of it.
+    #[counter(maximum)]
+    section_cache_most: u64,
+    /// Where each section is.
+    directory: u64,
+    /// What is known of each superblock.
+    superblocks: u64,
+    /// Which grains or pages are valid.
+    validity: u64,
+    /// Buffers of invalid records.
+    invalid_records: u64,
+    /// Where full buffers were written.
+    invalid_page_lists: u64,
+    /// Pages being filled.
+    write_buffer: u64,
+    /// Pages that are read or programmed.
+    pages_on_their_way: u64,
 }
 
 pub(super) fn raise(counter: &Cell<u64>, by: u64) {
@@ -112,7 +157,9 @@ pub(super) struct Core {
     pub records: Option<Rc<Records>>,
     pub cores: Cores,
     pub locks: KeyedLock<Key>,
-    pub counters: Counters,
+    pub counters: HashCounters,
+    pub memcpy: Memcpy,
+    pub moved: Moved,
     /// Value bytes of live pairs.
     pub live_bytes: Cell<u64>,
     /// Regions of appended pairs, for reuse.
@@ -196,7 +243,9 @@ impl Core {
             records,
             cores,
             locks: KeyedLock::new(flash.sim()),
-            counters: Counters::default(),
+            counters: HashCounters::default(),
+            memcpy: Memcpy::default(),
+            moved: Moved::default(),
             live_bytes: Cell::new(0),
             regions: TaskCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
@@ -397,20 +446,27 @@ impl Core {
         }
     }
 
-    /// Use of the drive's DRAM, bytes. What the cache needs to find its sections is part of `section_cache`
-    /// if the budget covers everything, and left out if it is accounted as published.
-    pub fn dram(&self) -> Vec<(&'static str, u64)> {
-        let directory_bytes = self.cache.directory_dram_bytes();
-        vec![
-            ("section_cache", self.cache.budget_bytes()),
-            ("section_cache_most", self.cache.bytes().1),
-            ("directory", directory_bytes),
-            ("superblocks", self.bounds.table_bytes - directory_bytes),
-            ("validity", self.space.validity_dram_bytes()),
-            ("invalid_records", self.bounds.records_bytes),
-            ("invalid_page_lists", self.records.as_deref().map_or(0, Records::list_bytes)),
-            ("write_buffer", self.bounds.write_buffer_bytes),
-            ("pages_on_their_way", self.bounds.page_bytes),
-        ]
+    pub fn room(&self) -> Room {
+        let grain_bytes = u64::from(self.layout.grain_bytes);
+        Room {
+            padded_bytes: self.space.padded_grains.get() * grain_bytes,
+            used_bytes: self.used_grains() * grain_bytes,
+            capacity_bytes: self.space.limit_grains() * grain_bytes,
+        }
+    }
+
+    pub fn dram(&self) -> Dram {
+        let directory = self.cache.directory_dram_bytes();
+        Dram {
+            section_cache: self.cache.budget_bytes(),
+            section_cache_most: self.cache.bytes().1,
+            directory,
+            superblocks: self.bounds.table_bytes - directory,
+            validity: self.space.validity_dram_bytes(),
+            invalid_records: self.bounds.records_bytes,
+            invalid_page_lists: self.records.as_deref().map_or(0, Records::list_bytes),
+            write_buffer: self.bounds.write_buffer_bytes,
+            pages_on_their_way: self.bounds.page_bytes,
+        }
     }
 }

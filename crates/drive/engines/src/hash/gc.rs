@@ -55,8 +55,8 @@ fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     core.space.set_state(victim, State::Victim);
     let kind = core.space.superblocks.borrow()[victim as usize].kind;
     let (counter, purpose) = match kind {
-        KIND_DATA => (&core.counters.collected_data, Purpose::DataGc),
-        _ => (&core.counters.collected_map, Purpose::MapGc),
+        KIND_DATA => (&core.counters.gc_data_superblocks, Purpose::DataGc),
+        _ => (&core.counters.gc_map_superblocks, Purpose::MapGc),
     };
     raise(counter, 1);
     let lost = Rc::new(Cell::new(false));
@@ -119,7 +119,7 @@ fn work(core: Rc<Core>, victim: Rc<Victim>) {
         let page = core.layout.first_page(victim.superblock) + index;
         let first = core.layout.first_grain(page);
         if core.space.validity.borrow().is_dead(first, core.layout.page_grains) {
-            raise(&core.counters.skipped_pages, 1);
+            raise(&core.counters.gc_skipped_pages, 1);
             continue;
         }
         if victim.kind == KIND_DATA {
@@ -205,7 +205,7 @@ fn move_pair(
     data: &Forward<'_>,
 ) -> Result<(), Status> {
     let Probe { section, tag } = core.probe(&header.key, header.probe);
-    raise(&core.counters.gc_map_reads, 1);
+    raise(&core.counters.gc_section_fetches, 1);
     let pin = core.cache.fetch(section, Purpose::GcMap)?;
     let mut slot = pin.slot_of(tag, grain);
     let seen = core.cache.alterations();
@@ -243,7 +243,7 @@ fn move_pair(
         slot = pin.slot_of(tag, grain);
     }
     if slot.is_none() && !core.snapshots.holds(grain) {
-        raise(&core.counters.outrun_moves, 1);
+        raise(&core.counters.gc_outrun_moves, 1);
         return Ok(());
     }
     let content = match &whole {
@@ -257,8 +257,7 @@ fn move_pair(
             None => core.snapshots.relocate(grain, to),
         }
         core.space.invalidate(grain, grains);
-        raise(&core.counters.moved_pairs, 1);
-        raise(&core.counters.moved_grains, grains.into());
+        core.moved.add(u64::from(grains) * u64::from(layout.grain_bytes));
     }
     Ok(())
 }
@@ -314,14 +313,14 @@ fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u3
     match item {
         MapItem::Section(header) => {
             core.cache.relocate(header.id, Location { grain: to, grains });
-            raise(&core.counters.moved_section_bytes, length.into());
+            raise(&core.counters.gc_moved_section_bytes, length.into());
         }
         MapItem::Records(header) => {
             core.records.as_ref().expect("valid records").relocate(header, grain, to);
         }
     }
     core.space.invalidate(grain, grains);
-    raise(&core.counters.moved_sections, 1);
+    raise(&core.counters.gc_moved_sections, 1);
 }
 
 /// The bytes to move for an item. The copy of an altered section is never read and the medium may have

@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 
+use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::power::Journal;
 use kvdrive_sim::TaskCell;
@@ -75,7 +76,8 @@ struct Book {
 }
 
 /// Cost of invalid pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "invalid_")]
 pub struct RecordsStatistics {
     /// Bytes of invalid pages written for the first time.
     pub written_bytes: u64,

@@ -310,10 +310,7 @@ impl LsmEngine {
         });
         place.landed();
         self.point_at(key, place.address(), entry.bytes)?;
-        self.count(|counters| {
-            counters.collected_values += 1;
-            counters.collected_bytes += u64::from(entry.bytes);
-        });
+        self.moved.add(entry.bytes.into());
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::PowerOnError;
@@ -40,7 +41,7 @@ use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
 use crate::page_buffer::PageBuffer;
 use crate::value_log::{Head, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare};
-use crate::{Change, Engine, EngineCounters, Gap, Utilization};
+use crate::{Change, Engine, Gap, Memcpy, Moved, Utilization};
 
 /// The engine.
 pub struct LsmEngine {
@@ -66,7 +67,9 @@ pub struct LsmEngine {
     pub(super) index_work: Cell<IndexWork>,
     /// It had less than stores leave it.
     pub(super) index_short: Cell<bool>,
-    pub(super) counters: Cell<EngineCounters>,
+    memcpy: Memcpy,
+    pub(super) moved: Moved,
+    ftl: Option<Ftl>,
     pub(super) config: EngineConfig,
     owner: Owner,
 }
@@ -85,20 +88,11 @@ pub struct PairCursor {
 }
 
 impl LsmEngine {
-    pub(super) fn count(&self, change: impl FnOnce(&mut EngineCounters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
-    }
-
     /// Firmware copies `bytes` bytes.
     #[inline]
     pub(super) fn copy(&self, bytes: u32) {
         let ns = self.copy.copy_ns(bytes);
-        self.count(|counters| {
-            counters.memcpy_bytes += u64::from(bytes);
-            counters.memcpy_ns += ns;
-        });
+        self.memcpy.add(bytes, ns);
         self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
@@ -341,25 +335,25 @@ impl Engine for LsmEngine {
         journal::fold(config, image, records)
     }
 
-    fn counters(&self) -> EngineCounters {
-        let log = self.log.statistics();
-        let index = self.index.counters();
-        EngineCounters {
-            value_pages_opened: Some(log.pages_opened.iter().sum()),
-            collected_segments: log.segments_freed,
-            compactions: index.merges,
-            ..self.counters.get()
-        }
+    fn counts(&self) -> Counts {
+        let own = Own {
+            lost_segments: self.damaged.borrow().len(),
+            packing_bytes: self.config.lsm.packing.state_bytes(),
+        };
+        let counts = self.memcpy.counts().and(&self.moved).and(&self.log.statistics());
+        let counts = counts.and(&self.log.buffer_statistics()).and(&self.index.counters()).and(&own);
+        self.ftl.iter().fold(counts, |counts, ftl| counts.and(&ftl.statistics()))
     }
+}
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("lost_segments", self.damaged.borrow().len() as u64),
-            ("miscounted_bytes", self.log.statistics().miscounted_bytes),
-            // Power-protected: pointers, and the DMA log table of policies that keep one.
-            ("packing_bytes_now", self.config.lsm.packing.state_bytes()),
-        ]
-    }
+/// Counters of the engine itself.
+#[derive(Counters)]
+struct Own {
+    /// Segments whose values collection could not all read: they are not collected again.
+    lost_segments: usize,
+    /// Power-protected bytes of packing: pointers, and the DMA log table of policies that keep one.
+    #[counter(state)]
+    packing_bytes: u64,
 }
 
 impl LsmEngine {
@@ -390,7 +384,7 @@ impl LsmEngine {
         let parts = IndexParts {
             sim: sim.clone(),
             cores: cores.clone(),
-            flash: ftl.map(|ftl| (ftl, pool.clone())),
+            flash: ftl.clone().map(|ftl| (ftl, pool.clone())),
             page_bytes,
             most_tables,
             values: liveness.clone(),
@@ -415,7 +409,9 @@ impl LsmEngine {
             futile: Cell::default(),
             index_work: Cell::default(),
             index_short: Cell::new(false),
-            counters: Cell::default(),
+            memcpy: Memcpy::default(),
+            moved: Moved::default(),
+            ftl,
             copy: config.copy,
             gc: config.lsm.gc.clone(),
             config,

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
+use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::Ftl;
 use kvdrive_sim::{Mutex, Sim, TaskCell};
@@ -55,8 +56,9 @@ pub struct IndexParts {
     pub journal: Rc<dyn IndexJournal>,
 }
 
-/// What the index has done so far. Counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the index has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "index_")]
 pub struct IndexCounters {
     /// Memtables written as tables of their own; one that is merged along with all tables counts as a merge.
     pub flushes: u64,

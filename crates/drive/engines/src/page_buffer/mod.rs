@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_declare::{Section, Words};
+use kvdrive_declare::{Counters, Section, Words};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_sim::{Sim, TaskCell, WaitQueue};
@@ -92,7 +92,8 @@ pub trait PageWatch {
 }
 
 /// Counters; pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "buffer_")]
 pub struct BufferStatistics {
     /// Pages opened for filling.
     pub opened: u64,

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::ftl::Ftl;
 use kvdrive_flash::ftl::away::AwayPages;
 use kvdrive_flash::power::{self, Journal, Owner, PowerOnError};
@@ -33,12 +34,12 @@ use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
-    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Reclaimed, Request, Store, StoreError, Thread,
-    Value, most_mark_bytes, run_background,
+    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Request, Store, StoreError, Thread, Value,
+    most_mark_bytes, run_background,
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
-use crate::{Change, Engine, EngineConfig, EngineCounters, Parts, Utilization};
+use crate::{Change, Engine, EngineConfig, Memcpy, Parts, Utilization};
 pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
@@ -98,7 +99,8 @@ pub struct StoredEngine {
     /// Tasks that wait for one of these, or for its end.
     turned: WaitQueue,
     staged: Rc<Staged>,
-    counters: Cell<EngineCounters>,
+    memcpy: Memcpy,
+    ftl: Ftl,
 }
 
 /// How far the operations are that a store may have lost with the power.
@@ -186,10 +188,7 @@ impl StoredEngine {
     /// A core copies so many bytes to where a value is staged.
     fn charge_copy(&self, bytes: u32) {
         let ns = self.copy.copy_ns(bytes);
-        let mut counters = self.counters.get();
-        counters.memcpy_bytes += u64::from(bytes);
-        counters.memcpy_ns += ns;
-        self.counters.set(counters);
+        self.memcpy.add(bytes, ns);
         self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
@@ -550,7 +549,8 @@ impl Engine for StoredEngine {
                 unfinished_bytes: Cell::new(0),
                 freed: WaitQueue::new(&sim),
             }),
-            counters: Cell::default(),
+            memcpy: Memcpy::default(),
+            ftl,
         };
         let mark = engine.mark.borrow().clone();
         let recovered = engine.store.recover_from(engine.threads.take().thread(), &mark);
@@ -576,22 +576,11 @@ impl Engine for StoredEngine {
         Ok(Protected::encode(owner, trimmed, operations, *next_number, mark))
     }
 
-    fn counters(&self) -> EngineCounters {
-        let Reclaimed { values, bytes, segments, merges } = self.store.reclaimed();
-        EngineCounters {
-            collected_values: values,
-            collected_bytes: bytes,
-            collected_segments: segments,
-            compactions: merges,
-            ..self.counters.get()
-        }
+    fn counts(&self) -> Counts {
+        self.memcpy.counts().and(&self.ftl.statistics()).chain(self.store.counts())
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        self.store.counters()
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         self.store.dram()
     }
 }

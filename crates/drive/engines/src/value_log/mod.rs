@@ -38,12 +38,13 @@ use std::rc::{Rc, Weak};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::{By, Counters};
 use kvdrive_flash::Purpose;
 use kvdrive_sim::{Sim, TaskCell};
 use kvdrive_spec::Status;
 
 use crate::packing::{All, LogView, Packing, PackingConfig};
-use crate::page_buffer::{PageBuffer, PageKind, PageWatch};
+use crate::page_buffer::{BufferStatistics, PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
 pub use pin::{PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
@@ -159,14 +160,20 @@ fn value_share(entries: u32) -> u32 {
     entries * 3 / 8
 }
 
+/// Labels of what each [`Head`] counts.
+const HEADS: By = By { label: "head", places: 2, name_of: |head| ["host", "gc"][head], is_sparse: false };
+
 /// Counters of a value log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct ValueLogStatistics {
-    /// Values placed, by [`Head`].
+    /// Values placed.
+    #[counter(name = "values_placed", by = &HEADS)]
     pub values: [u64; 2],
-    /// Pages opened, by [`Head`].
+    /// NAND pages opened for values.
+    #[counter(name = "value_pages_opened", by = &HEADS)]
     pub pages_opened: [u64; 2],
-    /// Bytes that packing had copied after DMA, by [`Head`].
+    /// Bytes that packing had copied after DMA.
+    #[counter(name = "packing_copied_bytes", by = &HEADS)]
     pub copied_bytes: [u64; 2],
     /// Pages that had to leave the buffer before they were full.
     pub forced_jumps: u64,
@@ -177,6 +184,7 @@ pub struct ValueLogStatistics {
     /// Segments given back.
     pub segments_freed: u64,
     /// Reservations refused because the host pinned too much of the buffer.
+    #[counter(name = "interrupted_reservations")]
     pub interrupted: u64,
     /// Bytes that died and were not counted as live: the image that the log came out of said too little.
     pub miscounted_bytes: u64,
@@ -451,6 +459,11 @@ impl ValueLog {
             miscounted_bytes: state.segments.miscounted_bytes,
             ..state.statistics
         }
+    }
+
+    /// Counters of the page buffer so far.
+    pub fn buffer_statistics(&self) -> BufferStatistics {
+        self.0.buffer.statistics()
     }
 
     /// The protected image as it is now.

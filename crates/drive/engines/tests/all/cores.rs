@@ -80,7 +80,7 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     let collected = busy_ns(Role::Collection) / costs.gc_item_ns;
     let moved = detail("gc_moved_pairs") + detail("gc_moved_sections");
     assert!(moved > 0 && collected >= moved, "{collected} items, {moved} of them moved");
-    let written = detail("sections_evicted_dirty");
+    let written = detail("section_evicted_dirty");
     assert!(written > 0);
     assert_eq!(busy_ns(Role::Eviction), written * costs.evict_ns);
     sim.clear();

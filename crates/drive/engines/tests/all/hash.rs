@@ -111,7 +111,7 @@ fn list(engine: &HashEngine) -> Vec<Key> {
 }
 
 pub(super) fn detail(engine: &HashEngine, name: &str) -> u64 {
-    engine.details().into_iter().find(|(known, _)| *known == name).unwrap().1
+    engine.counts().of(name)
 }
 
 type Oracle = BTreeMap<Key, Pattern>;
@@ -199,7 +199,7 @@ fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
     for scheme in SCHEMES {
         // So little cache that sections are written, and therefore collected, too.
         let rig = run_oracle(scheme, Sim::new(), "ram", |config| config.dram_bytes = 1 << 10);
-        println!("{}: {:?} {:?}", scheme.name, rig.engine.details(), rig.engine.dram());
+        println!("{}: {:?} {:?}", scheme.name, rig.engine.counts(), rig.engine.dram());
         for counter in ["gc_data_superblocks", "gc_map_superblocks", "gc_moved_pairs", "gc_moved_sections"] {
             assert!(detail(&rig.engine, counter) > 0, "{}: {counter} is 0", scheme.name);
         }
@@ -227,7 +227,7 @@ fn what_an_emulator_leaves_out_alters_times_and_no_pair() {
                 config.omissions = OMISSIONS;
             });
             let share_dirty = |engine: &HashEngine| {
-                let [clean, dirty] = ["sections_evicted_clean", "sections_evicted_dirty"];
+                let [clean, dirty] = ["section_evicted_clean", "section_evicted_dirty"];
                 detail(engine, dirty) as f64 / (detail(engine, dirty) + detail(engine, clean)) as f64
             };
             let (less, more) = (share_dirty(&rig.engine), share_dirty(&usual.engine));
@@ -313,7 +313,7 @@ fn policies_can_be_had_with_every_format() {
                 (config.section_weight, config.second_chance) = (section_weight, second_chance);
             });
             rig.sim.clear();
-            rig.engine.details()
+            rig.engine.counts()
         };
         let as_designed = with(0, SecondChance::Usual);
         let said = if scheme.second_chance { SecondChance::On } else { SecondChance::Off };
@@ -518,7 +518,7 @@ fn every_medium_gives_the_same_report() {
                 .iter()
                 .map(|(purpose, _)| (rig.flash.reads(*purpose), rig.flash.programs(*purpose)))
                 .collect();
-            (rig.sim.now(), rig.engine.details(), reads)
+            (rig.sim.now(), rig.engine.counts(), reads)
         };
         let mut in_memory = MEDIA.iter().filter(|medium| !medium.has_file);
         let first = reported(in_memory.next().expect("there is one"));
@@ -626,7 +626,7 @@ fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
                 revive(scheme, &media_image, &rig.engine.protected_image(), &known.borrow(), cuts);
             }
         }
-        println!("{}: {cuts} cuts in {events} events, {:?}", scheme.name, rig.engine.details());
+        println!("{}: {cuts} cuts in {events} events, {:?}", scheme.name, rig.engine.counts());
         assert!(detail(&rig.engine, "gc_moved_pairs") > 0 && cuts > 80, "{}: {cuts}", scheme.name);
         rig.sim.clear();
     }

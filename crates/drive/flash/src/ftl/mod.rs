@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_declare::Section;
+use kvdrive_declare::{Counters, Section};
 use kvdrive_sim::{TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
@@ -100,11 +100,14 @@ pub fn logical_pages(geometry: &Geometry, over_provisioning: f64) -> u32 {
 }
 
 /// The counters and the state of the FTL.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "ftl_")]
 pub struct FtlStatistics {
     /// Logical pages with content.
+    #[counter(state)]
     pub live_pages: u64,
     /// Blocks ready to be written.
+    #[counter(state)]
     pub clean_blocks: u64,
     /// Blocks that garbage collection has emptied.
     pub collected_blocks: u64,
@@ -112,8 +115,6 @@ pub struct FtlStatistics {
     pub copied_pages: u64,
     /// Pages that garbage collection could not read.
     pub lost_pages: u64,
-    /// Lowest and highest erase count of any block.
-    pub erases: (u32, u32),
 }
 
 /// A write that has been called and has not ended.
@@ -332,19 +333,23 @@ impl Ftl {
         }
     }
 
-    /// Its counters and state. Iterates over all blocks.
+    /// Its counters and state.
     pub fn statistics(&self) -> FtlStatistics {
         let core = &*self.0;
-        let blocks = core.blocks.borrow();
-        let erases = || blocks.iter().map(|block| block.erases);
         FtlStatistics {
             live_pages: core.live_pages.get(),
-            clean_blocks: blocks.clean() as u64,
+            clean_blocks: core.blocks.borrow().clean() as u64,
             collected_blocks: core.collected_blocks.get(),
             copied_pages: core.copied_pages.get(),
             lost_pages: core.lost_pages.get(),
-            erases: (erases().min().unwrap_or(0), erases().max().unwrap_or(0)),
         }
+    }
+
+    /// Lowest and highest erase count of any block. Iterates over all blocks.
+    pub fn wear(&self) -> (u32, u32) {
+        let blocks = self.0.blocks.borrow();
+        let erases = || blocks.iter().map(|block| block.erases);
+        (erases().min().unwrap_or(0), erases().max().unwrap_or(0))
     }
 }
 

@@ -24,6 +24,7 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+use kvdrive_declare::Counters;
 use kvdrive_sim::{Rng, TaskCell, join_all};
 
 use super::{EraseError, FlashPort, ProgramError, bump};
@@ -39,12 +40,17 @@ use crate::spare::Spare;
 use crate::timing::Moved;
 
 /// State of a drive's flash: in its life, or since its last power-on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct FlashHealth {
     /// Blocks retired in the life of the drive, including spare blocks.
+    #[counter(state)]
     pub retired_blocks: u32,
-    /// Spare blocks: the total, and those left.
-    pub spare_blocks: (u32, u32),
+    /// Spare blocks of the new drive.
+    #[counter(state)]
+    pub spare_blocks: u32,
+    /// Spare blocks left.
+    #[counter(state)]
+    pub spare_blocks_left: u32,
     /// Programs that failed since power-on.
     pub program_errors: u64,
     /// Erases that failed since power-on.
@@ -54,6 +60,7 @@ pub struct FlashHealth {
     /// Pages that could not be read since power-on, even by retries.
     pub read_errors: u64,
     /// Is the drive read-only, because a unit had no spare block left?
+    #[counter(state)]
     pub is_read_only: bool,
 }
 
@@ -135,7 +142,8 @@ impl FlashPort {
         let table = retirement.table.borrow();
         FlashHealth {
             retired_blocks: table.retired(),
-            spare_blocks: (self.0.geometry.all_spare_blocks(), table.free_spares()),
+            spare_blocks: self.0.geometry.all_spare_blocks(),
+            spare_blocks_left: table.free_spares(),
             program_errors: retirement.program_errors.get(),
             erase_errors: retirement.erase_errors.get(),
             read_retries: retirement.read_retries.get(),
@@ -202,7 +210,7 @@ impl FlashPort {
             core.timing.before(Operation::Read, unit.channel, Moved::Header);
             core.timing.after(Operation::Read, unit.channel, Moved::Header);
         }
-        bump(&core.reads[Purpose::Recovery.index()]);
+        bump(&core.counters.reads[Purpose::Recovery.index()]);
     }
 
     /// The medium's page for an owner's page.
@@ -323,7 +331,7 @@ impl FlashPort {
         let struck = self.strike(Moment::Erase, unit, standing, Purpose::Retire);
         self.0.sim.sleep(struck.delay_ns);
         self.charge(unit, Operation::Erase);
-        bump(&self.0.erases[Purpose::Retire.index()]);
+        bump(&self.0.counters.erases[Purpose::Retire.index()]);
         if self.fails(unit, struck) {
             bump(&self.0.retirement.erase_errors);
             return Err(EraseError);
@@ -378,8 +386,8 @@ impl FlashPort {
         let core = &*self.0;
         let unit = &core.units[unit as usize];
         let (moved, counters) = match operation {
-            Operation::Read => (Moved::Data(core.geometry.page_bytes), Some(&core.reads)),
-            Operation::Program => (Moved::Data(core.geometry.page_bytes), Some(&core.programs)),
+            Operation::Read => (Moved::Data(core.geometry.page_bytes), Some(&core.counters.reads)),
+            Operation::Program => (Moved::Data(core.geometry.page_bytes), Some(&core.counters.programs)),
             Operation::Erase => (Moved::Nothing, None),
         };
         if self.is_charged(operation, Purpose::Retire, unit) {

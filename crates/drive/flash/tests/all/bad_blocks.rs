@@ -100,7 +100,7 @@ fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it()
             assert_eq!(port.read(Ppa(1), Purpose::Lookup), Err(ReadError::Damaged), "as it was");
             assert_eq!((port.reads(Purpose::Retire), port.programs(Purpose::Retire)), (2, 4));
             let health = port.health();
-            assert_eq!((health.retired_blocks, health.spare_blocks), (1, (4, 3)));
+            assert_eq!((health.retired_blocks, (health.spare_blocks, health.spare_blocks_left)), (1, (4, 3)));
             assert_eq!((health.program_errors, health.read_errors, health.is_read_only), (1, 1, false));
         });
         // It is known for the drive's life, and so is a second one.
@@ -116,7 +116,10 @@ fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it()
             (0..PAGES).for_each(|ppa| program(&port, ppa));
             assert!((0..PAGES).all(|ppa| holds(&port, ppa)));
             let health = port.health();
-            assert_eq!((health.retired_blocks, health.spare_blocks, health.erase_errors), (2, (4, 2), 1));
+            assert_eq!(
+                (health.retired_blocks, (health.spare_blocks, health.spare_blocks_left), health.erase_errors),
+                (2, (4, 2), 1)
+            );
         });
     }
 }
@@ -158,7 +161,14 @@ fn spare_blocks_that_fail_are_given_up_for_the_next() {
             program(&port, 3);
             assert!((0..PAGES).all(|ppa| holds(&port, ppa)));
             let health = port.health();
-            assert_eq!((health.retired_blocks, health.spare_blocks, health.program_errors), (3, (6, 3), 3));
+            assert_eq!(
+                (
+                    health.retired_blocks,
+                    (health.spare_blocks, health.spare_blocks_left),
+                    health.program_errors
+                ),
+                (3, (6, 3), 3)
+            );
             // The other die has spare blocks of its own.
             port.faults().set(&[rule("program-error", of_purpose(Purpose::Value), nth(1))], 1);
             program(&port, 12);
@@ -417,7 +427,10 @@ fn blocks_that_are_bad_from_the_factory_are_found_at_the_first_power_on() {
         // Five headers of 1 018 ns in each unit; the transfers of the two dies meet on their channel.
         assert!((5 * 1_018..5 * 1_040).contains(&sim.now()), "{}", sim.now());
         assert_eq!(port.reads(Purpose::Recovery), 10);
-        assert_eq!((port.health().retired_blocks, port.health().spare_blocks), (4, (4, 0)));
+        assert_eq!(
+            (port.health().retired_blocks, (port.health().spare_blocks, port.health().spare_blocks_left)),
+            (4, (4, 0))
+        );
         sim.block_on(|| {
             (0..24).for_each(|ppa| program(&port, ppa));
             assert!((0..24).all(|ppa| holds(&port, ppa)), "{}", medium.name);

@@ -171,7 +171,7 @@ fn the_least_worn_block_is_written_next() {
             put(&ftl, 0, version);
         }
     });
-    let (fewest, most) = ftl.statistics().erases;
+    let (fewest, most) = ftl.wear();
     assert!(most > 50 && most - fewest <= 2, "{fewest} to {most} erases");
 }
 
@@ -236,7 +236,7 @@ fn churn_agrees_with_the_oracle() {
             assert!(statistics.copied_pages > 0, "{}: nothing was collected: {statistics:?}", kind.name);
             assert_eq!(ftl.flash().programs(Purpose::FtlGc), statistics.copied_pages);
             assert!(ftl.flash().erases_for(Purpose::FtlGc) >= statistics.collected_blocks);
-            let (fewest, most) = statistics.erases;
+            let (fewest, most) = ftl.wear();
             assert!(most - fewest <= most / 2 + 8, "{}: wear {fewest} to {most}", kind.name);
         }
     }

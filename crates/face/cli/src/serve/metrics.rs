@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use kvdrive_declare::Form;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -13,7 +14,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenLatency, SeenResource};
+use super::seen::{Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, SeenLatency, SeenResource};
 
 /// How metrics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,20 +83,34 @@ type Values<'a> = Vec<(Vec<(&'static str, &'a str)>, f64)>;
 /// The first bucket of histograms ends at two to this, ns.
 const SHORTEST: usize = 10;
 
-/// What kind of number a metric is.
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
-    fn write(&mut self, kind: Kind, name: &str, help: &str, values: Values<'_>) -> fmt::Result {
-        match kind {
-            Kind::Counter => self.family(name, help, values, ConstCounter::new),
-            Kind::Gauge => self.family(name, help, values, ConstGauge::new),
+    /// Every counter, under the names of its section and its own. Times are in seconds here.
+    fn counters(&mut self, counts: &SeenCounts) -> fmt::Result {
+        let SeenCounts::Declared(sections) = counts else { return Ok(()) };
+        for (section, counts) in sections.iter() {
+            for values in counts.by_counter() {
+                let counter = values[0].counter;
+                let name = format!("{section}_{}", counter.name);
+                let (name, unit) = match name.strip_suffix("_ns") {
+                    Some(name) => (format!("{name}_seconds"), 1e9),
+                    None => (name, 1.0),
+                };
+                let labels = |label| counter.by.map(|by| by.label).zip(label).into_iter().collect();
+                let shown = values.iter().filter(|count| !count.is_hidden());
+                let values = shown.map(|count| (labels(count.label), count.value as f64 / unit)).collect();
+                let help = format!("{} ({})", counter.help.trim_end_matches('.'), counter.kind_name());
+                self.write(counter.form, &name, &help, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, form: Form, name: &str, help: &str, values: Values<'_>) -> fmt::Result {
+        match form {
+            Form::Sum => self.family(name, help, values, ConstCounter::new),
+            Form::State | Form::Maximum => self.family(name, help, values, ConstGauge::new),
         }
     }
 
@@ -141,117 +156,32 @@ fn encode(mut to: MetricEncoder<'_>, of: &SeenLatency) -> fmt::Result {
     to.encode_histogram::<NoLabelSet>(of.sum_ns as f64 / 1e9, of.count, &buckets, None)
 }
 
-fn one<'a>(value: u64) -> Values<'a> {
-    vec![(Vec::new(), value as f64)]
-}
-
-fn by<'a>(label: &'static str, counts: &'a BTreeMap<String, u64>) -> Values<'a> {
-    counts.iter().map(|(name, count)| (vec![(label, name.as_str())], *count as f64)).collect()
-}
-
 impl Collector for Moment {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        use Kind::{Counter, Gauge};
         let Moment { seen, hosts } = self;
         let mut out = Writer(encoder);
-        out.write(Gauge, "power", "1 while the drive has power", one(seen.has_power.into()))?;
-        out.write(
-            Counter,
-            "power_ons",
-            "How often the drive was powered on, counted",
-            one(seen.lives.into()),
-        )?;
-        out.write(
-            Gauge,
-            "uptime_seconds",
-            "Time since the server began, measured",
-            vec![(Vec::new(), seen.uptime_ms as f64 / 1e3)],
-        )?;
-        out.write(
-            Gauge,
-            "snapshot_seconds",
-            "What this look took of the threads that serve, measured",
-            vec![(Vec::new(), seen.snapshot_ns as f64 / 1e9)],
-        )?;
-        let asked = &seen.hosts;
-        out.write(Gauge, "controllers", "Controllers that hosts have now", one(asked.controllers))?;
-        out.write(Counter, "commands", "I/O commands of hosts, counted", by("opcode", &asked.io_commands))?;
-        out.write(
-            Counter,
-            "command_errors",
-            "I/O commands that did not succeed, counted",
-            one(asked.io_errors),
-        )?;
-        out.write(
-            Counter,
-            "admin_commands",
-            "Admin and Fabrics commands, counted",
-            one(asked.admin_commands),
-        )?;
-        out.write(
-            Counter,
-            "written_bytes",
-            "Bytes that I/O commands brought, counted",
-            one(asked.written_bytes),
-        )?;
-        out.write(Counter, "read_bytes", "Bytes returned to I/O commands, counted", one(asked.read_bytes))?;
-        out.write(
-            Gauge,
-            "buffer_used_bytes",
-            "Memory for data on their way that is given out",
-            one(asked.buffer_used_bytes),
-        )?;
-        out.write(Gauge, "buffer_limit_bytes", "The most there is of it", one(asked.buffer_limit_bytes))?;
-        out.write(Counter, "connections", "Connections that hosts had, counted", one(asked.connections))?;
-        out.write(
-            Counter,
-            "authentication_failures",
-            "Connections that ended because their host did not authenticate, counted",
-            one(asked.authentication_failures),
-        )?;
+        out.counters(&seen.counts)?;
         out.histograms(
             "command_seconds",
             "How long I/O commands took from their last byte to their answer, measured",
-            &asked.latencies,
+            &seen.latencies,
         )?;
         // A host with two controllers is one host.
-        let mut failures = BTreeMap::new();
+        let mut failures = BTreeMap::<&str, u64>::new();
         for host in hosts {
-            *failures.entry(host.nqn.clone()).or_default() += host.failures;
+            *failures.entry(&host.nqn).or_default() += host.failures;
         }
-        out.write(Gauge, "host_failures", "Commands that failed, by connected host", by("host", &failures))?;
+        let failures =
+            failures.into_iter().map(|(host, count)| (vec![("host", host)], count as f64)).collect();
+        out.write(Form::State, "host_failures", "Commands that failed, by connected host", failures)?;
         seen.drive.as_ref().map_or(Ok(()), |drive| drive_metrics(&mut out, drive))
     }
 }
 
 fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
-    use Kind::{Counter, Gauge};
-    let seconds = |ns: u64| vec![(Vec::new(), ns as f64 / 1e9)];
-    out.write(Counter, "model_seconds", "Model time of the drive, modelled", seconds(drive.model_ns))?;
-    out.write(
-        Gauge,
-        "recovery_seconds",
-        "Model time that its power-on took, modelled",
-        seconds(drive.recovery_ns),
-    )?;
-    out.write(Gauge, "read_only", "1 if the drive may not write", one(drive.read_only.is_some().into()))?;
-    out.write(
-        Counter,
-        "link_payload_bytes",
-        "Bytes over its link as papers count, counted",
-        one(drive.payload_bytes),
-    )?;
-    out.write(
-        Counter,
-        "link_wire_bytes",
-        "Bytes over its link, packets included, counted",
-        one(drive.wire_bytes),
-    )?;
-    out.write(Counter, "nand_programs", "NAND pages programmed, counted", by("purpose", &drive.programs))?;
-    out.write(Counter, "nand_reads", "NAND pages read, counted", by("purpose", &drive.reads))?;
-    out.write(Counter, "nand_erases", "Blocks erased, counted", one(drive.erases))?;
-    out.write(Gauge, "live_bytes", "Bytes of live values", one(drive.live_bytes))?;
-    out.write(Gauge, "capacity_bytes", "Bytes of values that fit", one(drive.capacity_bytes))?;
+    out.counters(&drive.counts)?;
+    let read_only = f64::from(u8::from(drive.read_only.is_some()));
+    out.write(Form::State, "read_only", "1 if the drive may not write", vec![(Vec::new(), read_only)])?;
     out.histograms(
         "drive_command_seconds",
         "Model time that commands took in the drive, modelled",
@@ -268,18 +198,23 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
         drive.resources.iter().map(|one| (vec![("resource", one.name.as_str())], value(one))).collect()
     };
     out.write(
-        Counter,
+        Form::Sum,
         "resource_busy_seconds",
         "Model time that its servers were held, modelled",
         resource(|one| one.busy_ns as f64 / 1e9),
     )?;
     out.write(
-        Counter,
+        Form::Sum,
         "resource_queue_seconds",
         "Model time that users waited for it, modelled",
         resource(|one| one.queue_ns as f64 / 1e9),
     )?;
-    out.write(Gauge, "resource_servers", "Users it serves at once", resource(|one| one.servers.into()))?;
+    out.write(
+        Form::State,
+        "resource_servers",
+        "Users it serves at once",
+        resource(|one| one.servers.into()),
+    )?;
     let fault = |value: fn(&SeenFault) -> u64| -> Values<'_> {
         drive
             .faults
@@ -287,14 +222,25 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
             .map(|one| (vec![("rule", one.name.as_str()), ("fault", one.kind.as_str())], value(one) as f64))
             .collect()
     };
-    out.write(Counter, "fault_matches", "What fault rules matched, counted", fault(|one| one.matched))?;
-    out.write(Counter, "fault_hits", "How often fault rules struck, counted", fault(|one| one.fired))
+    out.write(Form::Sum, "fault_matches", "What fault rules matched, counted", fault(|one| one.matched))?;
+    out.write(Form::Sum, "fault_hits", "How often fault rules struck, counted", fault(|one| one.fired))
 }
 
 #[cfg(test)]
 mod tests {
+    use kvdrive_config::{Document, default_profile};
+    use kvdrive_declare::{Counters, Sections};
+    use kvdrive_device::engines::ENGINES;
+    use kvdrive_flash::{NandCounters, Purpose};
+    use kvdrive_host::threaded::serve_thread;
+    use kvdrive_link::shared::ServerConfig;
+    use kvdrive_run::run;
+    use kvdrive_run::wall::served;
     use kvdrive_sim::Buckets;
+    use kvdrive_sim::wall::Pace;
+    use kvdrive_target::subsystem::Served;
 
+    use super::super::seen::ServerCounters;
     use super::*;
 
     #[test]
@@ -312,41 +258,33 @@ mod tests {
     fn metrics_have_help_type_and_labels() {
         let mut latency = Buckets::default();
         [700, 1_500, 1_600, 900_000].into_iter().for_each(|span_ns| latency.record(span_ns));
-        let drive = SeenDrive {
-            programs: BTreeMap::from([("value".to_owned(), 7)]),
-            lateness: Some((&latency).into()),
-            ..SeenDrive::default()
-        };
+        let mut io_commands = [0; 256];
+        io_commands[0x01] = 3;
+        let server =
+            ServerCounters { has_power: true, power_ons: 2, uptime_ns: 1_500_000_000, snapshot_ns: 2_500 };
+        let hosts = Served { io_commands, queues: 4, ..Served::default() };
+        let nand = NandCounters::default();
+        nand.programs[Purpose::Value.index()].set(7);
+        let declared = |section, counts| SeenCounts::Declared(Sections::default().with(section, counts));
         let seen = Seen {
             nqn: "nqn.x".into(),
             nsid: 1,
-            pid: 1,
-            ctl: String::new(),
-            listening: Vec::new(),
-            has_power: true,
-            lives: 2,
-            uptime_ms: 1_500,
-            snapshot_ns: 2_500,
-            hosts: super::super::seen::SeenHosts {
-                controllers: 0,
-                io_commands: BTreeMap::from([("store".to_owned(), 3)]),
-                io_errors: 0,
-                admin_commands: 0,
-                written_bytes: 0,
-                read_bytes: 0,
-                latencies: BTreeMap::from([("store".to_owned(), (&latency).into())]),
-                connections: 4,
-                buffer_used_bytes: 0,
-                buffer_limit_bytes: 0,
-                authentication_failures: 0,
-            },
-            drive: Some(drive),
+            counts: SeenCounts::Declared(
+                Sections::default().with("server", server.counts()).with("hosts", hosts.counts()),
+            ),
+            latencies: BTreeMap::from([("store".to_owned(), (&latency).into())]),
+            drive: Some(SeenDrive {
+                counts: declared("nand", nand.counts()),
+                lateness: Some((&latency).into()),
+                ..SeenDrive::default()
+            }),
+            ..Seen::default()
         };
         let older = Format::Text.text(seen.clone(), Vec::new()).unwrap();
         for line in [
-            "# HELP kvdrive_commands_total I/O commands of hosts, counted",
-            "# TYPE kvdrive_commands_total counter",
-            "kvdrive_commands_total{opcode=\"store\"} 3.0",
+            "# HELP kvdrive_hosts_io_commands_total I/O commands of hosts (counted)",
+            "# TYPE kvdrive_hosts_io_commands_total counter",
+            "kvdrive_hosts_io_commands_total{opcode=\"store\"} 3.0",
             "# TYPE kvdrive_command_seconds histogram",
         ] {
             assert!(older.lines().any(|other| other == line), "{line} is not in\n{older}");
@@ -354,12 +292,12 @@ mod tests {
         assert!(!older.contains("# EOF"));
         let text = Format::OpenMetrics.text(seen, Vec::new()).unwrap();
         for line in [
-            "# TYPE kvdrive_commands counter",
-            "kvdrive_commands_total{opcode=\"store\"} 3.0",
+            "# TYPE kvdrive_hosts_io_commands counter",
+            "kvdrive_hosts_io_commands_total{opcode=\"store\"} 3.0",
             "kvdrive_nand_programs_total{purpose=\"value\"} 7.0",
-            "kvdrive_uptime_seconds 1.5",
-            "kvdrive_snapshot_seconds 0.0000025",
-            "kvdrive_connections_total 4.0",
+            "kvdrive_server_uptime_seconds 1.5",
+            "kvdrive_server_snapshot_seconds 0.0000025",
+            "kvdrive_hosts_queues_created_total 4.0",
             "# TYPE kvdrive_command_seconds histogram",
             "kvdrive_command_seconds_count{opcode=\"store\"} 4",
             "kvdrive_command_seconds_bucket{le=\"0.000001024\",opcode=\"store\"} 1",
@@ -367,10 +305,45 @@ mod tests {
             "kvdrive_command_seconds_bucket{le=\"+Inf\",opcode=\"store\"} 4",
             "kvdrive_lateness_seconds_bucket{le=\"0.000001024\"} 1",
             "kvdrive_lateness_seconds_count 4",
-            "kvdrive_power_ons_total 2.0",
+            "kvdrive_server_power_ons_total 2.0",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    /// What a drive counts is in its report and in the metrics, under the same name.
+    #[test]
+    fn every_counter_of_every_drive_is_in_reports_and_metrics() {
+        for engine in ENGINES {
+            let mut document = Document::profile(default_profile(engine.name)).unwrap();
+            let name = format!("engine.name={}", engine.name);
+            let small = [
+                "flash.blocks_per_die=64",
+                "workload.name=fillseq",
+                "workload.ops=50",
+                "workload.value_size=100",
+            ];
+            for setting in small.into_iter().chain([&*name]) {
+                document.set(setting).unwrap();
+            }
+            let report = serde_json::to_value(run(&document, &|_, _| {}).unwrap()).unwrap();
+            let server = ServerConfig { pace: Pace::Off, recorder: None };
+            let (connector, serving) =
+                serve_thread(server, served(document.config().unwrap(), None)).unwrap();
+            let counts = serving.control().look(|_, running| running.snapshot().counts).unwrap();
+            drop(connector);
+            serving.join();
+            let seen = Seen { counts: SeenCounts::Declared(counts.clone()), ..Seen::default() };
+            let metrics = Format::Text.text(seen, Vec::new()).unwrap();
+            for (section, counts) in counts.iter().filter(|(section, _)| *section != "flash_health") {
+                for count in counts.iter() {
+                    let name = count.counter.name;
+                    assert!(report[section].get(name).is_some(), "{}: no {section}.{name}", engine.name);
+                    let metric = format!("kvdrive_{section}_{name}").replace("_ns", "_seconds");
+                    assert!(metrics.contains(&format!("# HELP {metric}")), "{}: no {metric}", engine.name);
+                }
+            }
+        }
     }
 }

@@ -28,10 +28,10 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
 use kvdrive_config::{Config, Document, RunOptions};
+use kvdrive_declare::Counters;
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::open_recorder;
 use kvdrive_sim::wall::Pace;
-use kvdrive_spec::opcode;
 use kvdrive_target::log::Log;
 use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::Core;
@@ -373,15 +373,8 @@ fn summary(served: &Served) -> String {
             served.authentication_failures
         );
     }
-    let mut others = 0;
-    for (opcode, count) in (0..=u8::MAX).zip(&served.io_commands).filter(|(_, count)| **count > 0) {
-        match opcode::name(opcode) {
-            Some(name) => text += &format!("  {opcode:02X}h {name:<12} {count}\n"),
-            None => others += count,
-        }
-    }
-    if others > 0 {
-        text += &format!("      {:<12} {others}\n", "other");
+    for (name, count) in served.counts().labels("io_commands").filter(|(_, count)| *count > 0) {
+        text += &format!("  {name:<12} {count}\n");
     }
     text += &format!(
         "  {} I/O commands did not succeed; {} bytes came, {} bytes went\n",

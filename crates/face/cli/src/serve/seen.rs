@@ -8,21 +8,20 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive_engines::Utilization;
+use kvdrive_declare::{Counters, Counts, Sections};
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_run::Snapshot;
 use kvdrive_run::wall::Running;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Buckets, ResourceStatistics};
-use kvdrive_spec::opcode;
-use kvdrive_target::subsystem::{HostStatus, Served};
+use kvdrive_target::subsystem::{HostStatus, OPCODES, Served};
 use kvdrive_target::tcp::Core;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// A drive that is served, as it is now. Counted but where a name ends in a unit of time: `uptime_ms`,
-/// `snapshot_ns` and lateness are measured, the other times are modelled.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A drive that is served, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Name of the subsystem.
     pub nqn: String,
@@ -34,72 +33,50 @@ pub struct Seen {
     pub listening: Vec<String>,
     /// The command that reaches this drive: `kvdrive ctl` with its options.
     pub ctl: String,
-    /// Has the drive power?
-    pub has_power: bool,
-    /// How often it was powered on.
-    pub lives: u32,
-    /// Time since the server began, ms.
-    pub uptime_ms: u64,
-    /// What this snapshot took of the threads that serve, ns: measured.
-    pub snapshot_ns: u64,
-    /// What hosts asked for.
-    pub hosts: SeenHosts,
+    /// Sections `server` and `hosts`, since the server began.
+    pub counts: SeenCounts,
+    /// How long I/O commands took in the server by the name of their opcode, from their last byte to their answer:
+    /// measured.
+    pub latencies: BTreeMap<String, SeenLatency>,
     /// The drive since it was last powered on; `None` without power.
     pub drive: Option<SeenDrive>,
 }
 
-/// What hosts asked for since the server began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SeenHosts {
+/// The server itself.
+#[derive(Counters)]
+pub struct ServerCounters {
+    /// 1 while the drive has power.
+    #[counter(state)]
+    pub has_power: bool,
+    /// How often the drive was powered on.
+    pub power_ons: u32,
+    /// Time since the server began.
+    #[counter(measured, state)]
+    pub uptime_ns: u64,
+    /// What this look took of the threads that serve.
+    #[counter(measured, state)]
+    pub snapshot_ns: u64,
+}
+
+/// What hosts have of the server now.
+#[derive(Counters)]
+#[counters(state)]
+pub struct HostsNow {
     /// Controllers that hosts have now.
-    pub controllers: u64,
-    /// I/O commands by the name of their opcode.
-    pub io_commands: BTreeMap<String, u64>,
-    /// Those of them that did not succeed.
-    pub io_errors: u64,
-    /// Admin and Fabrics commands.
-    pub admin_commands: u64,
-    /// Bytes that I/O commands brought.
-    pub written_bytes: u64,
-    /// Bytes that were returned to them.
-    pub read_bytes: u64,
-    /// How long they took in the server by the name of their opcode: measured.
-    pub latencies: BTreeMap<String, SeenLatency>,
-    /// Connections that hosts had.
-    pub connections: u64,
-    /// Those of them that ended because their host did not authenticate.
-    pub authentication_failures: u64,
+    controllers: usize,
     /// Memory for data on their way that is given out.
-    pub buffer_used_bytes: u64,
-    /// The most there is.
-    pub buffer_limit_bytes: u64,
+    buffer_used_bytes: usize,
+    /// The most there is of it.
+    buffer_limit_bytes: usize,
 }
 
 /// One drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeenDrive {
-    /// Model time.
-    pub model_ns: u64,
-    /// Model time that its power-on took, recovery included.
-    pub recovery_ns: u64,
+    /// What it counts, by section.
+    pub counts: SeenCounts,
     /// Why it is read-only, if it is.
     pub read_only: Option<String>,
-    /// Commands it has handled.
-    pub commands: u64,
-    /// Bytes over its link as the papers count them.
-    pub payload_bytes: u64,
-    /// Bytes over its link with what the layers below add.
-    pub wire_bytes: u64,
-    /// NAND pages programmed, by purpose.
-    pub programs: BTreeMap<String, u64>,
-    /// NAND pages read, by purpose.
-    pub reads: BTreeMap<String, u64>,
-    /// Blocks erased.
-    pub erases: u64,
-    /// Bytes of live values.
-    pub live_bytes: u64,
-    /// Bytes of values that fit.
-    pub capacity_bytes: u64,
     /// How long commands took in the drive by the name of their opcode: modelled.
     pub latencies: BTreeMap<String, SeenLatency>,
     /// How much later than the model has them its events were carried out: measured; `None` where it is not paced.
@@ -108,6 +85,64 @@ pub struct SeenDrive {
     pub resources: Vec<SeenResource>,
     /// Fault rules.
     pub faults: Vec<SeenFault>,
+}
+
+/// Counters by section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SeenCounts {
+    /// In the server, with their declarations.
+    #[serde(skip_deserializing)]
+    Declared(Sections),
+    /// As JSON, with those who have asked the server.
+    Told(Value),
+}
+
+impl Default for SeenCounts {
+    fn default() -> SeenCounts {
+        SeenCounts::Declared(Sections::default())
+    }
+}
+
+impl SeenCounts {
+    /// The value of `nand.programs`, over its labels; 0 if there is none.
+    pub fn of(&self, path: &str) -> u64 {
+        let at = self.at(path);
+        at.get("total").unwrap_or(&at).as_u64().unwrap_or(0)
+    }
+
+    /// The value of each label of a counter.
+    pub fn labels(&self, path: &str) -> Vec<(String, u64)> {
+        self.rows(path).into_iter().filter(|(name, _)| name != "total").collect()
+    }
+
+    /// Every value of a section, or of one counter, under its name there: a sum over labels is `total`.
+    pub fn rows(&self, path: &str) -> Vec<(String, u64)> {
+        let mut rows = Vec::new();
+        flatten(&self.at(path), "", &mut rows);
+        rows
+    }
+
+    fn at(&self, path: &str) -> Value {
+        let told = match self {
+            SeenCounts::Declared(counts) => &serde_json::to_value(counts).expect("counts are JSON"),
+            SeenCounts::Told(told) => told,
+        };
+        told.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
+    }
+}
+
+/// Appends numbers by their dotted names.
+fn flatten(value: &Value, name: &str, rows: &mut Vec<(String, u64)>) {
+    match value {
+        Value::Object(map) => {
+            for (part, value) in map {
+                let name = if name.is_empty() { part.clone() } else { format!("{name}.{part}") };
+                flatten(value, &name, rows);
+            }
+        }
+        value => rows.extend(value.as_u64().map(|number| (name.to_owned(), number))),
+    }
 }
 
 /// How long operations took, ns.
@@ -143,22 +178,10 @@ impl From<&Buckets> for SeenLatency {
 /// Latencies under the names of their opcodes.
 fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
     let mut named: BTreeMap<&str, Buckets> = BTreeMap::new();
-    of.iter().for_each(|(code, buckets)| named.entry(opcode_name(*code)).or_default().add(buckets));
+    of.iter().for_each(|(code, buckets)| {
+        named.entry((OPCODES.name_of)(usize::from(*code))).or_default().add(buckets)
+    });
     named.into_iter().map(|(name, buckets)| (name.to_owned(), (&buckets).into())).collect()
-}
-
-/// Counts under the names of their opcodes.
-fn by_name(counts: &[u64; 256]) -> BTreeMap<String, u64> {
-    let mut named = BTreeMap::new();
-    for (code, count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0) {
-        *named.entry(opcode_name(code).to_owned()).or_default() += count;
-    }
-    named
-}
-
-/// The name of an opcode. All unknown ones share one: a host chooses them, and each name costs every scrape a row.
-fn opcode_name(code: u8) -> &'static str {
-    opcode::name(code).unwrap_or("other")
 }
 
 /// What a resource did.
@@ -216,9 +239,7 @@ pub struct SeenHost {
 pub struct HostsLook {
     served: Served,
     latencies: BTreeMap<u8, Buckets>,
-    controllers: u64,
-    buffer_used_bytes: u64,
-    buffer_limit_bytes: u64,
+    now: HostsNow,
     spent_ns: u64,
 }
 
@@ -229,9 +250,11 @@ impl HostsLook {
         let look = HostsLook {
             served: core.subsystem.served().clone(),
             latencies: core.latencies.clone(),
-            controllers: core.subsystem.controllers() as u64,
-            buffer_used_bytes: core.used_bytes() as u64,
-            buffer_limit_bytes: core.limit_bytes() as u64,
+            now: HostsNow {
+                controllers: core.subsystem.controllers(),
+                buffer_used_bytes: core.used_bytes(),
+                buffer_limit_bytes: core.limit_bytes(),
+            },
             spent_ns: 0,
         };
         HostsLook { spent_ns: clock.ns(), ..look }
@@ -241,25 +264,15 @@ impl HostsLook {
     pub fn spent_ns(&self) -> u64 {
         self.spent_ns
     }
-}
 
-impl From<HostsLook> for SeenHosts {
-    fn from(look: HostsLook) -> SeenHosts {
-        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } =
-            look.served;
-        SeenHosts {
-            controllers: look.controllers,
-            io_commands: by_name(&io_commands),
-            io_errors,
-            admin_commands,
-            written_bytes,
-            read_bytes,
-            latencies: seen_latencies(&look.latencies),
-            connections: queues,
-            authentication_failures: look.served.authentication_failures,
-            buffer_used_bytes: look.buffer_used_bytes,
-            buffer_limit_bytes: look.buffer_limit_bytes,
-        }
+    /// What hosts asked for and have.
+    pub fn counts(&self) -> Counts {
+        self.served.counts().and(&self.now)
+    }
+
+    /// How long I/O commands took.
+    pub fn latencies(&self) -> BTreeMap<String, SeenLatency> {
+        seen_latencies(&self.latencies)
     }
 }
 
@@ -283,7 +296,6 @@ impl From<HostStatus> for SeenHost {
 pub struct DriveLook {
     snapshot: Snapshot,
     write_failure: Option<WriteFailure>,
-    utilization: Utilization,
     latencies: BTreeMap<u8, Buckets>,
     lateness: Buckets,
     spent_ns: u64,
@@ -296,7 +308,6 @@ impl DriveLook {
         let look = DriveLook {
             snapshot: running.snapshot(),
             write_failure: running.drive().write_failure(),
-            utilization: running.drive().utilization(),
             latencies: running.latencies(),
             lateness: running.lateness(),
             spent_ns: 0,
@@ -312,24 +323,14 @@ impl DriveLook {
 
 impl From<DriveLook> for SeenDrive {
     fn from(look: DriveLook) -> SeenDrive {
-        let DriveLook { snapshot, write_failure, utilization, latencies, lateness, .. } = look;
-        let named = |(name, count): (&'static str, u64)| (name.to_owned(), count);
+        let DriveLook { snapshot, write_failure, latencies, lateness, .. } = look;
         let resource = |(name, statistics): (String, ResourceStatistics)| {
             let ResourceStatistics { busy_ns, queue_ns, uses, servers } = statistics;
             SeenResource { name, busy_ns, queue_ns, uses, servers }
         };
         SeenDrive {
-            model_ns: snapshot.at,
-            recovery_ns: snapshot.recovery_ns,
+            counts: SeenCounts::Declared(snapshot.counts),
             read_only: write_failure.map(|failure| failure.to_string()),
-            commands: snapshot.counters.commands,
-            payload_bytes: snapshot.payload.total(),
-            wire_bytes: snapshot.wire.total(),
-            programs: snapshot.counters.programs().map(named).collect(),
-            reads: snapshot.counters.reads().map(named).collect(),
-            erases: snapshot.counters.erases,
-            live_bytes: utilization.live_bytes,
-            capacity_bytes: utilization.capacity_bytes,
             latencies: seen_latencies(&latencies),
             lateness: (lateness.count() > 0).then(|| (&lateness).into()),
             resources: snapshot.resources.into_iter().map(resource).collect(),
@@ -352,14 +353,14 @@ mod tests {
     use kvdrive_link::shared::{Controlled, ServerConfig};
     use kvdrive_run::wall::served;
     use kvdrive_sim::wall::Pace;
+    use kvdrive_spec::opcode;
 
     use super::*;
 
     #[test]
     fn opcodes_that_have_no_name_are_one_row() {
-        let mut counts = [0; 256];
-        (0..256).for_each(|code| counts[code] = 1);
-        let named = by_name(&counts);
+        let counts = Served { io_commands: [1; 256], ..Served::default() }.counts();
+        let named: BTreeMap<_, _> = counts.labels("io_commands").collect();
         let known = (0..=u8::MAX).filter(|code| opcode::name(*code).is_some()).count();
         assert_eq!((named.len(), named["other"]), (known + 1, 256 - known as u64));
         let mut one = Buckets::default();

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kvdrive_config::Config;
+use kvdrive_declare::{Counters, Sections};
 use kvdrive_flash::power::Survivors;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
@@ -17,7 +18,7 @@ use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::listener::Handle;
 
-use super::seen::{DriveLook, HostsLook, Seen, SeenDrive, SeenFault, SeenHost};
+use super::seen::{DriveLook, HostsLook, Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, ServerCounters};
 
 /// Between two looks whether hosts have seen the power go.
 const LOOK: Duration = Duration::from_millis(1);
@@ -156,17 +157,21 @@ impl Station {
     pub fn seen(&self) -> anyhow::Result<Seen> {
         let drive = self.control().and_then(|control| control.look(|_, running| DriveLook::of(running)).ok());
         let hosts = self.server.ask(|core| HostsLook::of(core))?;
+        let server = ServerCounters {
+            has_power: drive.is_some(),
+            power_ons: self.lives().count,
+            uptime_ns: self.clock.ns(),
+            snapshot_ns: hosts.spent_ns() + drive.as_ref().map_or(0, DriveLook::spent_ns),
+        };
+        let counts = Sections::default().with("server", server.counts()).with("hosts", hosts.counts());
         Ok(Seen {
             nqn: self.nqn.clone(),
             nsid: self.supply.nsid,
             ctl: self.ctl(),
             pid: std::process::id(),
             listening: self.listening.clone(),
-            has_power: drive.is_some(),
-            lives: self.lives().count,
-            uptime_ms: (self.clock.seconds() * 1e3) as u64,
-            snapshot_ns: hosts.spent_ns() + drive.as_ref().map_or(0, DriveLook::spent_ns),
-            hosts: hosts.into(),
+            counts: SeenCounts::Declared(counts),
+            latencies: hosts.latencies(),
             drive: drive.map(SeenDrive::from),
         })
     }
@@ -236,7 +241,8 @@ impl Station {
             Ok::<ServingDrive, String>(serving)
         })?;
         let serving = serving.map_err(anyhow::Error::msg)?;
-        let recovery_ns = serving.control().look(|_, running| running.drive().recovery_ns());
+        let recovery_ns =
+            serving.control().look(|_, running| running.drive().counts().of("drive.recovery_ns"));
         lives.serving = Some(serving);
         lives.survivors = None;
         lives.count += 1;

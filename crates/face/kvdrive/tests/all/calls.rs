@@ -6,6 +6,7 @@ use kvdrive::saker::{Config, Ending, Saker};
 use kvdrive::{Done, Error, Key, Pace, Status, StoreOptions};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_link::transfer::METHODS;
+use kvdrive_workload::WORKLOADS;
 
 fn number(index: u32) -> [u8; 4] {
     index.to_be_bytes()
@@ -146,11 +147,11 @@ fn numbers_are_of_their_kinds() {
     let before = drive.numbers().unwrap();
     (0..100).for_each(|index| drive.store(&number(index), &[0; 32]).unwrap());
     let after = drive.numbers().unwrap();
-    assert_eq!(after.counted.commands - before.counted.commands, 100);
+    assert_eq!(after.of("drive.commands") - before.of("drive.commands"), 100);
     // BandSlim, section 4.2: 64 + 16 + 2 x 4 B a command. The drive hears of the last doorbell when it looks again.
-    let payload_bytes = after.counted.payload_bytes - before.counted.payload_bytes;
+    let payload_bytes = after.of("traffic.payload_bytes") - before.of("traffic.payload_bytes");
     assert!([8796, 8800].contains(&payload_bytes), "{payload_bytes}");
-    assert!(after.modelled.time_ns > before.modelled.time_ns);
+    assert!(after.of("drive.model_ns") > before.of("drive.model_ns"));
     assert!(after.to_string().contains("(times: fit set guess"), "{after}");
     let report = drive.close().unwrap().report();
     assert_eq!(report["clock"], "wall");
@@ -187,5 +188,21 @@ fn transactions_are_wholly_there_or_not() {
         });
         assert_eq!(drive.get(b"count").unwrap(), Some(vec![100]));
         assert_eq!(drive.get(b"twice").unwrap(), Some(vec![200]));
+    }
+}
+
+#[test]
+fn numbers_are_the_counters_of_reports() {
+    let fillseq = WORKLOADS.iter().find(|row| row.name == "fillseq").expect("a row");
+    for engine in ENGINES {
+        let described = kvdrive::build().engine(engine.name).set("flash.blocks_per_die", 64);
+        let described = described.set("flash.spare_blocks", 0);
+        let numbers = described.clone().open().unwrap().numbers().unwrap();
+        for (section, counts) in described.set("workload.ops", 50).run(fillseq).unwrap().counts.iter() {
+            for count in counts.iter() {
+                let name = format!("{section}.{}", count.counter.name);
+                assert!(numbers.get(&name).is_some(), "{}: no {name}", engine.name);
+            }
+        }
     }
 }

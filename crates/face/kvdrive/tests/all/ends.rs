@@ -26,7 +26,7 @@ fn one_moment_is_recovered_as_often_as_asked() {
     let off = drive.cut_power(true).unwrap();
     for life in 0..3 {
         let drive = off.clone().power_on().unwrap();
-        assert!(drive.numbers().unwrap().modelled.recovery_ns > 0);
+        assert!(drive.numbers().unwrap().of("drive.recovery_ns") > 0);
         check(&drive, 0..500);
         assert_eq!(drive.get(b"life").unwrap(), None, "what an earlier one wrote is not in the moment");
         drive.store(b"life", &[life]).unwrap();
@@ -46,7 +46,7 @@ fn power_goes_while_others_store_and_they_are_told() {
             }
         }
     });
-    while drive.numbers().unwrap().counted.commands < 300 {
+    while drive.numbers().unwrap().of("drive.commands") < 300 {
         thread::yield_now();
     }
     let off = drive.cut_power(true).unwrap();
@@ -136,7 +136,7 @@ fn end_under_saker(batch: BatchSize, end: impl FnOnce(Drive)) {
             }
         });
     }
-    while drive.numbers().unwrap().counted.commands < 200 {
+    while drive.numbers().unwrap().of("drive.commands") < 200 {
         thread::yield_now();
     }
     end(drive);

@@ -41,7 +41,7 @@ fn every_kind_of_call_is_answered_without_another_thread() {
             ended += 1;
         }
         assert_eq!(ended, 50);
-        assert!(drive.numbers().unwrap().counted.commands > 3_000);
+        assert!(drive.numbers().unwrap().of("drive.commands") > 3_000);
     }
 }
 
@@ -151,8 +151,8 @@ fn unpaced_the_clock_stands_unless_a_fault_rule_needs_it() {
                 let before = drive.numbers().unwrap();
                 (0..count).for_each(|index| drive.store(&number(index), &[0; 32]).unwrap());
                 let after = drive.numbers().unwrap();
-                assert_eq!(after.modelled.passes, passes);
-                after.modelled.time_ns - before.modelled.time_ns
+                assert_eq!(after.passes, passes);
+                after.of("drive.model_ns") - before.of("drive.model_ns")
             };
             // A doorbell is a nanosecond, and so may be what is asked in between.
             assert_eq!(took(100) > 1_000, passes);

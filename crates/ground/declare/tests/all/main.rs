@@ -1,5 +1,7 @@
 //! Sections of settings as their declarations make them.
 
+mod counters;
+
 use kvdrive_declare::{Section, Unit, Value, Values, When, Words, default_of, image_keys, read, settings};
 use serde_json::json;
 

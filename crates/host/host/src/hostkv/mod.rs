@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_declare::Counts;
 use kvdrive_sim::{Core, Resource, TaskCell, TimeShare};
 use kvdrive_spec::Status;
 use kvdrive_spec::nvm::BLOCK_BYTES;
@@ -157,11 +158,13 @@ impl HostKv {
         self.store.space()
     }
 
-    /// What the store counted by names of its own, the memory it takes (`memory.NAME_now`, bytes), and its pages by
-    /// what was done and why (`pages_written.log`). Names that end in `_now` are states.
-    pub fn counters(&self) -> Vec<(String, u64)> {
-        let own = self.store.counters().into_iter().map(|(name, count)| (name.to_owned(), count));
-        let memory = self.store.dram().into_iter().map(|(name, bytes)| (format!("memory.{name}_now"), bytes));
-        own.chain(memory).chain(self.pages.counters()).collect()
+    /// What the store counted, and its pages by what was done and why: section `store` of reports.
+    pub fn counts(&self) -> Counts {
+        self.store.counts().and(&self.pages.counters)
+    }
+
+    /// The memory that the store takes, in bytes: section `store_memory` of reports.
+    pub fn memory(&self) -> Counts {
+        self.store.dram()
     }
 }

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_declare::{By, Counters};
 use kvdrive_sim::{Core, TaskCell};
 use kvdrive_spec::Status;
 use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks};
@@ -19,7 +20,30 @@ use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble
 use crate::blocks::{BlockCall, BlockDriver, BlockHost, BlockTicket};
 
 /// Pages by purpose.
-type Counts = [Cell<u64>; Purpose::ALL.len()];
+type ByPurpose = [Cell<u64>; Purpose::ALL.len()];
+
+const PURPOSES: By = By {
+    label: "purpose",
+    places: Purpose::ALL.len(),
+    name_of: |index| Purpose::ALL[index].1,
+    is_sparse: true,
+};
+
+/// Pages of the store, on blocks of the drive.
+#[derive(Default, Counters)]
+pub(super) struct PageCounters {
+    /// Pages written.
+    #[counter(by = &PURPOSES)]
+    pages_written: ByPurpose,
+    /// Pages read.
+    #[counter(by = &PURPOSES)]
+    pages_read: ByPurpose,
+    /// Pages trimmed.
+    #[counter(by = &PURPOSES)]
+    pages_trimmed: ByPurpose,
+    /// Flushes.
+    page_flushes: Cell<u64>,
+}
 
 /// Commands under way, each with its first page.
 type UnderWay = Vec<(PageId, BlockTicket)>;
@@ -31,10 +55,7 @@ pub(super) struct BlockPages {
     /// Writes that were started and not finished, by their numbers.
     writing: TaskCell<BTreeMap<u64, UnderWay>>,
     next_writing: Cell<u64>,
-    read: Counts,
-    written: Counts,
-    trimmed: Counts,
-    flushes: Cell<u64>,
+    pub(super) counters: PageCounters,
     /// Nothing was ever written: pages are zero without being read.
     pub(super) is_blank: Cell<bool>,
 }
@@ -53,10 +74,7 @@ impl BlockPages {
             host: host.clone(),
             writing: TaskCell::default(),
             next_writing: Cell::new(0),
-            read: Counts::default(),
-            written: Counts::default(),
-            trimmed: Counts::default(),
-            flushes: Cell::new(0),
+            counters: PageCounters::default(),
             is_blank: Cell::new(false),
         })
     }
@@ -72,22 +90,9 @@ impl BlockPages {
             .step_by(most as usize)
             .map(move |from| (first.plus(u64::from(from)), most.min(count - from)))
     }
-
-    /// What was counted, by names for reports.
-    pub(super) fn counters(&self) -> Vec<(String, u64)> {
-        let kinds =
-            [("pages_written", &self.written), ("pages_read", &self.read), ("pages_trimmed", &self.trimmed)];
-        let mut all = Vec::new();
-        for (kind, counts) in kinds {
-            let used = Purpose::ALL.iter().zip(counts).filter(|(_, count)| count.get() > 0);
-            all.extend(used.map(|((_, purpose), count)| (format!("{kind}.{purpose}"), count.get())));
-        }
-        all.push(("page_flushes".to_owned(), self.flushes.get()));
-        all
-    }
 }
 
-fn count(counts: &Counts, why: Purpose, pages: u32) {
+fn count(counts: &ByPurpose, why: Purpose, pages: u32) {
     let count = &counts[why as usize];
     count.set(count.get() + u64::from(pages));
 }
@@ -128,7 +133,7 @@ impl PageStore for BlockPages {
             out.extend(std::iter::repeat_n(Page::default(), pages as usize));
             return Ok(());
         }
-        count(&self.read, why, pages);
+        count(&self.counters.pages_read, why, pages);
         let driver = self.driver(thread);
         let submit = |(page, count): (PageId, u32)| {
             (page, driver.submit(BlockCall::Read(Blocks { first: page.0, count })))
@@ -149,7 +154,7 @@ impl PageStore for BlockPages {
         why: Purpose,
     ) -> Result<Writing, PageError> {
         self.is_blank.set(false);
-        count(&self.written, why, run.len() as u32);
+        count(&self.counters.pages_written, why, run.len() as u32);
         let driver = self.driver(thread);
         let mut rest = run;
         let submit = |(page, count): (PageId, u32)| {
@@ -175,14 +180,14 @@ impl PageStore for BlockPages {
     }
 
     fn trim(&self, thread: Thread, first: PageId, pages: u32, why: Purpose) -> Result<(), PageError> {
-        count(&self.trimmed, why, pages);
+        count(&self.counters.pages_trimmed, why, pages);
         let range = Blocks { first: first.0, count: pages };
         let ended = self.driver(thread).call(BlockCall::Deallocate(&[range]));
         ended.map(drop).map_err(|status| error_of(first, status))
     }
 
     fn flush(&self, thread: Thread, _: Purpose) -> Result<(), PageError> {
-        self.flushes.set(self.flushes.get() + 1);
+        self.counters.page_flushes.set(self.counters.page_flushes.get() + 1);
         let ended = self.driver(thread).call(BlockCall::Flush);
         ended.map(drop).map_err(|status| error_of(PageId(0), status))
     }

@@ -37,6 +37,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_spec::Key;
 
 use crate::StoreRow;
@@ -135,7 +136,7 @@ impl Tree {
         self.ground.cpu.wake();
         read?;
         let node = Node::from_page(&state.format, &out[0], at, level)?;
-        state.counters.loaded += 1;
+        state.counters.loaded_nodes += 1;
         state.buffer.put(page, Frame { node: Rc::new(node), is_dirty: false });
         Ok(())
     }
@@ -163,7 +164,7 @@ impl Tree {
                 let oldest = state.buffer.iter().rev().take(WRITES_AT_ONCE);
                 oldest.filter(|(_, frame)| frame.is_dirty).map(|(page, _)| *page).collect()
             };
-            self.state.borrow_mut().counters.evicted += oldest.len() as u64;
+            self.state.borrow_mut().counters.evicted_nodes += oldest.len() as u64;
             self.write_nodes(thread, oldest, Purpose::Node)?;
             let mut state = self.state.borrow_mut();
             for _ in 0..WRITES_AT_ONCE {
@@ -386,7 +387,8 @@ impl Tree {
             let state = self.state.borrow();
             (state.counters, u64::from(state.root.level + 1))
         };
-        let (shadows, splits) = (after.shadows - before.shadows, after.splits - before.splits);
+        let (shadows, splits) =
+            (after.shadowed_nodes - before.shadowed_nodes, after.split_nodes - before.split_nodes);
         let searches = levels * batch.len() as u64;
         let steps = [
             (Step::NodeSearch, searches),
@@ -526,23 +528,18 @@ impl Store for Btree {
         Space { live_bytes: (all - state.free.pages() - state.left_pages()) * page, capacity_bytes }
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counts(&self) -> Counts {
         let state = self.0.state.borrow();
-        let counters = &state.counters;
-        vec![
-            ("shadowed_nodes", counters.shadows),
-            ("split_nodes", counters.splits),
-            ("checkpoints", counters.checkpoints),
-            ("evicted_nodes", counters.evicted),
-            ("loaded_nodes", counters.loaded),
-            ("pairs_now", state.root.pairs),
-            ("levels_now", if state.root.node.is_some() { u64::from(state.root.level) + 1 } else { 0 }),
-            ("free_pages_now", state.free.pages()),
-        ]
+        let shape = state::Shape {
+            pairs: state.root.pairs,
+            levels: if state.root.node.is_some() { u64::from(state.root.level) + 1 } else { 0 },
+            free_pages: state.free.pages(),
+        };
+        state.counters.counts().and(&shape)
     }
 
-    fn dram(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         let state = self.0.state.borrow();
-        vec![("buffer", state.buffer.len() as u64 * u64::from(self.0.page_bytes()))]
+        state::Memory { buffer: state.buffer.len() as u64 * u64::from(self.0.page_bytes()) }.counts()
     }
 }

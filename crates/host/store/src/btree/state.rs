@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
+use kvdrive_declare::Counters;
 use kvdrive_spec::Key;
 use lru::LruCache;
 
@@ -102,18 +103,38 @@ struct Released {
 }
 
 /// Counts since the store was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+#[derive(Clone, Copy, Debug, Default, Counters)]
+pub struct StoreCounters {
     /// Nodes copied because an older tree needs them unchanged.
-    pub shadows: u64,
+    pub shadowed_nodes: u64,
     /// Nodes split.
-    pub splits: u64,
+    pub split_nodes: u64,
     /// Checkpoints.
     pub checkpoints: u64,
     /// Nodes written because the buffer was full.
-    pub evicted: u64,
+    pub evicted_nodes: u64,
     /// Nodes read.
-    pub loaded: u64,
+    pub loaded_nodes: u64,
+}
+
+/// The state of the tree.
+#[derive(Counters)]
+#[counters(state)]
+pub struct Shape {
+    /// Pairs.
+    pub pairs: u64,
+    /// Levels of nodes.
+    pub levels: u64,
+    /// Pages that nothing uses.
+    pub free_pages: u64,
+}
+
+/// Memory of the store.
+#[derive(Counters)]
+#[counters(state, unit = Bytes)]
+pub struct Memory {
+    /// Nodes in the buffer.
+    pub buffer: u64,
 }
 
 /// The state of the store.
@@ -151,7 +172,7 @@ pub struct State {
     /// A batch is loading nodes, and needs all of them at once.
     pub is_gathering: bool,
     /// Counts.
-    pub counters: Counters,
+    pub counters: StoreCounters,
 }
 
 impl State {
@@ -174,7 +195,7 @@ impl State {
             changed_bytes: 0,
             is_changed: false,
             is_gathering: false,
-            counters: Counters::default(),
+            counters: StoreCounters::default(),
         }
     }
 
@@ -384,7 +405,7 @@ impl State {
                 self.buffer.pop(&old.page);
             }
             let copy = self.add(Rc::unwrap_or_clone(node));
-            self.counters.shadows += 1;
+            self.counters.shadowed_nodes += 1;
             match at.checked_sub(1).map(|above| path[above]) {
                 Some((parent, index)) => self.edit(parent).entries[index].1 = Item::Child(copy),
                 None => self.root.node = Some(copy),
@@ -426,7 +447,7 @@ impl State {
             let (level, key) = (upper.level, upper.entries[0].0);
             let lowest = node.entries[0].0;
             let child = self.add(upper);
-            self.counters.splits += 1;
+            self.counters.split_nodes += 1;
             match at.checked_sub(1).map(|above| path[above]) {
                 Some((parent, index)) => {
                     let parent = self.edit(parent);

@@ -240,7 +240,7 @@ impl Log {
             let kept = (!is_tombstone).then(|| Kept::of_parts(parts));
             let value = kept.as_ref().map(Value::Kept);
             state.append(cleaner, &key, value.as_ref(), Flags::NONE);
-            state.counters.moved += 1;
+            state.counters.moved_records += 1;
             state.counters.moved_bytes += u64::from(record.value_bytes);
         }
         // Recovery had found them, and now their page cannot be read.

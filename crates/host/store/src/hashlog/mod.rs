@@ -38,6 +38,7 @@ mod state;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_spec::Key;
 
 use crate::StoreRow;
@@ -45,7 +46,7 @@ use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, records};
-use crate::store::{Applied, Cursor, Ground, Reclaimed, Recovered, Request, Space, Store, StoreError};
+use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
 pub use options::{HashlogOptions, WriteMode};
 use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, RecordAt, SegmentShape, State, UnderWay};
@@ -448,35 +449,20 @@ impl Store for Hashlog {
         Space { live_bytes: state.live_bytes, capacity_bytes: state.shape.capacity() }
     }
 
-    fn reclaimed(&self) -> Reclaimed {
-        let counters = self.0.state.borrow().counters;
-        let state::Counters { moved, moved_bytes, cleaned, .. } = counters;
-        Reclaimed { values: moved, bytes: moved_bytes, segments: cleaned, merges: 0 }
+    fn counts(&self) -> Counts {
+        let state = self.0.state.borrow();
+        state.counters.counts().and(&state::Filled { pairs: state.pairs, free_segments: state.free.len() })
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         let state = self.0.state.borrow();
-        let counters = &state.counters;
-        vec![
-            ("records", counters.records),
-            ("moved_records", counters.moved),
-            ("cleaned_segments", counters.cleaned),
-            ("short_pages", counters.short_pages),
-            ("syncs", counters.syncs),
-            ("pairs_now", state.pairs),
-            ("free_segments_now", state.free.len() as u64),
-        ]
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        let state = self.0.state.borrow();
-        let slot = size_of::<(Key, Entry)>() as u64 + 1;
-        let page = u64::from(state.shape.format.page_bytes);
-        let open = state.streams.len() as u64;
-        vec![
-            ("index", state.index.capacity() as u64 * 8 / 7 * slot),
-            ("open_blocks", (open + state.unwritten.len() as u64) * page),
-            ("segments", state.segments.len() as u64 * size_of::<state::Segment>() as u64),
-        ]
+        let slot = size_of::<(Key, Entry)>() + 1;
+        let page = state.shape.format.page_bytes as usize;
+        let memory = state::Memory {
+            index: state.index.capacity() * 8 / 7 * slot,
+            open_blocks: (state.streams.len() + state.unwritten.len()) * page,
+            segments: state.segments.len() * size_of::<state::Segment>(),
+        };
+        memory.counts()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use kvdrive_content::{Decoder, Region};
+use kvdrive_declare::Counters;
 use kvdrive_spec::Key;
 
 use super::options::HashlogOptions;
@@ -296,20 +297,42 @@ pub enum Stage {
 }
 
 /// Counts since the store was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+#[derive(Clone, Copy, Debug, Default, Counters)]
+pub struct StoreCounters {
     /// Records appended for callers.
     pub records: u64,
     /// Records moved by cleaning.
-    pub moved: u64,
+    pub moved_records: u64,
     /// Bytes of their values.
     pub moved_bytes: u64,
     /// Segments cleaned.
-    pub cleaned: u64,
+    pub cleaned_segments: u64,
     /// Pages closed before they were full.
     pub short_pages: u64,
     /// Syncs that had something to do.
     pub syncs: u64,
+}
+
+/// How full the store is.
+#[derive(Counters)]
+#[counters(state)]
+pub struct Filled {
+    /// Pairs.
+    pub pairs: u64,
+    /// Segments that can be written.
+    pub free_segments: usize,
+}
+
+/// Memory of the store.
+#[derive(Counters)]
+#[counters(state, unit = Bytes)]
+pub struct Memory {
+    /// The table of keys.
+    pub index: usize,
+    /// Blocks that are being filled or written.
+    pub open_blocks: usize,
+    /// What is known of each segment.
+    pub segments: usize,
 }
 
 /// All of it.
@@ -354,7 +377,7 @@ pub struct State {
     /// Pages that recovery could not read: their records do not count, even if they can be read later.
     pub unread: HashSet<u32>,
     /// Counts.
-    pub counters: Counters,
+    pub counters: StoreCounters,
 }
 
 impl State {
@@ -382,7 +405,7 @@ impl State {
             is_recovering: false,
             ignored: HashSet::new(),
             unread: HashSet::new(),
-            counters: Counters::default(),
+            counters: StoreCounters::default(),
         }
     }
 
@@ -596,7 +619,7 @@ impl State {
         assert_eq!(self.segments[segment as usize].live, 0, "nothing in a freed segment is live");
         self.segments[segment as usize].phase = Phase::Free;
         self.free.push_back(segment);
-        self.counters.cleaned += 1;
+        self.counters.cleaned_segments += 1;
     }
 
     /// The mark to remember after a sync has ended.

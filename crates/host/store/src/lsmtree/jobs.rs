@@ -182,7 +182,7 @@ impl Tree {
             && only.tombstones == 0
         {
             self.install(thread, &removed, vec![(to, only.clone())], false)?;
-            self.state.borrow_mut().counters.moves += 1;
+            self.state.borrow_mut().counters.moved_tables += 1;
             return Ok(());
         }
         // Newest first: where keys are equal, the first one counts.

@@ -36,6 +36,7 @@ use std::collections::VecDeque;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_spec::Key;
 use lru::LruCache;
 
@@ -44,9 +45,7 @@ use crate::cpu::{FifoLock, Step, Thread};
 use crate::key_hash::KeyHasher;
 use crate::pages::Purpose;
 use crate::space::{Extent, FreePages};
-use crate::store::{
-    Applied, Cursor, Ground, Reclaim, Reclaimed, Recovered, Request, Space, Store, StoreError,
-};
+use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
 use layout::Layout;
 use memtable::Memtable;
@@ -61,7 +60,7 @@ pub const ROW: StoreRow = StoreRow {
     name: "lsmtree",
     about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
     sections: &["ftl", "store", "lsmtree"],
-    reclaims: &[Reclaim::Merges],
+    reclaims: &["merges"],
     steps: &[
         Step::MemtableSearch,
         Step::MemtableInsert,
@@ -96,18 +95,52 @@ struct Tree {
 }
 
 /// Counts since the store was made.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
+#[derive(Clone, Copy, Debug, Default, Counters)]
+struct TreeCounters {
+    /// Memtables written as tables.
     flushes: u64,
+    /// Merges of tables.
     merges: u64,
-    moves: u64,
+    /// Tables that went down a level as they were.
+    moved_tables: u64,
+    /// Entries that merges read.
     merged_entries: u64,
+    /// Puts that were slowed down because of work in arrears.
     slowed_puts: u64,
+    /// Puts that waited until background work had caught up.
     stopped_puts: u64,
+    /// Gets answered by the row cache.
     row_cache_hits: u64,
+    /// Gets that the row cache could not answer.
     row_cache_misses: u64,
-    filtered: u64,
+    /// Tables that a get did not look into because of their filter.
+    filtered_lookups: u64,
+    /// Blocks of entries read.
     blocks_read: u64,
+}
+
+/// The state of the tree.
+#[derive(Counters)]
+#[counters(state)]
+struct Shape {
+    /// Tables.
+    tables: usize,
+    /// Those of level 0.
+    level0_tables: usize,
+    /// Pages that nothing uses.
+    free_pages: u64,
+}
+
+/// Memory of the store.
+#[derive(Counters)]
+#[counters(state, unit = Bytes)]
+struct Memory {
+    /// Memtables, full ones included.
+    memtables: u64,
+    /// Places of blocks, and filters.
+    blocks_and_filters: u64,
+    /// Pairs of the row cache.
+    row_cache: u64,
 }
 
 /// Background jobs that failed. Every caller that was waiting before gets the error of the last one.
@@ -143,7 +176,7 @@ struct State {
     failures: Failures,
     /// A write failed: records that were not durable may never become so.
     failed: Option<StoreError>,
-    counters: Counters,
+    counters: TreeCounters,
 }
 
 /// Hashes and links of a cached row, bytes.
@@ -211,7 +244,7 @@ impl Tree {
             row_bytes: 0,
             failures: Failures::default(),
             failed: None,
-            counters: Counters::default(),
+            counters: TreeCounters::default(),
         };
         Tree {
             ground,
@@ -273,7 +306,7 @@ impl Tree {
         if !table.filter.is_empty() {
             self.work(thread, &[(Step::BloomCheck, 1)]);
             if !bloom::may_have(&table.filter, hash, self.options.bloom_bits) {
-                self.state.borrow_mut().counters.filtered += 1;
+                self.state.borrow_mut().counters.filtered_lookups += 1;
                 return Ok(None);
             }
         }
@@ -386,37 +419,21 @@ impl Store for Lsmtree {
         Space { live_bytes: all - self.0.free_bytes(), capacity_bytes }
     }
 
-    fn reclaimed(&self) -> Reclaimed {
-        Reclaimed { merges: self.0.state.borrow().counters.merges, ..Reclaimed::default() }
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counts(&self) -> Counts {
         let state = self.0.state.borrow();
-        let counters = &state.counters;
-        vec![
-            ("flushes", counters.flushes),
-            ("merges", counters.merges),
-            ("moved_tables", counters.moves),
-            ("merged_entries", counters.merged_entries),
-            ("slowed_puts", counters.slowed_puts),
-            ("stopped_puts", counters.stopped_puts),
-            ("row_cache_hits", counters.row_cache_hits),
-            ("row_cache_misses", counters.row_cache_misses),
-            ("filtered_lookups", counters.filtered),
-            ("blocks_read", counters.blocks_read),
-            ("tables_now", state.version.tables().count() as u64),
-            ("level0_tables_now", state.version.levels[0].len() as u64),
-            ("free_pages_now", state.free.pages()),
-        ]
+        let version = &state.version;
+        let (tables, level0_tables) = (version.tables().count(), version.levels[0].len());
+        state.counters.counts().and(&Shape { tables, level0_tables, free_pages: state.free.pages() })
     }
 
-    fn dram(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         let state = self.0.state.borrow();
         let full: u64 = state.full.iter().map(|memtable| memtable.bytes.get()).sum();
-        vec![
-            ("memtables", full + state.active.bytes.get()),
-            ("blocks_and_filters", state.version.tables().map(|(_, table)| table.memory_bytes()).sum()),
-            ("row_cache", state.row_bytes),
-        ]
+        let memory = Memory {
+            memtables: full + state.active.bytes.get(),
+            blocks_and_filters: state.version.tables().map(|(_, table)| table.memory_bytes()).sum(),
+            row_cache: state.row_bytes,
+        };
+        memory.counts()
     }
 }

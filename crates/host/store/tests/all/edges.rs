@@ -113,7 +113,7 @@ fn a_full_store_says_so_and_takes_deletes() {
             for key in &some {
                 let deleted = store.delete(MAIN, *key);
                 deleted.unwrap_or_else(|error| {
-                    panic!("{name} {}, {bytes} B: {error}, {:?}", small.label, store.counters())
+                    panic!("{name} {}, {bytes} B: {error}, {:?}", small.label, store.counts())
                 });
                 pairs.remove(key);
             }
@@ -126,7 +126,7 @@ fn a_full_store_says_so_and_takes_deletes() {
                     continue;
                 }
                 put.unwrap_or_else(|error| {
-                    panic!("{name} {}, {bytes} B: {error}, {:?}", small.label, store.counters())
+                    panic!("{name} {}, {bytes} B: {error}, {:?}", small.label, store.counts())
                 });
                 pairs.insert(*key, value);
             }
@@ -177,24 +177,14 @@ fn what_was_deleted_gives_its_room_back() {
             for number in 0..most {
                 let put = store.put(MAIN, key(number), Value::from(&value_of(number, 60)[..]));
                 put.unwrap_or_else(|error| {
-                    panic!(
-                        "{} {}: round {round}: {error}, {:?}",
-                        small.row.name,
-                        small.label,
-                        store.counters()
-                    )
+                    panic!("{} {}: round {round}: {error}, {:?}", small.row.name, small.label, store.counts())
                 });
             }
             assert_eq!(get(&*store, &key(most / 2)), Some(value_of(most / 2, 60)));
             for number in 0..most {
                 let deleted = store.delete(MAIN, key(number));
                 deleted.unwrap_or_else(|error| {
-                    panic!(
-                        "{} {}: round {round}: {error}, {:?}",
-                        small.row.name,
-                        small.label,
-                        store.counters()
-                    )
+                    panic!("{} {}: round {round}: {error}, {:?}", small.row.name, small.label, store.counts())
                 });
             }
         }
@@ -304,7 +294,7 @@ fn a_lookup_in_a_table_reads_a_block_and_not_its_neighbours() {
 }
 
 fn counter(store: &dyn Store, name: &str) -> u64 {
-    store.counters().into_iter().find(|(other, _)| *other == name).unwrap().1
+    store.counts().of(name)
 }
 
 /// Atomic batches until there is no room, then of deletes alone: those that were refused have changed nothing, and the

@@ -8,12 +8,13 @@ use std::rc::{Rc, Weak};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::Counts;
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
 use kvdrive_store::{
     Applied, BACKGROUND_THREADS, Cpu, Cursor, Ground, Kept, Page, PageError, PageId, PageStore, Purpose,
-    Reclaimed, Recovered, Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, Thread, Trouble,
-    Value, Writing, do_background, run_background,
+    Recovered, Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, Thread, Trouble, Value,
+    Writing, do_background, run_background,
 };
 use scoped_tls::{ScopedKey, scoped_thread_local};
 
@@ -540,15 +541,11 @@ impl Store for Alone {
         self.store.space()
     }
 
-    fn reclaimed(&self) -> Reclaimed {
-        self.store.reclaimed()
+    fn counts(&self) -> Counts {
+        self.store.counts()
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.store.counters()
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         self.store.dram()
     }
 }

@@ -124,8 +124,7 @@ impl Load {
             store.get(Thread(0), Key::new(&key_of(key)).unwrap()).unwrap().is_some()
         };
         let took = self.run(&pages, put, get);
-        let counters = store.counters();
-        let blocks = counters.iter().find(|(name, _)| *name == "blocks_read").unwrap().1;
+        let blocks = store.counts().of("blocks_read");
         Took { blocks_read: Some(blocks as f64 / f64::from(gets.get())), ..took }
     }
 }

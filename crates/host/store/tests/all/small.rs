@@ -1,7 +1,7 @@
 //! Small stores, so that a short test fills, cleans, merges, splits and checkpoints them.
 
 use kvdrive_store::hashlog::WriteMode;
-use kvdrive_store::{Reclaim, STORES, StoreOptions, StoreRow};
+use kvdrive_store::{STORES, StoreOptions, StoreRow};
 
 /// A store of the table with options and pages for it.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
         options: options.clone(),
         page_bytes,
         pages,
-        has_room_at_once: !row.reclaims.contains(&Reclaim::Merges),
+        has_room_at_once: !row.reclaims.contains(&"merges"),
     };
     match row.name {
         "hashlog" => {

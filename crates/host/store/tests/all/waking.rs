@@ -159,7 +159,7 @@ fn memtables_are_written_while_merges_fail() {
     for small in with_background() {
         let world = World::new(small.page_bytes, small.pages);
         let store = world.open(small.row, &small.options);
-        let count = |name| store.counters().into_iter().find(|(other, _)| *other == name).unwrap().1;
+        let count = |name| store.counts().of(name);
         world.refuse(Some(Refused::Writes(Purpose::Compaction)));
         let mut number = 0;
         while count("flushes") < 4 {

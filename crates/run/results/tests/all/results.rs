@@ -131,7 +131,7 @@ fn a_report_names_the_dram_point_that_was_asked_for() {
     let (second, computed) = bench.ask("p", &[by_keys]);
     assert!(!computed);
     assert_eq!((first[0].dram_point.as_deref(), second[0].dram_point.as_deref()), (Some("total-128"), None));
-    assert_eq!(first[0].engine, second[0].engine);
+    assert_eq!(first[0].counts, second[0].counts);
 }
 
 #[test]

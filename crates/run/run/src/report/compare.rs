@@ -141,7 +141,8 @@ const PAYLOAD: Figure = Figure {
     kind: Kind::Counted,
     read: Read::Report(|report| {
         let ops = report.ops.answered();
-        (ops > 0).then(|| report.traffic.payload_bytes.total() as f64 / ops as f64)
+        let payload = report.counts.get("traffic.payload_bytes").filter(|_| ops > 0)?;
+        Some(payload as f64 / ops as f64)
     }),
     show: short,
 };
@@ -154,19 +155,19 @@ const TRAFFIC: Figure = Figure {
 const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
-    read: Read::Report(|report| report.pages.value_opened.map(|pages| pages as f64)),
+    read: Read::Report(|report| report.counts.get("engine.value_pages_opened").map(|pages| pages as f64)),
     show: |pages| grouped(pages as u64),
 };
 const READS: Figure = Figure {
     heading: ["NAND", "reads"],
     kind: Kind::Counted,
-    read: Read::Report(|report| Some(report.nand.reads.total() as f64)),
+    read: Read::Report(|report| report.counts.get("nand.reads").map(|pages| pages as f64)),
     show: |pages| grouped(pages as u64),
 };
 const PROGRAMS: Figure = Figure {
     heading: ["NAND", "programs"],
     kind: Kind::Counted,
-    read: Read::Report(|report| Some(report.nand.programs.total() as f64)),
+    read: Read::Report(|report| report.counts.get("nand.programs").map(|pages| pages as f64)),
     show: |pages| grouped(pages as u64),
 };
 const WRITE_AMPLIFICATION: Figure = Figure {
@@ -245,7 +246,8 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     let (names, labels) = labels(&firsts);
     let (shown, _) = figures(reports);
     let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
-    let has_value_pages = reports.iter().any(|report| report.pages.value_opened.is_some());
+    let has_value_pages =
+        reports.iter().any(|report| report.counts.get("engine.value_pages_opened").is_some());
     let shown = shown.iter().filter(|figure| has_value_pages || figure.heading != VALUE_PAGES.heading);
     let shown: Vec<&Figure> = shown.chain(failed).collect();
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];

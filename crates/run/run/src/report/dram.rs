@@ -6,13 +6,14 @@
 //! are two structures: a buffer for each superblock, and lists of the pages to which full buffers were
 //! written, of which a larger drive has more.
 
+use kvdrive_declare::{Count, Form};
 use kvdrive_engines::hash;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_flash::Geometry;
 
+use super::Report;
 use super::table::{Table, bytes};
 use super::text::Text;
-use super::{Report, is_part_of_another};
 use kvdrive_config::Config;
 use kvdrive_text::with_decimals;
 
@@ -93,7 +94,8 @@ impl Text<'_> {
     /// Every structure scaled to 4 TB, beside what the paper counts; empty for an engine that reports no
     /// DRAM.
     pub(super) fn dram_table(&self) -> String {
-        if self.dram.is_empty() {
+        let dram = self.counts.section("dram");
+        if dram.is_empty() {
             return String::new();
         }
         let engine = self.setting("engine", "name");
@@ -102,7 +104,8 @@ impl Text<'_> {
         let capacity_bytes = keys.iter().map(|key| self.number("flash", key)).product::<u64>().max(1);
         let mut table = Table::new("DRAM", &["this drive", "at 4 TB", "the paper"], "counted");
         let (mut here, mut at_paper, mut paper) = (0, 0, 0);
-        for (name, now) in self.dram.iter() {
+        for Count { counter, value: now, .. } in dram.iter() {
+            let name = counter.name;
             let structure = STRUCTURES.iter().find(|structure| structure.name == name);
             let scaled = structure.and_then(|structure| match structure.grows {
                 Grows::Capacity => Some((u128::from(*now) * u128::from(PAPER_BYTES / capacity_bytes)) as u64),
@@ -118,7 +121,7 @@ impl Text<'_> {
             };
             paper += counted.and_then(|(_, theirs)| *theirs).unwrap_or(0);
             at_paper += scaled.unwrap_or(0);
-            here += if is_part_of_another(name) { 0 } else { *now };
+            here += if counter.form == Form::Maximum { 0 } else { *now };
             table.row(name, &[binary(*now), scaled.map_or(String::new(), binary), theirs]);
         }
         let theirs = if paper == 0 { String::new() } else { binary(paper) };

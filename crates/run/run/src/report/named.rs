@@ -1,10 +1,9 @@
-//! Values and counts by name, in an order of their own.
+//! Values by name, in an order of their own.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{MapAccess, Visitor};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Values by name, in the order they were added; a JSON object.
@@ -77,52 +76,5 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
             }
         }
         deserializer.deserialize_map(InOrder(PhantomData))
-    }
-}
-
-/// Counts by purpose. The total is computed from them, so it cannot disagree. A JSON object with `total`
-/// first.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ByPurpose(Named<u64>);
-
-impl ByPurpose {
-    /// Sum over all purposes.
-    pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
-    }
-
-    /// Count of one purpose; 0 if it did not occur.
-    pub fn get(&self, purpose: &str) -> u64 {
-        self.0.get(purpose).copied().unwrap_or(0)
-    }
-
-    /// Purposes and counts in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, count)| (name, *count))
-    }
-}
-
-impl<N: Into<String>> FromIterator<(N, u64)> for ByPurpose {
-    fn from_iter<I: IntoIterator<Item = (N, u64)>>(pairs: I) -> Self {
-        ByPurpose(pairs.into_iter().collect())
-    }
-}
-
-impl Serialize for ByPurpose {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("total", &self.total())?;
-        for (name, count) in self.iter() {
-            map.serialize_entry(name, &count)?;
-        }
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for ByPurpose {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut counts = Named::<u64>::deserialize(deserializer)?;
-        counts.0.retain(|(name, _)| name != "total");
-        Ok(ByPurpose(counts))
     }
 }

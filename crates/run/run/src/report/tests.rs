@@ -2,10 +2,40 @@
 
 use super::*;
 use kvdrive_config::Document;
+use kvdrive_declare::Counters;
+use kvdrive_flash::{NandCounters, Purpose};
+use kvdrive_link::{Class, Meter};
 use kvdrive_text::WIDTH;
 
 fn latency(mean: f64, [p50, p95, p99, p999, p9999, max]: [u64; 6]) -> Latency {
     Latency { mean, p50, p95, p99, p999, p9999, max }
+}
+
+#[derive(Counters)]
+struct Pages {
+    /// Of an engine with a value log.
+    value_pages_opened: Option<u64>,
+    /// Copied.
+    memcpy_bytes: u64,
+    /// Time of that.
+    #[counter(modelled)]
+    memcpy_ns: u64,
+}
+
+fn counted(to_drive: u64, value_pages: u64) -> Sections {
+    let (link, flash) = (Meter::default(), NandCounters::default());
+    link.count(Class::Mmio, 8_000, 56_000);
+    link.count(Class::Sqe, 64_000, 108_000);
+    link.count(Class::Cqe, 16_000, 40_000);
+    link.count(Class::ToDrive, to_drive, to_drive / 10 * 11);
+    flash.programs[Purpose::Value.index()].set(value_pages);
+    flash.programs[Purpose::Index.index()].set(4);
+    flash.reads[Purpose::Lookup.index()].set(10);
+    let pages = Pages { value_pages_opened: Some(value_pages), memcpy_bytes: 32_000, memcpy_ns: 940_000 };
+    Sections::default()
+        .with("traffic", link.counts())
+        .with("nand", flash.counts())
+        .with("engine", pages.counts())
 }
 
 /// A run whose counts can be verified by mental arithmetic: 1000 stores of 32 B, one command each.
@@ -27,7 +57,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
         value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
         read_bytes: [("retrieve", 320)].into_iter().collect(),
-        time: Time { virtual_ns: 17_400_000, wall_s: 0.001, recovery_ns: 0 },
+        time: Time { virtual_ns: 17_400_000, wall_s: 0.001 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
             ("store", latency(10_800.0, [10_800, 10_800, 10_900, 610_800, 1_100_000, 1_200_000])),
@@ -35,29 +65,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         ]
         .into_iter()
         .collect(),
-        traffic: Traffic {
-            payload_bytes: TrafficBytes {
-                mmio: 8_000,
-                sqe: 64_000,
-                cqe: 16_000,
-                to_drive,
-                ..TrafficBytes::default()
-            },
-            wire_bytes: TrafficBytes {
-                mmio: 56_000,
-                sqe: 108_000,
-                cqe: 40_000,
-                to_drive: to_drive / 10 * 11,
-                ..TrafficBytes::default()
-            },
-        },
-        nand: Nand {
-            programs: [("value", value_pages), ("index", 4)].into_iter().collect(),
-            reads: [("retrieve", 10)].into_iter().collect(),
-            erases: 0,
-        },
-        pages: Pages { value_opened: Some(value_pages) },
-        memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
+        counts: counted(to_drive, value_pages),
         amplification: Amplification {
             traffic: Some((88_000 + to_drive) as f64 / 32_000.0),
             write: Some((value_pages + 4) as f64 * 16_384.0 / 32_000.0),
@@ -102,13 +110,18 @@ fn text() {
     NAND              programs      share      reads      share                                  counted
       value                  2    33.33 %
       index                  4    66.67 %
-      retrieve                                    10   100.00 %
+      lookup                                      10   100.00 %
       total                  6                    10
       erases                 0
       value pages            2
 
     AMPLIFICATION      traffic      write     copied  copied/op                                  counted
                          2.750      3.072   32.00 kB    31.68 B
+
+    ENGINE                       count     per op                                                counted
+      value_pages_opened             2      0.002
+      memcpy_bytes              32 000      31.68
+      memcpy_ns (modelled)     940 000      930.7
 
     RESOURCES                busy  mean wait                                     modelled: fit set guess
       firmware core 0     34.00 %       0 ns
@@ -284,10 +297,12 @@ fn a_figure_of_nothing_is_a_dash() {
 fn value_pages_are_those_of_an_engine_with_a_value_log() {
     let mut hash = sample("prp", "block");
     hash.config["engine"]["name"] = "plus".into();
-    hash.pages.value_opened = None;
+    let pages = Pages { value_pages_opened: None, memcpy_bytes: 0, memcpy_ns: 0 };
+    hash.counts.set("engine", pages.counts());
     let lsm = sample("prp", "block");
     assert!(lsm.to_string().contains("value pages") && !hash.to_string().contains("value pages"));
-    assert_eq!(serde_json::to_value(&hash).unwrap()["pages"], serde_json::json!({"value_opened": null}));
+    let json = serde_json::to_value(&hash).unwrap();
+    assert_eq!(json["engine"], serde_json::json!({"memcpy_bytes": 0, "memcpy_ns": 0}));
     assert!(!compare(&[hash.clone()]).contains("value pages"));
     let both = compare(&[lsm, hash]);
     let row = both.lines().find(|line| line.starts_with("plus")).expect(&both);
@@ -316,8 +331,7 @@ fn nothing_is_wider_than_a_terminal() {
     let mut report = sample("prp", "block");
     report.time_sources = "fit set guess user".into();
     report.ops.store = 123_456_789_012;
-    report.traffic.payload_bytes.to_drive = u64::MAX / 1000;
-    report.nand.programs = [("value", 123_456_789_012)].into_iter().collect();
+    report.counts = counted(u64::MAX / 1000, 123_456_789_012);
     for line in report.to_string().lines().chain(compare(&[sample("piggyback", "selective")]).lines()) {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -357,8 +371,7 @@ fn json_has_the_promised_keys() {
       },
       "time": {
         "virtual_ns": 17400000,
-        "wall_s": 0.001,
-        "recovery_ns": 0
+        "wall_s": 0.001
       },
       "throughput_ops_per_s": 58045.9,
       "latency_ns": {
@@ -413,16 +426,16 @@ fn json_has_the_promised_keys() {
         },
         "reads": {
           "total": 10,
-          "retrieve": 10
+          "lookup": 10
         },
-        "erases": 0
+        "erases": {
+          "total": 0
+        }
       },
-      "pages": {
-        "value_opened": 2
-      },
-      "memcpy": {
-        "bytes": 32000,
-        "ns": 940000
+      "engine": {
+        "value_pages_opened": 2,
+        "memcpy_bytes": 32000,
+        "memcpy_ns": 940000
       },
       "amplification": {
         "traffic": 130.75,

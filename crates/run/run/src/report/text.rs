@@ -1,14 +1,25 @@
 //! One report as tables.
 
 use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
-use super::{ByPurpose, Commands, Latency, Named, Report, is_state};
+use super::{Commands, Latency, Report};
 use kvdrive_config::NO_STORE;
+use kvdrive_declare::{Form, Kind};
 use kvdrive_device::engines::looks_at;
 use kvdrive_text::{WIDTH, grouped, wrap};
 use std::fmt;
 use std::ops::Deref;
 
 const COUNTED: &str = "counted";
+
+/// Sections of counters that are a table each.
+const SECTIONS: [(&str, &str); 6] = [
+    ("DRIVE", "drive"),
+    ("WORKLOAD", "workload"),
+    ("ENGINE", "engine"),
+    ("SAKER", "saker"),
+    ("STORE ON THE HOST", "store"),
+    ("MEMORY OF THAT STORE", "store_memory"),
+];
 
 /// Number of resources shown; the others are idle or nearly so, and in the JSON.
 const BUSIEST: usize = 10;
@@ -55,10 +66,9 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.faults())?;
         f.write_str(&self.flash_health())?;
         f.write_str(&self.precondition())?;
-        f.write_str(&self.counts("WORKLOAD", &self.workload))?;
-        f.write_str(&self.counts("ENGINE", &self.engine))?;
-        f.write_str(&self.counts("SAKER", &self.saker))?;
-        f.write_str(&self.counts("STORE ON THE HOST", &self.store))?;
+        for (heading, section) in SECTIONS {
+            f.write_str(&self.section(heading, section))?;
+        }
         f.write_str(&self.dram_table())?;
         f.write_str(self.resources().trim_end())?;
         f.write_str("\n")
@@ -140,11 +150,10 @@ impl Text<'_> {
             text.push_str(&edges(&line, "measured", self.room));
             text.push('\n');
         }
-        if self.time.recovery_ns > 0 {
-            let line = format!(
-                "  power-on took {}: what was on flash was found again",
-                time(self.time.recovery_ns as f64)
-            );
+        let recovery_ns = self.counts.get("drive.recovery_ns").unwrap_or(0);
+        if recovery_ns > 0 {
+            let line =
+                format!("  power-on took {}: what was on flash was found again", time(recovery_ns as f64));
             text.push_str(&edges(&line, &self.model_kind(), self.room));
             text.push('\n');
         }
@@ -206,51 +215,50 @@ impl Text<'_> {
     fn traffic(&self) -> String {
         let headings = ["payload", "B/op", "share", "wire", "B/op"];
         let mut table = Table::new("TRAFFIC", &headings, COUNTED);
-        let (payload, wire) = (&self.traffic.payload_bytes, &self.traffic.wire_bytes);
+        let traffic = self.counts.section("traffic");
+        let total = |name| traffic.get(name).unwrap_or(0);
+        let (payload, wire) = (total("payload_bytes"), total("wire_bytes"));
         let ops = self.ops.answered() as f64;
         let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
             let cells = [
                 bytes(payload_bytes as f64),
                 self.if_operated(short(ratio(payload_bytes as f64, ops))),
-                percent(ratio(payload_bytes as f64, payload.total() as f64)),
+                percent(ratio(payload_bytes as f64, payload as f64)),
                 bytes(wire_bytes as f64),
                 self.if_operated(short(ratio(wire_bytes as f64, ops))),
             ];
             table.row(name, &cells);
         };
-        for ((name, payload_bytes), (_, wire_bytes)) in payload.by_name().into_iter().zip(wire.by_name()) {
+        let classes = traffic.labels("payload_bytes").zip(traffic.labels("wire_bytes"));
+        for ((name, payload_bytes), (_, wire_bytes)) in classes {
             if payload_bytes > 0 || wire_bytes > 0 {
                 row(name, payload_bytes, wire_bytes);
             }
         }
-        row("total", payload.total(), wire.total());
+        row("total", payload, wire);
         table.finish(self.room)
     }
 
     fn flash(&self) -> String {
         let mut table = Table::new("NAND", &["programs", "share", "reads", "share"], COUNTED);
-        let (programs, reads) = (&self.nand.programs, &self.nand.reads);
-        let share = |of: &ByPurpose, count: u64| {
-            if count == 0 {
-                return String::new();
-            }
-            percent(ratio(count as f64, of.total() as f64))
+        let nand = self.counts.section("nand");
+        let total = |name| nand.get(name).unwrap_or(0);
+        let (programs, reads) = (total("programs"), total("reads"));
+        let count = |count: u64| if count == 0 { String::new() } else { grouped(count) };
+        let share = |of: u64, count: u64| match count {
+            0 => String::new(),
+            count => percent(ratio(count as f64, of as f64)),
         };
-        let only_read = reads.iter().filter(|(name, _)| !programs.iter().any(|(p, _)| p == *name));
-        for (name, _) in programs.iter().chain(only_read) {
-            let (programmed, read) = (programs.get(name), reads.get(name));
-            if programmed == 0 && read == 0 {
-                continue;
-            }
-            let count = |count: u64| {
-                if count == 0 { String::new() } else { grouped(count) }
-            };
+        let purposes = || nand.labels("programs").zip(nand.labels("reads"));
+        let programmed = purposes().filter(|((_, programmed), _)| *programmed > 0);
+        let only_read = purposes().filter(|((_, programmed), (_, read))| *programmed == 0 && *read > 0);
+        for ((name, programmed), (_, read)) in programmed.chain(only_read) {
             let cells = [count(programmed), share(programs, programmed), count(read), share(reads, read)];
             table.row(name, &cells);
         }
-        table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
-        table.row("erases", &[grouped(self.nand.erases)]);
-        if let Some(opened) = self.pages.value_opened {
+        table.row("total", &[grouped(programs), String::new(), grouped(reads)]);
+        table.row("erases", &[grouped(total("erases"))]);
+        if let Some(opened) = self.counts.get("engine.value_pages_opened") {
             table.row("value pages", &[grouped(opened)]);
         }
         table.finish(self.room)
@@ -259,7 +267,7 @@ impl Text<'_> {
     fn amplification(&self) -> String {
         let headings = ["traffic", "write", "copied", "copied/op"];
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
-        let copied = self.memcpy.bytes as f64;
+        let copied = self.counts.get("engine.memcpy_bytes").unwrap_or(0) as f64;
         let cells = [
             amplification(self.amplification.traffic),
             amplification(self.amplification.write),
@@ -294,7 +302,11 @@ impl Text<'_> {
 
     /// Failures of flash, if there were rules or failures.
     fn flash_health(&self) -> String {
-        let Some(health) = &self.flash_health else { return String::new() };
+        let health = self.counts.section("flash_health");
+        if health.is_empty() {
+            return String::new();
+        }
+        let of = |name| grouped(health.of(name));
         let headings = [
             "retired",
             "spares left",
@@ -306,17 +318,13 @@ impl Text<'_> {
         ];
         let mut table = Table::new("FLASH HEALTH", &headings, COUNTED);
         let cells = [
-            grouped(health.retired_blocks.into()),
-            format!(
-                "{} of {}",
-                grouped(health.spare_blocks_left.into()),
-                grouped(health.spare_blocks.into())
-            ),
-            if health.is_read_only { "yes" } else { "no" }.to_owned(),
-            grouped(health.program_errors),
-            grouped(health.erase_errors),
-            grouped(health.read_retries),
-            grouped(health.read_errors),
+            of("retired_blocks"),
+            format!("{} of {}", of("spare_blocks_left"), of("spare_blocks")),
+            if health.of("is_read_only") > 0 { "yes" } else { "no" }.to_owned(),
+            of("program_errors"),
+            of("erase_errors"),
+            of("read_retries"),
+            of("read_errors"),
         ];
         table.row("", &cells);
         table.finish(self.room)
@@ -331,23 +339,25 @@ impl Text<'_> {
             grouped(loading.stores),
             bytes(loading.stored_bytes as f64),
             amplification(loading.write_amplification),
-            grouped(loading.nand.programs.total()),
-            grouped(loading.nand.erases),
+            grouped(loading.counts.of("nand.programs")),
+            grouped(loading.counts.of("nand.erases")),
             loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
         ];
         table.row("", &cells);
         table.finish(self.room)
     }
 
-    /// The own counters of a component, as far as they are not 0.
-    fn counts(&self, heading: &'static str, counts: &Named<u64>) -> String {
+    /// The counters of a section, as far as they are not 0.
+    fn section(&self, heading: &'static str, section: &str) -> String {
         let mut table = Table::new(heading, &["count", "per op"], COUNTED);
         let ops = self.ops.answered() as f64;
         let mut any = false;
-        for (name, count) in counts.iter().filter(|(_, count)| **count > 0) {
-            let per_op = self.if_operated(short(ratio(*count as f64, ops)));
-            let per_op = if is_state(name) { String::new() } else { per_op };
-            table.row(name, &[grouped(*count), per_op]);
+        for count in self.counts.section(section).iter().filter(|count| count.value > 0) {
+            let of_label = count.label.map_or_else(String::new, |label| format!(".{label}"));
+            let kind = if count.counter.kind == Kind::Counted { "" } else { " (modelled)" };
+            let per_op = self.if_operated(short(ratio(count.value as f64, ops)));
+            let per_op = if count.counter.form == Form::Sum { per_op } else { String::new() };
+            table.row(&format!("{}{of_label}{kind}", count.counter.name), &[grouped(count.value), per_op]);
             any = true;
         }
         if any { table.finish(self.room) } else { String::new() }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use kvdrive_declare::Counts;
 use kvdrive_host::Pipelined;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, Sim};
@@ -18,7 +19,6 @@ use crate::verify::Verifier;
 use crate::work::{Work, lock};
 use crate::{PROGRESS_STEP, Seen, Snapshot, Watch, open_workload, report};
 use kvdrive_config::Config;
-use kvdrive_workload::Count;
 
 /// The way of one thread to the drive, and how many tasks use it.
 pub(super) struct Way<'d> {
@@ -43,7 +43,7 @@ pub(super) struct Measured {
     pub(super) seen: Seen,
     pub(super) wall_ns: Ns,
     pub(super) notes: Vec<String>,
-    pub(super) workload: Vec<Count>,
+    pub(super) workload: Counts,
     pub(super) series: Option<report::Series>,
     pub(super) verified: Option<(report::Verified, Option<String>)>,
 }

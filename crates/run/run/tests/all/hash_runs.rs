@@ -1,6 +1,7 @@
 //! Runs of hash engines on a small preconditioned drive: sessions, scale, and what reports say of them.
 
 use kvdrive_config::{Document, Scale};
+use kvdrive_declare::Form;
 use kvdrive_engines::hash::SCHEMES;
 use kvdrive_run::many::{run_sessions, sessions};
 use kvdrive_run::report::{Report, compare};
@@ -66,7 +67,7 @@ fn workloads_follow_each_other_on_a_preconditioned_drive() {
         let loading = report.precondition.as_ref().unwrap();
         assert_eq!((loading.stores, loading.stored_bytes), (28_000, 28_000_000));
         assert!(
-            loading.nand.erases > 0 && loading.write_amplification > Some(1.0),
+            loading.counts.of("nand.erases") > 0 && loading.write_amplification > Some(1.0),
             "overwrites collect garbage"
         );
     }
@@ -108,7 +109,7 @@ fn a_drive_loaded_in_no_time_is_as_one_that_was_loaded_in_model_time() {
         };
         let (written, at_once_written) = (a.write_amplification.unwrap(), b.write_amplification.unwrap());
         near("write amplification of the load", written, at_once_written);
-        let used = |report: &Report| *report.engine.get("used_bytes_now").unwrap() as f64;
+        let used = |report: &Report| report.counts.of("engine.used_bytes") as f64;
         near("bytes in use", used(&timed), used(&at_once));
         assert!(at_once.to_string().contains("untimed"));
     }
@@ -140,15 +141,15 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
 #[test]
 fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     let report = run(&on("plus", "plus-a", "uniform"), &|_, _| ()).unwrap();
-    let count = |name: &str| *report.engine.get(name).unwrap();
+    let count = |name: &str| report.counts.section("engine").of(name);
     // A read-modify-write is none here: every operation looks a key up once, and a probe more for each
     // collision.
     assert!(count("lookups") >= 2000 && count("probes") == count("lookups") + count("collisions"));
-    let used = count("used_bytes_now");
-    assert!(used > 14_000 * 1013 && used < count("capacity_bytes_now"), "{used}");
-    assert_eq!(report.dram.get("section_cache"), Some(&65_536));
-    assert_eq!(report.dram.get("write_buffer"), Some(&262_144));
-    assert_eq!(report.pages.value_opened, None);
+    let used = count("used_bytes");
+    assert!(used > 14_000 * 1013 && used < count("capacity_bytes"), "{used}");
+    assert_eq!(report.counts.get("dram.section_cache"), Some(65_536));
+    assert_eq!(report.counts.get("dram.write_buffer"), Some(262_144));
+    assert_eq!(report.counts.get("engine.value_pages_opened"), None);
     let text = report.to_string();
     for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1 344.0 MiB", "left out"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -169,17 +170,17 @@ fn a_budget_for_everything_is_for_everything() {
             run(&document, &|_, _| ()).unwrap()
         };
         let (published, total) = (with("published", 8 << 20), with("total", 16 << 20));
-        let of = |report: &Report, name: &str| *report.dram.get(name).unwrap();
-        let all: u64 =
-            total.dram.iter().filter(|(name, _)| *name != "section_cache_most").map(|(_, bytes)| bytes).sum();
+        let of = |report: &Report, name: &str| report.counts.section("dram").of(name);
+        let parts = total.counts.section("dram").iter().filter(|count| count.counter.form == Form::State);
+        let all: u64 = parts.map(|count| count.value).sum();
         assert_eq!(all, 16 << 20, "{engine}");
         let lists = of(&total, "invalid_page_lists");
         // A superblock of 512 pairs fills a buffer of 165 records, an eighth of a read unit, and none of 510.
         let has_small_buffers = scheme.records.is_some_and(|form| form.unit_buffers > 1);
         assert_eq!(lists > 0, has_small_buffers, "{engine}: {lists}");
         let created = |report: &Report| {
-            report.precondition.as_ref().unwrap().engine.get("sections_created").unwrap()
-                + report.engine.get("sections_created").unwrap()
+            report.precondition.as_ref().unwrap().counts.of("engine.section_created")
+                + report.counts.of("engine.section_created")
         };
         let (most, published_most) = (of(&total, "section_cache_most"), of(&published, "section_cache_most"));
         assert_eq!(created(&total), created(&published), "{engine}");
@@ -230,7 +231,7 @@ fn each_omission_of_the_published_emulator_reaches_the_drive() {
             "host.depth=1",
         ];
         let report = run(&small(&[&quiet[..], &[workload, set]].concat()), &|_, _| ()).unwrap();
-        assert_eq!((report.ops.errors, report.nand.erases), (0, 0), "{set}");
+        assert_eq!((report.ops.errors, report.counts.of("nand.erases")), (0, 0), "{set}");
         let kind = if workload.ends_with('c') { "retrieve" } else { "store" };
         report.latency_ns.get(kind).unwrap().mean
     };
@@ -293,7 +294,7 @@ fn pages_on_their_way_fit_the_least_protected_memory() {
             assert_eq!(report.ops.errors, 0, "{engine}");
             let is_large = pairs.len() == large_pairs.len();
             assert_eq!(
-                report.engine.get("gc_moved_pairs").is_some_and(|moved| *moved > 0),
+                report.counts.get("engine.gc_moved_pairs").is_some_and(|moved| moved > 0),
                 is_large,
                 "{engine}"
             );

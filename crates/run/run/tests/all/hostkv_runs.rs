@@ -27,20 +27,16 @@ fn report(store: &str, settings: &[&str]) -> Report {
     report
 }
 
-fn of_store(report: &Report, begin: &str) -> u64 {
-    report.store.iter().filter(|(name, _)| name.starts_with(begin)).map(|(_, count)| *count).sum()
-}
-
 #[test]
 fn pages_of_a_store_on_the_host_are_what_crosses_the_link() {
     for row in STORES {
         let settings = ["workload.name=fillrandom", "workload.value_size=16"];
         let first = report(row.name, &settings);
-        let written = of_store(&first, "pages_written.");
+        let written = first.counts.of("store.pages_written");
         assert!(written > 0, "{}", row.name);
-        let to_drive = first.traffic.payload_bytes.to_drive;
+        let to_drive = first.counts.of("traffic.payload_bytes.to_drive");
         assert_eq!(to_drive, written * 4096, "{}: nothing was trimmed", row.name);
-        assert_eq!(first.nand.programs.get("data"), written, "{}: nothing was collected", row.name);
+        assert_eq!(first.counts.of("nand.programs.data"), written, "{}: nothing was collected", row.name);
         assert!(
             first.resources.get("host.core.3").is_some_and(|core| core.busy_fraction > 0.0),
             "{}",
@@ -71,14 +67,14 @@ fn counters_of_stores_are_what_others_counted() {
         let settings = drawn.into_iter().chain([&engine[..], "flash.blocks_per_die=64"]);
         settings.for_each(|setting| in_drive.set(setting).expect("a setting"));
         let in_drive = run::run(&in_drive, &|_, _| {}).unwrap();
-        for counted in [&on_host.store, &in_drive.engine] {
+        for counted in [on_host.counts.section("store"), in_drive.counts.section("engine")] {
             // One that finds out by merging does not know.
-            if let Some(pairs) = counted.get("pairs_now") {
-                assert_eq!(*pairs, keys.len() as u64, "{}", row.name);
+            if let Some(pairs) = counted.get("pairs") {
+                assert_eq!(pairs, keys.len() as u64, "{}", row.name);
                 counted_pairs.push(row.name);
             }
             if row.name == "hashlog" {
-                assert_eq!(counted.get("records"), Some(&6000), "nothing was cleaned");
+                assert_eq!(counted.get("records"), Some(6000), "nothing was cleaned");
             }
         }
     }
@@ -90,12 +86,12 @@ fn counters_of_stores_are_what_others_counted() {
     // What lies in memtables is looked for in no cache.
     let tables = ["lsmtree.write_buffer_size=8KiB", "lsmtree.wal=false"];
     let lsmtree = report("lsmtree", &[&read[..], &tables].concat());
-    let count = |name: &str| *lsmtree.store.get(name).unwrap_or_else(|| panic!("{name} is counted"));
+    let count = |name: &str| lsmtree.counts.section("store").of(name);
     assert_eq!(count("row_cache_hits") + count("row_cache_misses"), lsmtree.ops.retrieve, "one table a key");
     assert!(count("row_cache_hits") > 100, "{}", count("row_cache_hits"));
     assert_eq!(count("blocks_read"), count("row_cache_misses"));
-    let reads = of_store(&lsmtree, "pages_read.");
-    assert_eq!((count("pages_read.lookup"), lsmtree.nand.reads.total()), (count("blocks_read"), reads));
+    let reads = count("pages_read");
+    assert_eq!((count("pages_read.lookup"), lsmtree.counts.of("nand.reads")), (count("blocks_read"), reads));
 }
 
 /// Intervals of a run add up to it, and are as long as was asked for.
@@ -176,9 +172,9 @@ fn the_row_cache_of_a_store_on_the_host_answers_reads() {
     ];
     let caches = ["lsmtree.row_cache_bytes=0", "lsmtree.row_cache_bytes=1MiB"];
     let reports = caches.map(|cache| report("lsmtree", &[&settings[..], &[cache]].concat()));
-    let looked_up = |report: &Report| of_store(report, "pages_read.lookup");
-    let hits = of_store(&reports[1], "row_cache_hits");
-    assert_eq!(of_store(&reports[0], "row_cache_hits"), 0);
+    let looked_up = |report: &Report| report.counts.of("store.pages_read.lookup");
+    let hits = reports[1].counts.of("store.row_cache_hits");
+    assert_eq!(reports[0].counts.of("store.row_cache_hits"), 0);
     assert!(hits > 1000, "{hits} hits");
     assert!(looked_up(&reports[1]) + hits <= looked_up(&reports[0]), "a hit reads no page");
     let mean_ns = |report: &Report| report.latency_ns.get("retrieve").expect("it was read").mean;
@@ -215,7 +211,7 @@ fn compaction_on_a_core_of_its_own_leaves_the_other_cores_to_callers() {
         // One slice of 50 us of each of two threads, for each of the commands that wait for an I/O thread.
         let longest_ns = runs[0].latency_ns.get("store").expect("it was asked for").max;
         assert!(longest_ns < 500_000, "{core}: a put beside merges took {longest_ns} ns");
-        let moved = |report: &Report| report.nand.programs.total();
+        let moved = |report: &Report| report.counts.of("nand.programs");
         assert!(moved(&runs[1]) > moved(&runs[0]) / 3, "{core}: as much is merged, or nearly");
     }
 }

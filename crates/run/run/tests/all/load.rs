@@ -140,7 +140,7 @@ fn a_check_of_an_image_reads_it_and_finds_what_is_not_as_it_was_stored() {
     let verified = report.verified.unwrap();
     // 500 stores over 300 keys leave about 300 (1 - e^-5/3) of them.
     assert!(verified.is_whole() && (220..270).contains(&verified.checked), "{verified:?}");
-    assert_eq!((report.ops.store, report.nand.programs.get("value")), (0, 0), "it stores nothing");
+    assert_eq!((report.ops.store, report.counts.of("nand.programs.value")), (0, 0), "it stores nothing");
     let longer = check(&["workload.ops=520"]).verified.unwrap();
     assert!(longer.missing + longer.wrong > 0, "20 stores of these were never done: {longer:?}");
     let other = check(&["workload.value_size=201"]);
@@ -180,8 +180,10 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
     assert_eq!(sum("/ops"), report.ops.total());
     assert_eq!(sum("/stored_bytes"), report.value_bytes.stored);
     assert_eq!(sum("/retrieved_bytes"), report.value_bytes.retrieved);
-    assert_eq!(sum("/payload_bytes"), report.traffic.payload_bytes.total());
-    assert!(sum("/nand/programs/total") > 0 && sum("/nand/programs/total") <= report.nand.programs.total());
+    assert_eq!(sum("/traffic/payload_bytes/total"), report.counts.of("traffic.payload_bytes"));
+    assert!(
+        sum("/nand/programs/total") > 0 && sum("/nand/programs/total") <= report.counts.of("nand.programs")
+    );
     assert_eq!(latencies.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["store", "retrieve"]);
     let spans: Vec<(u64, u64)> = lines
         .iter()
@@ -208,8 +210,8 @@ fn how_a_run_goes_is_told_and_alters_nothing() {
     // Operations are reported in steps, so the last ones may not be reported.
     assert!(last.ops > 10_000 && last.ops <= 20_000, "{last:?}");
     assert!(last.model_ns > 0 && last.model_ns <= report.time.virtual_ns);
-    assert!(last.programs > 0 && last.programs <= report.nand.programs.total());
-    assert!(last.payload_bytes > 0 && last.payload_bytes <= report.traffic.payload_bytes.total());
+    assert!(last.programs > 0 && last.programs <= report.counts.of("nand.programs"));
+    assert!(last.payload_bytes > 0 && last.payload_bytes <= report.counts.of("traffic.payload_bytes"));
     let mut alone = run(&document, &|_, _| {}).unwrap();
     (report.time.wall_s, alone.time.wall_s) = (0.0, 0.0);
     assert_eq!(report, alone);

@@ -7,6 +7,7 @@ mod hostkv_runs;
 mod kvcache;
 mod load;
 mod numbers;
+mod read_back;
 mod reopened;
 mod saker_runs;
 mod scans;

@@ -24,7 +24,7 @@ fn without_flash(transfer: &str, bytes: u32) -> Report {
 
 fn payload_of_a_store(transfer: &str, bytes: u32) -> f64 {
     let report = without_flash(transfer, bytes);
-    report.traffic.payload_bytes.total() as f64 / report.ops.store as f64
+    report.counts.of("traffic.payload_bytes") as f64 / report.ops.store as f64
 }
 
 /// BandSlim's accounting: 64 + 16 + 2 x 4 bytes a command and 4096 a page.
@@ -85,7 +85,7 @@ fn what_flash_operations_take_alters_nothing_where_there_are_none() {
 fn differs(common: &[&str], setting: &str) -> bool {
     let [usual, other] = [common.to_vec(), [common, &[setting]].concat()].map(|settings| {
         let report = report(&settings);
-        (report.time.virtual_ns, report.traffic.payload_bytes.total(), report.nand.programs.total())
+        (report.time.virtual_ns, report.counts.of("traffic.payload_bytes"), report.counts.of("nand.programs"))
     });
     usual != other
 }
@@ -148,7 +148,7 @@ fn what_another_key_turns_off_is_ignored_and_alters_nothing() {
 #[test]
 fn resources_are_of_the_run_and_not_of_its_drain() {
     let report = report(&["workload.ops=1000", "host.transfer=prp", "packing.policy=block"]);
-    assert_eq!((report.time.virtual_ns, report.nand.programs.total()), (28_100_000, 250));
+    assert_eq!((report.time.virtual_ns, report.counts.of("nand.programs")), (28_100_000, 250));
     let busy = |name: &str| report.resources.get(name).expect("it is in every report").busy_fraction;
     let host_ns = 940.0 + 1200.0 + 2400.0 + 3000.0 + 8100.0;
     assert!((busy("host.core") - host_ns / 28_100.0).abs() < 1e-9, "{}", busy("host.core"));
@@ -162,7 +162,7 @@ fn traffic_of_workload_m() {
     let payload = |transfer: &str| {
         let transfer = format!("host.transfer={transfer}");
         let report = report(&["nand.enabled=false", "workload.ops=200000", &transfer]);
-        report.traffic.payload_bytes.total() as f64
+        report.counts.of("traffic.payload_bytes") as f64
     };
     let baseline = payload("prp");
     for (transfer, published_rules) in [("adaptive", 93.24), ("piggyback", 96.95)] {
@@ -206,7 +206,7 @@ fn value_pages_of_the_packing_policies() {
                 &format!("workload.name={workload}"),
                 &format!("packing.policy={policy}"),
             ]);
-            let opened = report.pages.value_opened.unwrap() as f64 * 10.0;
+            let opened = report.counts.of("engine.value_pages_opened") as f64 * 10.0;
             let off = opened / f64::from(expected) - 1.0;
             assert!(off.abs() < 0.03, "{workload} {policy}: {opened} pages, {expected} expected");
         }

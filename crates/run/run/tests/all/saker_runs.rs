@@ -24,7 +24,7 @@ fn report(profile: &str, settings: &[&str]) -> Report {
 }
 
 fn count(report: &Report, name: &str) -> u64 {
-    *report.saker.get(name).unwrap_or_else(|| panic!("{name} is counted"))
+    report.counts.section("saker").of(name)
 }
 
 /// One thread stores 64 000 pairs with 8 B keys in sequence; returns payload bytes per store.
@@ -41,7 +41,7 @@ fn payload(transfer: &str, value_bytes: u32, sync_every: u32) -> (f64, Report) {
         &format!("workload.sync_every={sync_every}"),
     ];
     let report = report("saker-mid", &settings);
-    (report.traffic.payload_bytes.total() as f64 / 64_000.0, report)
+    (report.counts.of("traffic.payload_bytes") as f64 / 64_000.0, report)
 }
 
 /// A batch of 4184 B by page DMA has as many pairs as go into 4 KiB: 64, 51, 15, 3; none larger than that.
@@ -103,7 +103,7 @@ fn values_come_back_from_every_engine_with_saker() {
         assert!(verified.is_whole() && verified.checked > 500, "{}: {verified:?}", row.name);
         closed_by_order += count(&seen, "closed_by_order");
         for name in ["cache_hits", "pending_hits", "held", "evicted"] {
-            assert!(count(&seen, name) > 0, "{}: {name} {:?}", row.name, seen.saker);
+            assert!(count(&seen, name) > 0, "{}: {name} {:?}", row.name, seen.counts);
         }
         assert!(count(&seen, "most_pending_bytes") <= 3 * 33 * 4096);
         assert_eq!(count(&seen, "unsynced"), 0);
@@ -123,8 +123,8 @@ fn an_adaptive_batch_goes_when_nothing_is_under_way() {
     };
     let (busy, idle) = (with("host.think_ns=0"), with("host.think_ns=5us"));
     // A client that is faster than the drive fills its containers; one that is not has each pair sent soon.
-    assert!(count(&busy, "batches") < 40, "{:?}", busy.saker);
-    assert!(count(&idle, "closed_by_idle") > 1000, "{:?}", idle.saker);
+    assert!(count(&busy, "batches") < 40, "{:?}", busy.counts);
+    assert!(count(&idle, "closed_by_idle") > 1000, "{:?}", idle.counts);
     assert_eq!(count(&idle, "full_by_bytes"), 0);
 }
 
@@ -139,7 +139,7 @@ fn what_the_drive_refuses_of_a_batch_is_an_error_of_the_run() {
     let geometry = document.config().unwrap().drive().flash.geometry();
     let rules: Vec<Rule> = faults::rules("rules", text, &geometry).expect("they can be");
     let report = run::run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
-    assert_eq!((report.ops.errors, count(&report, "failed")), (8, 8), "{:?}", report.saker);
+    assert_eq!((report.ops.errors, count(&report, "failed")), (8, 8), "{:?}", report.counts);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn threads_of_a_driver_have_a_core_each() {
     assert!(shared.resources.get("host.core").is_some() && shared.resources.get("host.core.0").is_none());
     assert!(four.resources.get("host.core.3").is_some_and(|core| core.busy_fraction > 0.0));
     assert!(four.resources.get("host.core").is_none() && four.resources.get("host.core.4").is_none());
-    assert_eq!(shared.traffic, four.traffic);
+    assert_eq!(shared.counts.section("traffic"), four.counts.section("traffic"));
 }
 
 /// The three classes differ in their four numbers alone, and the dispatcher's time is the one solved from the

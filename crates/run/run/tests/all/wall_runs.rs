@@ -13,7 +13,7 @@ use kvdrive_host::threaded::serve_thread;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method as method_of;
-use kvdrive_run::report::{Nand, Report};
+use kvdrive_run::report::Report;
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, run_wall_watched, served};
 use kvdrive_run::{OnInterval, Watch, run};
@@ -47,18 +47,18 @@ const LOADED: [&str; 5] = [
 fn loading_is_not_part_of_a_wall_run() {
     let by_wall = wall(&LOADED, None).expect("it runs");
     let by_model = run(&document(&LOADED), &|_, _| ()).expect("it runs");
-    let bytes = |report: &Report| report.traffic.payload_bytes.total() as f64;
+    let bytes = |report: &Report| report.counts.of("traffic.payload_bytes") as f64;
     let off = bytes(&by_wall) / bytes(&by_model) - 1.0;
     assert!(off.abs() < 0.02, "{} B, {} B", bytes(&by_wall), bytes(&by_model));
-    let (wall, model) = (by_wall.precondition, by_model.precondition);
+    let (wall, model) = (by_wall.precondition.as_ref(), by_model.precondition.as_ref());
     let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
     assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
     assert!(wall.virtual_ns > Some(0), "{wall:?}");
     // A served drive is not drained: pages that loading left in buffers are programmed in the run. The sum is
     // the same.
-    let all = |loading: u64, run: &Nand| (loading + run.programs.total()) as f64;
-    let wall = all(wall.nand.programs.total(), &by_wall.nand);
-    let model = all(model.nand.programs.total(), &by_model.nand);
+    let all = |loading: u64, run: &Report| (loading + run.counts.of("nand.programs")) as f64;
+    let wall = all(wall.counts.of("nand.programs"), &by_wall);
+    let model = all(model.counts.of("nand.programs"), &by_model);
     assert!((wall / model - 1.0).abs() < 0.02, "{wall} {model}");
     assert!(by_wall.notes.iter().any(|note| note.contains("left in buffers")), "{:?}", by_wall.notes);
 }
@@ -70,8 +70,8 @@ fn a_replay_is_loading_and_the_run() {
     let path = folder.path().join("recording");
     let recorded = wall(&LOADED, Some(&path)).expect("it runs");
     let replayed = replay(&path).expect("it can be replayed");
-    let loading = recorded.precondition.as_ref().expect("pairs were loaded").nand.programs.total();
-    assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
+    let loading = recorded.precondition.as_ref().expect("pairs were loaded").counts.of("nand.programs");
+    assert_eq!(replayed.counts.of("nand.programs"), loading + recorded.counts.of("nand.programs"));
     assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
     // Commands of hosts are reported by the replay only; the recorded run reports operations instead.
     let answered = recorded.ops.total() + recorded.precondition.as_ref().map_or(0, |loading| loading.stores);
@@ -186,7 +186,8 @@ fn a_replay_has_the_same_faults_at_the_same_commands() {
     let served = serving.join().into_report(&document, 1.0).expect("a report");
     let replayed = replay(&path).expect("it can be replayed");
     let seen = |report: &Report| {
-        serde_json::to_value((&report.nand, &report.traffic, &report.faults)).expect("JSON")
+        let sections = ["nand", "traffic"].map(|section| report.counts.section(section).clone());
+        (sections, report.faults.clone())
     };
     assert_eq!(seen(&served), seen(&replayed));
     let struck: Vec<_> = served.faults.iter().map(|fault| (fault.rule.as_str(), fault.fired)).collect();
@@ -293,7 +294,7 @@ fn saker_on_threads_in_wall_time() {
         assert_eq!((report.ops.errors, report.ops.total()), (0, 20_000), "{:?}", report.notes);
         let verified = report.verified.expect("it was asked for");
         assert!(verified.is_whole() && verified.checked > 1000, "{verified:?}");
-        let count = |name: &str| *report.saker.get(name).unwrap_or_else(|| panic!("{name} is counted"));
+        let count = |name: &str| report.counts.section("saker").of(name);
         assert_eq!(count("requests"), report.ops.store, "of the run, without loading");
         assert!(count("batches") < count("requests"), "{} batches", count("batches"));
         assert!(count("cache_hits") + count("pending_hits") > 0);

@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use kvdrive_declare::Counters;
+
 use super::eviction::{BlockId, Policy};
 
 /// Which blocks are stored.
@@ -20,21 +22,27 @@ pub enum Admission {
 }
 
 /// What was counted, in blocks unless said otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+pub struct CacheCounters {
     /// Requests.
     pub requests: u64,
     /// Blocks of the requests.
+    #[counter(name = "blocks_asked")]
     pub asked: u64,
     /// Hits before the first missing block of a request.
+    #[counter(name = "blocks_prefix_hits")]
     pub prefix_hits: u64,
     /// All hits.
+    #[counter(name = "blocks_any_hits")]
     pub any_hits: u64,
     /// Stored.
+    #[counter(name = "blocks_stored")]
     pub stores: u64,
     /// Deleted, to make room.
+    #[counter(name = "blocks_deleted")]
     pub deletes: u64,
     /// Not stored, because it was their first use.
+    #[counter(name = "blocks_not_admitted")]
     pub not_admitted: u64,
 }
 
@@ -57,50 +65,50 @@ pub struct Cache {
     policy: Box<dyn Policy>,
     held: HashSet<BlockId>,
     seen: HashSet<BlockId>,
-    counts: Counts,
+    counters: CacheCounters,
 }
 
 impl Cache {
     /// An empty cache.
     pub fn new(capacity: Option<u64>, admission: Admission, policy: Box<dyn Policy>) -> Cache {
         let (held, seen) = (HashSet::new(), HashSet::new());
-        Cache { capacity, admission, policy, held, seen, counts: Counts::default() }
+        Cache { capacity, admission, policy, held, seen, counters: CacheCounters::default() }
     }
 
     /// Starts a request: returns how many of its blocks are found before the first missing one.
     pub fn look_up(&mut self, blocks: &[BlockId]) -> usize {
         let found = blocks.iter().take_while(|block| self.held.contains(block)).count();
-        self.counts.requests += 1;
-        self.counts.prefix_hits += found as u64;
+        self.counters.requests += 1;
+        self.counters.prefix_hits += found as u64;
         found
     }
 
     /// Handles one block of the request.
     pub fn pass(&mut self, block: BlockId) -> Step {
-        self.counts.asked += 1;
+        self.counters.asked += 1;
         if self.held.contains(&block) {
-            self.counts.any_hits += 1;
+            self.counters.any_hits += 1;
             self.policy.touch(block);
             return Step::Keep;
         }
         if self.admission == Admission::SecondUse && self.seen.insert(block) {
-            self.counts.not_admitted += 1;
+            self.counters.not_admitted += 1;
             return Step::Pass;
         }
         let is_full = self.capacity.is_some_and(|capacity| self.held.len() as u64 >= capacity);
         let gone = if is_full { self.policy.evict() } else { None };
         if let Some(gone) = gone {
             assert!(self.held.remove(&gone), "block {gone} went and was not held");
-            self.counts.deletes += 1;
+            self.counters.deletes += 1;
         }
         self.policy.insert(block);
         self.held.insert(block);
-        self.counts.stores += 1;
+        self.counters.stores += 1;
         Step::Store(gone)
     }
 
     /// The counters so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
+    pub fn counters(&self) -> CacheCounters {
+        self.counters
     }
 }

@@ -21,10 +21,12 @@ mod requests;
 
 use std::collections::{HashMap, VecDeque};
 
+use kvdrive_declare::{Counters, Counts};
 use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
-use crate::{Count, Op, ValueSpec, Workload, WorkloadParams};
+use crate::{Op, ValueSpec, Workload, WorkloadParams};
+pub use cache::CacheCounters;
 use cache::{Admission, Cache, Step};
 use eviction::BlockId;
 use kvdrive_text::names::no_such;
@@ -175,21 +177,17 @@ impl Workload for KvCache {
         self.requests.read_share()
     }
 
-    fn counts(&self) -> Vec<Count> {
-        let counts = self.cache.counts();
-        [
-            ("requests", counts.requests),
-            ("blocks_asked", counts.asked),
-            ("blocks_prefix_hits", counts.prefix_hits),
-            ("blocks_any_hits", counts.any_hits),
-            ("blocks_stored", counts.stores),
-            ("blocks_deleted", counts.deletes),
-            ("blocks_not_admitted", counts.not_admitted),
-            ("bytes_stored", self.stored_bytes),
-        ]
-        .map(|(name, value)| Count { name, value })
-        .into()
+    fn counts(&self) -> Counts {
+        self.cache.counters().counts().and(&Stored { bytes_stored: self.stored_bytes })
     }
+}
+
+/// What went to the drive.
+#[derive(Counters)]
+struct Stored {
+    /// Bytes of the stored blocks.
+    #[counter(unit = Bytes)]
+    bytes_stored: u64,
 }
 
 #[cfg(test)]

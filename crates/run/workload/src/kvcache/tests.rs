@@ -16,7 +16,7 @@ fn hits(trace: &str, policy: &str, capacity: Option<u64>, admission: Admission) 
             cache.pass(block);
         }
     }
-    let counts = cache.counts();
+    let counts = cache.counters();
     assert_eq!(counts.asked, counts.any_hits + counts.stores + counts.not_admitted);
     (counts.prefix_hits, counts.any_hits)
 }
@@ -55,7 +55,7 @@ fn a_block_that_is_stored_on_its_second_use_is_found_on_its_third() {
         assert_eq!(cache.look_up(&[5]), found);
         cache.pass(5);
     }
-    assert_eq!((cache.counts().stores, cache.counts().not_admitted), (1, 1));
+    assert_eq!((cache.counters().stores, cache.counters().not_admitted), (1, 1));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use kvdrive_claims::{self as claims, Outcome, Planned, Standing, Verdict, mutants, parse};
 use kvdrive_config::Document;
+use kvdrive_declare::{Counters, Sections};
 use kvdrive_experiments::figures;
 use kvdrive_experiments::runs::{Extent, Options, Plan};
+use kvdrive_link::Meter;
 use kvdrive_run::report::{Latency, Named, Ops, Report};
 
 const HEAD: &str = "suite = \"s\"\ntitle = \"t\"\n";
@@ -29,6 +31,7 @@ fn made_up(document: &Document) -> Report {
     Report {
         ops: Ops { store: 1, ..Ops::default() },
         latency_ns: Named::from_iter([("store", Latency { mean, ..Latency::default() })]),
+        counts: Sections::default().with("traffic", Meter::default().counts()),
         ..Report::default()
     }
 }

@@ -1,9 +1,11 @@
 //! Sweeps: rows in order, flat lines, and resumption.
 
 use kvdrive_config::Document;
+use kvdrive_declare::Counters;
 use kvdrive_experiments::sweep::{Finished, MEASURED, Point, Row, Shard, SweepFile, merge, rows};
+use kvdrive_flash::{NandCounters, Purpose};
 use kvdrive_run::many::run_sessions;
-use kvdrive_run::report::{ByPurpose, Report};
+use kvdrive_run::report::Report;
 use serde_json::Value;
 
 const SWEEP: &str = "set = [\"workload.ops=100\", \"workload.name=w-a\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\nworkload.value_size = [4, \"1KiB\"]\n";
@@ -15,7 +17,9 @@ fn sweep() -> Vec<Row> {
 fn line(row: &Row) -> String {
     let mut report =
         Report { revision: "r".into(), notes: vec!["a".into(), "b".into()], ..Report::default() };
-    report.nand.programs = ByPurpose::from_iter([("value", 3)]);
+    let flash = NandCounters::default();
+    flash.programs[Purpose::Value.index()].set(3);
+    report.counts.set("nand", flash.counts());
     row.line(&report).unwrap()
 }
 

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict};
 use kvdrive_config::Document;
+use kvdrive_declare::{Counter, Counters, Counts, Form, Kind, Sections, Unit};
 use kvdrive_experiments::runs::{Extent, Options, Plan};
 use kvdrive_experiments::{self as experiments, Place, parse};
 use kvdrive_figures::{Planned, number, numbers, svg, terminal};
+use kvdrive_flash::{NandCounters, Purpose};
+use kvdrive_link::{Class, Meter};
 use kvdrive_page as html;
-use kvdrive_run::report::{Latency, Named, Ops, Report, Resource, Series, TrafficBytes, ValueBytes};
+use kvdrive_run::report::{Latency, Named, Ops, Report, Resource, Series, ValueBytes};
 
 fn files_of(folder: &str) -> BTreeSet<String> {
     let path = format!("{}/../{folder}/files", env!("CARGO_MANIFEST_DIR"));
@@ -39,6 +42,16 @@ fn figures_are_named_as_their_files_and_can_be_planned() {
     }
 }
 
+/// Counters of these names, each 100.
+fn hundreds(names: &[&'static str]) -> Counts {
+    let mut counts = Counts::default();
+    for name in names {
+        let (unit, kind, form) = (Unit::None, Kind::Counted, Form::Sum);
+        counts.put(Box::leak(Box::new(Counter { name, unit, kind, form, by: None, help: "" })), &100_u64);
+    }
+    counts
+}
+
 /// A report with the same simple numbers for every run: enough to draw and to judge.
 fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
@@ -53,21 +66,33 @@ fn made_up(document: &Document) -> Report {
         ..Report::default()
     };
     let sqe = 64 * config.workload.ops;
-    report.traffic.payload_bytes = TrafficBytes { sqe, mmio: sqe / 8, ..TrafficBytes::default() };
-    report.nand.programs = [("value", config.workload.ops / 4)].into_iter().collect();
+    let link = Meter::default();
+    link.count(Class::Sqe, sqe, 0);
+    link.count(Class::Mmio, sqe / 8, 0);
+    let flash = NandCounters::default();
+    flash.programs[Purpose::Value.index()].set(config.workload.ops / 4);
     report.config = document.values();
-    let counted =
-        ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
-    report.engine = counted.into_iter().map(|name| (name, 100)).collect();
+    let counted = [
+        "lookups",
+        "probes",
+        "comparisons",
+        "section_hits",
+        "section_misses",
+        "invalid_written_bytes",
+        "memcpy_ns",
+    ];
     let blocks = ["requests", "blocks_asked", "blocks_prefix_hits", "blocks_any_hits", "blocks_stored"];
-    report.workload = blocks.into_iter().map(|name| (name, 100)).collect();
-    report.saker = ["cache_hits", "cache_misses"].into_iter().map(|name| (name, 100)).collect();
+    let cached = ["cache_hits", "cache_misses", "row_cache_hits", "row_cache_misses"];
+    report.counts = Sections::default()
+        .with("traffic", link.counts())
+        .with("nand", flash.counts())
+        .with("engine", hundreds(&counted))
+        .with("workload", hundreds(&blocks))
+        .with("saker", hundreds(&cached))
+        .with("store", hundreds(&cached))
+        .with("dram", hundreds(&["section_cache"]));
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
-    report.dram = Named::from_iter([("section_cache", 1 << 20)]);
-    let cached = ["cache_hits", "cache_misses", "row_cache_hits", "row_cache_misses"];
-    report.saker = cached.into_iter().map(|name| (name, 100)).collect();
-    report.store = report.saker.clone();
     let interval_ns = config.run.interval_ns;
     report.time.virtual_ns = 60 * interval_ns;
     report.series = (interval_ns > 0).then(|| Series { interval_ns, ops: vec![100; 60], transactions: None });

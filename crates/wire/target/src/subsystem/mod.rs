@@ -64,7 +64,7 @@ use controller::Controller;
 use keys::Keys;
 pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
 pub use options::{OptionError, Options};
-pub use served::{HostStatus, Served};
+pub use served::{HostStatus, OPCODES, Served};
 
 /// Limit for a host to authenticate a queue, ms.
 const AUTHENTICATION_MS: u64 = 30_000;

@@ -1,13 +1,24 @@
 //! Counts of what a subsystem has served, and the hosts that are connected: for reports, pages and metrics.
 
 use kvdrive_admin::Kind;
+use kvdrive_declare::{By, Counters};
+use kvdrive_spec::opcode;
 
 use super::{Address, Subsystem};
 
+/// Labels by opcode. All unknown ones share one: a host chooses them, and each label costs every scrape a row.
+pub const OPCODES: By = By {
+    label: "opcode",
+    places: 256,
+    name_of: |code| u8::try_from(code).ok().and_then(opcode::name).unwrap_or("other"),
+    is_sparse: true,
+};
+
 /// Counts since the subsystem was made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Counters)]
 pub struct Served {
-    /// I/O commands by opcode.
+    /// I/O commands of hosts.
+    #[counter(by = &OPCODES)]
     pub io_commands: [u64; 256],
     /// I/O commands that failed.
     pub io_errors: u64,
@@ -18,10 +29,13 @@ pub struct Served {
     /// Bytes that I/O commands returned.
     pub read_bytes: u64,
     /// Controllers that were created.
+    #[counter(name = "controllers_created")]
     pub controllers: u64,
     /// Queues that were created, admin queues included.
+    #[counter(name = "queues_created")]
     pub queues: u64,
     /// Controllers that ended because their host was silent.
+    #[counter(name = "controllers_expired")]
     pub expired: u64,
     /// Queues that ended because their host failed to authenticate, or not in time.
     pub authentication_failures: u64,

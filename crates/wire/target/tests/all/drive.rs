@@ -456,7 +456,7 @@ fn short_values_that_come_in_capsules_take_no_page_each() {
     for number in 0..20_000 {
         queue.store(Key::from_u32_be(number), &value(number, 32)).unwrap();
     }
-    let programs = |running: &Running| running.snapshot().counters.programs().map(|(_, count)| count).sum();
+    let programs = |running: &Running| running.snapshot().counts.of("nand.programs");
     let programs: u64 = server.control.as_ref().unwrap().look(move |_, running| programs(running)).unwrap();
     assert!(programs < 200, "{programs} pages");
     for number in (0..20_000).step_by(997) {

@@ -150,11 +150,11 @@ fn one_thread_serves_sockets_and_drive_and_sleeps_for_both() {
         peer.read_exact(&mut answers).unwrap();
         asked += 1;
         // Others reach it past the sockets, which wakes it where they would.
-        control.look(|_, running| running.snapshot().counters.commands).unwrap();
+        control.look(|_, running| running.snapshot().counts.of("drive.commands")).unwrap();
         asked += 1;
         std::thread::sleep(Duration::from_millis(2));
     }
-    let commands = control.look(|_, running| running.snapshot().counters.commands).unwrap();
+    let commands = control.look(|_, running| running.snapshot().counts.of("drive.commands")).unwrap();
     assert_eq!(commands, (1..=30).sum::<u64>());
     drop(peer);
     let sleeps = server.join().unwrap();

@@ -12,8 +12,9 @@ mod windows;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
+use kvdrive_declare::Counts;
 use kvdrive_engines::firmware::Cores;
-use kvdrive_engines::{Engine, EngineCounters, Utilization};
+use kvdrive_engines::{Engine, Utilization};
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::{Sim, TaskCell};
@@ -260,15 +261,11 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         self.engine.protected_image()
     }
 
-    fn counters(&self) -> EngineCounters {
-        self.engine.counters()
+    fn counts(&self) -> Counts {
+        self.engine.counts()
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        self.engine.details()
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
+    fn dram(&self) -> Counts {
         self.engine.dram()
     }
 

@@ -19,6 +19,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
@@ -62,7 +63,8 @@ struct Slot {
 }
 
 /// Counters of the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "section_")]
 pub struct CacheStatistics {
     /// Fetches of a cached section.
     pub hits: u64,

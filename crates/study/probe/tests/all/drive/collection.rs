@@ -80,19 +80,20 @@ fn eighty_percent_live_overwritten_twenty_times() {
             }
             check_all(&driver, &oracle);
             drive.drain();
-            let counters = drive.counters();
-            let collected: u64 =
-                counters.programs().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
-            let read: u64 = counters.reads().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
-            assert!(collected > 0, "{}: nothing was collected: {:?}", row.name, counters);
-            assert!(read > 0, "{}: collected without reading: {:?}", row.name, counters);
-            let programs: u64 = counters.programs().map(|(_, n)| n).sum();
+            let counts = drive.counts();
+            let of_gc = |name| -> u64 {
+                let purposes = counts.section("nand").labels(name);
+                purposes.filter(|(purpose, _)| purpose.contains("gc")).map(|(_, n)| n).sum()
+            };
+            assert!(of_gc("programs") > 0, "{}: nothing was collected: {counts:?}", row.name);
+            assert!(of_gc("reads") > 0, "{}: collected without reading: {counts:?}", row.name);
+            let programs = counts.of("nand.programs");
             let written = f64::from(live) * 21.0 * f64::from(BYTES);
             println!(
                 "{}: {full} pairs fit, {live} live, write amplification {:.2}, {:?}",
                 row.name,
                 programs as f64 * f64::from(bench.config.flash.page_bytes) / written,
-                counters.engine
+                counts.section("engine")
             );
         });
         bench.sim.clear();

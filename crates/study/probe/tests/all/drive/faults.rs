@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kvdrive_config::Document;
 use kvdrive_config::faults::rules;
 use kvdrive_content::{Piece, Region};
+use kvdrive_declare::Counts;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::{Effect, FAULTS, FaultKind, Moment, Rule};
 use kvdrive_host::Calls;
@@ -241,7 +242,7 @@ fn programs_and_erases_that_fail_cost_spare_blocks_and_nothing_else() {
                     let health = drive.flash_health();
                     assert!(health.retired_blocks > retired, "{settings:?}, life {life}: {health:?}");
                     retired = health.retired_blocks;
-                    assert_eq!(health.spare_blocks.1 + retired, health.spare_blocks.0);
+                    assert_eq!(health.spare_blocks_left + retired, health.spare_blocks);
                     Some(drive.survivors(&mut rng))
                 });
                 bench.sim.clear();
@@ -373,7 +374,8 @@ fn smart_tells_of_spare_blocks_and_media_errors() {
         let mut few = 0;
         while smart(&bench).warnings & Health::READ_ONLY == 0 {
             let told = smart(&bench);
-            let (all, left) = drive.flash_health().spare_blocks;
+            let kvdrive_flash::FlashHealth { spare_blocks: all, spare_blocks_left: left, .. } =
+                drive.flash_health();
             assert_eq!(u32::from(told.spare_percent), 100 * left / all);
             assert_eq!(told.warnings, if told.spare_percent < 10 { Health::FEW_SPARES } else { 0 });
             few += u32::from(told.warnings);
@@ -483,16 +485,16 @@ fn a_run_on_failing_flash_reports_what_became_of_it() {
     let rules = parse(&document, FAILING).expect("rules");
     let report = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
     assert_eq!(report.ops.errors, 0);
-    let health = report.flash_health.as_ref().expect("rules strike flash");
-    assert!(health.retired_blocks > 0 && health.program_errors + health.erase_errors > 0, "{health:?}");
-    assert_eq!(health.spare_blocks_left, health.spare_blocks - health.retired_blocks);
-    assert!(report.nand.programs.iter().any(|(purpose, _)| purpose == "retire"), "{:?}", report.nand);
+    let health = |name| report.counts.section("flash_health").of(name);
+    assert!(health("retired_blocks") > 0 && health("program_errors") + health("erase_errors") > 0);
+    assert_eq!(health("spare_blocks_left"), health("spare_blocks") - health("retired_blocks"));
+    assert!(report.counts.of("nand.programs.retire") > 0);
     assert!(report.to_string().contains("FLASH HEALTH"), "{report}");
     // Without spare blocks it ends all the same, and says what was refused.
     let document = small_run(&["buffer.entries=8", "flash.spare_blocks=0"]);
     let rules = parse(&document, FAILING).expect("rules");
     let report = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
-    assert!(report.ops.errors > 0 && report.flash_health.expect("rules strike flash").is_read_only);
+    assert!(report.ops.errors > 0 && report.counts.of("flash_health.is_read_only") == 1);
 }
 
 /// Inline commands have turns, windows and halves of values to give back.
@@ -514,9 +516,10 @@ fn small_run(settings: &[&str]) -> Document {
 }
 
 /// What a report says of everything but rules and the machine's time.
-fn plain(report: Report) -> Report {
+fn plain(mut report: Report) -> Report {
     let time = kvdrive_run::report::Time { wall_s: 0.0, ..report.time };
-    Report { faults: Vec::new(), flash_health: None, time, ..report }
+    report.counts.set("flash_health", Counts::default());
+    Report { faults: Vec::new(), time, ..report }
 }
 
 #[test]

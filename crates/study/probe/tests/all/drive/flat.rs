@@ -1,5 +1,6 @@
 //! The same run on flash of every timing: the same operations in different times.
 
+use kvdrive_declare::Counts;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::timing::TIMINGS;
 use kvdrive_host::Calls;
@@ -11,7 +12,7 @@ use super::bench::{Bench, Oracle, SIZES, Stored, check_one, document, key, store
 const PATIENCE_NS: Ns = 100_000_000;
 
 /// What happens on flash, by purpose, and when the last of it is done.
-fn counts(engine: &str, timing: &str) -> (Vec<(&'static str, u64)>, Ns) {
+fn counts(engine: &str, timing: &str) -> (Counts, Ns) {
     // So large that nothing is collected: what is collected beside commands depends on how far these are.
     let settings = [
         format!("engine.name={engine}"),
@@ -42,9 +43,11 @@ fn counts(engine: &str, timing: &str) -> (Vec<(&'static str, u64)>, Ns) {
             bench.sim.sleep(PATIENCE_NS);
         }
         drive.drain();
-        let counters = drive.counters();
-        assert_eq!(counters.engine.collected_segments, 0, "{engine}");
-        counters.programs().chain([("reads", 0)]).chain(counters.reads()).collect()
+        let counts = drive.counts();
+        for collected in ["segments_freed", "gc_data_superblocks", "gc_map_superblocks", "cleaned_segments"] {
+            assert_eq!(counts.section("engine").get(collected).unwrap_or(0), 0, "{engine}: {collected}");
+        }
+        counts.section("nand").clone()
     });
     bench.sim.clear();
     (counts, bench.sim.now())

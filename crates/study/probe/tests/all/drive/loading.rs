@@ -26,10 +26,10 @@ fn loaded_pairs_are_there_and_took_no_time() {
             });
             drive.load(&mut pairs).expect("60 keys fit");
             assert_eq!(bench.sim.now(), began, "{}", row.name);
-            let counters = drive.counters();
-            assert!(counters.erases > 0, "{}: flash is programmed, collected and counted", row.name);
+            let counts = drive.counts();
+            assert!(counts.of("nand.erases") > 0, "{}: flash is programmed, collected and counted", row.name);
             // Identify, and two for the queue pair.
-            assert_eq!((counters.commands, bench.link.meter().payload().total() > 0), (3, true));
+            assert_eq!((counts.of("drive.commands"), bench.link.meter().payload().total() > 0), (3, true));
             check_all(&driver, &oracle);
             for _ in 0..300 {
                 step(&driver, &mut oracle, &mut rng, 60, false);
@@ -87,7 +87,7 @@ fn what_a_medium_is_told_ahead_changes_nothing() {
                     (key, Piece::Pattern(value(&key, stored)))
                 });
                 drive.load(&mut pairs).expect("900 keys fit");
-                format!("{:?} {:?}", drive.counters(), drive.engine_details())
+                drive.counts()
             });
             bench.sim.clear();
             counters

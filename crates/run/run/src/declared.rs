@@ -1,0 +1,145 @@
+//! Every counter that a report can have, from small drives of every kind; the page that lists them; and counts that are
+//! read back from the JSON of a report.
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use kvdrive_config::{Document, default_profile};
+use kvdrive_declare::{Counter, Counters, Counts, Sections};
+use kvdrive_device::Drive;
+use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_store::STORES;
+use kvdrive_workload::kvcache::CacheCounters;
+use serde::de::{Deserialize, Deserializer, Error};
+use serde_json::Value;
+
+use crate::Bench;
+use crate::report::Named;
+use crate::seats::HostSide;
+
+const HEAD: &str = "\
+# Counters
+
+Every counter, from its declaration in the source: `kvdrive list --counters` writes this page. SECTION.NAME is its name in the JSON of
+a report (`kvdrive run --json`), in lines of `--interval`, in `Numbers`, in `ctl status --json` and on the page of a served drive; Prometheus has
+`kvdrive_SECTION_NAME`, of times `_seconds` instead of `_ns`, of sums with `_total` at the end. A counter by labels is an object of their values
+and `total`. A *sum* is what happened: a report has what was added in the run. A *state* is as it is at the end, a *maximum* the most since power-on.
+Where the times of *modelled* ones come from is said by each report.
+";
+
+/// A counter, and where it is.
+pub struct Declared {
+    /// Its section.
+    pub section: &'static str,
+    /// Its declaration.
+    pub counter: &'static Counter,
+    /// Engines and stores that have it; empty: every drive.
+    pub of: Vec<String>,
+}
+
+/// What a new drive counts that is set so, with its host.
+///
+/// # Errors
+/// There is no such drive.
+pub fn counts_of(profile: &str, settings: &[String]) -> anyhow::Result<Sections> {
+    let mut document = Document::profile(profile)?;
+    settings.iter().try_for_each(|setting| document.set(setting))?;
+    let config = document.config()?;
+    let bench = Bench::new(&config)?;
+    let counts = bench.sim.block_on(|| {
+        let drive = Drive::power_on(&bench.sim, &bench.link, &config.drive(), None)?;
+        let host = HostSide::connect(&config, &bench.link, &bench.memory)?;
+        anyhow::Ok(bench.snapshot(&drive, &host).counts)
+    });
+    bench.sim.clear();
+    counts
+}
+
+/// Every counter of a drive, its link and its host, by section.
+///
+/// # Errors
+/// One of the small drives cannot be made.
+pub fn declared() -> anyhow::Result<Vec<Declared>> {
+    let mut kinds = Vec::new();
+    for engine in ENGINES {
+        let settings = vec![format!("engine.name={}", engine.name), "saker.enabled=true".to_owned()];
+        kinds.push((engine.name, default_profile(engine.name), settings));
+    }
+    for store in STORES {
+        let settings = vec![format!("engine.name={}", BLOCK.name), format!("host.store={}", store.name)];
+        kinds.push((store.name, default_profile(BLOCK.name), settings));
+    }
+    let mut all: Vec<Declared> = Vec::new();
+    for (name, profile, mut settings) in kinds {
+        settings.push("flash.blocks_per_die=64".to_owned());
+        let counts = counts_of(profile, &settings)?;
+        counts.iter().for_each(|(section, counts)| add(&mut all, section, counts, name));
+    }
+    add(&mut all, "workload", &CacheCounters::default().counts(), "kvcache");
+    // A counter that every kind of drive has is of none of them.
+    let everywhere = all.iter().map(|declared| declared.of.len()).max().unwrap_or(0);
+    all.iter_mut()
+        .filter(|declared| declared.of.len() == everywhere)
+        .for_each(|declared| declared.of.clear());
+    Ok(all)
+}
+
+fn add(all: &mut Vec<Declared>, section: &'static str, counts: &Counts, of: &str) {
+    for values in counts.by_counter() {
+        let counter = values[0].counter;
+        let of_it = |section, counter: &Counter| (section, counter.name, counter.help);
+        let is_it = |known: &Declared| of_it(known.section, known.counter) == of_it(section, counter);
+        match all.iter_mut().find(|known| is_it(known)) {
+            Some(known) if known.of.iter().any(|name| name == of) => {}
+            Some(known) => known.of.push(of.to_owned()),
+            None => all.push(Declared { section, counter, of: vec![of.to_owned()] }),
+        }
+    }
+}
+
+/// Reads the sections that the JSON of a report has beside its other keys. Engines of the same section declare counters of
+/// the same name alike but for the help text, so the first declaration serves for all.
+pub(crate) fn sections<'de, D: Deserializer<'de>>(from: D) -> Result<Sections, D::Error> {
+    static DECLARED: LazyLock<Vec<Declared>> =
+        LazyLock::new(|| declared().expect("small drives of every kind are powered on in tests, too"));
+    let mut sections = Sections::default();
+    for (section, json) in Named::<Value>::deserialize(from)?.iter() {
+        let wrong = |problem| D::Error::custom(format!("{section}: {problem}"));
+        let values = json.as_object().ok_or_else(|| wrong("no section of counters".to_owned()))?;
+        let (mut name_of, mut counts) = ("", Counts::default());
+        for (name, json) in values {
+            let known = DECLARED.iter().find(|known| known.section == section && known.counter.name == name);
+            let known = known.ok_or_else(|| wrong(format!("there is no counter {name}")))?;
+            name_of = known.section;
+            counts.put_json(known.counter, json).map_err(wrong)?;
+        }
+        sections.set(name_of, counts);
+    }
+    Ok(sections)
+}
+
+/// The page, as Markdown. `further` are counters outside of a drive and its host.
+///
+/// # Errors
+/// As [`declared`].
+pub fn reference(further: Vec<Declared>) -> anyhow::Result<String> {
+    let mut all = declared()?;
+    all.extend(further);
+    let mut sections: Vec<_> = all.iter().map(|declared| declared.section).collect();
+    sections.sort_unstable();
+    sections.dedup();
+    let mut page = HEAD.to_owned();
+    for section in sections {
+        write!(
+            page,
+            "\n## {section}\n\n| counter | unit | kind | of | what it is |\n|---|---|---|---|---|\n"
+        )?;
+        for Declared { counter, of, .. } in all.iter().filter(|declared| declared.section == section) {
+            let (name, unit) = (counter.name, counter.unit.name());
+            let kind = format!("{}, {}", counter.kind_name(), counter.form_name());
+            let by = counter.by.map_or_else(String::new, |by| format!(" By {}.", by.label));
+            writeln!(page, "| `{name}` | {unit} | {kind} | {} | {}{by} |", of.join(", "), counter.help)?;
+        }
+    }
+    Ok(page)
+}
