@@ -59,17 +59,23 @@ impl Function {
 
     /// Looks how far the host has read, and writes what was held.
     fn look_at_heads(&mut self, core: &mut Core) {
+        self.take_heads(core);
+        for id in 0..self.completions.len() {
+            if self.completions[id].as_ref().is_some_and(CompletionQueue::is_full) {
+                self.write_completions(core, id);
+            }
+        }
+    }
+
+    /// Looks how far the host has read. A doorbell that the host rang before it sent a message arrives before that
+    /// message, as writes on PCI do before a later read.
+    pub(super) fn take_heads(&mut self, core: &mut Core) {
         let mut wrong = false;
         for ring in self.completions.iter_mut().flatten() {
             wrong |= !ring.look(&self.doorbells);
         }
         if wrong {
             self.note_wrong_doorbell(core);
-        }
-        for id in 0..self.completions.len() {
-            if self.completions[id].as_ref().is_some_and(CompletionQueue::is_full) {
-                self.write_completions(core, id);
-            }
         }
     }
 

@@ -78,6 +78,7 @@ impl Function {
             // Nothing was asked.
             return;
         }
+        self.take_heads(core);
         let outcome = if message.is_too_long {
             Err(Errno::INVAL)
         } else {
