@@ -208,6 +208,20 @@ fn what_is_old_enough_goes() {
 }
 
 #[test]
+fn what_a_dropped_client_leaves_is_counted_and_sent() {
+    let saker = saker(Config::default());
+    let (mut client, mut other, mut drive) = (saker.client(), saker.client(), Drive::default());
+    put(&mut client, 1, b"v1");
+    put(&mut client, 2, b"v2");
+    assert_eq!((saker.count(Count::ClosedByDrop), saker.count(Count::Unsynced)), (0, 0));
+    drop(client);
+    assert_eq!((saker.count(Count::ClosedByDrop), saker.count(Count::Unsynced)), (1, 2));
+    assert_eq!(drive.take(&mut other), 1);
+    drive.answer_all(&mut other);
+    assert_eq!(drive.pairs[&key(2)], b"v2");
+}
+
+#[test]
 fn every_step_is_told() {
     let mut config = Config { batch: BatchSize::Fixed(2), ..Config::default() };
     config.cache.charge = kvdrive_saker::Charge::Content;

@@ -307,8 +307,6 @@ pub struct StoreCounters {
     pub moved_bytes: u64,
     /// Segments cleaned.
     pub cleaned_segments: u64,
-    /// Pages closed before they were full.
-    pub short_pages: u64,
     /// Syncs that had something to do.
     pub syncs: u64,
 }
