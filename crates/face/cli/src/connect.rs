@@ -6,12 +6,10 @@ use kvdrive_auth::psk::Version;
 use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
-use kvdrive_run::wall::connected::Remote;
+use kvdrive_run::wall::connected::{Remote, address};
 
 use crate::secret;
 
-/// Where hosts look for a drive unless they are told otherwise.
-const PORT: u16 = 4420;
 /// Sections and keys of the configuration that are the host's; the others are the drive's.
 const OF_HOST: [&str; 5] = ["workload.", "run.seed", "run.interval_ns", "host.depth", "host.queue"];
 /// Options that say something of a drive.
@@ -69,18 +67,6 @@ pub struct Connection {
         requires = "tls_psk"
     )]
     psk_derivation: secret::PskDerivation,
-}
-
-/// `HOST:PORT` out of what the option says.
-fn address(text: &str) -> Result<String, String> {
-    let wrong = || "allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420 or tcp://[::1]:4420".to_owned();
-    let rest = text.strip_prefix("tcp://").filter(|rest| !rest.is_empty()).ok_or_else(wrong)?;
-    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
-    match after_host.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_err() => Err(wrong()),
-        Some(_) => Ok(rest.to_owned()),
-        None => Ok(format!("{rest}:{PORT}")),
-    }
 }
 
 impl Connection {
@@ -152,17 +138,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_is_tcp_and_has_a_port() {
-        assert_eq!(address("tcp://127.0.0.1:4421").unwrap(), "127.0.0.1:4421");
-        assert_eq!(address("tcp://drive").unwrap(), "drive:4420");
-        assert_eq!(address("tcp://[::1]").unwrap(), "[::1]:4420");
-        assert_eq!(address("tcp://[::1]:1").unwrap(), "[::1]:1");
-        for wrong in ["127.0.0.1:4420", "rdma://127.0.0.1:4420", "tcp://", "tcp://a:b", "tcp://a:"] {
-            assert!(address(wrong).unwrap_err().contains("allowed: tcp://HOST:PORT"), "{wrong}");
-        }
-    }
 
     #[test]
     fn what_is_of_a_drive_is_refused_by_its_name() {

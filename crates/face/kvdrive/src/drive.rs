@@ -15,6 +15,7 @@ use kvdrive_spec::StoreOptions;
 
 use crate::client::{AsyncClient, Client, Unanswered};
 use crate::error::Error;
+use crate::network::Network;
 use crate::numbers::Numbers;
 use crate::pairs::Pairs;
 use crate::saker;
@@ -28,21 +29,35 @@ pub(crate) struct Description {
     pub is_here: bool,
 }
 
-/// A powered drive.
+/// A powered drive, of this program or [on a network](crate::connect).
 ///
 /// Threads may share it, each call waiting on the thread that makes it; one that has much to do takes a
 /// [`Client`] of its own. Dropping it closes it. A drive that was opened with
 /// [`Builder::in_this_thread`](crate::Builder::in_this_thread) belongs to one thread, and refuses the calls of others.
+///
+/// The inside of a drive on a network is that of the program that serves it (`kvdrive ctl`): calls here that look at it or
+/// change it fail with [`Error::Refused`].
 pub struct Drive {
-    described: Arc<Description>,
     client: Client,
+    place: Place,
+    unanswered: Unanswered,
+    neighbour: saker::Neighbour,
+    clock: Stopwatch,
+}
+
+/// Where the drive is.
+enum Place {
+    Own(Own),
+    Network(Box<Network>),
+}
+
+/// A drive of this program.
+struct Own {
+    described: Arc<Description>,
     connector: Connector,
     /// `None` after the drive has ended.
     serving: Option<Serving<Running, ServedDrive>>,
     control: Control<Running>,
-    unanswered: Unanswered,
-    neighbour: saker::Neighbour,
-    clock: Stopwatch,
 }
 
 impl Drive {
@@ -54,20 +69,26 @@ impl Drive {
         let build = served(described.config.clone(), survivors);
         let opened = if described.is_here { serve_here(server, build) } else { serve_thread(server, build) };
         let (connector, serving) = opened.map_err(|error| Error::PowerOn(error.to_string()))?;
-        let unanswered = Unanswered::default();
-        let neighbour = saker::Neighbour::default();
-        let client = Client(AsyncClient::connect(&connector, &described.config, &unanswered, &neighbour)?);
-        let (control, clock) = (serving.control().clone(), Stopwatch::start());
-        Ok(Drive {
-            described,
-            client,
-            connector,
-            serving: Some(serving),
-            control,
-            unanswered,
-            neighbour,
-            clock,
-        })
+        let control = serving.control().clone();
+        Drive::at(Place::Own(Own { described, connector, serving: Some(serving), control }))
+    }
+
+    pub(crate) fn on_network(network: Network) -> Result<Drive, Error> {
+        Drive::at(Place::Network(Box::new(network)))
+    }
+
+    fn at(place: Place) -> Result<Drive, Error> {
+        let (unanswered, neighbour) = (Unanswered::default(), saker::Neighbour::default());
+        let client = Client(place.connect(&unanswered, &neighbour)?);
+        Ok(Drive { client, place, unanswered, neighbour, clock: Stopwatch::start() })
+    }
+
+    /// The drive, if it is this program's.
+    fn own(&self, call: &str) -> Result<&Own, Error> {
+        match &self.place {
+            Place::Own(own) => Ok(own),
+            Place::Network(network) => Err(network.refused(call)),
+        }
     }
 
     /// A queue pair for a thread.
@@ -75,15 +96,16 @@ impl Drive {
     /// # Errors
     /// The drive is off, or all queue identifiers are used.
     pub fn client(&self) -> Result<Client, Error> {
-        self.async_client().map(Client)
+        self.place.connect(&self.unanswered, &self.neighbour).map(Client)
     }
 
     /// A queue pair for futures.
     ///
     /// # Errors
-    /// As [`Drive::client`].
+    /// As [`Drive::client`]; the drive is on a network, where calls wait on their socket.
     pub fn async_client(&self) -> Result<AsyncClient, Error> {
-        AsyncClient::connect(&self.connector, &self.described.config, &self.unanswered, &self.neighbour)
+        self.own("async_client")?;
+        self.place.connect(&self.unanswered, &self.neighbour)
     }
 
     /// SAKER in front of this drive: small writes travel together, small reads may come from memory. There is one at
@@ -93,12 +115,13 @@ impl Drive {
     /// [`Error::Configuration`]: a setting that cannot be, a container larger than the drive's largest value, or a
     /// drive of one thread; [`Error::Refused`]: the drive has one already.
     pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
-        if self.described.is_here {
+        let own = self.own("saker")?;
+        if own.described.is_here {
             let problem = "in_this_thread: SAKER is shared by threads, and so is its drive";
             return Err(Error::Configuration(problem.to_owned()));
         }
-        let (drive, below) = (&self.described.config, self.async_client()?);
-        saker::Saker::new(&self.connector, drive, config, below, &self.unanswered, &self.neighbour)
+        let (drive, below) = (&own.described.config, self.async_client()?);
+        saker::Saker::new(&own.connector, drive, config, below, &self.unanswered, &self.neighbour)
     }
 
     /// [`AsyncClient::store`].
@@ -139,10 +162,17 @@ impl Drive {
         self.client.pairs_from(start)
     }
 
-    /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own.
+    /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own. Of a drive on a
+    /// network it is not known, and so false.
     pub fn is_ordered(&self) -> bool {
-        let engine = &self.described.config.engine.name;
+        let Place::Own(own) = &self.place else { return false };
+        let engine = &own.described.config.engine.name;
         ENGINES.iter().any(|row| row.name == engine && row.ordered)
+    }
+
+    /// Is it [on a network](crate::connect)?
+    pub fn is_on_network(&self) -> bool {
+        matches!(self.place, Place::Network(_))
     }
 
     /// What the drive has done so far, by kind of number.
@@ -150,10 +180,11 @@ impl Drive {
     /// # Errors
     /// [`Error::Off`].
     pub fn numbers(&self) -> Result<Numbers, Error> {
-        self.check_thread("numbers")?;
-        let snapshot = self.control.look(|_, running| running.snapshot()).map_err(|_| Error::Off)?;
-        let times = self.described.document.time_sources();
-        let passes = self.described.pace != Pace::Off;
+        let own = self.own("numbers")?;
+        own.check_thread("numbers")?;
+        let snapshot = own.control.look(|_, running| running.snapshot()).map_err(|_| Error::Off)?;
+        let times = own.described.document.time_sources();
+        let passes = own.described.pace != Pace::Off;
         Ok(Numbers { counts: snapshot.counts, passes, sources: times, seconds: self.clock.seconds() })
     }
 
@@ -163,7 +194,8 @@ impl Drive {
     /// # Errors
     /// [`Error::Off`].
     pub fn write_failure(&self) -> Result<Option<String>, Error> {
-        block_on(self.connector.write_failure()).map_err(|error| Error::of("log page", None, error))
+        let own = self.own("write_failure")?;
+        block_on(own.connector.write_failure()).map_err(|error| Error::of("log page", None, error))
     }
 
     /// Adds fault rules, as a TOML text (`kvdrive list faults`); returns their names.
@@ -171,7 +203,7 @@ impl Drive {
     /// # Errors
     /// [`Error::Refused`]: nothing has changed.
     pub fn inject(&self, rules: &str) -> Result<Vec<String>, Error> {
-        let names = self.change(Change::AddFaults(rules.to_owned()))?;
+        let names = self.own("inject")?.change(Change::AddFaults(rules.to_owned()))?;
         Ok(names.lines().map(str::to_owned).collect())
     }
 
@@ -180,16 +212,7 @@ impl Drive {
     /// # Errors
     /// [`Error::Refused`]: there is no such rule.
     pub fn clear_faults(&self, name: Option<&str>) -> Result<(), Error> {
-        self.change(Change::ClearFaults(name.map(str::to_owned))).map(drop)
-    }
-
-    fn check_thread(&self, call: &'static str) -> Result<(), Error> {
-        self.connector.check_thread().map_err(|error| Error::of(call, None, error))
-    }
-
-    fn change(&self, change: Change) -> Result<String, Error> {
-        self.check_thread("change")?;
-        self.control.change(change).map_err(|_| Error::Off)?.map_err(Error::Refused)
+        self.own("clear_faults")?.change(Change::ClearFaults(name.map(str::to_owned))).map(drop)
     }
 
     /// Cuts the power between two events of the drive. Acknowledged data survives; calls in progress, of all
@@ -197,27 +220,44 @@ impl Drive {
     /// pages that were being programmed may be left as a mixture that fails its checksum.
     ///
     /// # Errors
-    /// [`Error::Off`].
+    /// [`Error::Off`]. A drive on a network is closed, and goes on there.
     pub fn cut_power(mut self, torn: bool) -> Result<PoweredOff, Error> {
-        self.check_thread("cut power")?;
+        let own = match &mut self.place {
+            Place::Own(own) => own,
+            Place::Network(network) => return Err(network.refused("cut_power")),
+        };
+        own.check_thread("cut power")?;
         // The drive may be gone before it has answered.
-        if let Ok(Err(what)) = self.control.change(Change::CutPower { torn }) {
+        if let Ok(Err(what)) = own.control.change(Change::CutPower { torn }) {
             return Err(Error::Refused(what));
         }
-        let mut ended = self.serving.take().ok_or(Error::Off)?.join();
-        Ok(PoweredOff { described: self.described.clone(), survivors: ended.take_survivors() })
+        let mut ended = own.serving.take().ok_or(Error::Off)?.join();
+        Ok(PoweredOff { described: own.described.clone(), survivors: ended.take_survivors() })
     }
 
-    /// Ends the drive after it has executed all submitted commands; remaining clients find it off.
+    /// Ends the drive after it has executed all submitted commands; remaining clients find it off. A drive on a network
+    /// goes on, and this host leaves it.
     ///
     /// # Errors
-    /// A number of the report cannot be obtained.
+    /// A number of the report cannot be obtained; a network that cannot be left.
     pub fn close(mut self) -> Result<Closed, Error> {
-        self.check_thread("close")?;
-        let seconds = self.clock.seconds();
-        let ended = self.end().ok_or(Error::Off)?;
+        let (seconds, unanswered) = (self.clock.seconds(), self.unanswered.count());
+        let own = match &mut self.place {
+            Place::Own(own) => own,
+            Place::Network(network) => {
+                network.leave()?;
+                return Ok(Closed {
+                    lasting: Lasting::Elsewhere,
+                    unanswered,
+                    write_failure: None,
+                    report: None,
+                });
+            }
+        };
+        own.check_thread("close")?;
+        let ended = own.end().ok_or(Error::Off)?;
         let write_failure = ended.write_failure().map(ToString::to_string);
-        let Description { document, config, .. } = &*self.described;
+        let Description { document, config, .. } = &*own.described;
         let report =
             ended.into_report(document, seconds).map_err(|error| Error::Refused(error.to_string()))?;
         let lasting = match (config.media.has_file(), config.media.sync) {
@@ -225,7 +265,30 @@ impl Drive {
             (true, false) => Lasting::Program,
             (true, true) => Lasting::Machine,
         };
-        Ok(Closed { lasting, unanswered: self.unanswered.count(), write_failure, report })
+        Ok(Closed { lasting, unanswered, write_failure, report: Some(report) })
+    }
+}
+
+impl Place {
+    /// A queue pair.
+    fn connect(&self, unanswered: &Unanswered, neighbour: &saker::Neighbour) -> Result<AsyncClient, Error> {
+        match self {
+            Place::Own(Own { described, connector, .. }) => {
+                AsyncClient::connect(connector, &described.config, unanswered, neighbour)
+            }
+            Place::Network(network) => network.connect(unanswered, neighbour),
+        }
+    }
+}
+
+impl Own {
+    fn check_thread(&self, call: &'static str) -> Result<(), Error> {
+        self.connector.check_thread().map_err(|error| Error::of(call, None, error))
+    }
+
+    fn change(&self, change: Change) -> Result<String, Error> {
+        self.check_thread("change")?;
+        self.control.change(change).map_err(|_| Error::Off)?.map_err(Error::Refused)
     }
 
     fn end(&mut self) -> Option<ServedDrive> {
@@ -238,8 +301,8 @@ impl Drive {
 
 impl Drop for Drive {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.end();
+        if let (false, Place::Own(own)) = (std::thread::panicking(), &mut self.place) {
+            own.end();
         }
     }
 }
@@ -272,6 +335,8 @@ pub enum Lasting {
     Program,
     /// The end of the machine, too: its file is synchronised before each acknowledgement.
     Machine,
+    /// What the program says that serves the drive on a network.
+    Elsewhere,
 }
 
 /// How a drive ended.
@@ -284,11 +349,12 @@ pub struct Closed {
     pub unanswered: u64,
     /// Why the drive was read-only, if it was: acknowledged data is there, and nothing else was stored.
     pub write_failure: Option<String>,
-    report: Report,
+    /// Of a drive of this program.
+    report: Option<Report>,
 }
 
 impl Closed {
-    /// All counted and modelled numbers, as `kvdrive serve` reports them, in JSON.
+    /// All counted and modelled numbers, as `kvdrive serve` reports them, in JSON; null of a drive on a network.
     pub fn report(&self) -> serde_json::Value {
         serde_json::to_value(&self.report).expect("a report is JSON")
     }
@@ -301,6 +367,7 @@ impl fmt::Display for Closed {
             Lasting::Nothing => "the drive was in memory: nothing of it is left",
             Lasting::Program => "acknowledged stores are in the file, and outlast the program",
             Lasting::Machine => "acknowledged stores are in the file, and outlast the machine",
+            Lasting::Elsewhere => "the drive is on a network, and goes on there",
         })?;
         if self.unanswered > 0 {
             write!(
@@ -312,6 +379,6 @@ impl fmt::Display for Closed {
         if let Some(reason) = &self.write_failure {
             write!(f, "; the drive was read-only: {reason}")?;
         }
-        write!(f, "\n{}", self.report)
+        self.report.iter().try_for_each(|report| write!(f, "\n{report}"))
     }
 }

@@ -61,6 +61,9 @@ pub enum Error {
     /// The drive has as many queue pairs as there are identifiers.
     #[error("{0}")]
     NoQueue(String),
+    /// The way to a drive on a network: its socket, its host's or controller's refusal, or the protocol.
+    #[error("{0}")]
+    Network(String),
 }
 
 impl Error {
@@ -79,7 +82,7 @@ impl Error {
             HostError::PowerOff(_) => Error::Off,
             HostError::OtherThread(_) => Error::OtherThread { call },
             HostError::NoQueue(reason) => Error::NoQueue(reason.to_string()),
-            other => unreachable!("{other}: there is no network between a program and its own drive"),
+            other => Error::Network(format!("{call}: {other}")),
         }
     }
 }

@@ -24,6 +24,7 @@
 //! | for | read |
 //! |---|---|
 //! | another drive: on a file, another engine, a key of the configuration | [`build`], [`Builder`] |
+//! | a drive on a network | [`connect`] |
 //! | one thread, as fast as can be | [`Builder::in_this_thread`] |
 //! | several threads; many commands at once; `async` | [`Drive::client`], [`Client::pipeline`], [`Drive::async_client`] |
 //! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
@@ -50,6 +51,7 @@ mod builder;
 mod client;
 mod drive;
 mod error;
+mod network;
 pub mod numbers;
 mod pairs;
 mod pipeline;
@@ -62,8 +64,10 @@ pub use drive::{Closed, Drive, Lasting, PoweredOff};
 pub use error::Error;
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
+pub use kvdrive_run::wall::connected::Remote;
 pub use kvdrive_sim::wall::Pace;
 pub use kvdrive_spec::{Key, Status, StoreOptions};
+pub use network::{connect, connect_to};
 pub use numbers::Numbers;
 pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
 pub use pipeline::{Done, Ended, Pipeline};

@@ -1,11 +1,10 @@
 //! [`Pipeline`]: many commands at once from one thread.
 
 use kvdrive_content::Region;
-use kvdrive_host::threaded::{self, Driver};
-use kvdrive_host::{Call, Pipelined};
+use kvdrive_host::{Call, Completion, Pipelined};
 use kvdrive_spec::Status;
 
-use crate::client::Unanswered;
+use crate::client::{Unanswered, Way};
 use crate::error::{Error, key};
 use crate::pairs::bytes_of;
 use crate::saker::Neighbour;
@@ -37,7 +36,7 @@ pub struct Ended {
 /// A queue pair used as a queue of commands. Commands gather, cross with one doorbell, and end in any order;
 /// commands in flight when it is dropped are counted in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct Pipeline<'c> {
-    pipeline: threaded::Pipeline<'c, Value>,
+    pipeline: Box<dyn Pipelined<Value> + 'c>,
     most: u32,
     begun: u64,
     unanswered: &'c Unanswered,
@@ -59,12 +58,17 @@ impl kvdrive_host::Content for Value {
 
 impl<'c> Pipeline<'c> {
     pub(crate) fn new(
-        driver: &'c mut Driver,
+        way: &'c mut Way,
         unanswered: &'c Unanswered,
         neighbour: &'c Neighbour,
     ) -> Result<Pipeline<'c>, Error> {
-        let most = driver.max_value_bytes();
-        let pipeline = driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?;
+        let most = way.max_value_bytes();
+        let pipeline: Box<dyn Pipelined<Value> + 'c> = match way {
+            Way::Own(driver) => {
+                Box::new(driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?)
+            }
+            Way::Network(client, _) => Box::new(client.pipeline()),
+        };
         Ok(Pipeline { pipeline, most, begun: 0, unanswered, neighbour })
     }
 
@@ -129,9 +133,7 @@ impl<'c> Pipeline<'c> {
     pub fn next_ended(&mut self) -> Result<Option<Ended>, Error> {
         let completion =
             self.pipeline.next_completion().map_err(|error| Error::of("pipeline", None, error))?;
-        if let Some(threaded::Completion { call: Call::Store { key, .. } | Call::Delete { key }, .. }) =
-            &completion
-        {
+        if let Some(Completion { call: Call::Store { key, .. } | Call::Delete { key }, .. }) = &completion {
             self.neighbour.written(key);
         }
         Ok(completion.map(ended))
@@ -157,8 +159,8 @@ impl Drop for Pipeline<'_> {
     }
 }
 
-fn ended(completion: threaded::Completion<Value>) -> Ended {
-    let threaded::Completion { call, value, result, content } = completion;
+fn ended(completion: Completion<Value>) -> Ended {
+    let Completion { call, value, result, content } = completion;
     let key = call.key().expect("calls of this pipeline name keys");
     let result = match (call, result) {
         (Call::Store { .. }, Ok(_)) => Ok(Done::Stored),

@@ -72,6 +72,56 @@ fn store_and_retrieve(served: &Served) {
     assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
 }
 
+/// The library's drive on a network is the library's drive: calls, iterators, pipelines, and what is refused.
+#[test]
+fn a_program_uses_the_drive_as_one_of_its_own() {
+    let served = serve(&[]);
+    let drive = kvdrive::connect(&format!("tcp://{}", served.address)).unwrap();
+    drive.store(b"b", b"1").unwrap();
+    drive.store(b"a", &[7; 100_000]).unwrap();
+    assert_eq!(drive.get(b"a").unwrap(), Some(vec![7; 100_000]));
+    assert_eq!((drive.get(b"none").unwrap(), drive.exist(b"b").unwrap()), (None, true));
+    drive.delete(b"b").unwrap();
+    let mut client = drive.client().unwrap();
+    let keys: Vec<[u8; 4]> = (0..500u32).map(u32::to_be_bytes).collect();
+    let mut pipeline = client.pipeline().unwrap();
+    let mut answers = 0;
+    for key in &keys {
+        answers += pipeline.store(key, &key[..]).unwrap().into_iter().count();
+    }
+    while let Some(ended) = pipeline.next_ended().unwrap() {
+        assert_eq!(ended.result, Ok(kvdrive::Done::Stored));
+        answers += 1;
+    }
+    assert_eq!(answers, 500);
+    drop(pipeline);
+    let mut found: Vec<Vec<u8>> = drive.pairs().unwrap().map(|pair| pair.unwrap().0).collect();
+    found.sort();
+    assert_eq!((found.len(), &found[500][..]), (501, &b"a"[..]));
+    // Threads may share it.
+    std::thread::scope(|scope| {
+        for part in keys.chunks(100) {
+            let drive = &drive;
+            scope.spawn(move || {
+                part.iter().for_each(|key| assert_eq!(drive.get(key).unwrap(), Some(key.to_vec())))
+            });
+        }
+    });
+    let too_large = drive.store(b"a", &vec![0; 100 << 20]).unwrap_err();
+    assert!(matches!(too_large, kvdrive::Error::ValueSize { .. }), "{too_large}");
+    for refused in [drive.numbers().map(drop), drive.inject("").map(drop), drive.async_client().map(drop)] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(&format!("this drive is at tcp://{}", served.address)), "{refused}");
+    }
+    drop(client);
+    let closed = drive.close().unwrap();
+    assert_eq!((closed.lasting, closed.unanswered), (kvdrive::Lasting::Elsewhere, 0));
+    for (at, line) in [("tcp://", "allowed: tcp://HOST:PORT"), ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1: ")] {
+        let error = kvdrive::connect(at).map(drop).unwrap_err().to_string();
+        assert!(error.contains(line) && !error.contains('\n'), "{error}");
+    }
+}
+
 #[test]
 fn sigterm_ends_it_with_a_report_of_what_was_served() {
     let mut served = serve(&[]);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use kvdrive_host::tcp::{Client, Initiator, Options, discover};
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
-use kvdrive_spec::identify::{CSI_KV, KvFormat, cns};
+use kvdrive_spec::identify::{self, CSI_KV, KvFormat, cns};
 use kvdrive_spec::property;
 
 use super::threads::{Measured, Threads, Way};
@@ -90,23 +90,66 @@ pub fn run_measured(
     Ok((target, Ran { report, latencies, is_stopped: watch.is_stopped() }))
 }
 
-/// Clients, each with how many operations it has under way at once.
-type Clients = Vec<(Client, u32)>;
+/// Where hosts look for a drive unless they are told otherwise.
+const PORT: u16 = 4420;
 
-/// Connects the I/O queues of the run, each for so many operations at once, and reports what the drive is.
-fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Clients)> {
-    let address = remote.address.as_str();
+/// `HOST:PORT` of `tcp://HOST:PORT`.
+///
+/// # Errors
+/// What is allowed.
+pub fn address(text: &str) -> Result<String, String> {
+    let wrong = || "allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420 or tcp://[::1]:4420".to_owned();
+    let rest = text.strip_prefix("tcp://").filter(|rest| !rest.is_empty()).ok_or_else(wrong)?;
+    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
+    match after_host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_err() => Err(wrong()),
+        Some(_) => Ok(rest.to_owned()),
+        None => Ok(format!("{rest}:{PORT}")),
+    }
+}
+
+/// A controller of a subsystem that has a namespace of pairs.
+pub struct Reached {
+    /// The controller.
+    pub initiator: Initiator,
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// What it says that it is.
+    pub identity: identify::Controller,
+    /// The namespace.
+    pub nsid: u32,
+    /// Its format of pairs.
+    pub format: KvFormat,
+    /// Most bytes of one command.
+    pub transfer_max_bytes: u32,
+}
+
+/// Connects to the controller of a drive, without I/O queues.
+///
+/// # Errors
+/// A line without the address: no answer there, no such subsystem or namespace.
+pub fn reach(remote: &Remote) -> anyhow::Result<Reached> {
     let nqn = match &remote.nqn {
         Some(nqn) => nqn.clone(),
         None => the_subsystem(remote)?,
     };
-    let mut initiator = Initiator::connect(address, &nqn, &remote.options).with_context(|| nqn.clone())?;
+    let initiator = Initiator::connect(remote.address.as_str(), &nqn, &remote.options);
+    let mut initiator = initiator.with_context(|| nqn.clone())?;
     let identity = initiator.identify_controller()?;
     let (nsid, format) = namespace(&mut initiator, remote.nsid)?;
     let transfer_max_bytes = match identity.transfer_max_log2 {
         0 => u32::MAX,
         log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),
     };
+    Ok(Reached { initiator, nqn, identity, nsid, format, transfer_max_bytes })
+}
+
+/// Clients, each with how many operations it has under way at once.
+type Clients = Vec<(Client, u32)>;
+
+/// Connects the I/O queues of the run, each for so many operations at once, and reports what the drive is.
+fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Clients)> {
+    let Reached { mut initiator, nqn, identity, nsid, format, transfer_max_bytes } = reach(remote)?;
     let queues = u16::try_from(config.host.queues.min(config.host.depth)).unwrap_or(u16::MAX);
     let granted = initiator.ask_for_queues(queues)?;
     anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
@@ -132,7 +175,7 @@ fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiato
     }
     let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
     let target = Target {
-        address: address.to_owned(),
+        address: remote.address.clone(),
         nqn,
         model: text(&identity.model),
         serial: text(&identity.serial),
@@ -187,4 +230,20 @@ fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(
         }
     }
     anyhow::bail!("none of its {seen} namespaces has pairs (command set 1)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_tcp_and_has_a_port() {
+        assert_eq!(address("tcp://127.0.0.1:4421").unwrap(), "127.0.0.1:4421");
+        assert_eq!(address("tcp://drive").unwrap(), "drive:4420");
+        assert_eq!(address("tcp://[::1]").unwrap(), "[::1]:4420");
+        assert_eq!(address("tcp://[::1]:1").unwrap(), "[::1]:1");
+        for wrong in ["127.0.0.1:4420", "rdma://127.0.0.1:4420", "tcp://", "tcp://a:b", "tcp://a:"] {
+            assert!(address(wrong).unwrap_err().contains("allowed: tcp://HOST:PORT"), "{wrong}");
+        }
+    }
 }

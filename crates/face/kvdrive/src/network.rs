@@ -1,0 +1,101 @@
+//! A drive on a network: a host's end of it, behind the same [`Drive`].
+
+use std::sync::{Mutex, PoisonError};
+
+use kvdrive_host::tcp::{self, Initiator};
+use kvdrive_run::wall::connected::{Reached, Remote, address, reach};
+
+use crate::client::{AsyncClient, Unanswered};
+use crate::drive::Drive;
+use crate::error::Error;
+use crate::saker::Neighbour;
+
+/// Commands of one client at once, as those of a drive of this program.
+const DEPTH: u16 = 32;
+/// Clients at once, if the drive gives a host so many.
+const CLIENTS: u16 = 64;
+
+/// A drive on a network, any with a namespace of pairs: `tcp://HOST:PORT`. `kvdrive serve` is one.
+///
+/// ```no_run
+/// let drive = kvdrive::connect("tcp://127.0.0.1:4420")?;
+/// drive.store(b"user17", b"some value")?;
+/// # Ok::<(), kvdrive::Error>(())
+/// ```
+///
+/// A call waits on the socket of its [`Client`](crate::Client), so threads that share one wait for each other; each client
+/// is a connection. Futures, SAKER and the inside of the drive are for drives of this program.
+///
+/// # Errors
+/// [`Error::Configuration`]: no such address; [`Error::Network`]: no answer there, no subsystem or several of them, no
+/// pairs.
+pub fn connect(at: &str) -> Result<Drive, Error> {
+    let address = address(at).map_err(|problem| Error::Configuration(format!("{at}: {problem}")))?;
+    connect_to(&Remote { address, ..Remote::default() })
+}
+
+/// As [`connect`], by name, namespace, secrets and digests.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to(remote: &Remote) -> Result<Drive, Error> {
+    let at = format!("tcp://{}", remote.address);
+    let reached = reach(remote).map_err(|error| Error::Network(format!("{at}: {error:#}")))?;
+    Drive::on_network(Network::new(at, reached)?)
+}
+
+pub(crate) struct Network {
+    at: String,
+    nsid: u32,
+    value_max_bytes: u32,
+    transfer_max_bytes: u32,
+    host: Mutex<Host>,
+}
+
+/// What makes connections.
+struct Host {
+    initiator: Initiator,
+    /// How many there may be, and how many there have been.
+    granted: u16,
+    connected: u16,
+}
+
+impl Network {
+    fn new(at: String, reached: Reached) -> Result<Network, Error> {
+        let Reached { mut initiator, nsid, format, transfer_max_bytes, .. } = reached;
+        let granted =
+            initiator.ask_for_queues(CLIENTS).map_err(|error| Error::Network(format!("{at}: {error}")))?;
+        let host = Mutex::new(Host { initiator, granted, connected: 0 });
+        Ok(Network { at, nsid, value_max_bytes: format.value_max_bytes.get(), transfer_max_bytes, host })
+    }
+
+    /// One more connection.
+    pub fn connect(&self, unanswered: &Unanswered, neighbour: &Neighbour) -> Result<AsyncClient, Error> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if host.connected == host.granted {
+            return Err(Error::NoQueue(format!("{}: it gives a host {} queues", self.at, host.granted)));
+        }
+        // A ring keeps one entry empty.
+        let number = host.connected + 1;
+        let queue = host.initiator.io_queue(number, DEPTH + 1);
+        let mut queue = queue.map_err(|error| Error::Network(format!("{}: {error}", self.at)))?;
+        host.connected = number;
+        queue.nsid = self.nsid;
+        let client = tcp::Client::new(queue, DEPTH.into(), self.value_max_bytes, self.transfer_max_bytes);
+        Ok(AsyncClient::on_network(client, self.value_max_bytes, unanswered, neighbour))
+    }
+
+    /// Says that this host goes.
+    pub fn leave(&mut self) -> Result<(), Error> {
+        let host = self.host.get_mut().unwrap_or_else(PoisonError::into_inner);
+        host.initiator.shut_down().map_err(|error| Error::Network(format!("{}: {error}", self.at)))
+    }
+
+    /// Why a call on the inside of the drive fails.
+    pub fn refused(&self, call: &str) -> Error {
+        Error::Refused(format!(
+            "{call}: this drive is at {}; the program that serves it has its inside (kvdrive ctl)",
+            self.at
+        ))
+    }
+}
