@@ -14,6 +14,7 @@ use pyo3::types::PyBytes;
 use serde_json::json;
 
 use crate::failure::{exception, exception_at, forked};
+use crate::items::Items;
 use crate::pairs::{Pairs, Part};
 use crate::settings::{self, Argument};
 
@@ -126,51 +127,63 @@ impl Drive {
         self.pairs(py, Part::Pair, prefix)
     }
 
-    /// Stores `values[i]` under `keys[i]`, many commands at once.
-    fn store_many(
-        &self,
-        py: Python<'_>,
-        keys: Vec<PyBackedBytes>,
-        values: Vec<PyBackedBytes>,
-    ) -> PyResult<()> {
+    /// Stores value `i` under key `i`, many commands at once.
+    fn store_items(&self, py: Python<'_>, keys: Items, values: Items) -> PyResult<()> {
         if keys.len() != values.len() {
             let line = format!("{} keys and {} values", keys.len(), values.len());
             return Err(pyo3::exceptions::PyValueError::new_err(line));
         }
-        let calls = last_of_each(&keys);
+        let calls = py.detach(|| last_of_each(&keys));
         self.pipelined(
             py,
             calls.len(),
-            |pipeline, call| pipeline.store(&keys[calls[call]], &values[calls[call]][..]),
+            |pipeline, call| pipeline.store(keys.get(calls[call]), values.get(calls[call])),
             |_, _| (),
         )
         .map_err(|failure| failure.into_exception(py, |call| calls[call]))
     }
 
     /// The values of `keys`, many commands at once; `None` where there is no pair.
-    fn retrieve_many<'py>(
+    fn retrieve_list<'py>(&self, py: Python<'py>, keys: Items) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let found = self.found(py, &keys)?;
+        Ok(found.into_iter().map(|value| value.map(|value| PyBytes::new(py, &value))).collect())
+    }
+
+    /// The values of `keys` behind each other, where they begin as `int64`, and whether each is there.
+    fn retrieve_buffer<'py>(
         &self,
         py: Python<'py>,
-        keys: Vec<PyBackedBytes>,
-    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
-        let is_done = self.pipelined(
-            py,
-            keys.len(),
-            |pipeline, call| pipeline.get(&keys[call]),
-            |call, done| {
-                if let Done::Got(value) = done {
-                    found[call] = value;
-                }
-            },
-        );
-        is_done.map_err(|failure| failure.into_exception(py, |call| call))?;
-        Ok(found.into_iter().map(|value| value.map(|value| PyBytes::new(py, &value))).collect())
+        keys: Items,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let found = self.found(py, &keys)?;
+        let mut offsets: Vec<u8> = Vec::with_capacity(8 * (found.len() + 1));
+        let mut end = 0;
+        offsets.extend(i64::to_ne_bytes(0));
+        for value in &found {
+            end += value.as_ref().map_or(0, Vec::len);
+            offsets.extend((end as i64).to_ne_bytes());
+        }
+        let data = PyBytes::new_with(py, end, |data| {
+            let mut rest = data;
+            for value in found.iter().flatten() {
+                let (here, behind) = rest.split_at_mut(value.len());
+                here.copy_from_slice(value);
+                rest = behind;
+            }
+            Ok(())
+        })?;
+        let is_there: Vec<u8> = found.iter().map(|value| u8::from(value.is_some())).collect();
+        Ok((data, PyBytes::new(py, &offsets), PyBytes::new(py, &is_there)))
     }
 
     #[pyo3(signature = (*, torn=false))]
     fn power_cut(&self, py: Python<'_>, torn: bool) -> PyResult<()> {
         self.change(py, |state| match std::mem::replace(state, State::Closed) {
+            State::On(on) if on.drive.is_on_network() => {
+                *state = State::On(on);
+                let line = "power_cut: a drive on a network has its power where it is served (kvdrive ctl)";
+                Err(Error::Refused(line.into()))
+            }
             State::On(on) => {
                 *state = State::Off(on.drive.cut_power(torn)?);
                 Ok(())
@@ -203,7 +216,7 @@ impl Drive {
         self.change(py, |state| state.on()?.drive.write_failure())
     }
 
-    fn inject(&self, py: Python<'_>, rules: &str) -> PyResult<Vec<String>> {
+    fn inject_rules(&self, py: Python<'_>, rules: &str) -> PyResult<Vec<String>> {
         self.change(py, |state| state.on()?.drive.inject(rules))
     }
 
@@ -266,6 +279,23 @@ impl Drive {
             call(&client)
         });
         answer.map_err(|error| exception(py, &error))
+    }
+
+    /// The values of `keys`.
+    fn found(&self, py: Python<'_>, keys: &Items) -> PyResult<Vec<Option<Vec<u8>>>> {
+        let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
+        let is_done = self.pipelined(
+            py,
+            keys.len(),
+            |pipeline, call| pipeline.get(keys.get(call)),
+            |call, done| {
+                if let Done::Got(value) = done {
+                    found[call] = value;
+                }
+            },
+        );
+        is_done.map_err(|failure| failure.into_exception(py, |call| call))?;
+        Ok(found)
     }
 
     fn pairs(&self, py: Python<'_>, part: Part, prefix: Vec<u8>) -> PyResult<Pairs> {
@@ -398,6 +428,15 @@ fn carry_out(
 }
 
 fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Result<On, Error> {
+    if let [address] = profile
+        && address.starts_with("tcp://")
+    {
+        let given = arguments.first().map(|(name, _)| name.as_str()).or(pace.map(|_| "pace"));
+        return match given {
+            Some(name) => Err(Error::Configuration(format!("{name}: {address} is what it is; leave it out"))),
+            None => On::new(kvdrive::connect(address)?),
+        };
+    }
     let builder = kvdrive::build().options(settings::options(profile, arguments)?);
     let pace = match pace.unwrap_or("off") {
         "off" => Pace::Off,
@@ -409,9 +448,9 @@ fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Resul
 
 /// Places of the keys, ascending, but of a key that is there several times only the last: commands of a pipeline end
 /// in any order, and the last value is to stay.
-fn last_of_each(keys: &[PyBackedBytes]) -> Vec<usize> {
+fn last_of_each(keys: &Items) -> Vec<usize> {
     let mut seen: HashSet<&[u8]> = HashSet::with_capacity(keys.len());
-    let mut places: Vec<_> = (0..keys.len()).rev().filter(|place| seen.insert(&keys[*place])).collect();
+    let mut places: Vec<_> = (0..keys.len()).rev().filter(|place| seen.insert(keys.get(*place))).collect();
     places.reverse();
     places
 }

@@ -5,9 +5,11 @@
 
 mod drive;
 mod failure;
+mod items;
 mod pairs;
 mod runs;
 mod settings;
+mod speed;
 mod studies;
 mod sweeps;
 
@@ -22,6 +24,8 @@ mod native {
     use crate::pairs::Pairs;
     #[pymodule_export]
     use crate::runs::{Stop, compare, run};
+    #[pymodule_export]
+    use crate::speed::RustCalls;
     #[pymodule_export]
     use crate::studies::{claims_of, figure_of, figures};
     #[pymodule_export]

@@ -8,12 +8,12 @@ import pytest
 
 
 def test_claims_are_those_of_the_command(command, tmp_path):
-    ours = kv.claims("bandslim", only=["traffic-32", "traffic-64"], extent="quick")
-    options = ["--only", "traffic-32", "--only", "traffic-64", "--quick", "--no-cache", "--json", tmp_path / "c.json"]
+    ours = kv.claims("bandslim", only=["traffic-32", "commands-128"], extent="quick")
+    options = ["--only", "traffic-32", "--only", "commands-128", "--quick", "--no-cache", "--json", tmp_path / "c.json"]
     table = subprocess.run([command, "claims", "bandslim", *options], capture_output=True, text=True, check=True).stdout
     assert list(ours) == json.loads((tmp_path / "c.json").read_text())
     assert str(ours) == table
-    assert {claim["verdict"] for claim in ours} == {"reproduced"}
+    assert len(ours) == 2 and {claim["verdict"] for claim in ours} <= {"reproduced", "holds"}
 
 
 def test_a_frame_of_claims_says_first_what_is_read_first():

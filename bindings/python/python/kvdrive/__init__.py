@@ -19,30 +19,37 @@ Settings are keyword arguments: options of the command (``transfer="prp"``, ``va
 configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive config`` show what there is.
 """
 
+from ._aio import AsyncDrive, open_async
 from ._drive import Drive, open
+from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
+from ._items import Values
 from ._native import REVISION as revision
 from ._report import Comparison, Part, Report, compare, run
 from ._study import Claims, Figure, claims, figure, figures
 from ._sweep import Sweep, run_point, sweep
 
 __all__ = [
+    "AsyncDrive",
     "Claims",
     "Comparison",
     "ConfigurationError",
     "Drive",
     "DriveError",
     "DriveOff",
+    "Drives",
     "Figure",
     "Part",
     "Report",
     "SizeError",
     "Sweep",
+    "Values",
     "claims",
     "compare",
     "figure",
     "figures",
     "open",
+    "open_async",
     "revision",
     "run",
     "run_point",

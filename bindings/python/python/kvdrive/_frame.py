@@ -87,7 +87,8 @@ def frame(records: Sequence[Mapping[str, Any]], settings: Iterable[str] = ()) ->
     made = pandas.DataFrame(list(records))
     settings = [name for name in settings if name in made.columns]
     kinds = {name: "setting" if name in settings else kind(name) for name in made.columns}
-    differ = [name for name in made.columns if kinds[name] == "setting" and _differs(made[name])]
+    known = [name for name in made.columns if kinds[name] == "setting" and name != "config_hash"]
+    differ = [name for name in known if _differs(made[name])]
     chosen = [name for begin in FIRST for name in made.columns if name.startswith(begin)]
     first = list(dict.fromkeys([*settings, *differ, *chosen]))
     rest = [name for name in made.columns if name not in set(first)]

@@ -1,0 +1,94 @@
+"""A drive for ``asyncio``: the same calls, awaited. They wait on threads, which the drive's calls leave free for others."""
+
+import asyncio
+import concurrent.futures
+import itertools
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ._drive import Drive, open
+from ._drives import Drives
+from ._items import Items, Values
+
+T = TypeVar("T")
+
+#: Pairs that an iterator fetches at a time.
+PAIRS_AT_ONCE = 256
+
+
+class AsyncDrive:
+    """A drive whose calls are awaited. ``depth`` of them are under way at once; others wait.
+
+    >>> async def work():
+    ...     async with await open_async() as drive:
+    ...         await asyncio.gather(*(drive.store(b"%d" % number, b"value") for number in range(10)))
+    ...         return await drive.get(b"7"), [key async for key, _ in drive.items(b"3")]
+    >>> asyncio.run(work())
+    (b'value', [b'3'])
+    """
+
+    def __init__(self, drive: Drive | Drives, depth: int = 32) -> None:
+        #: The drive, for calls that do not wait.
+        self.drive = drive
+        self._pool = concurrent.futures.ThreadPoolExecutor(depth, "kvdrive async")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+
+    async def get(self, key: bytes, default: Any = None) -> Any:
+        """The value of a key, or ``default``."""
+        return await self._call(self.drive.get, key, default)
+
+    async def store(self, key: bytes, value: bytes) -> None:
+        """Stores a value."""
+        await self._call(self.drive.__setitem__, key, value)
+
+    async def delete(self, key: bytes) -> None:
+        """Removes a pair; KeyError if there is none."""
+        await self._call(self.drive.__delitem__, key)
+
+    async def discard(self, key: bytes) -> None:
+        """Removes a pair if there is one."""
+        await self._call(self.drive.discard, key)
+
+    async def exist(self, key: bytes) -> bool:
+        """Is there a pair?"""
+        return await self._call(self.drive.__contains__, key)
+
+    async def store_many(self, keys: Items, values: Items) -> None:
+        """As :meth:`Drive.store_many`."""
+        await self._call(self.drive.store_many, keys, values)
+
+    async def retrieve_many(self, keys: Items) -> "list[bytes | None] | Values":
+        """As :meth:`Drive.retrieve_many`."""
+        return await self._call(self.drive.retrieve_many, keys)
+
+    async def items(self, prefix: bytes = b"") -> AsyncIterator[tuple[bytes, bytes]]:
+        """The pairs whose keys begin with ``prefix``."""
+        pairs = await self._call(self.drive.items, prefix)
+        while some := await self._call(_some, pairs):
+            for pair in some:
+                yield pair
+
+    async def close(self) -> Any:
+        """Ends the drive, as :meth:`Drive.close`."""
+        return await self._call(self.drive.close)
+
+
+def _some(pairs: Any) -> list[Any]:
+    return list(itertools.islice(pairs, PAIRS_AT_ONCE))
+
+
+async def open_async(profile: Any = None, *, depth: int = 32, **settings: Any) -> AsyncDrive:
+    """As :func:`open`, awaited."""
+    drive = await asyncio.to_thread(lambda: open(profile, **settings))
+    return AsyncDrive(drive, depth)

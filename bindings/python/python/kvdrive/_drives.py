@@ -1,0 +1,141 @@
+"""Several drives as one mapping."""
+
+import concurrent.futures
+import contextlib
+import itertools
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from ._drive import Drive
+
+T = TypeVar("T")
+
+
+class Drives:
+    """Drives of which each has its part of the keys: key ``k`` is on drive ``crc32(k) % number``, so the same drives in the
+    same order find the same pairs again. Calls on lists go to all drives at once. Pairs come drive by drive.
+    """
+
+    def __init__(self, drives: Sequence["Drive"]) -> None:
+        if not drives:
+            raise ValueError("no drive")
+        #: The drives, in their order.
+        self.drives = tuple(drives)
+        self._pool = concurrent.futures.ThreadPoolExecutor(len(drives), "kvdrive drives")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def drive(self, key: bytes) -> "Drive":
+        """The drive that has this key."""
+        return self.drives[self._place(key)]
+
+    def _place(self, key: bytes) -> int:
+        return zlib.crc32(key) % len(self.drives)
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self.drive(key)[key]
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.drive(key)[key] = value
+
+    def __delitem__(self, key: bytes) -> None:
+        del self.drive(key)[key]
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.drive(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.keys()
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        """The value of a key, or ``default``."""
+        return self.drive(key).get(key, default)
+
+    def discard(self, key: bytes) -> None:
+        """Removes a pair with one command; of a key that is not there nothing happens."""
+        self.drive(key).discard(key)
+
+    def keys(self, prefix: bytes = b"") -> Iterator[bytes]:
+        """The keys that begin with ``prefix``."""
+        return itertools.chain.from_iterable(drive.keys(prefix) for drive in self.drives)
+
+    def values(self, prefix: bytes = b"") -> Iterator[bytes]:
+        """The values of these keys."""
+        return itertools.chain.from_iterable(drive.values(prefix) for drive in self.drives)
+
+    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """These keys with their values."""
+        return itertools.chain.from_iterable(drive.items(prefix) for drive in self.drives)
+
+    def count(self, prefix: bytes = b"") -> int:
+        """How many of these keys there are."""
+        return sum(self._on_all(lambda drive: drive.count(prefix)))
+
+    def update(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """Stores all pairs."""
+        pairs = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
+        self.store_many([key for key, _ in pairs], [value for _, value in pairs])
+
+    def store_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many` with lists. ``error.index`` is of the whole lists."""
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys and {len(values)} values")
+        self._in_parts(keys, lambda drive, part: drive.store_many([keys[i] for i in part], [values[i] for i in part]))
+
+    def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of ``keys``, None where there is no pair."""
+        found: list[bytes | None] = [None] * len(keys)
+        parts = self._in_parts(keys, lambda drive, part: drive.retrieve_many([keys[i] for i in part]))
+        for part, values in parts:
+            for place, value in zip(part, values, strict=True):
+                found[place] = value
+        return found
+
+    def _in_parts(self, keys: Sequence[bytes], call: Callable[["Drive", list[int]], T]) -> list[tuple[list[int], T]]:
+        parts: list[list[int]] = [[] for _ in self.drives]
+        for place, key in enumerate(keys):
+            parts[self._place(key)].append(place)
+
+        def carry_out(drive: "Drive", part: list[int]) -> tuple[list[int], T]:
+            try:
+                return part, call(drive, part)
+            except Exception as error:
+                if getattr(error, "index", None) is not None:
+                    error.index = part[error.index]  # type: ignore[attr-defined]
+                raise
+
+        return list(self._pool.map(carry_out, self.drives, parts))
+
+    def _on_all(self, call: Callable[["Drive"], T]) -> list[T]:
+        return list(self._pool.map(call, self.drives))
+
+    def power_cut(self, *, torn: bool = False) -> None:
+        """Cuts the power of all drives, one after the other."""
+        for drive in self.drives:
+            drive.power_cut(torn=torn)
+
+    def power_on(self) -> None:
+        """Powers all drives on."""
+        self._on_all(lambda drive: drive.power_on())
+
+    def numbers(self) -> list[dict[str, dict[str, Any]]]:
+        """What each drive has done since power-on."""
+        return self._on_all(lambda drive: drive.numbers())
+
+    def close(self) -> list[dict[str, Any] | None]:
+        """Ends all drives, and says how each ended."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._pool.shutdown)
+            return [drive.close() for drive in self.drives]

@@ -1,0 +1,94 @@
+"""A drive that `kvdrive serve` has, behind the same class."""
+
+import os
+import pathlib
+import subprocess
+import threading
+
+import kvdrive as kv
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Starts drives, and says where each is. Any build of the command will do."""
+    built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
+    command = os.environ.get("KVDRIVE") or next((path for path in built if path.exists()), None)
+    if command is None:
+        pytest.skip("no command in target: cargo build; or set KVDRIVE")
+    programs = []
+
+    def serve():
+        folder = tmp_path / str(len(programs))
+        folder.mkdir()
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        arguments = [command, "serve", "--listen", "tcp://127.0.0.1:0", "--pace", "off"]
+        program = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+        programs.append(program)
+        words = []
+        while "ready" not in words[-1:]:
+            line = program.stdout.readline()
+            assert line, "it ended"
+            words += line.split()
+        return words[words.index("listening") + 1]
+
+    yield serve
+    for program in programs:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+
+
+def test_a_drive_on_a_network_is_a_mapping_too(served):
+    at = served()
+    oracle = {b"key%03d" % number: bytes([number]) * 50 * number for number in range(200)}
+    with kv.open(at) as drive:
+        drive.update(oracle)
+        drive[b"large"] = oracle[b"large"] = b"x" * 300_000
+        del drive[b"key007"], oracle[b"key007"]
+        assert b"key007" not in drive and drive.get(b"key007") is None
+        assert drive.retrieve_many([*oracle, b"none"]) == [*oracle.values(), None]
+        assert dict(drive.items()) == oracle
+        assert sorted(drive.keys(b"key01")) == [b"key%03d" % number for number in range(10, 20)]
+        threads = [
+            threading.Thread(target=lambda n=n: [drive.__setitem__(b"%d-%d" % (n, m), b"v") for m in range(50)])
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(drive.count(b"%d-" % number) for number in range(4)) == 200
+        for call in (drive.numbers, drive.power_cut, lambda: drive.inject("read-error"), drive.write_failure):
+            with pytest.raises(kv.DriveError, match="kvdrive ctl"):
+                call()
+        assert drive[b"large"] == oracle[b"large"]
+        assert drive.close()["lasting"] == "elsewhere"
+        with pytest.raises(kv.DriveOff):
+            drive[b"large"]
+    with kv.open(at) as drive:
+        assert drive[b"large"] == oracle[b"large"]
+
+
+def test_two_drives_on_a_network_are_one_mapping(served):
+    at = [served(), served()]
+    oracle = {b"key%d" % number: b"value" for number in range(100)}
+    with kv.open(at) as drives:
+        drives.update(oracle)
+        assert dict(drives.items()) == oracle
+    with kv.open(at) as drives:
+        assert drives.retrieve_many(list(oracle)) == [b"value"] * 100
+        assert all(drive.count() > 20 for drive in drives.drives)
+
+
+def test_what_cannot_be_reached_is_told_in_one_line():
+    for at, settings, line in [
+        ("tcp://", {}, "allowed: tcp://HOST:PORT"),
+        ("tcp://127.0.0.1:1", {}, "tcp://127.0.0.1:1: "),
+        ("tcp://127.0.0.1:1", {"depth": 4}, "depth: tcp://127.0.0.1:1 is what it is"),
+    ]:
+        with pytest.raises(kv.DriveError, match=line) as error:
+            kv.open(at, **settings)
+        assert "\n" not in str(error.value)
