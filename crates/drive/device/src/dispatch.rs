@@ -29,6 +29,13 @@ use crate::controller::waiting::is_of_dispatcher;
 use crate::controller::{Controller, Fetched};
 use crate::requests::{decode, fetch, handle, serve, serve_beside};
 
+/// Names of the tasks that serve commands, for what their time goes to.
+pub const CONTEXTS: &str = "contexts";
+/// The task that deals commands out.
+pub const DISPATCHER: &str = "dispatcher";
+/// The tasks that run what is dealt.
+pub const IO_THREADS: &str = "io-threads";
+
 /// The commands of one I/O thread, in the order in which they were dealt.
 struct IoQueue<R> {
     commands: TaskCell<VecDeque<Fetched<R>>>,
@@ -99,6 +106,7 @@ pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
 /// The dispatcher.
 fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
     drive.cores.run_as(Thread::Dispatcher);
+    drive.port.sim().occupy(DISPATCHER);
     for queue in queues.iter().cycle() {
         let fetched = next_to_deal(drive);
         drive.cores.of(Role::Dispatch).run_noted(deal_ns, "controller", "deal");
@@ -122,6 +130,7 @@ fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
 /// One I/O thread.
 fn run<P: Port>(drive: &Rc<Controller<P>>, thread: u32, queue: &IoQueue<P::Request>) {
     drive.cores.run_as(Thread::Io(thread));
+    drive.port.sim().occupy(IO_THREADS);
     loop {
         handle(drive, queue.take(), true);
     }

@@ -380,6 +380,11 @@ impl Drive {
         cores.chain(self.flash.resources()).collect()
     }
 
+    /// How long each die and each channel was busy since power-on, by the name of their resource, ns.
+    pub fn busy_parts(&self) -> Vec<(String, Vec<Ns>)> {
+        self.flash.busy_parts()
+    }
+
     /// How full it is.
     pub fn utilization(&self) -> Utilization {
         self.namespace.utilization()

@@ -22,10 +22,12 @@ use std::rc::Rc;
 
 use kvdrive_engines::firmware::Role;
 use kvdrive_link::{Port, Request, Session};
+use kvdrive_sim::Cause;
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
 use crate::answers::{Answer, completion_of};
 use crate::controller::{Controller, Fetched};
+use crate::dispatch::CONTEXTS;
 use crate::faults::{self, Struck};
 use crate::namespaces::{Decoded, NSID};
 
@@ -57,6 +59,7 @@ fn refusal(port: &impl Port, sqe: &Sqe) -> Option<Status> {
 
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
 pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
+    drive.port.sim().occupy(CONTEXTS);
     loop {
         handle(&drive, fetch(&drive), false);
     }
@@ -89,6 +92,7 @@ pub(crate) fn serve_beside<P: Port>(drive: &Rc<Controller<P>>, long: &Session) {
 /// A fetched command, to its completion; `is_decoded` if the time of decoding was already spent.
 #[inline]
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
+    let _spent = drive.port.sim().spend(Cause::Other);
     if fetched.request.is_admin() {
         return handle_admin(drive, fetched, is_decoded);
     }

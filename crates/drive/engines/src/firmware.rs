@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_declare::Section;
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, TaskKey, idle_or_next};
+use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, TaskKey, idle_or_next};
 
 /// What copying costs a core, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
@@ -100,7 +100,7 @@ impl Threads {
     fn new(sim: &Sim, io_threads: u32) -> Threads {
         let io = (0..io_threads).map(|thread| format!("firmware.io-{thread}"));
         let names = std::iter::once("firmware.dispatcher".to_owned()).chain(io);
-        let cores: Vec<_> = names.map(|name| Rc::new(Resource::new(sim, name, 1))).collect();
+        let cores: Vec<_> = names.map(|name| core(sim, name, 1)).collect();
         let tasks = TaskCell::new(vec![None; cores.len()]);
         Threads { sim: sim.clone(), cores, tasks, next: Cell::new(0) }
     }
@@ -120,15 +120,19 @@ impl Threads {
     }
 }
 
+fn core(sim: &Sim, name: impl Into<String>, cores: u32) -> Rc<Resource> {
+    Rc::new(Resource::new(sim, name, cores).spending(Cause::Core))
+}
+
 impl Cores {
     /// Cores that are not used yet.
     pub fn new(sim: &Sim, roles: Roles) -> Cores {
         let by_role = match roles {
             Roles::Any(cores) => {
-                let pool = Rc::new(Resource::new(sim, "firmware.cores", cores));
+                let pool = core(sim, "firmware.cores", cores);
                 std::array::from_fn(|_| pool.clone())
             }
-            Roles::Own => Role::ALL.map(|(_, name)| Rc::new(Resource::new(sim, name, 1))),
+            Roles::Own => Role::ALL.map(|(_, name)| core(sim, name, 1)),
             Roles::Threads(io_threads) => {
                 assert!(io_threads > 0, "a thread must run commands");
                 let threads = Threads::new(sim, io_threads);
@@ -168,7 +172,7 @@ impl Cores {
 
     /// A core more, for work that shares none.
     pub fn add(&self, sim: &Sim, name: &str) -> Rc<Resource> {
-        let core = Rc::new(Resource::new(sim, name, 1));
+        let core = core(sim, name, 1);
         self.further.borrow_mut().push(core.clone());
         core
     }

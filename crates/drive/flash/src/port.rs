@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_declare::{Counters, Counts};
-use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim, TaskCell, TaskRefMut, WaitQueue};
+use kvdrive_sim::{Cause, Ns, Resource, ResourceStatistics, Sim, TaskCell, TaskRefMut, WaitQueue};
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::media::{Media, MediaPage, PageData};
@@ -342,6 +342,7 @@ impl FlashPort {
             return Err(ReadError::Erased);
         }
         bump(&core.counters.reads[purpose.index()]);
+        let _spent = core.sim.spend(Cause::Read);
         let since = core.sim.now();
         let number = core.geometry.unit_of(core.geometry.block_of(ppa));
         let unit = &core.units[number as usize];
@@ -420,6 +421,7 @@ impl FlashPort {
             "{} bytes do not fit a page",
             data.written_end()
         );
+        let _spent = core.sim.spend(Cause::Program);
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
         let number = core.geometry.unit_of(block);
@@ -461,6 +463,7 @@ impl FlashPort {
         if !core.config.enabled {
             return;
         }
+        let _spent = core.sim.spend(Cause::Erase);
         let since = core.sim.now();
         let number = core.geometry.unit_of(block);
         let unit = &core.units[number as usize];
@@ -551,6 +554,14 @@ impl FlashPort {
     pub fn resources(&self) -> [(String, ResourceStatistics); 2] {
         let units = self.0.units.iter().map(|unit| unit.resource.statistics());
         self.0.timing.resources(ResourceStatistics::sum(units))
+    }
+
+    /// How long each unit and each channel was busy, ns, by the names of [`FlashPort::resources`]; nothing under a timing
+    /// that does not tell them apart.
+    pub fn busy_parts(&self) -> Vec<(String, Vec<Ns>)> {
+        let core = &*self.0;
+        let units = core.units.iter().map(|unit| unit.resource.statistics().busy_ns).collect();
+        core.timing.busy_parts(units)
     }
 
     fn is_charged(&self, operation: Operation, purpose: Purpose, unit: &Unit) -> bool {

@@ -9,6 +9,8 @@ use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::Ahead;
 use kvdrive_run::many::run_sessions;
 use kvdrive_run::{Progress, operations_of_session};
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_text::grouped;
 
 use crate::cache::Remember;
 use crate::progress::style;
@@ -84,10 +86,13 @@ pub fn jobs(asked: Option<u64>) -> usize {
     asked.map_or_else(cores, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
 }
 
-/// One bar on standard error over the operations of all runs; none when it is not a terminal.
+/// One bar on standard error over the operations of all runs; a line a minute when it is not a terminal.
 pub struct TotalBar {
     bar: ProgressBar,
     done: Vec<AtomicU64>,
+    clock: Stopwatch,
+    /// Minutes of which there was a line.
+    told: AtomicU64,
 }
 
 impl TotalBar {
@@ -102,17 +107,37 @@ impl TotalBar {
         let template = format!("{runs} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left");
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8))
             .with_style(style(&template));
-        Ok(TotalBar { bar, done: documents.iter().map(|_| AtomicU64::new(0)).collect() })
+        let done = documents.iter().map(|_| AtomicU64::new(0)).collect();
+        Ok(TotalBar { bar, done, clock: Stopwatch::start(), told: AtomicU64::new(0) })
     }
 
     /// Run `index` has done `done` operations.
     pub fn update(&self, index: usize, done: u64) {
         let before = self.done[index].swap(done, Ordering::Relaxed);
         self.bar.inc(done.saturating_sub(before));
+        let minutes = self.clock.ns() / 60_000_000_000;
+        if self.bar.is_hidden() && self.told.fetch_max(minutes, Ordering::Relaxed) < minutes {
+            eprintln!("{}", line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
+        }
     }
 
     /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How far all runs are, for a log.
+fn line(minutes: u64, done: u64, total: u64) -> String {
+    let share = 100.0 * done as f64 / total.max(1) as f64;
+    format!("{minutes} min: {} of {} operations, {share:.0} %", grouped(done), grouped(total))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_line_of_progress_says_how_far_all_runs_are() {
+        assert_eq!(super::line(3, 1_500_000, 6_000_000), "3 min: 1 500 000 of 6 000 000 operations, 25 %");
+        assert_eq!(super::line(1, 0, 0), "1 min: 0 of 0 operations, 0 %");
     }
 }

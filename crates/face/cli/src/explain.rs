@@ -112,7 +112,7 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
-    let Explanation { steps, asking, after_answer, latency_ns, status, value_bytes } = explanation;
+    let Explanation { steps, asking, after_answer, occupied, latency_ns, status, value_bytes } = explanation;
     let (steps, after_answer) = steps.split_at(steps.len() - after_answer);
     let (ahead, store) = steps.split_at(*asking);
     if !ahead.is_empty() {
@@ -135,6 +135,10 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         grouped(crossed(steps)),
         grouped(u64::from(*value_bytes))
     );
+    for of in occupied.iter().filter(|of| of.occupied_ns() > 0) {
+        let spent: Vec<_> = of.spent().map(|(cause, ns)| format!("{cause} {}", grouped(ns))).collect();
+        text += &format!("{} occupied for {} ns: {}\n", of.name, grouped(of.occupied_ns()), spent.join(", "));
+    }
     if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
         text += &format!(
             "without asking for a window: {} ns, {} payload bytes\n",

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_results::ResultCache;
-use kvdrive_run::report::{Connected, Verified, compare_in as comparison};
+use kvdrive_run::report::{Connected, Report, Verified, compare_in as comparison};
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{WallOptions, run_wall_watched};
 use kvdrive_run::{Progress, Watch, run_watched};
 use kvdrive_sim::wall::Pace;
+use kvdrive_text::grouped;
 use kvdrive_text::output::check_apart;
 
 use crate::compare::run_with_bars;
@@ -114,7 +115,7 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
         }
-        conclude(ran.is_stopped, report.verified.as_ref())
+        conclude(ran.is_stopped, &report, !rules.is_empty())
     }
 
     /// The same against a drive on a network.
@@ -143,7 +144,7 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &connected)?;
         }
-        conclude(ran.is_stopped, connected.report.verified.as_ref())
+        conclude(ran.is_stopped, &connected.report, false)
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
@@ -183,13 +184,21 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Ends a run whose report is printed as it came out.
-fn conclude(is_stopped: bool, verified: Option<&Verified>) -> anyhow::Result<()> {
+/// Ends a run whose report is printed as it came out; `may_fail`: rules had operations fail.
+fn conclude(is_stopped: bool, report: &Report, may_fail: bool) -> anyhow::Result<()> {
     if is_stopped {
         eprintln!("kvdrive: stopped; this was the report so far");
         std::process::exit(STOPPED);
     }
-    let is_whole = verified.is_none_or(Verified::is_whole);
+    let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);
     anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
+    let (failed, all) = (report.ops.errors, report.ops.answered());
+    let first = report.notes.iter().find(|note| note.starts_with("first of ")).map_or("", String::as_str);
+    anyhow::ensure!(
+        may_fail || failed == 0,
+        "{} of {} operations failed; {first}",
+        grouped(failed),
+        grouped(all)
+    );
     Ok(())
 }

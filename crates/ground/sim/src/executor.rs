@@ -32,6 +32,7 @@ use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
 use crate::join::JoinHandle;
+use crate::occupation::{Cause, OccupationStatistics, Occupations, Place};
 use crate::tasks::{Due, NO_TASK, ROOT, Ready, Schedule, TaskKey};
 use crate::{Ns, Rng, Trace};
 
@@ -43,6 +44,9 @@ struct Core {
     sequence: Cell<u64>,
     events: Cell<u64>,
     current: Cell<TaskKey>,
+    /// What the time of the running task is added to.
+    occupies: Cell<Place>,
+    occupations: RefCell<Occupations>,
     /// The task that continues in place when the running task ends; see [`join_all`].
     next: Cell<Option<TaskKey>>,
     /// Time of the earliest event in `agenda`; `Ns::MAX` when it is empty.
@@ -105,6 +109,8 @@ impl Sim {
             sequence: Cell::new(0),
             events: Cell::new(0),
             current: Cell::new(NO_TASK),
+            occupies: Cell::default(),
+            occupations: RefCell::default(),
             next: Cell::new(None),
             next_due: Cell::new(Ns::MAX),
             closed: Cell::new(u32::from(permute.is_some())),
@@ -157,7 +163,7 @@ impl Sim {
     /// Adds a task that starts at the present time, when the loop reaches it.
     pub(crate) fn schedule(&self, coroutine: Coroutine) -> TaskKey {
         let mut schedule = self.0.schedule.borrow_mut();
-        let task = schedule.tasks.open(false);
+        let task = schedule.tasks.open(false, Place::default());
         schedule.tasks.put(task, Box::new(coroutine));
         drop(schedule);
         self.wake(task);
@@ -261,6 +267,28 @@ impl Sim {
     #[inline]
     pub fn current(&self) -> TaskKey {
         self.0.current.get()
+    }
+
+    /// The running task serves requests from now on: what its time goes to is added up under `name`, together with
+    /// that of the other tasks of that name.
+    pub fn occupy(&self, name: &'static str) {
+        let place = self.0.occupations.borrow_mut().open(name);
+        self.0.occupies.set(place);
+        self.0.schedule.borrow_mut().tasks.occupy(self.current(), place);
+    }
+
+    /// The running task spends its time on `cause` until the guard is dropped, or on a cause before it in the order
+    /// of the enumeration that one of its branches names. Without effect in a task that does not serve requests.
+    #[inline]
+    pub fn spend(&self, cause: Cause) -> Spending<'_> {
+        let spending = Spending { sim: self, place: self.0.occupies.get(), cause };
+        spending.change(1);
+        spending
+    }
+
+    /// What the time of tasks that serve requests went to until now, by name.
+    pub fn occupations(&self) -> Vec<OccupationStatistics> {
+        self.0.occupations.borrow().statistics(self.now())
     }
 
     /// Has the power been cut? Guards that are dropped afterwards do nothing.
@@ -412,7 +440,8 @@ impl Sim {
         }
         let taken = schedule.tasks.take(task);
         drop(schedule);
-        let Some(coroutine) = taken else { return StepKind::Task };
+        let Some((coroutine, occupies)) = taken else { return StepKind::Task };
+        core.occupies.set(occupies);
         self.resume(task, coroutine)
     }
 
@@ -431,7 +460,8 @@ impl Sim {
                 None => return StepKind::Task,
             }
             let taken = core.schedule.borrow_mut().tasks.take(task);
-            let Some(next) = taken else { return StepKind::Task };
+            let Some((next, occupies)) = taken else { return StepKind::Task };
+            core.occupies.set(occupies);
             coroutine = next;
         }
     }
@@ -469,7 +499,10 @@ impl Sim {
     fn run_until_root(&self) {
         loop {
             match self.step_one() {
-                StepKind::Root => return self.0.current.set(ROOT),
+                StepKind::Root => {
+                    self.0.occupies.set(Place::default());
+                    return self.0.current.set(ROOT);
+                }
                 StepKind::Task => {}
                 StepKind::Nothing => {
                     let (now, is_cut) = (self.now(), self.halted());
@@ -498,7 +531,8 @@ impl Sim {
     /// Other branches are still to be started after it, so time does not advance for it.
     pub(crate) fn begin_branch(&self, coroutine: Coroutine) -> TaskKey {
         let core = &*self.0;
-        let (caller, branch) = (self.current(), core.schedule.borrow_mut().tasks.open(true));
+        let (caller, branch) =
+            (self.current(), core.schedule.borrow_mut().tasks.open(true, core.occupies.get()));
         self.nest(1);
         core.current.set(branch);
         self.run_task(branch, Box::new(coroutine));
@@ -516,7 +550,7 @@ impl Sim {
     /// or does not wait, is left as it is.
     pub(crate) fn drop_task(&self, task: TaskKey) {
         let taken = self.0.schedule.borrow_mut().tasks.take(task);
-        let Some(coroutine) = taken else { return };
+        let Some((coroutine, _)) = taken else { return };
         drop(coroutine);
         self.0.schedule.borrow_mut().tasks.close(task);
     }
@@ -558,6 +592,29 @@ pub struct ClockHold {
 impl Drop for ClockHold {
     fn drop(&mut self) {
         self.sim.0.clock_holders.set(self.sim.0.clock_holders.get() - 1);
+    }
+}
+
+/// A cause on which a task spends its time while this is held; see [`Sim::spend`].
+pub struct Spending<'a> {
+    sim: &'a Sim,
+    place: Place,
+    cause: Cause,
+}
+
+impl Spending<'_> {
+    #[inline]
+    fn change(&self, change: i32) {
+        if self.place != Place::default() {
+            self.sim.0.occupations.borrow_mut().change(self.place, self.cause, change, self.sim.now());
+        }
+    }
+}
+
+impl Drop for Spending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.change(-1);
     }
 }
 

@@ -11,7 +11,7 @@
 //! * **wall** ([`wall`]): the same loop waits until the machine's clock has reached the event, and between
 //!   events polls a [`wall::Source`] for arrivals from other threads.
 //!
-//! This crate knows nothing of storage. It is the only crate that reads the machine's clock and the only
+//! This crate knows nothing of storage but the names of what a server's time goes to ([`Cause`]). It is the only crate that reads the machine's clock and the only
 //! source of randomness ([`Rng::stream`]).
 
 mod agenda;
@@ -21,6 +21,7 @@ mod coroutine;
 mod executor;
 mod join;
 mod lock;
+mod occupation;
 mod resource;
 mod rng;
 mod statistics;
@@ -33,9 +34,10 @@ pub mod wall;
 pub use buckets::Buckets;
 pub use cell::{TaskCell, TaskRef, TaskRefMut};
 pub use coroutine::{STACK_BYTES, deepest_stack_bytes};
-pub use executor::{ClockHold, Sim};
+pub use executor::{ClockHold, Sim, Spending};
 pub use join::{JoinHandle, join_all};
 pub use lock::{KeyGuard, KeyedLock, Mutex, MutexGuard};
+pub use occupation::{Cause, OccupationStatistics};
 pub use resource::{Core, Resource, ResourceGuard, ResourceStatistics};
 pub use rng::Rng;
 pub use statistics::{Histogram, Summary};

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::executor::Sim;
 use crate::wait_queue::WaitQueue;
-use crate::{Ns, Trace};
+use crate::{Cause, Ns, Trace};
 
 /// What a resource has done so far, counted in model time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Resource {
     sim: Sim,
     name: String,
     servers: u32,
+    /// On what a task spends the time in which it runs here, queueing included.
+    cause: Option<Cause>,
     free: Cell<u32>,
     queue: WaitQueue<Turn>,
     /// Sum of the times at which servers were released, less the times at which they were taken; while a
@@ -64,12 +66,18 @@ impl Resource {
             sim: sim.clone(),
             name: name.into(),
             servers,
+            cause: None,
             free: Cell::new(servers),
             queue: WaitQueue::tagged(sim),
             busy_ns: Cell::new(0),
             queue_ns: Cell::new(0),
             uses: Cell::new(0),
         }
+    }
+
+    /// A task that runs here spends its time on `cause`, queueing included.
+    pub fn spending(self, cause: Cause) -> Resource {
+        Resource { cause: Some(cause), ..self }
     }
 
     /// The name in reports.
@@ -80,7 +88,11 @@ impl Resource {
     /// Waits for a server and holds it for `span` ns. A span of 0 ns does not queue.
     #[inline]
     pub fn run(&self, span: Ns) {
-        if span > 0 && !self.pass(span) {
+        if span == 0 {
+            return;
+        }
+        let _spent = self.cause.map(|cause| self.sim.spend(cause));
+        if !self.pass(span) {
             let (_server, since) = self.acquire_for(span);
             self.sim.sleep_until(since.saturating_add(span));
         }

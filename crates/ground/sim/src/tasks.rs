@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::Ns;
 use crate::agenda::Agenda;
 use crate::coroutine::Coroutine;
+use crate::occupation::Place;
 
 /// Identifies a task for as long as it lives; waking a task that has ended does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct TaskSlot {
     pub(crate) coroutine: Option<Box<Coroutine>>,
     /// The task is a branch of [`crate::join_all`], whose caller drops it.
     pub(crate) is_branch: bool,
+    /// What its time is added to; see [`crate::occupation`].
+    pub(crate) occupies: Place,
 }
 
 #[derive(Default)]
@@ -46,22 +49,31 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Allocates a slot for a task that is about to start.
-    pub(crate) fn open(&mut self, is_branch: bool) -> TaskKey {
+    pub(crate) fn open(&mut self, is_branch: bool, occupies: Place) -> TaskKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(TaskSlot::default());
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
         entry.is_branch = is_branch;
+        entry.occupies = occupies;
         TaskKey { slot, generation: entry.generation }
     }
 
-    /// Takes the coroutine out, to resume it; `None` if the task has ended or runs.
+    /// Takes the coroutine out, to resume it, and what its time is added to; `None` if the task has ended or runs.
     #[inline]
-    pub(crate) fn take(&mut self, key: TaskKey) -> Option<Box<Coroutine>> {
+    pub(crate) fn take(&mut self, key: TaskKey) -> Option<(Box<Coroutine>, Place)> {
         let entry = &mut self.slots[key.slot as usize];
         // A slot's generation changes when its task ends, so the key of an ended task does not match.
-        if entry.generation == key.generation { entry.coroutine.take() } else { None }
+        if entry.generation != key.generation {
+            return None;
+        }
+        Some((entry.coroutine.take()?, entry.occupies))
+    }
+
+    /// From now on, the time of this task, which runs, is added to `place`.
+    pub(crate) fn occupy(&mut self, key: TaskKey, place: Place) {
+        self.slots[key.slot as usize].occupies = place;
     }
 
     #[inline]

@@ -15,9 +15,11 @@ const SIZE: Units = &[
     ("kB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
 ];
 const COUNT: Units = &[
     ("k", 1_000),
@@ -126,7 +128,10 @@ mod tests {
     fn what_is_no_quantity_is_refused() {
         let wrong = |key, text| parse(key, text).unwrap_err();
         assert_eq!(wrong("a_ns", "5KiB"), "unknown unit \"KiB\"; allowed: ns, us, µs, ms, s");
-        assert_eq!(wrong("a_bytes", "1kb"), "unknown unit \"kb\"; allowed: B, kB, MB, GB, KiB, MiB, GiB");
+        assert_eq!(
+            wrong("a_bytes", "1kb"),
+            "unknown unit \"kb\"; allowed: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        );
         assert!(wrong("a_bytes", "1k").starts_with("unknown unit \"k\""), "1000 or 1024?");
         assert_eq!(wrong("channels", "8x"), "unknown unit \"x\"; allowed: k, M, G, Ki, Mi, Gi");
         assert_eq!(wrong("channels", "many"), "expected an integer, got \"many\"");

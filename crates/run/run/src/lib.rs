@@ -17,6 +17,7 @@ mod arrivals;
 pub mod declared;
 mod histogram_log;
 mod intervals;
+mod limits;
 pub mod many;
 mod outcome;
 pub mod report;
@@ -41,7 +42,7 @@ use kvdrive_device::Drive;
 use kvdrive_flash::faults::{FaultCount, Rule};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell};
+use kvdrive_sim::{Histogram, Ns, OccupationStatistics, Resource, Sim, TaskCell};
 use kvdrive_spec::Key;
 
 pub use histogram_log::HistogramLog;
@@ -197,6 +198,10 @@ pub struct Snapshot {
     pub counts: Sections,
     /// Statistics of host cores, link, firmware cores, channels and dies.
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+    /// How long each die and each channel was busy, by the name of their resource, ns.
+    pub parts: Vec<(String, Vec<Ns>)>,
+    /// What the time of the controller's contexts and threads went to.
+    pub occupations: Vec<OccupationStatistics>,
     /// Fault rules, with how often each matched and struck.
     pub faults: Vec<FaultCount>,
 }
@@ -406,6 +411,8 @@ impl Snapshot {
             at: sim.now(),
             counts: drive.counts().with("traffic", link.meter().counts()),
             resources,
+            parts: drive.busy_parts(),
+            occupations: sim.occupations(),
             faults: drive.faults().counts(),
         }
     }

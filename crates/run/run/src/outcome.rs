@@ -5,6 +5,7 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_sim::{Histogram, Ns, Summary};
 
+use super::limits;
 use super::seen::{NEXT, SEEK};
 use super::units::UnitsSeen;
 use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
@@ -22,6 +23,26 @@ fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
 /// A note for workloads in which one operation counts as several in the report.
 fn counting_of_scans(ops: &report::Ops) -> Option<String> {
     (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
+}
+
+/// A note for runs whose reads mostly find nothing: those take less time than others.
+fn most_were_missed(ops: &report::Ops, not_found: &Named<u64>) -> Option<String> {
+    let reads = ops.retrieve + ops.exist + ops.seek;
+    let missed: u64 =
+        not_found.iter().filter(|(kind, _)| READS.contains(kind)).map(|(_, missed)| missed).sum();
+    (2 * missed > reads).then(|| {
+        let (missed, reads) = (grouped(missed), grouped(reads));
+        format!("{missed} of {reads} reads found nothing: throughput and latency are those of misses")
+    })
+}
+
+/// Kinds of operation that read one key.
+const READS: [&str; 3] = [KINDS[RETRIEVE], KINDS[EXIST], KINDS[SEEK]];
+
+/// With the number of reads that were not compared.
+fn with_unchecked(verified: report::Verified, ops: &report::Ops) -> report::Verified {
+    let reads = ops.retrieve + ops.exist + ops.list + ops.seek + ops.next;
+    report::Verified { unchecked: reads.saturating_sub(verified.checked + verified.unknown), ..verified }
 }
 
 impl Outcome {
@@ -46,6 +67,10 @@ impl Outcome {
         };
         notes.extend(order_of_listing(&ops, &config.engine.name));
         notes.extend(counting_of_scans(&ops));
+        let not_found: Named<u64> =
+            KINDS.into_iter().zip(seen.missed).filter(|(_, missed)| *missed > 0).collect();
+        notes.extend(most_were_missed(&ops, &not_found));
+        let verified = verified.map(|verified| with_unchecked(verified, &ops));
         let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
         let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended.at - began.at;
@@ -56,11 +81,17 @@ impl Outcome {
         counts.set("flash_health", health(&drained));
         let stored = seen.stored_bytes;
         let programmed = counts.get("nand.programs").unwrap_or(0) * u64::from(config.flash.page_bytes);
-        let resources = resources(&began, &ended);
+        let resources = limits::resources(&began, &ended);
+        let occupied = limits::occupied(&began, &ended);
+        let values = document.values();
+        // In wall time the clock passes while the drive has nothing to do.
+        let limited_by = (wall_ns.is_none() && ops.answered() > 0)
+            .then(|| limits::limit(&resources, &occupied, config, &values))
+            .flatten();
         Ok(Report {
             profile: document.profile_name().to_owned(),
             set: user_settings(document),
-            config: document.values(),
+            config: values,
             dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
             clock: if wall_ns.is_some() { "wall" } else { "virtual" }.into(),
@@ -80,7 +111,10 @@ impl Outcome {
             faults: drained.faults.into_iter().map(fault).collect(),
             verified,
             precondition: loading.map(|loading| loading.into_report(config)),
+            limited_by,
+            occupied,
             resources,
+            not_found,
             value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
             read_bytes,
             time: report::Time { virtual_ns: span_ns, wall_s: wall_ns.map_or(0.0, |ns| ns as f64 / 1e9) },
@@ -160,20 +194,4 @@ fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions>
     // In a fixed order, not that of the first units that ended.
     of_kinds.sort_by_key(|(kind, _)| *kind);
     of_kinds.into_iter().collect()
-}
-
-fn resources(began: &Snapshot, ended: &Snapshot) -> Named<report::Resource> {
-    let span_ns = (ended.at - began.at).max(1) as f64;
-    let pairs = began.resources.iter().zip(&ended.resources);
-    pairs
-        .map(|((name, before), (_, after))| {
-            let servers = f64::from(after.servers.max(1));
-            let uses = (after.uses - before.uses).max(1) as f64;
-            let resource = report::Resource {
-                busy_fraction: (after.busy_ns - before.busy_ns) as f64 / (span_ns * servers),
-                queue_ns_mean: (after.queue_ns - before.queue_ns) as f64 / uses,
-            };
-            (name.clone(), resource)
-        })
-        .collect()
 }

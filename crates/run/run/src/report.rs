@@ -8,6 +8,8 @@ mod compare;
 mod connected;
 mod dram;
 mod named;
+mod occupied;
+mod stalls;
 mod table;
 mod text;
 
@@ -49,6 +51,10 @@ pub struct Report {
     pub notes: Vec<String>,
     /// Operations answered.
     pub ops: Ops,
+    /// Operations among them that found nothing, by kind, where there are some: keys that are not there, seeks
+    /// past the last key.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub not_found: Named<u64>,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
     /// Bytes of values that were returned, by kind of operation; they add up to `value_bytes.retrieved`.
@@ -84,6 +90,12 @@ pub struct Report {
     /// Cost of loading the drive, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
+    /// What limited the throughput of a run in model time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<Limit>,
+    /// Contexts and threads of the controller, over the measured operations.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub occupied: Named<Occupied>,
     /// Every resource of the model, over the measured operations; the drain after them is not included.
     pub resources: Named<Resource>,
 }
@@ -155,6 +167,9 @@ pub struct Precondition {
 pub struct Verified {
     /// Reads that were compared.
     pub checked: u64,
+    /// Reads among them that found nothing, where nothing was stored.
+    #[serde(default)]
+    pub absent: u64,
     /// Reads that returned a value that was not stored.
     pub wrong: u64,
     /// Reads that found nothing although something was stored.
@@ -163,6 +178,10 @@ pub struct Verified {
     pub unread: u64,
     /// Reads of pairs from an earlier life of the drive, for which no expectation exists.
     pub unknown: u64,
+    /// Operations that read and are not compared: exists, lists, seeks and nexts that found nothing, and what SAKER
+    /// answers to one of several threads.
+    #[serde(default)]
+    pub unchecked: u64,
 }
 
 impl Verified {
@@ -276,8 +295,33 @@ pub struct Amplification {
 pub struct Resource {
     /// Fraction of the time in which it was in use.
     pub busy_fraction: f64,
+    /// That of the busiest of its parts (dies, channels), if it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_fraction: Option<f64>,
     /// Mean time that its users waited for it, ns.
     pub queue_ns_mean: f64,
+}
+
+/// Tasks of the controller that carry out commands, one after another, during the operations of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Occupied {
+    /// Their number.
+    pub tasks: u32,
+    /// Fraction of their time in which they had a command.
+    pub occupied_fraction: f64,
+    /// What that time was spent on ([`kvdrive_sim::Cause`]), as fractions of it.
+    pub spent: Named<f64>,
+}
+
+/// What limited a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The setting that changes it.
+    pub key: String,
+    /// What it is set to.
+    pub value: Value,
+    /// How that is known.
+    pub because: String,
 }
 
 impl Report {

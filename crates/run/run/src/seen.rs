@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     /// Latencies of operations that were not refused: a refusal is fast, and would make a full drive look
     /// fast.
     pub latency: [Histogram; KINDS.len()],
+    /// Operations among them that found nothing, by kind: keys that are not there, seeks past the last key.
+    pub missed: [u64; KINDS.len()],
     pub errors: u64,
     pub first_error: Option<String>,
     pub stored_bytes: u64,
@@ -43,6 +45,7 @@ impl Seen {
         match result {
             Err(status) if status != Status::KEY_NOT_FOUND => self.note_error(kind, key, &status),
             _ => {
+                self.missed[kind] += u64::from(result.is_err());
                 self.latency[kind].record(span_ns);
                 if let Some(recent) = &mut self.recent {
                     recent.latency[kind].record(span_ns);
@@ -78,6 +81,9 @@ impl Seen {
             all.add(of);
         }
         for (all, of) in self.read_bytes.iter_mut().zip(&other.read_bytes) {
+            *all += of;
+        }
+        for (all, of) in self.missed.iter_mut().zip(&other.missed) {
             *all += of;
         }
         for other in &other.units {
@@ -116,8 +122,9 @@ impl Seen {
         }
     }
 
-    /// Notes that a seek or a next returned a pair, or found none.
+    /// Notes that a seek or a next returned a pair, or found none: a next then was the last one.
     pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
+        self.missed[kind] += u64::from(pair.is_none() && kind == SEEK);
         self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
     }
 }

@@ -347,7 +347,11 @@ impl Stream {
                 (RETRIEVE, result.map(|_| ()))
             }
             Op::Delete { key } => (DELETE, answered(client.delete(key))?),
-            Op::Exist { key } => (EXIST, answered(client.exist(key))?.map(|_| ())),
+            Op::Exist { key } => {
+                let found = answered(client.exist(key))?;
+                seen.borrow_mut().missed[EXIST] += u64::from(found == Ok(false));
+                (EXIST, found.map(|_| ()))
+            }
             Op::List { key, host_buffer_bytes } => {
                 (LIST, answered(client.list(Some(key), host_buffer_bytes))?.map(|_| ()))
             }

@@ -146,6 +146,7 @@ impl Verifier {
                 .any(|value| value.bytes == size && is_content(region, key, &value, bytes)),
         };
         if fits {
+            self.found.absent += u64::from(found.is_none());
             return;
         }
         let problem = match found {

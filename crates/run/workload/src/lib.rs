@@ -503,7 +503,7 @@ pub const FROM_FILES: &[Row] = &[
         name: "trace",
         origin: "a recorded trace, as workload trace:FILE",
         own_sizes: true,
-        looks_at: &["trace", "trace_format"],
+        looks_at: &["trace", "trace_format", "load"],
         build: |params, _| trace::build(params).map(|trace| Box::new(trace) as Box<dyn Workload>),
         ends: true,
         ..Row::PLAIN

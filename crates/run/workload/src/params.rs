@@ -166,6 +166,10 @@ pub struct WorkloadParams {
     /// The format of the trace (`kvdrive list traces`); empty: told by how the file begins.
     #[setting(is = Text)]
     pub trace_format: String,
+    /// What is on the drive before a trace begins: `nothing`, `reads:SIZE` (each key that it reads before it stores
+    /// it, with a value of that size), or `trace:FILE` (what the stores of that trace leave).
+    #[setting(is = Text, option = "load")]
+    pub load: String,
     /// `kvcache`: the language model, of `kvdrive list models`.
     #[setting(is = Text)]
     pub cache_model: String,

@@ -8,7 +8,7 @@ use kvdrive_flash::faults::Rule;
 use kvdrive_host::modelled::saker::Handle;
 use kvdrive_host::{Call, Calls, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Ns, Sim, TraceEntry};
+use kvdrive_sim::{Ns, OccupationStatistics, Sim, TraceEntry};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
 use kvdrive_spec::{Key, Status};
 
@@ -42,6 +42,8 @@ pub struct Explanation {
     pub asking: usize,
     /// How many of them, the last ones, come after the answer: buffered pages are written.
     pub after_answer: usize,
+    /// What the time of the controller's contexts and threads went to until then.
+    pub occupied: Vec<OccupationStatistics>,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
     /// The status of the command.
@@ -66,13 +68,14 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
             driver.store(present, content(present, value_bytes))?;
         }
         drive.faults().set(rules, config.run.seed);
-        let began = sim.now();
+        let (began, before) = (sim.now(), sim.occupations());
         sim.trace().start();
         let result = match (kind, &saker) {
             (Kind::Batch(stores), Some(saker)) => through(saker.connect(&driver), stores, value_bytes),
             _ => perform(&driver, kind, present, value_bytes),
         };
         let latency_ns = sim.now() - began;
+        let occupied = sim.occupations().iter().map(|now| now.since(&before)).collect();
         let mut steps = sim.trace().take();
         let answered = steps.len();
         if saker.is_some() {
@@ -89,6 +92,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
             asking: asking(&steps),
             steps,
             after_answer,
+            occupied,
             latency_ns,
             status,
             value_bytes,

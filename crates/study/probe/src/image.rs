@@ -78,6 +78,7 @@ pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyho
         std::io::ErrorKind::NotFound => anyhow!("{}: there is no such image", path.display()),
         _ => anyhow!("{}: {error}", path.display()),
     })?;
+    ensure!(!metadata.is_dir(), "{}: a folder; an image is a file", path.display());
     ensure!(metadata.is_file(), "{}: is no regular file", path.display());
     let shortened = shortened(&path).with_context(|| path.display().to_string())?;
     config.media.read_only = !removes;

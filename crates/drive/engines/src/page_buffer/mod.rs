@@ -23,7 +23,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_declare::{Counters, Section, Words};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
-use kvdrive_sim::{Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Cause, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use entries::{Entries, NewPage, Outcome, Program, Victim};
@@ -194,6 +194,7 @@ impl PageBuffer {
 
     /// Waits until an entry is released.
     pub fn wait_for_release(&self) {
+        let _spent = self.0.sim.spend(Cause::Room);
         self.0.released.wait();
     }
 

@@ -1,7 +1,7 @@
 //! Firmware cores as a store's processor: a step takes its time on a core, and threads are the calls that are
 //! inside the store.
 
-use kvdrive_sim::{Core, Ns, Sim, TaskCell, TimeShare, WaitQueue};
+use kvdrive_sim::{Cause, Core, Ns, Sim, TaskCell, TimeShare, WaitQueue};
 use kvdrive_store::{BACKGROUND_SLICE_NS, Background, Cpu, Step, StepCosts, Thread, steps_ns};
 
 use crate::firmware::{Cores, Role};
@@ -59,6 +59,7 @@ impl Cpu for FirmwareCpu {
     }
 
     fn wait(&self, _: Thread) {
+        let _spent = self.sim.spend(Cause::Room);
         self.waiting.wait();
     }
 

@@ -23,7 +23,7 @@ use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::away::AwayChange;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::Journal;
-use kvdrive_sim::{JoinHandle, Sim, TaskCell, join_all};
+use kvdrive_sim::{Cause, JoinHandle, Sim, TaskCell, join_all};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as Why, Thread, Trouble, Writing};
 
 use super::image::StoreRecord;
@@ -165,6 +165,7 @@ impl PageStore for FlashPages {
 
     fn finish_write(&self, _: Thread, Writing(number): Writing) -> Result<(), PageError> {
         let write = self.writing.borrow_mut().remove(&number).expect("a write is finished once");
+        let _spent = self.sim.spend(Cause::Program);
         write.join();
         Ok(())
     }

@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_declare::{Counters, Section};
-use kvdrive_sim::{TaskCell, WaitQueue};
+use kvdrive_sim::{Cause, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::media::PageData;
@@ -317,6 +317,7 @@ impl Ftl {
             }
             let improves = core.blocks.borrow().may_improve();
             assert!(improves, "no block can be emptied, with {} pages live", core.live_pages.get());
+            let _spent = core.flash.sim().spend(Cause::Room);
             core.space.wait();
         }
     }

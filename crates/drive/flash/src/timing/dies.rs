@@ -124,4 +124,9 @@ impl Timing for Dies {
         let channels = ResourceStatistics::sum(self.channels.iter().map(Resource::statistics));
         [("die".to_owned(), units), ("channel".to_owned(), channels)]
     }
+
+    fn busy_parts(&self, units: Vec<Ns>) -> Vec<(String, Vec<Ns>)> {
+        let channels = self.channels.iter().map(|channel| channel.statistics().busy_ns).collect();
+        vec![("die".to_owned(), units), ("channel".to_owned(), channels)]
+    }
 }

@@ -124,4 +124,8 @@ impl Timing for Flat {
     fn resources(&self, _: ResourceStatistics) -> [(String, ResourceStatistics); 2] {
         [&self.reads, &self.writes].map(|Direction { line, .. }| (line.name().to_owned(), line.statistics()))
     }
+
+    fn busy_parts(&self, _: Vec<Ns>) -> Vec<(String, Vec<Ns>)> {
+        Vec::new()
+    }
 }

@@ -63,6 +63,9 @@ pub trait Timing {
     /// Statistics of the resources that operations wait for, in two kinds, for reports. `units` is the sum
     /// over all units.
     fn resources(&self, units: ResourceStatistics) -> [(String, ResourceStatistics); 2];
+
+    /// How long each part of these resources was busy, ns, under their names. `units` are the times of all units.
+    fn busy_parts(&self, units: Vec<Ns>) -> Vec<(String, Vec<Ns>)>;
 }
 
 /// Times of a program of a whole page, ns.

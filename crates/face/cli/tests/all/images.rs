@@ -88,7 +88,11 @@ fn what_is_no_image_is_refused_in_a_line_and_not_made() {
     let none = folder.path().join("none");
     let random = folder.path().join("random");
     std::fs::write(&random, [7; 10_000]).unwrap();
-    for (path, line) in [(&none, "there is no such image"), (&random, "random")] {
+    for (path, line) in [
+        (&none, "there is no such image"),
+        (&random, "random"),
+        (&folder.path().to_owned(), "a folder; an image is a file"),
+    ] {
         for command in ["check", "dump"] {
             let output = kvdrive(&[command, path.to_str().unwrap()]);
             let error = text(&output.stderr);

@@ -170,3 +170,24 @@ fn a_case_of_a_storm_is_a_command_of_crash() {
         assert!(again.status.success(), "{command}: {}", String::from_utf8_lossy(&again.stderr));
     }
 }
+
+#[test]
+fn operations_that_fail_are_no_success() {
+    let sizes = [
+        "flash.channels=1",
+        "flash.dies_per_channel=1",
+        "flash.blocks_per_die=32",
+        "flash.spare_blocks=2",
+        "flash.pages_per_block=32",
+        "gc.segment_pages=8",
+        "buffer.entries=16",
+        "ftl.gc_low_blocks=2",
+    ];
+    let mut small = vec!["run", "--workload", "w-a", "--value-size", "16KiB", "--ops", "3k"];
+    small.extend(sizes.iter().flat_map(|size| ["--set", *size]));
+    let output = kvdrive(&small);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("of 3 000 operations failed; first of "), "{error}");
+    assert!(text(&output.stdout).contains("LATENCY"), "the report is printed all the same");
+}

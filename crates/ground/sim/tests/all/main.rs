@@ -3,6 +3,7 @@
 mod executor;
 mod locks;
 mod numbers;
+mod occupation;
 mod programs;
 mod time_share;
 mod wall;

@@ -1,5 +1,6 @@
 //! Several reports as one table: one row for each report, one column for each figure.
 
+use super::stalls::stalls;
 use super::table::fold;
 use super::table::{percent, rate, short, time};
 use super::{Latency, Report, table};
@@ -288,6 +289,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
         text.push_str(&rule);
     }
     text.push_str(&legend(reports, &shown, room));
+    text.push_str(&stalls(reports, room));
     if grouped.iter().any(|row| row.0.len() > 1) {
         text.push_str(&wrap(
             "means over the seeds | ± half of what lies between the least and the most of them",

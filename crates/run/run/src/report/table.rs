@@ -137,8 +137,11 @@ pub(super) fn bytes(bytes: f64) -> String {
     scaled(bytes, &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)])
 }
 
-/// A share: `97.90 %`.
+/// A share: `97.90 %`; from ten times on a factor: `12.50 x`.
 pub(super) fn percent(share: f64) -> String {
+    if share.abs() >= 10.0 {
+        return short(share) + " x";
+    }
     format!("{:.2} %", 100.0 * share)
 }
 

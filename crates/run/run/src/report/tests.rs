@@ -71,8 +71,11 @@ fn sample(transfer: &str, packing: &str) -> Report {
             write: Some((value_pages + 4) as f64 * 16_384.0 / 32_000.0),
         },
         resources: [
-            ("firmware core 0", Resource { busy_fraction: 0.34, queue_ns_mean: 0.0 }),
-            ("die 0", Resource { busy_fraction: 0.07, queue_ns_mean: 12_345.6 }),
+            ("firmware core 0", Resource { busy_fraction: 0.34, ..Resource::default() }),
+            (
+                "die 0",
+                Resource { busy_fraction: 0.07, busiest_fraction: Some(0.14), queue_ns_mean: 12_345.6 },
+            ),
             ("die 1", Resource::default()),
         ]
         .into_iter()
@@ -94,7 +97,7 @@ fn text() {
 
     THROUGHPUT      operations model time                                        modelled: fit set guess
                      58.05 k/s   17.40 ms
-      simulated at 1.010 M/s, in 1.000 ms of this machine's time                                measured
+      simulated at 1.010 M operations/s, in 1.000 ms of this machine's time                     measured
 
     LATENCY                                                                      modelled: fit set guess
                           mean        p50        p95        p99      p99.9     p99.99        max
@@ -123,9 +126,9 @@ fn text() {
       memcpy_bytes              32 000      31.68
       memcpy_ns (modelled)     940 000      930.7
 
-    RESOURCES                busy  mean wait                                     modelled: fit set guess
-      firmware core 0     34.00 %       0 ns
-      die 0                7.00 %   12.35 us
+    RESOURCES                busy    busiest  mean wait                          modelled: fit set guess
+      firmware core 0     34.00 %                  0 ns
+      die 0                7.00 %    14.00 %   12.35 us
     "#);
 }
 
@@ -448,6 +451,7 @@ fn json_has_the_promised_keys() {
         },
         "die 0": {
           "busy_fraction": 0.07,
+          "busiest_fraction": 0.14,
           "queue_ns_mean": 12345.6
         },
         "die 1": {

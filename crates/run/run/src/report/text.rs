@@ -1,5 +1,6 @@
 //! One report as tables.
 
+use super::stalls::stalls;
 use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
 use super::{Commands, Latency, Report};
 use kvdrive_config::NO_STORE;
@@ -70,6 +71,7 @@ impl fmt::Display for Text<'_> {
             f.write_str(&self.section(heading, section))?;
         }
         f.write_str(&self.dram_table())?;
+        f.write_str(&self.occupied())?;
         f.write_str(self.resources().trim_end())?;
         f.write_str("\n")
     }
@@ -87,7 +89,12 @@ impl Text<'_> {
             // Blocks move by PRP, whatever the profile says of pairs.
             false => ("prp".to_owned(), format!("{store} on host")),
         };
-        let what = [self.setting("workload", "name"), self.profile.clone(), transfer, how_placed];
+        // What hosts asked of a served drive is no workload.
+        let work = match self.ops.answered() {
+            0 if !self.commands.is_empty() || self.clock == "wall" => "served".to_owned(),
+            _ => self.setting("workload", "name"),
+        };
+        let what = [work, self.profile.clone(), transfer, how_placed];
         let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
         let mut text = edges(&what.join(" | "), &how, self.room) + "\n";
         text.push_str(&"-".repeat(self.room));
@@ -114,7 +121,9 @@ impl Text<'_> {
     }
 
     pub(super) fn throughput(&self) -> String {
-        let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
+        let misses = if self.not_found.is_empty() { &[][..] } else { &["not found"] };
+        let headings: Vec<_> = ["count", "values"].into_iter().chain(misses.iter().copied()).collect();
+        let mut table = Table::new("OPERATIONS", &headings, COUNTED);
         for (name, count) in self.ops.by_name() {
             let value_bytes = match name {
                 "store" => Some(self.value_bytes.stored),
@@ -122,7 +131,8 @@ impl Text<'_> {
             };
             let value_bytes = value_bytes.map_or_else(String::new, |count| bytes(count as f64));
             if count > 0 {
-                table.row(name, &[grouped(count), value_bytes]);
+                let missed = self.not_found.get(name).map(|missed| grouped(*missed));
+                table.row(name, &[vec![grouped(count), value_bytes], Vec::from_iter(missed)].concat());
             }
         }
         table.row("errors", &[grouped(self.ops.errors)]);
@@ -136,6 +146,7 @@ impl Text<'_> {
         table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
         text.push_str(table.finish(self.room).trim_end());
         text.push('\n');
+        text.push_str(&self.limited_by());
         // For a drive on a network the model time is unknown.
         if by_wall && self.time.virtual_ns > 0 {
             let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
@@ -144,9 +155,11 @@ impl Text<'_> {
         }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
             let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
-            let simulated = self.if_operated(rate((loaded + self.ops.answered()) as f64 / self.time.wall_s));
+            let per_s = rate((loaded + self.ops.answered()) as f64 / self.time.wall_s);
+            let simulated = self.if_operated(per_s.replace("/s", " operations/s").replace("  ", " "));
+            let loading = if loaded > 0 { ", loading included" } else { "" };
             let took = time(self.time.wall_s * 1e9);
-            let line = format!("  simulated at {simulated}, in {took} of this machine's time");
+            let line = format!("  simulated at {simulated}{loading}, in {took} of this machine's time");
             text.push_str(&edges(&line, "measured", self.room));
             text.push('\n');
         }
@@ -178,7 +191,11 @@ impl Text<'_> {
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
         }
-        table.finish(self.room)
+        let table = table.finish(self.room);
+        match stalls(std::slice::from_ref(self.report), self.room - 2) {
+            line if line.is_empty() => table,
+            line => format!("{}\n  {}\n\n", table.trim_end(), line.trim_end().replace('\n', "\n  ")),
+        }
     }
 
     fn commands(&self) -> String {
@@ -281,10 +298,10 @@ impl Text<'_> {
     /// Result of checking values, if they were checked.
     pub(super) fn verified(&self) -> String {
         let Some(verified) = &self.verified else { return String::new() };
-        let headings = ["checked", "wrong", "missing", "unread", "unknown"];
+        let headings = ["checked", "absent", "wrong", "missing", "unread", "unknown", "unchecked"];
         let mut table = Table::new("VERIFIED", &headings, COUNTED);
-        let super::Verified { checked, wrong, missing, unread, unknown } = *verified;
-        table.row("", &[checked, wrong, missing, unread, unknown].map(grouped));
+        let super::Verified { checked, absent, wrong, missing, unread, unknown, unchecked } = *verified;
+        table.row("", &[checked, absent, wrong, missing, unread, unknown, unchecked].map(grouped));
         table.finish(self.room)
     }
 
@@ -371,10 +388,10 @@ impl Text<'_> {
         if busiest.is_empty() {
             return String::new();
         }
-        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.model_kind());
+        let mut table = Table::new("RESOURCES", &["busy", "busiest", "mean wait"], &self.model_kind());
         for (name, resource) in busiest.into_iter().take(BUSIEST) {
-            let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
-            table.row(name, &cells);
+            let one = resource.busiest_fraction.map_or_else(String::new, percent);
+            table.row(name, &[percent(resource.busy_fraction), one, time(resource.queue_ns_mean)]);
         }
         table.finish(self.room)
     }

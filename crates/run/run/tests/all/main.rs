@@ -6,6 +6,7 @@ mod extremes;
 mod hash_runs;
 mod hostkv_runs;
 mod kvcache;
+mod limits;
 mod load;
 mod numbers;
 mod read_back;

@@ -330,3 +330,62 @@ proptest! {
         read_all("csv", &bytes);
     }
 }
+
+#[test]
+fn reads_of_what_nothing_stored_are_counted_as_not_found_and_the_report_says_so() {
+    let folder = Folder::new();
+    let trace = folder.file("reads.csv", b"0,get,a\n1,get,b\n2,store,b,9\n3,get,b\n4,exist,c\n5,scan,z,1\n");
+    let report = report(&trace, &["workload.verify=values"]);
+    let missed = |kind| report.not_found.get(kind).copied();
+    assert_eq!(
+        (missed("retrieve"), missed("exist"), missed("seek"), missed("store")),
+        (Some(2), Some(1), Some(1), None)
+    );
+    let verified = report.verified.as_ref().unwrap();
+    assert_eq!((verified.checked, verified.absent, verified.unchecked), (3, 2, 2), "{verified:?}");
+    let text = report.to_string();
+    assert!(text.contains("note: 4 of 5 reads found nothing"), "{text}");
+    assert!(text.contains("not found"), "{text}");
+}
+
+#[test]
+fn a_trace_finds_what_was_loaded_before_it() {
+    let folder = Folder::new();
+    let trace = folder.file("reads.csv", b"0,get,a\n1,get,b\n2,store,b,9\n3,get,b\n");
+    let loading = folder.file("load.csv", b"0,store,a,100\n1,store,b,50\n2,store,c,50\n3,delete,c,\n");
+    let by_trace = format!("workload.load=trace:{}", loading.display());
+    for (load, loaded_bytes, note) in [
+        ("workload.load=reads:1KiB", 2 * 1024, "2 pairs of 1024 B"),
+        (&by_trace, 150, "2 pairs, which the stores of"),
+    ] {
+        let report = report(&trace, &[load, "workload.verify=values"]);
+        assert!(report.not_found.is_empty(), "{load}: {:?}", report.not_found);
+        let loading = report.precondition.as_ref().unwrap();
+        assert_eq!((loading.stores, loading.stored_bytes), (2, loaded_bytes), "{load}");
+        assert!(report.notes.iter().any(|line| line.contains(note)), "{load}: {:?}", report.notes);
+        let verified = report.verified.unwrap();
+        assert_eq!((verified.checked, verified.absent, verified.is_whole()), (3, 0, true), "{load}");
+    }
+    assert!(
+        error(&trace, &["workload.load=all"])
+            .starts_with("workload.load: \"all\"; allowed: nothing, reads:SIZE")
+    );
+    assert!(error(&trace, &["workload.load=trace:/nowhere"]).starts_with("workload.load: /nowhere: "));
+}
+
+#[test]
+fn a_trace_without_operations_and_one_whose_time_goes_back_are_refused() {
+    let folder = Folder::new();
+    for (name, content) in [("empty.csv", &b""[..]), ("heading.csv", b"time,op,key,size\n# nothing\n")] {
+        let trace = folder.file(name, content);
+        let line = error(&trace, &[]);
+        assert!(line.starts_with("workload.trace: ") && line.ends_with(": no operation is in it"), "{line}");
+    }
+    let trace = folder.file("back.csv", b"5s,store,a,1\n4.5s,store,b,1\n1s,store,c,1\n");
+    assert_eq!(operations(&trace, &[]).unwrap().len(), 3, "without its times it is read");
+    let line = error(&trace, &["workload.arrivals=trace"]);
+    assert!(
+        line.contains("back.csv, line 3: its time lies") && line.contains("before that of an earlier"),
+        "{line}"
+    );
+}

@@ -5,10 +5,12 @@
 //! [`FORMATS`]. A key of more than 16 B, which the KV command set does not have, is replaced by a digest, and
 //! the report says so; a value is bytes of the recorded length.
 //!
-//! Nothing is loaded beforehand: a key that the trace retrieves and never stored is not found.
+//! What is loaded beforehand is in [`load`]: usually nothing, and a key that the trace reads and never stored is not
+//! found.
 
 mod csv;
 mod db_bench;
+mod load;
 mod meta;
 mod source;
 mod twitter;
@@ -27,6 +29,8 @@ pub(crate) use source::Source;
 
 /// Bytes at the beginning of a file that say which format it has.
 const HEAD_BYTES: usize = 8192;
+/// A time may lie this much before that of an earlier entry.
+const BACKWARD_NS: Ns = 1_000_000_000;
 /// Host buffer of a List, bytes.
 const LIST_BUFFER_BYTES: u32 = 4096;
 
@@ -127,15 +131,29 @@ pub(super) struct Trace {
     last_ns: Ns,
     wants_times: bool,
     version: u64,
+    /// Pairs that are on the drive before it begins, with the sizes of their values.
+    loaded: Vec<(Key, u32)>,
     notes: Vec<String>,
+    has_noted_long_key: bool,
 }
 
 pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
-    let mut source =
-        Source::open(Path::new(&params.trace)).map_err(|error| format!("workload.trace: {error}"))?;
-    let row = match params.trace_format.as_str() {
+    let (loaded, note) = load::load(params)?;
+    let mut trace = opened("workload.trace", &params.trace, &params.trace_format)?;
+    if !trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
+        return Err(format!("workload.trace: {}: no operation is in it", trace.source.name()));
+    }
+    trace.notes.extend(note);
+    Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
+}
+
+/// A trace that `key` names, at its beginning, in the format of that name, or told by its first bytes if there is none.
+fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
+    let wrong = |error| format!("{key}: {error}");
+    let mut source = Source::open(Path::new(path)).map_err(wrong)?;
+    let row = match format {
         "" => {
-            let head = source.head(HEAD_BYTES).map_err(|error| format!("workload.trace: {error}"))?;
+            let head = source.head(HEAD_BYTES).map_err(wrong)?;
             FORMATS.iter().find(|row| (row.is_it)(head)).expect("the last one takes everything")
         }
         name => FORMATS.iter().find(|row| row.name == name).ok_or_else(|| {
@@ -151,27 +169,51 @@ pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
         entries: VecDeque::new(),
         begin_ns: None,
         last_ns: 0,
-        wants_times: params.arrivals == "trace",
+        wants_times: false,
         version: 0,
+        loaded: Vec::new(),
+        has_noted_long_key: false,
     })
 }
 
 impl Trace {
-    /// When an entry begins, ns after the first entry. A time before that of the previous entry counts as that one.
+    /// When an entry begins, ns after the first entry. A time that lies before that of the previous entry by less than
+    /// a second counts as that one: threads of one program write their entries in about the order of their times.
     fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
         if self.wants_times && at_ns.is_none() {
             return Err(format!("format {} has no times, so workload.arrivals cannot be trace", self.name));
         }
         let begin_ns = *self.begin_ns.get_or_insert(at_ns.unwrap_or(0));
+        let before_ns = begin_ns.saturating_add(self.last_ns).saturating_sub(at_ns.unwrap_or(0));
+        if self.wants_times && before_ns > BACKWARD_NS {
+            let before_s = before_ns as f64 / 1e9;
+            return Err(format!("its time lies {before_s:.3} s before that of an earlier operation"));
+        }
         self.last_ns = self.last_ns.max(at_ns.unwrap_or(0).saturating_sub(begin_ns));
         Ok(at_ns.map(|_| self.last_ns))
     }
 
-    fn next_entry(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
+    /// Reads entries until there is one; `false` at the end.
+    fn fill(&mut self) -> Result<bool, String> {
         while self.entries.is_empty() {
             if !self.format.read(&mut self.source, &mut self.entries)? {
-                return Ok(None);
+                return Ok(false);
             }
+        }
+        Ok(true)
+    }
+
+    /// Passes the key of every entry to `each`, and what is asked of it, up to the end.
+    fn each(&mut self, mut each: impl FnMut(Key, TraceOp)) -> Result<(), String> {
+        while self.fill().map_err(|problem| format!("{}: {problem}", self.source.place()))? {
+            self.entries.drain(..).for_each(|entry| each(entry.key, entry.asked));
+        }
+        Ok(())
+    }
+
+    fn next_entry(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
+        if !self.fill()? {
+            return Ok(None);
         }
         let entry = self.entries.front_mut().expect("there is one");
         entry.times -= 1;
@@ -203,12 +245,22 @@ impl Workload for Trace {
 
     fn draw(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
         let next = self.next_entry().map_err(|problem| format!("{}: {problem}", self.source.place()))?;
-        if let (Some(place), 1) = (&self.source.first_long_key, self.notes.len()) {
+        if let (Some(place), false) = (&self.source.first_long_key, self.has_noted_long_key) {
+            self.has_noted_long_key = true;
             self.notes.push(format!(
                 "keys longer than 16 B, which the KV command set does not have, stand by a digest of 16 B; the first is at {place}"
             ));
         }
         Ok(next)
+    }
+
+    fn preload(&self) -> u64 {
+        self.loaded.len() as u64
+    }
+
+    fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
+        let (key, bytes) = self.loaded[index as usize];
+        (key, ValueSpec { bytes, version: index })
     }
 
     fn notes(&self) -> &[String] {

@@ -29,7 +29,7 @@ use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use kvdrive_declare::{Section, Words};
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Cqe, Sqe};
 
 use crate::memory::{BadAddress, HostMemory};
@@ -541,6 +541,7 @@ impl Link {
     }
 
     fn dma(&self, crossing: &Crossing) {
+        let _spent = self.sim.spend(Cause::Link);
         let _engine = self.dma.acquire();
         self.cross(crossing);
     }
@@ -550,6 +551,7 @@ impl Link {
     fn cross(&self, crossing: &Crossing) {
         let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
         self.meter.count(class, payload_bytes, wire_bytes);
+        let _spent = self.sim.spend(Cause::Link);
         let began = self.sim.now();
         self.up.run(up_ns);
         self.down.run_then(down_ns, rest_ns);

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::power::Journal;
-use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Cause, Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use super::layout::Layout;
@@ -235,6 +235,7 @@ impl Space {
                 return Err(Status::CAPACITY_EXCEEDED);
             }
             self.wanted.wake_all();
+            let _spent = self.sim.spend(Cause::Room);
             self.freed.wait();
         }
         Ok(())
@@ -258,6 +259,7 @@ impl Space {
     /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first
     /// served.
     pub fn host_room(&self, bytes: u64) {
+        let _spent = self.sim.spend(Cause::Room);
         let _turn = self.host_turn.lock();
         while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
             self.host_room.wait();
@@ -274,6 +276,7 @@ impl Space {
     /// Waits for the end of the program of a page, if it is in progress.
     pub fn page_programmed(&self, page: u32) {
         while self.programming.borrow().contains_key(&page) {
+            let _spent = self.sim.spend(Cause::Program);
             self.programmed.wait();
         }
     }
@@ -287,6 +290,7 @@ impl Space {
     /// after this without suspension, so only one caller at a time adds pages.
     pub fn map_room(&self) {
         while !self.has_map_room() {
+            let _spent = self.sim.spend(Cause::Room);
             self.map_room.wait();
         }
     }

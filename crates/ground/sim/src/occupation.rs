@@ -1,0 +1,136 @@
+//! What the time of tasks that serve requests goes to: the contexts and threads of a controller, which take one
+//! request after another.
+//!
+//! A task is *occupied* while it spends its time on some [`Cause`], and idle otherwise. Only sums of times are kept:
+//! no event is added, and no order changed. Branches ([`crate::join_all`]) count for the task that waits for them;
+//! spawned tasks do not.
+
+use crate::Ns;
+
+/// What a task spends its time on. Of several at once, over its branches and nested calls, the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Computing, or waiting for a core.
+    Core,
+    /// Bytes that cross a link, or waiting to let them.
+    Link,
+    /// Reading from a medium, queueing for it included.
+    Read,
+    /// Writing to a medium.
+    Program,
+    /// Erasing.
+    Erase,
+    /// Waiting for room that other tasks make, by writing pages or by collection.
+    Room,
+    /// Anything else: waiting for other requests, for a host.
+    Other,
+}
+
+impl Cause {
+    /// Every cause, in the order of the enumeration, and its name in reports.
+    pub const ALL: [(Cause, &'static str); 7] = [
+        (Cause::Core, "core"),
+        (Cause::Link, "link"),
+        (Cause::Read, "read"),
+        (Cause::Program, "program"),
+        (Cause::Erase, "erase"),
+        (Cause::Room, "room"),
+        (Cause::Other, "other"),
+    ];
+}
+
+/// What the time of all tasks of one name went to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OccupationStatistics {
+    /// Their name.
+    pub name: &'static str,
+    /// Their number.
+    pub tasks: u32,
+    /// Time spent on each cause, in the order of [`Cause::ALL`], summed over all tasks, ns.
+    pub spent_ns: [Ns; Cause::ALL.len()],
+}
+
+impl OccupationStatistics {
+    /// What was added since `earlier`, in which names may be missing.
+    pub fn since(&self, earlier: &[OccupationStatistics]) -> OccupationStatistics {
+        let mut since = self.clone();
+        if let Some(before) = earlier.iter().find(|before| before.name == self.name) {
+            since.spent_ns.iter_mut().zip(&before.spent_ns).for_each(|(ns, before)| *ns -= before);
+        }
+        since
+    }
+
+    /// Time in which the tasks were occupied, summed over all of them, ns.
+    pub fn occupied_ns(&self) -> Ns {
+        self.spent_ns.iter().sum()
+    }
+
+    /// The causes on which time was spent, by name, and the times.
+    pub fn spent(&self) -> impl Iterator<Item = (&'static str, Ns)> {
+        let spent = Cause::ALL.iter().zip(self.spent_ns);
+        spent.filter(|(_, ns)| *ns > 0).map(|((_, cause), ns)| (*cause, ns))
+    }
+}
+
+/// The place of a task's sums in [`Occupations`]; 0: the task does not serve requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place(u32);
+
+/// The sums of one task.
+struct Occupation {
+    name: &'static str,
+    /// How often each cause is named now.
+    named: [u32; Cause::ALL.len()],
+    spent_ns: [Ns; Cause::ALL.len()],
+    /// Time spent before this time has been added.
+    since: Ns,
+}
+
+impl Occupation {
+    /// The cause that counts now, if there is one, and for how long it has since the last change.
+    #[inline]
+    fn open(&self, now: Ns) -> Option<(usize, Ns)> {
+        let cause = self.named.iter().position(|named| *named > 0)?;
+        Some((cause, now - self.since))
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Occupations(Vec<Occupation>);
+
+impl Occupations {
+    pub(crate) fn open(&mut self, name: &'static str) -> Place {
+        const CAUSES: usize = Cause::ALL.len();
+        self.0.push(Occupation { name, named: [0; CAUSES], spent_ns: [0; CAUSES], since: 0 });
+        Place(self.0.len() as u32)
+    }
+
+    #[inline]
+    pub(crate) fn change(&mut self, place: Place, cause: Cause, change: i32, now: Ns) {
+        let occupation = &mut self.0[place.0 as usize - 1];
+        if let Some((cause, ns)) = occupation.open(now) {
+            occupation.spent_ns[cause] += ns;
+        }
+        occupation.since = now;
+        let named = &mut occupation.named[cause as usize];
+        *named = named.checked_add_signed(change).expect("a cause ends after it began");
+    }
+
+    pub(crate) fn statistics(&self, now: Ns) -> Vec<OccupationStatistics> {
+        let mut all: Vec<OccupationStatistics> = Vec::new();
+        for occupation in &self.0 {
+            let name = occupation.name;
+            let index = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
+                all.push(OccupationStatistics { name, ..OccupationStatistics::default() });
+                all.len() - 1
+            });
+            let sum = &mut all[index];
+            sum.tasks += 1;
+            sum.spent_ns.iter_mut().zip(&occupation.spent_ns).for_each(|(sum, ns)| *sum += ns);
+            if let Some((cause, ns)) = occupation.open(now) {
+                sum.spent_ns[cause] += ns;
+            }
+        }
+        all
+    }
+}

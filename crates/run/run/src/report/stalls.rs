@@ -1,0 +1,61 @@
+//! Means above a 99th percentile, in a line: few operations wait for so long that the mean is theirs.
+
+use kvdrive_text::wrap;
+
+use super::Report;
+use super::table::time;
+
+/// A line for each kind of operation whose mean lies above its p99 in one of the reports; empty without one.
+pub(super) fn stalls(reports: &[Report], room: usize) -> String {
+    let kinds = reports.iter().flat_map(|report| report.latency_ns.iter().map(|(kind, _)| kind));
+    let mut known: Vec<&str> = Vec::new();
+    for kind in kinds {
+        if !known.contains(&kind) {
+            known.push(kind);
+        }
+    }
+    known.into_iter().map(|kind| stalls_of(reports, kind, room)).collect()
+}
+
+fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
+    let stalled = reports.iter().filter_map(|report| {
+        let latency = report.latency_ns.get(kind)?;
+        (latency.mean > latency.p99 as f64).then_some((report, latency.max))
+    });
+    let stalled: Vec<(&Report, u64)> = stalled.collect();
+    let longest = stalled.iter().map(|(_, max)| *max);
+    let (Some(least), Some(most)) = (longest.clone().min(), longest.max()) else { return String::new() };
+    let [least, most] = [least, most].map(|ns| time(ns as f64));
+    let longest = if least == most { most } else { format!("{least} to {most}") };
+    let for_what = match stalled[0].0.setting("engine", "name").as_str() {
+        "lsm" => "flushes and merges of the index",
+        _ => "flushes, merges and collection",
+    };
+    let line = format!(
+        "the mean of {kind} lies above its p99: fewer than 1 in 100 wait for {for_what}, the longest for {longest}"
+    );
+    wrap(&line, room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Latency;
+
+    fn report(mean: f64, p99: u64, max: u64) -> Report {
+        let latency = Latency { mean, p99, max, ..Latency::default() };
+        Report { latency_ns: [("store", latency)].into_iter().collect(), ..Report::default() }
+    }
+
+    #[test]
+    fn a_mean_above_its_p99_is_explained_with_the_longest_and_others_are_not() {
+        let usual = report(30e3, 31_300, 53_000_000);
+        assert_eq!(stalls(std::slice::from_ref(&usual), 100), "");
+        let text =
+            stalls(&[report(52.6e3, 31_300, 160_000_000), usual, report(52.6e3, 31_300, 53_000_000)], 200);
+        assert!(
+            text.contains("mean of store lies above its p99") && text.contains("53.00 ms to 160.0 ms"),
+            "{text}"
+        );
+    }
+}

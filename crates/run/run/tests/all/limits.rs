@@ -1,0 +1,74 @@
+//! What a report says of the limit of a run, held against what happens when that limit is moved.
+
+use kvdrive_config::Document;
+use kvdrive_run::report::Report;
+use kvdrive_run::run;
+
+fn report(profile: &str, settings: &[&str]) -> Report {
+    let mut document = Document::profile(profile).expect("the profile exists");
+    let common = ["workload.num=5000", "workload.ops=2000", "workload.timed_load=false"];
+    for setting in common.iter().chain(settings) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    run(&document, &|_, _| {}).expect("the run succeeds")
+}
+
+fn limit(report: &Report) -> &str {
+    &report.limited_by.as_ref().expect("a run in model time has one").key
+}
+
+#[test]
+fn the_key_that_is_named_is_the_one_that_helps() {
+    let reads = |more: &[&str]| report("cosmos-plus", &[&["workload.name=readrandom"], more].concat());
+    let alone = reads(&["host.depth=1"]);
+    assert_eq!(limit(&alone), "host.depth");
+    let deep = reads(&["host.depth=16"]);
+    assert_eq!(limit(&deep), "controller.contexts");
+    let says = &deep.limited_by.as_ref().unwrap().because;
+    assert!(says.contains("on flash reads"), "{says}");
+    let deeper = reads(&["host.depth=64"]);
+    assert!(deeper.throughput_ops_per_s < 1.01 * deep.throughput_ops_per_s, "depth alone does not help");
+    let wide = reads(&["host.depth=16", "controller.contexts=16"]);
+    assert!(wide.throughput_ops_per_s > 2.0 * deep.throughput_ops_per_s, "contexts do");
+    assert_ne!(limit(&wide), "controller.contexts");
+    let paced = reads(&["host.depth=16", "workload.rate_per_s=100"]);
+    assert_eq!(limit(&paced), "workload.rate_per_s");
+}
+
+#[test]
+fn every_kind_of_resource_can_be_the_limit() {
+    let of = |profile: &str, more: &[&str]| {
+        let report = report(profile, &[&["workload.name=ycsb-a", "host.depth=64"], more].concat());
+        limit(&report).to_owned()
+    };
+    assert_eq!(of("saker-mid", &["controller.io_threads=2"]), "controller.io_threads");
+    assert_eq!(of("saker-mid", &["controller.deal_ns=100us"]), "controller.deal_ns");
+    assert_eq!(
+        of("cosmos-plus", &["controller.decode_store_ns=1ms", "controller.contexts=16"]),
+        "controller.cores"
+    );
+    assert_eq!(of("cosmos-plus", &["host.submit_ns=1ms"]), "host.cores");
+}
+
+#[test]
+fn shares_of_what_time_went_to_add_up_and_the_busiest_part_is_busier_than_the_mean() {
+    let report = report("nvmevirt-970pro", &["workload.name=ycsb-a", "host.depth=8"]);
+    for (name, of) in report.occupied.iter() {
+        let all: f64 = of.spent.iter().map(|(_, share)| share).sum();
+        assert!((all - 1.0).abs() < 1e-9, "{name}: {all}");
+        assert!(
+            of.occupied_fraction > 0.0 && of.occupied_fraction <= 1.0,
+            "{name}: {}",
+            of.occupied_fraction
+        );
+    }
+    for name in ["die", "channel"] {
+        let resource = report.resources.get(name).unwrap();
+        let busiest = resource.busiest_fraction.expect("there are several");
+        assert!(busiest > resource.busy_fraction && busiest <= 1.0, "{name}: {busiest}");
+    }
+    let text = report.to_string();
+    assert!(text.contains("limited by ") && text.contains("contexts ("), "{text}");
+    let again: Report = serde_json::from_value(serde_json::to_value(&report).unwrap()).unwrap();
+    assert_eq!((again.occupied, again.limited_by), (report.occupied, report.limited_by));
+}

@@ -1,0 +1,72 @@
+//! What is on the drive before a trace begins (`workload.load`). A trace of a store that had been filled before it
+//! was recorded reads keys that it never stores: on an empty drive they are missed.
+//!
+//! The pairs are found by reading a trace once, ahead of the run, and are kept in memory: a key and a size each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kvdrive_spec::Key;
+use kvdrive_text::{Unit, grouped, quantity};
+
+use super::{Trace, TraceOp, WorkloadParams, opened};
+
+/// The setting.
+const KEY: &str = "workload.load";
+const NOTHING: &str = "nothing";
+const READS: &str = "reads:";
+const TRACE: &str = "trace:";
+
+/// Pairs, with the sizes of their values, and a note that says what they are.
+pub(super) type Loaded = (Vec<(Key, u32)>, Option<String>);
+
+/// What `params` say is on the drive.
+pub(super) fn load(params: &WorkloadParams) -> Result<Loaded, String> {
+    let wrong = |problem: String| format!("{KEY}: {problem}");
+    let load = params.load.as_str();
+    if load == NOTHING {
+        return Ok((Vec::new(), None));
+    }
+    if let Some(path) = load.strip_prefix(TRACE) {
+        return opened(KEY, path, "").and_then(left_by);
+    }
+    let Some(size) = load.strip_prefix(READS) else {
+        return Err(wrong(format!("{load:?}; allowed: {NOTHING}, {READS}SIZE, {TRACE}FILE")));
+    };
+    let bytes = quantity::parse(Unit::Bytes, size).map_err(wrong)?;
+    let bytes =
+        u32::try_from(bytes).map_err(|_| wrong(format!("{size}: no size that a value could have")))?;
+    opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
+}
+
+/// Each key that a trace reads and did not store before.
+fn reads_of(mut trace: Trace, value_bytes: u32) -> Result<Loaded, String> {
+    let (mut known, mut pairs) = (BTreeSet::new(), Vec::new());
+    trace.each(|key, asked| match asked {
+        TraceOp::Store(_) => _ = known.insert(key),
+        TraceOp::Retrieve | TraceOp::Exist | TraceOp::Scan(_) if known.insert(key) => {
+            pairs.push((key, value_bytes));
+        }
+        _ => {}
+    })?;
+    let note = format!(
+        "loaded before: {} pairs of {value_bytes} B, of the keys that the trace reads before it stores them",
+        grouped(pairs.len() as u64)
+    );
+    Ok((pairs, Some(note)))
+}
+
+/// What the stores and deletes of a trace leave.
+fn left_by(mut trace: Trace) -> Result<Loaded, String> {
+    let mut pairs = BTreeMap::new();
+    trace.each(|key, asked| match asked {
+        TraceOp::Store(bytes) => _ = pairs.insert(key, bytes),
+        TraceOp::Delete => _ = pairs.remove(&key),
+        _ => {}
+    })?;
+    let note = format!(
+        "loaded before: {} pairs, which the stores of {} leave",
+        grouped(pairs.len() as u64),
+        trace.source.name()
+    );
+    Ok((pairs.into_iter().collect(), Some(note)))
+}
