@@ -53,6 +53,8 @@ fn key_of(decoded: &Decoded) -> Option<Key> {
     match *command {
         Command::Store(store) | Command::Express(store) => Some(store.key),
         Command::Write(write) => Some(write.key),
+        Command::StorePart(part) => Some(part.store.key),
+        Command::RetrievePart(part) => Some(part.key),
         Command::Retrieve { key, .. }
         | Command::Delete { key }
         | Command::Exist { key }
@@ -60,7 +62,7 @@ fn key_of(decoded: &Decoded) -> Option<Key> {
         | Command::CxlStore { key, .. } => Some(key),
         Command::List { start: key, .. } | Command::Seek { key, .. } => key,
         Command::Transfer
-        | Command::Discard
+        | Command::Discard { .. }
         | Command::Next { .. }
         | Command::IterClose { .. }
         | Command::Batch(_) => None,

@@ -111,6 +111,10 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
+    /// What was found is read in later commands too, whenever a host sends them: space that it holds counts as that of
+    /// an open cursor.
+    fn outlives_command(&self, _found: &mut Self::Found) {}
+
     /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
     /// A caller that reads a value part by part begins at its front and says with each part that the last part ends
     /// at byte `until`: the reads of flash then do not depend on how large the host's pages are.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use kvdrive_bench::connected::{DEFAULT_KEYS, connected};
+use kvdrive_bench::connected::{DEFAULT_KEYS, DEFAULT_VALUE_BYTES, connected};
 use kvdrive_bench::{self as bench, Figures};
 use kvdrive_config::Scale;
 use kvdrive_run::wall::connected::Remote;
@@ -45,6 +45,9 @@ pub struct Bench {
     /// With --connect: keys that the values are stored under; a tenth of them with --quick
     #[arg(long, default_value_t = DEFAULT_KEYS, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
     keys: u64,
+    /// With --connect: size of the values in bytes; of those above 2 MiB fewer than 32 are under way at once
+    #[arg(long, default_value_t = DEFAULT_VALUE_BYTES, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..), requires = "connect")]
+    value_size: u32,
     /// With --connect: the control socket of the server, which knows its process [default: kvdrive.sock in the
     /// user's runtime folder, if that server is the one]
     #[arg(long, value_name = "PATH", requires = "connect")]
@@ -127,7 +130,9 @@ impl Bench {
             Some(pid) => Some(pid),
             None => self.pid_of(remote)?,
         };
-        let figures = connected(remote, operations, keys, pid, &|done, total| bars.update(0, done, total))?;
+        let figures = connected(remote, self.value_size, operations, keys, pid, &|done, total| {
+            bars.update(0, done, total)
+        })?;
         if self.json.as_deref() != Some("-") {
             output::print(&figures.to_string());
         }

@@ -25,6 +25,7 @@ use kvdrive_saker::range::{Merged, View};
 pub use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config, Containers, Ending, Failure};
 use kvdrive_saker::{Runner, Saker as Core, threaded};
 use kvdrive_sim::wall::Stopwatch;
+use kvdrive_spec::batch::BATCH_BYTES_MAX;
 use kvdrive_spec::{Key, Status};
 
 use crate::client::{AsyncClient, Unanswered};
@@ -99,7 +100,7 @@ impl Saker {
         unanswered: &Unanswered,
         neighbour: &Neighbour,
     ) -> Result<Saker, Error> {
-        let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes);
+        let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes.min(BATCH_BYTES_MAX));
         if config.container_bytes > most_bytes {
             return Err(Error::Configuration(format!(
                 "saker.container_bytes is {}; a value of this drive has at most {most_bytes} bytes \

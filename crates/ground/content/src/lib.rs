@@ -213,6 +213,14 @@ impl Region {
         self.patterns.clear();
     }
 
+    /// As [`Region::clear`], but keeps no more memory than for `bytes` real bytes, about.
+    pub fn clear_to(&mut self, bytes: u32) {
+        self.clear();
+        if self.literal.capacity() / 2 > bytes as usize {
+            self.literal = Vec::new();
+        }
+    }
+
     /// Allocates room for real bytes up to `bytes`, so that writes up to there do not reallocate.
     pub fn reserve(&mut self, bytes: u32) {
         let more = (bytes as usize).saturating_sub(self.literal.len());

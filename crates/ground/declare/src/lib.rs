@@ -92,7 +92,7 @@ extern crate self as kvdrive_declare;
 pub use counter::{By, Count, Counter, Counters, Counts, Form, Kind, Reading, Sections};
 pub use kvdrive_derive::{Counters, Section, Words};
 pub use kvdrive_text::Unit;
-pub use rule::{Rule, TIME, VALUE_MAX_BYTES};
+pub use rule::{BATCH_MAX_BYTES, Rule, TIME, VALUE_MAX_BYTES};
 pub use section::{Section, default_of, image_keys, read};
 pub use serde_json::Value;
 pub use setting::{Entry, Is, Setting, When, settings};
@@ -101,5 +101,7 @@ pub use value::{Field, Given, Natural, Problem, Values, Words, of_word, words};
 /// What the expressions in `#[setting(..)]` may name without importing it.
 pub mod words_of_declarations {
     pub use crate::Rule::*;
-    pub use crate::{Entry, Field, Natural, Rule, Section, Setting, TIME, Unit, VALUE_MAX_BYTES, When};
+    pub use crate::{
+        BATCH_MAX_BYTES, Entry, Field, Natural, Rule, Section, Setting, TIME, Unit, VALUE_MAX_BYTES, When,
+    };
 }

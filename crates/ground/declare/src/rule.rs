@@ -38,8 +38,10 @@ pub enum Rule {
 const TIME_MAX_NS: i64 = 1_000_000_000_000;
 /// A time in nanoseconds.
 pub const TIME: Rule = Rule::Integer(0, TIME_MAX_NS);
-/// Longest value that any drive takes, in bytes (2 MiB).
-pub const VALUE_MAX_BYTES: i64 = 2 << 20;
+/// Longest value that any drive takes, in bytes (256 MiB).
+pub const VALUE_MAX_BYTES: i64 = 256 << 20;
+/// Longest structured value, and longest value of what has it in memory as a whole, in bytes (2 MiB).
+pub const BATCH_MAX_BYTES: i64 = 2 << 20;
 
 impl Rule {
     /// What the key may be, in words.

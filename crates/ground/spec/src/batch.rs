@@ -40,6 +40,9 @@ use crate::status::Status;
 pub const BATCH_HEAD_BYTES: u32 = 16;
 /// Bytes of a request without its key and value.
 pub const REQUEST_HEAD_BYTES: u32 = 8;
+/// Most bytes of a structured value: it is in memory as a whole.
+pub const BATCH_BYTES_MAX: u32 = 2 << 20;
+
 /// Most requests in a structured value: its count has 16 bits.
 pub const BATCH_REQUESTS_MAX: u32 = u16::MAX as u32;
 

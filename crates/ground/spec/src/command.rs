@@ -12,17 +12,20 @@
 //!  write      key         value  value size    key len   value      value    value    (and 4-5)
 //!  hybrid     key         data²  value size    key len   -          pages_z  -
 //!  transfer   value in dwords 2 to 15
-//!  discard    -           -      -             -         -          -        -
+//!  discard    -           -      -             -         -          stream   -
 //!  express    key         -      value size    key len   option     -        -        (chunks follow)
 //!  SEEK       key         data   buffer size   key len¹  -          -        -
 //!  NEXT       -           data   buffer size   -         -          iterator -
 //!  close      -           -      -             -         -          iterator -
 //!  CXL store  key         tail³  value size    key len   tail len   offset   generation
 //!  batch      -           data   value size    -         -          -        -
+//!  store part key         data   part size     key len⁴  option     value size offset
+//!  retr. part key         data   part size     key len⁴  option     room     offset
 //!
 //!  write, hybrid, express and CXL store with a key length of 0 are batches too: their value is a structured
 //!  value ([`crate::batch`]), which travels as theirs do, and its keys are in it
 //!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
+//!  ⁴ bytes 46 and 47: the stream, which parts of one value have in common in their queue
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
 //!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw
 //! ```
@@ -84,8 +87,15 @@ pub enum Command {
     },
     /// The next bytes of the unfinished value of this queue.
     Transfer,
-    /// Give up the unfinished value of this queue, if there is one.
-    Discard,
+    /// Give up what this queue has begun, if it has begun something.
+    Discard {
+        /// 0: the value of its inline commands; [`ALL_STREAMS`]: all streams; else this one.
+        stream: u16,
+    },
+    /// The next bytes of a value that comes in several commands.
+    StorePart(StorePart),
+    /// Read a part of a value into host memory.
+    RetrievePart(RetrievePart),
     /// Write a pair whose value follows in chunk entries of the same queue ([`crate::inline`]).
     Express(Store),
     /// Open an iterator and read the pair at or after a key ([`crate::iter`]).
@@ -126,6 +136,41 @@ pub enum Command {
     },
     /// Execute the requests of a structured value ([`crate::batch`]).
     Batch(Batch),
+}
+
+/// Names all streams of a queue.
+pub const ALL_STREAMS: u16 = u16::MAX;
+
+/// A part of a value that is stored. Parts of one stream follow each other without a gap, each after the one before it
+/// has completed; the one at offset 0 begins a new value, whatever the stream had begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StorePart {
+    /// Key, size and conditions of the whole value, the same in all parts.
+    pub store: Store,
+    /// Where the part begins, in bytes from the front of the value.
+    pub at: u32,
+    /// Size of the part in bytes.
+    pub bytes: u32,
+    /// The value that it is a part of, 1 to below [`ALL_STREAMS`].
+    pub stream: u16,
+}
+
+/// A part of a value that is retrieved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetrievePart {
+    /// The key.
+    pub key: Key,
+    /// Where the part begins, in bytes from the front of the value.
+    pub at: u32,
+    /// Size of the host's buffer in bytes.
+    pub bytes: u32,
+    /// 0: the part is one of the value that there is now. Else parts with the same number are of one value, that which
+    /// there was when the part at offset 0 was retrieved, until byte `room` of it has been.
+    pub stream: u16,
+    /// How much of the value all parts of a stream have room for, in bytes.
+    pub room: u32,
+    /// Options.
+    pub options: RetrieveOptions,
 }
 
 /// A batch: a value that contains its keys.
@@ -284,7 +329,16 @@ impl Command {
             },
             opcode::HYBRID => hybrid(sqe)?,
             opcode::TRANSFER => Command::Transfer,
-            opcode::DISCARD => Command::Discard,
+            opcode::DISCARD => Command::Discard { stream: sqe.cdw12.get() as u16 },
+            opcode::STORE_PART => store_part(sqe)?,
+            opcode::RETRIEVE_PART => Command::RetrievePart(RetrievePart {
+                key: key(sqe)?,
+                at: sqe.cdw13.get(),
+                bytes: size_bytes,
+                stream: stream(sqe),
+                room: sqe.cdw12.get(),
+                options: RetrieveOptions::from_bits(option_bits(sqe))?,
+            }),
             opcode::SEEK => Command::Seek { key: optional_key(sqe)?, buffer_bytes: size_bytes },
             opcode::NEXT => Command::Next {
                 iterator: sqe.cdw12.get(),
@@ -315,6 +369,7 @@ impl Command {
                 | Command::Write(_)
                 | Command::Hybrid { .. }
                 | Command::Transfer
+                | Command::StorePart(_)
                 | Command::Batch(_)
         )
     }
@@ -332,7 +387,9 @@ impl Command {
             Command::Write(_) => opcode::WRITE,
             Command::Hybrid { .. } => opcode::HYBRID,
             Command::Transfer => opcode::TRANSFER,
-            Command::Discard => opcode::DISCARD,
+            Command::Discard { .. } => opcode::DISCARD,
+            Command::StorePart(_) => opcode::STORE_PART,
+            Command::RetrievePart(_) => opcode::RETRIEVE_PART,
             Command::Express(_) => opcode::EXPRESS,
             Command::Seek { .. } => opcode::SEEK,
             Command::Next { .. } => opcode::NEXT,
@@ -380,7 +437,16 @@ impl Command {
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(pages_z);
             }
-            Command::Transfer | Command::Discard => {}
+            Command::Transfer => {}
+            Command::Discard { stream } => sqe.cdw12 = U32::new(stream.into()),
+            Command::StorePart(StorePart { store, at, bytes, stream }) => {
+                set_key(&mut sqe, store.key, store.options.to_bits());
+                set_part(&mut sqe, stream, bytes, store.value_bytes, at);
+            }
+            Command::RetrievePart(RetrievePart { key, at, bytes, stream, room, options }) => {
+                set_key(&mut sqe, key, options.to_bits());
+                set_part(&mut sqe, stream, bytes, room, at);
+            }
             Command::Next { iterator, buffer_bytes, pairs_z } => {
                 sqe.cdw10 = U32::new(buffer_bytes);
                 sqe.cdw12 = U32::new(iterator);
@@ -434,6 +500,27 @@ fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
             Command::Batch(Batch { value_bytes, way: Way::Window { window_offset, generation, tail_bytes } })
         }
     })
+}
+
+fn store_part(sqe: &Sqe) -> Result<Command, Status> {
+    let (value_bytes, at, bytes) = (sqe.cdw12.get(), sqe.cdw13.get(), sqe.cdw10.get());
+    let (options, stream) = (StoreOptions::from_bits(option_bits(sqe))?, stream(sqe));
+    let is_inside = at.checked_add(bytes).is_some_and(|end| end <= value_bytes);
+    if !is_inside || bytes == 0 && value_bytes > 0 || stream == 0 || stream == ALL_STREAMS {
+        return Err(Status::INVALID_FIELD);
+    }
+    let store = Store { key: key(sqe)?, value_bytes, options };
+    Ok(Command::StorePart(StorePart { store, at, bytes, stream }))
+}
+
+#[inline]
+fn stream(sqe: &Sqe) -> u16 {
+    (sqe.cdw11.get() >> 16) as u16
+}
+
+fn set_part(sqe: &mut Sqe, stream: u16, bytes: u32, of_bytes: u32, at: u32) {
+    sqe.cdw11 = U32::new(sqe.cdw11.get() | u32::from(stream) << 16);
+    (sqe.cdw10, sqe.cdw12, sqe.cdw13) = (U32::new(bytes), U32::new(of_bytes), U32::new(at));
 }
 
 #[inline]

@@ -49,7 +49,9 @@ pub mod transport_fault;
 pub mod window;
 pub mod write_protection;
 
-pub use command::{Batch, Command, RetrieveOptions, Store, StoreOptions, Way, Write};
+pub use command::{
+    ALL_STREAMS, Batch, Command, RetrieveOptions, RetrievePart, Store, StoreOptions, StorePart, Way, Write,
+};
 pub use cqe::Cqe;
 pub use key::Key;
 pub use sqe::{Psdt, SglDescriptor, Sqe};

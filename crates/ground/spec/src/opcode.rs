@@ -67,6 +67,10 @@ pub const TRANSFER: u8 = 0xAC;
 pub const EXPRESS: u8 = 0xB0;
 /// Discard: the value that a *write* or *hybrid* of this queue started will not be completed (vendor).
 pub const DISCARD: u8 = 0xB4;
+/// Store a value part by part, from its front on; visible with its last byte (vendor).
+pub const STORE_PART: u8 = 0xBD;
+/// Retrieve a part of a value, from any byte of it on (vendor).
+pub const RETRIEVE_PART: u8 = 0xBE;
 /// Batch: many stores and deletes in one structured value ([`crate::batch`]; vendor, advertised).
 pub const BATCH: u8 = 0xB1;
 /// Store of a value that the host has written into the exposed page buffer by CXL.mem (vendor).
@@ -102,7 +106,7 @@ pub mod admin {
 }
 
 /// Name and direction of every I/O opcode that all drives of this project answer, ascending.
-pub const IO_TABLE: [(u8, &str, Direction); 14] = [
+pub const IO_TABLE: [(u8, &str, Direction); 16] = [
     (STORE, "store", Direction::ToDrive),
     (RETRIEVE, "retrieve", Direction::ToHost),
     (LIST, "list", Direction::ToHost),
@@ -117,6 +121,8 @@ pub const IO_TABLE: [(u8, &str, Direction); 14] = [
     (EXPRESS, "express", Direction::None),
     (DISCARD, "discard", Direction::None),
     (CXL_STORE, "cxl-store", Direction::None),
+    (STORE_PART, "store-part", Direction::ToDrive),
+    (RETRIEVE_PART, "retrieve-part", Direction::ToHost),
 ];
 
 /// Opcodes that a drive may lack: Identify tells a host whether they are supported

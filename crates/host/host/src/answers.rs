@@ -4,6 +4,7 @@
 use kvdrive_content::{Region, expanding};
 use kvdrive_link::HostMemory;
 use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::transfer::prp::LISTED_MAX_PAGES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListReader;
@@ -49,24 +50,55 @@ impl IteratorId {
     }
 }
 
+/// What a driver asks for of a value whose size it does not know, and the most that an iterator brings of one: as much
+/// as one list page names. The completion tells the size.
+pub(crate) const AT_ONCE_BYTES: u32 = 2 << 20;
+
 /// Size of an iterator's largest answer.
 pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
-    max_value_bytes + ANSWER_HEADER_BYTES
+    max_value_bytes.min(AT_ONCE_BYTES) + ANSWER_HEADER_BYTES
 }
 
 /// Size of a slot's buffer: whole pages that hold the largest pair, and so a list of many keys however short
 /// values are.
 pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
-    pair_bytes(max_value_bytes).next_multiple_of(PAGE_BYTES)
+    (max_value_bytes + ANSWER_HEADER_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// A list page that names every page of the buffer at `buffer` but the first.
+/// Size of the memory of a slot's lists: the list page, and behind it room for the chain of list pages that names the
+/// whole buffer.
+pub(crate) fn list_bytes(buffer_bytes: u32) -> u32 {
+    let pages = buffer_bytes / PAGE_BYTES;
+    let chained = if pages > LISTED_MAX_PAGES { pages.div_ceil(CHAINED_PAGES) } else { 0 };
+    (1 + chained) * PAGE_BYTES
+}
+
+/// A list page that names the pages of the buffer at `buffer` but the first, as many as fit it.
 pub(crate) fn list_page(buffer: u64, bytes: u32) -> Vec<u8> {
-    let entries: Vec<u8> = (1..bytes / PAGE_BYTES)
-        .flat_map(|page| (buffer + u64::from(page * PAGE_BYTES)).to_le_bytes())
-        .collect();
-    assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
+    (1..(bytes / PAGE_BYTES).min(LISTED_MAX_PAGES)).flat_map(|page| page_address(buffer, page)).collect()
+}
+
+/// Pages that a list page names whose last slot names the next list page.
+const CHAINED_PAGES: u32 = PAGE_BYTES / 8 - 1;
+
+/// The list pages at `chain`, which name the first `bytes` bytes of the buffer at `buffer` but its first page.
+pub(crate) fn chain(chain: u64, buffer: u64, bytes: u32) -> Vec<u8> {
+    let pages = bytes.div_ceil(PAGE_BYTES);
+    let mut entries = Vec::with_capacity(8 * pages as usize);
+    let (mut page, mut list) = (1, 0);
+    // The last list page has an entry in its last slot, too.
+    while pages - page > CHAINED_PAGES + 1 {
+        list += 1;
+        entries.extend((page..page + CHAINED_PAGES).flat_map(|page| page_address(buffer, page)));
+        entries.extend(page_address(chain, list));
+        page += CHAINED_PAGES;
+    }
+    entries.extend((page..pages).flat_map(|page| page_address(buffer, page)));
     entries
+}
+
+fn page_address(memory: u64, page: u32) -> [u8; 8] {
+    (memory + u64::from(page) * u64::from(PAGE_BYTES)).to_le_bytes()
 }
 
 /// The commands that create a queue pair of `entries` slots, in this order: the completion queue exists

@@ -215,7 +215,7 @@ impl Entries {
     /// Has the drive give up the part of a value that it has.
     fn discard(&mut self, lane: &Lane) {
         let Lane { host, queue, .. } = lane;
-        let sqe = Command::Discard.encode(self.memory.cid, NSID);
+        let sqe = Command::Discard { stream: 0 }.encode(self.memory.cid, NSID);
         assert!(queue.try_submit(sqe), "a command of this slot has ended");
         host.link.ring_submission(queue);
         queue.completion(self.memory.cid);
@@ -417,6 +417,15 @@ impl CommandSlot for Taken<'_> {
         self.driver.lane.host.memory.clear(self.entries.memory.buffer);
     }
 
+    /// Pinning has named the pages already.
+    fn list(&mut self, bytes: u32) {
+        let SlotMemory { buffer, list, .. } = self.entries.memory;
+        let chain = list + u64::from(PAGE_BYTES);
+        let pages = answers::chain(chain, buffer, bytes);
+        let memory = &self.driver.lane.host.memory;
+        memory.write(chain, Piece::Bytes(&pages)).expect("a slot's lists are mapped");
+    }
+
     /// The core copies the value and waits until its lines are flushed.
     fn write_window(&mut self, address: u64, value: Piece<'_>) {
         let host = &self.driver.lane.host;
@@ -472,7 +481,7 @@ impl CommandSlot for Taken<'_> {
 fn new_slot(host: &Host, cid: u16) -> SlotMemory {
     let bytes = answers::buffer_bytes(host.max_value_bytes);
     let buffer = host.memory.map(bytes);
-    let list = host.memory.map(PAGE_BYTES);
+    let list = host.memory.map(answers::list_bytes(bytes));
     host.memory
         .write(list, Piece::Bytes(&answers::list_page(buffer, bytes)))
         .expect("a slot's list is mapped");

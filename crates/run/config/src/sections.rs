@@ -201,7 +201,7 @@ pub struct Saker {
     #[setting(is = Integer(0, BATCH_REQUESTS_MAX as i64), option = "batch", when = &[ON])]
     pub batch: u32,
     /// Most bytes of a batch.
-    #[setting(is = Integer(64, VALUE_MAX_BYTES), when = &[ON])]
+    #[setting(is = Integer(64, BATCH_MAX_BYTES), when = &[ON])]
     pub container_bytes: u32,
     /// `own` or `shared`.
     #[setting(is = Word(&["own", "shared"]), when = &[ON])]
@@ -216,7 +216,7 @@ pub struct Saker {
     #[setting(is = Integer(0, 1 << 40), option = "cache", shrinks, when = &[ON])]
     pub cache_bytes: u64,
     /// Largest value that enters it.
-    #[setting(is = Integer(0, VALUE_MAX_BYTES), when = &[ON, CACHES])]
+    #[setting(is = Integer(0, BATCH_MAX_BYTES), when = &[ON, CACHES])]
     pub admit_bytes: u32,
     /// Eviction policy of the read cache.
     #[setting(is = Row(|| EVICTIONS.iter().map(|row| row.name).collect()), when = &[ON, CACHES])]

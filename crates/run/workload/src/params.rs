@@ -81,10 +81,10 @@ pub struct WorkloadParams {
     #[setting(is = WEIGHT)]
     pub value_sigma: f64,
     /// Least value size in bytes: 0 in RocksDB 6.19, 10 in newer ones.
-    #[setting(is = Integer(0, VALUE_MAX_BYTES))]
+    #[setting(is = Integer(0, BATCH_MAX_BYTES))]
     pub value_floor_bytes: u32,
     /// Value sizes above this are taken modulo it, in bytes.
-    #[setting(is = Integer(1, VALUE_MAX_BYTES))]
+    #[setting(is = Integer(1, BATCH_MAX_BYTES))]
     pub mix_max_value_size: u32,
     /// Location of the Pareto distribution of scan lengths.
     #[setting(is = ANY)]

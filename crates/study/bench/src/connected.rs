@@ -15,13 +15,15 @@ use kvdrive_run::wall::connected::{Remote, run_measured};
 use kvdrive_run::{Progress, Watch};
 use kvdrive_text::with_decimals;
 
-/// Size of the values, bytes.
-const VALUE_BYTES: u32 = 4096;
+/// Size of the values if nothing else is asked for, bytes.
+pub const DEFAULT_VALUE_BYTES: u32 = 4096;
 /// Keys they are stored under, if nothing else is asked for. A drive that holds what a user has looks its index up in
 /// flash; one of a thousand keys has all of it at hand and answers twice as fast.
 pub const DEFAULT_KEYS: u64 = 100_000;
-/// Depths, each with the part of the operations that is done at it.
-const DEPTHS: [(u32, u64); 2] = [(1, 10), (32, 1)];
+/// The depth at which all operations are done; a tenth of them is done one at a time.
+const DEEP: u32 = 32;
+/// Bytes of values that are under way at once, at most: fewer values of a large size.
+const UNDER_WAY_BYTES: u32 = 64 << 20;
 /// A thread that slept less often than once in so many operations was awake when they came.
 const OPERATIONS_PER_SLEEP: f64 = 2.0;
 
@@ -81,6 +83,8 @@ pub struct Connected {
     pub target: Target,
     /// Keys that the values were stored under.
     pub keys: u64,
+    /// Size of the values, bytes.
+    pub value_bytes: u32,
     /// The server's process, if it is known.
     pub server_pid: Option<u32>,
     /// The rows.
@@ -119,13 +123,22 @@ fn between(before: &[(PathBuf, ThreadUse)], after: Vec<(PathBuf, ThreadUse)>) ->
     after.into_iter().map(since).filter(|thread| thread.cpu_s > 0.0).collect()
 }
 
-/// Stores and retrieves 4 KiB values under `keys` keys at a drive on a network, `operations` times at depth 32 and a
-/// tenth of it at depth 1. Before retrieves every key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
+/// Depths for values of a size, each with the part of the operations that is done at it.
+fn depths(value_bytes: u32) -> Vec<(u32, u64)> {
+    match (UNDER_WAY_BYTES / value_bytes.max(1)).clamp(1, DEEP) {
+        1 => vec![(1, 1)],
+        deep => vec![(1, 10), (deep, 1)],
+    }
+}
+
+/// Stores and retrieves values of `value_bytes` under `keys` keys at a drive on a network, `operations` times at depth 32 (fewer
+/// large values at once) and a tenth of it at depth 1. Before retrieves every key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
 ///
 /// # Errors
 /// The way to the drive, or an operation that it refuses.
 pub fn connected(
     remote: &Remote,
+    value_bytes: u32,
     operations: u64,
     keys: u64,
     server_pid: Option<u32>,
@@ -133,7 +146,7 @@ pub fn connected(
 ) -> anyhow::Result<Connected> {
     let mut rows = Vec::new();
     let mut target = Target::default();
-    for (depth, part) in DEPTHS {
+    for (depth, part) in depths(value_bytes) {
         for (operation, workload) in [("store", "fillrandom"), ("retrieve", "readrandom")] {
             let operations = (operations / part).max(1);
             let mut document = Document::profile(DEFAULT_PROFILE)?;
@@ -141,7 +154,7 @@ pub fn connected(
                 format!("workload.name={workload}"),
                 format!("workload.ops={operations}"),
                 format!("workload.num={keys}"),
-                format!("workload.value_size={VALUE_BYTES}"),
+                format!("workload.value_size={value_bytes}"),
                 format!("host.depth={depth}"),
                 "run.clock=wall".into(),
             ] {
@@ -172,15 +185,22 @@ pub fn connected(
             });
         }
     }
-    Ok(Connected { revision: kvdrive_run::revision::of_program(), target, keys, server_pid, rows })
+    Ok(Connected {
+        revision: kvdrive_run::revision::of_program(),
+        target,
+        keys,
+        value_bytes,
+        server_pid,
+        rows,
+    })
 }
 
 impl fmt::Display for Connected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Connected { revision, target, keys, rows, server_pid } = self;
+        let Connected { revision, target, keys, value_bytes, rows, server_pid } = self;
         writeln!(
             f,
-            "{} at tcp://{}, {VALUE_BYTES} B, {keys} keys; {revision}, measured",
+            "{} at tcp://{}, {value_bytes} B, {keys} keys; {revision}, measured",
             target.model, target.address
         )?;
         writeln!(

@@ -114,7 +114,22 @@ pub trait Request {
     /// # Errors
     /// Those of [`Request::locate`], if that was not called before; [`Status::DATA_TRANSFER_ERROR`] for
     /// memory that is not mapped. Some of the bytes may have been passed to `sink`.
-    fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status>;
+    fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+        self.pull_part(bytes, 0, bytes, sink)
+    }
+
+    /// As [`Request::pull`], `bytes` bytes from byte `at` on of `named_bytes`. Parts follow each other from the front
+    /// on; a page of the host in which one ends and the next begins crosses with both.
+    ///
+    /// # Errors
+    /// As [`Request::pull`].
+    fn pull_part(
+        &self,
+        named_bytes: u32,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status>;
 
     /// Transfers the first `bytes` bytes of an answer to the `named_bytes` bytes of memory that the command
     /// names. `source` is asked for each part directly before the part crosses, and may take time itself.

@@ -17,7 +17,7 @@ use crate::pcie::PAGE_BYTES;
 
 const ENTRY_BYTES: u32 = 8;
 
-/// A run of host memory; a segment from PRPs lies within a page.
+/// A run of host memory; one from PRPs lies within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First byte.
@@ -31,12 +31,17 @@ pub struct Segments {
     first: [Segment; 2],
     rest: Vec<Segment>,
     count: usize,
+    /// Those before it have been taken; of it, so many bytes.
+    next: usize,
+    taken_bytes: u32,
+    /// Bytes not taken.
+    left_bytes: u64,
 }
 
 impl Segments {
     pub(crate) fn none() -> Segments {
         let none = Segment { address: 0, bytes: 0 };
-        Segments { first: [none; 2], rest: Vec::new(), count: 0 }
+        Segments { first: [none; 2], rest: Vec::new(), count: 0, next: 0, taken_bytes: 0, left_bytes: 0 }
     }
 
     /// Number of segments.
@@ -49,9 +54,27 @@ impl Segments {
         self.count == 0
     }
 
-    /// Total length in bytes.
+    /// Length in bytes, without what was taken.
     pub(crate) fn bytes(&self) -> u64 {
-        self.iter().map(|segment| u64::from(segment.bytes)).sum()
+        self.left_bytes
+    }
+
+    /// Takes the next segment, or `most` bytes of it; `None` when there is none, or `most` is 0.
+    #[inline]
+    pub(crate) fn take(&mut self, most: u32) -> Option<Segment> {
+        if self.next == self.count || most == 0 {
+            return None;
+        }
+        let whole = if self.next < 2 { self.first[self.next] } else { self.rest[self.next - 2] };
+        let (left, address) = (whole.bytes - self.taken_bytes, whole.address + u64::from(self.taken_bytes));
+        let bytes = left.min(most);
+        self.left_bytes -= u64::from(bytes);
+        if bytes < left {
+            self.taken_bytes += bytes;
+        } else {
+            (self.next, self.taken_bytes) = (self.next + 1, 0);
+        }
+        Some(Segment { address, bytes })
     }
 
     /// In order.
@@ -65,6 +88,7 @@ impl Segments {
             _ => self.rest.push(segment),
         }
         self.count += 1;
+        self.left_bytes += u64::from(segment.bytes);
     }
 }
 

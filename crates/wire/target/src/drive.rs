@@ -31,7 +31,7 @@ use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, Direction};
 use kvdrive_spec::transport_fault::TransportFault;
-use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status, feature};
+use kvdrive_spec::{ALL_STREAMS, Command, Cqe, SglDescriptor, Sqe, Status, feature};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -39,6 +39,7 @@ use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Look, Namespace, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
+use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 
 /// The one namespace of a drive.
 const DRIVE_NSID: u32 = 1;
@@ -130,6 +131,8 @@ struct Queue {
     free: Vec<u16>,
     is_open: bool,
     iterators: Vec<u32>,
+    /// Some value may have crossed in part.
+    has_streams: bool,
 }
 
 impl Slot {
@@ -151,7 +154,7 @@ impl Queue {
             || Slot { recipient: Recipient::Free, opcode: 0, iterator: 0, memory: None, is_lent: false };
         let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
         let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
-        Queue { queue, slots, free, is_open: true, iterators: Vec::new() }
+        Queue { queue, slots, free, is_open: true, iterators: Vec::new(), has_streams: false }
     }
 
     fn under_way(&self) -> usize {
@@ -253,7 +256,7 @@ impl DriveNamespace {
             health: Health::new_zeroed(),
             queues: vec![Queue::new(admin, slots)],
             idle: Vec::new(),
-            buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
+            buffer_bytes: transfer_max_bytes.min(WHOLE_MAX_BYTES).max(IDENTIFY_BYTES as u32),
             spare: Vec::new(),
             least_spare: 0,
             under_way: 0,
@@ -435,6 +438,11 @@ impl DriveNamespace {
         if queue.under_way() > 0 || self.inbox.off.load(Ordering::Acquire) {
             return;
         }
+        if std::mem::take(&mut queue.has_streams) {
+            let sqe = Command::Discard { stream: ALL_STREAMS }.encode(0, DRIVE_NSID);
+            self.send(number, sqe, Recipient::Cleanup, 0);
+            return;
+        }
         if let Some(iterator) = queue.iterators.pop() {
             let sqe = Command::IterClose { iterator }.encode(0, DRIVE_NSID);
             self.send(number, sqe, Recipient::Cleanup, 0);
@@ -527,6 +535,8 @@ impl Namespace for DriveNamespace {
             self.refused.push(Completion::failed(tag, status, data));
             return;
         }
+        let is_part = matches!(sqe.opcode, opcode::STORE_PART | opcode::RETRIEVE_PART);
+        self.queues[number].has_streams |= is_part;
         let mut sqe = *sqe;
         sqe.nsid = U32::new(DRIVE_NSID);
         sqe.flags &= !QUIET;

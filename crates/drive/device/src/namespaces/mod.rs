@@ -61,6 +61,7 @@ impl Decoded {
                 | Command::Hybrid { .. }
                 | Command::Express(_)
                 | Command::CxlStore { .. }
+                | Command::StorePart(_)
                 | Command::Batch(_),
             )
             | Decoded::Blocks(NvmCommand::Write(_)) => costs.decode_store_ns,

@@ -494,7 +494,7 @@ fn unfinished_values_of_queues_do_not_mix_and_end_with_a_discard_or_their_queue(
     assert_eq!((rig.stored(key(1)).is_some(), rig.stored(key(2)).is_some()), (false, true));
     for _ in 0..2 {
         assert_eq!(
-            rig.raw(&queues[0], Command::Discard.encode(0, 1)),
+            rig.raw(&queues[0], Command::Discard { stream: 0 }.encode(0, 1)),
             Status::SUCCESS,
             "or nothing to discard"
         );

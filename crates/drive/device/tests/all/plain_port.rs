@@ -82,8 +82,14 @@ impl Request for PlainRequest {
         self.request.locate(named_bytes, bytes)
     }
 
-    fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
-        self.request.pull(bytes, sink)
+    fn pull_part(
+        &self,
+        named_bytes: u32,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        self.request.pull_part(named_bytes, at, bytes, sink)
     }
 
     fn push(&self, named_bytes: u32, bytes: u32, source: &mut Source<'_>) -> Result<(), Status> {

@@ -42,7 +42,7 @@ impl World {
         let (sim, link, queue) = (self.sim.clone(), self.link.clone(), self.queues[1].clone());
         self.sim.spawn(move || {
             sim.sleep(discard_at);
-            let mut discard = Command::Discard.encode(0, 1);
+            let mut discard = Command::Discard { stream: 0 }.encode(0, 1);
             discard.set_quiet();
             // A burst is shorter than the ring.
             assert!(queue.try_submit(discard));

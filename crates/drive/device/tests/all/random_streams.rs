@@ -15,7 +15,8 @@ use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
 use kvdrive_spec::window::ASK;
 use kvdrive_spec::{
-    Batch, Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions, Way, Write, opcode,
+    ALL_STREAMS, Batch, Command, Cqe, Key, RetrievePart, SglDescriptor, Sqe, Status, Store, StoreOptions,
+    StorePart, Way, Write, opcode,
 };
 use proptest::prelude::*;
 
@@ -173,7 +174,12 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
         3 => (any_key(), any_size(), 0u32..3)
             .prop_map(|(key, value_bytes, pages_z)| Command::Hybrid { key, value_bytes, pages_z }),
         8 => Just(Command::Transfer),
-        1 => Just(Command::Discard),
+        1 => (0u16..3).prop_map(|stream| Command::Discard { stream }),
+        6 => any_store_part(),
+        2 => (any_key(), 0u32..5_000, any_size(), 0u16..3, any_size())
+            .prop_map(|(key, at, bytes, stream, room)| Command::RetrievePart(RetrievePart {
+                key, at, bytes, stream, room, options: Default::default(),
+            })),
         4 => (any_key(), any_size()).prop_map(|(key, buffer_bytes)| Command::Retrieve {
             key, buffer_bytes, options: Default::default(),
         }),
@@ -196,6 +202,18 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
             .prop_map(|(iterator, buffer_bytes, pairs_z)| Command::Next { iterator, buffer_bytes, pairs_z }),
         1 => iterator.prop_map(|iterator| Command::IterClose { iterator }),
     ]
+}
+
+/// All of a value, or one of three parts of one.
+fn any_store_part() -> impl Strategy<Value = Command> + Clone {
+    let part = prop_oneof![
+        any_size().prop_map(|bytes| (bytes, 0, bytes)),
+        (0u32..3).prop_map(|part| (11_000, part * 4096, 4096.min(11_000 - part * 4096))),
+    ];
+    (any_key(), part, 1u16..3).prop_map(|(key, (value_bytes, at, bytes), stream)| {
+        let store = Store { key, value_bytes, options: StoreOptions::default() };
+        Command::StorePart(StorePart { store, at, bytes, stream })
+    })
 }
 
 fn any_way() -> impl Strategy<Value = Way> + Clone {
@@ -304,6 +322,8 @@ struct Unfinished {
 struct Oracle {
     pairs: BTreeMap<Key, Vec<u8>>,
     unfinished: [Option<Unfinished>; 3],
+    /// Values of which the front has come, by queue and stream.
+    parts: BTreeMap<(usize, u16), (Store, Vec<u8>)>,
     memory: Flat,
 }
 
@@ -336,8 +356,38 @@ impl Oracle {
             (Ok(Command::Retrieve { key, .. } | Command::Exist { key }), Status::KEY_NOT_FOUND) => {
                 assert!(!self.pairs.contains_key(&key));
             }
+            // Refused before a stream is looked at, or because of it: what it had begun is gone.
+            (Ok(Command::StorePart(_)), Status::INVALID_NAMESPACE | Status::INVALID_FIELD) => {}
+            (Ok(Command::StorePart(part)), _) => {
+                let begun = self.parts.remove(&(queue, part.stream));
+                let follows = begun.is_some_and(|(store, front)| {
+                    store == part.store && front.len() == part.at as usize && part.at > 0
+                });
+                assert!(!(follows && status == Status::COMMAND_SEQUENCE_ERROR), "it continues one");
+            }
+            (Ok(Command::RetrievePart(part)), _)
+                if part.stream > 0 && status != Status::INVALID_NAMESPACE =>
+            {
+                self.parts.remove(&(queue, part.stream));
+            }
             _ => {}
         }
+    }
+
+    /// The next bytes of a value.
+    fn store_part(&mut self, queue: usize, sqe: &Sqe, part: StorePart) {
+        let StorePart { store, at, bytes, stream } = part;
+        let begun = self.parts.remove(&(queue, stream)).filter(|_| at > 0);
+        let (of, mut value) = begun.unwrap_or((store, Vec::new()));
+        assert!(of == store && value.len() == at as usize, "a part that follows nothing");
+        value.extend_from_slice(&self.memory.gather(sqe, bytes).expect("mapped"));
+        if value.len() < store.value_bytes as usize {
+            self.parts.insert((queue, stream), (store, value));
+            return;
+        }
+        assert!(!(store.options.add_only && self.pairs.contains_key(&store.key)));
+        assert!(!store.options.update_only || self.pairs.contains_key(&store.key));
+        self.pairs.insert(store.key, value);
     }
 
     fn succeeded(&mut self, queue: usize, sqe: &Sqe, cqe: &Cqe) {
@@ -381,7 +431,21 @@ impl Oracle {
                 value.extend_from_slice(&part);
                 self.begin(queue, key, value_bytes, value);
             }
-            Command::Discard => self.unfinished[queue] = None,
+            Command::Discard { stream: 0 } => self.unfinished[queue] = None,
+            Command::Discard { stream: ALL_STREAMS } => self.parts.retain(|(of, _), _| *of != queue),
+            Command::Discard { stream } => drop(self.parts.remove(&(queue, stream))),
+            Command::StorePart(part) => self.store_part(queue, sqe, part),
+            Command::RetrievePart(RetrievePart { key, at, bytes, stream, room, .. }) => {
+                if at > 0 && stream > 0 {
+                    return; // of the value that there was
+                }
+                self.parts.remove(&(queue, stream));
+                let value = self.pairs[&key].clone();
+                assert_eq!(cqe.dw0.get() as usize, value.len());
+                let until = if stream == 0 { value.len() } else { value.len().min(room as usize) };
+                let stop = until.min(at as usize + bytes as usize);
+                self.memory.scatter(sqe, bytes, &value[at as usize..stop]).expect("mapped");
+            }
             Command::Retrieve { key, buffer_bytes, .. } => {
                 let value = self.pairs[&key].clone();
                 assert_eq!(cqe.dw0.get() as usize, value.len());
@@ -448,7 +512,7 @@ impl Oracle {
         assert!(stored.eq(self.pairs.iter().map(|(key, value)| (*key, value.clone()))), "pairs differ");
         // A batch has no place of the engine's before it is whole.
         let unfinished = self.unfinished.iter().flatten().filter(|begun| begun.key.is_some()).count();
-        assert_eq!(world.namespace.engine().open_places.get() as usize, unfinished);
+        assert_eq!(world.namespace.engine().open_places.get() as usize, unfinished + self.parts.len());
         let memory = world.memory.0.borrow();
         if moved_freely {
             self.memory.clone_from(&memory);
@@ -466,6 +530,7 @@ proptest! {
         let mut oracle = Oracle {
             pairs: BTreeMap::new(),
             unfinished: Default::default(),
+            parts: BTreeMap::new(),
             memory: Flat::new(),
         };
         for (queue, bytes) in stream {
@@ -482,7 +547,11 @@ proptest! {
             // An answer of the drive's own making, or one that broke off, may lie in the memory the command
             // named.
             let answers = matches!(command, Ok(Command::List { .. } | Command::Seek { .. } | Command::Next { .. }));
-            let broke_off = matches!(command, Ok(Command::Retrieve { .. })) && !status.is_success();
+            let broke_off = matches!(command, Ok(Command::Retrieve { .. } | Command::RetrievePart(_)))
+                && !status.is_success();
+            // A later part of a stream is of the value that there was.
+            let answers = answers
+                || matches!(command, Ok(Command::RetrievePart(part)) if part.at > 0 && part.stream > 0);
             oracle.check(&world, queue == 0 || answers || broke_off);
         }
     }
@@ -521,6 +590,10 @@ proptest! {
                 completed.sort_unstable();
                 prop_assert_eq!(submitted, completed);
             }
+        }
+        for queue in &world.queues[1..] {
+            let status = world.complete(queue, Command::Discard { stream: ALL_STREAMS }.encode(5, 1)).status();
+            prop_assert!(status.is_success());
         }
         prop_assert!(world.namespace.engine().open_places.get() <= 2);
         // An unfinished value costs the next *write* a refusal, and no more than one.

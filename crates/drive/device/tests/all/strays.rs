@@ -9,7 +9,9 @@ use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
 use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Write};
+use kvdrive_spec::{
+    Command, Cqe, Key, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions, StorePart, Write,
+};
 
 use super::mock_engine::{MockEngine, Stored};
 use super::rig;
@@ -73,7 +75,19 @@ fn example(opcode: u8) -> Command {
         opcode::CXL_STORE => {
             Command::CxlStore { key, value_bytes: 0, window_offset: 0, generation: 0, tail_bytes: 0 }
         }
-        opcode::DISCARD => Command::Discard,
+        opcode::DISCARD => Command::Discard { stream: 0 },
+        opcode::STORE_PART => {
+            let store = Store { key, value_bytes, options };
+            Command::StorePart(StorePart { store, at: 0, bytes: value_bytes, stream: 1 })
+        }
+        opcode::RETRIEVE_PART => Command::RetrievePart(RetrievePart {
+            key,
+            at: 0,
+            bytes: buffer_bytes,
+            stream: 0,
+            room: 0,
+            options: RetrieveOptions::default(),
+        }),
         _ => panic!("an opcode {opcode:02X}h that the test does not know"),
     }
 }

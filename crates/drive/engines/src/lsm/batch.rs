@@ -11,7 +11,7 @@
 //! makes are written to files together. So nothing has to be marked, and recovery knows no batches.
 
 use kvdrive_link::{Arrival, Landing};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::engine::LsmEngine;
 use super::entry::Entry;
@@ -19,7 +19,7 @@ use crate::value_log::{Place, Vaddr};
 use crate::{Change, newest};
 
 /// The new state of a key: a value, which has landed, or none.
-type Placed = (Key, Option<Place>);
+pub(super) type Placed = (Key, Option<Place>);
 
 impl LsmEngine {
     /// [`crate::Engine::commit_all`].
@@ -38,7 +38,7 @@ impl LsmEngine {
             if stores {
                 self.make_room_for_entry()?;
             }
-            match self.commit_placed(&placed, stores) {
+            match self.commit_placed(&placed, stores, StoreOptions::default()) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
@@ -65,9 +65,17 @@ impl LsmEngine {
 
     /// Points all keys at their values. `false`, and nothing is done: the index must be checked for
     /// room, which is not allowed while keys are held.
-    fn commit_placed(&self, placed: &[Placed], stores: bool) -> Result<bool, Status> {
+    pub(super) fn commit_placed(
+        &self,
+        placed: &[Placed],
+        stores: bool,
+        options: StoreOptions,
+    ) -> Result<bool, Status> {
         // All tasks that hold several keys take them in this order.
         let _keys: Vec<_> = placed.iter().map(|(key, _)| self.keys.lock(*key)).collect();
+        for (key, _) in placed {
+            self.check_options(key, options)?;
+        }
         self.index.make_room_for(placed.len() as u32)?;
         if stores && !self.has_room_for_entry() {
             return Ok(false);

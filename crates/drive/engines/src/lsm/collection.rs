@@ -114,7 +114,10 @@ impl LsmEngine {
         let needed_pages = for_stores + collected_pages;
         let margin = 2 * flush;
         let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
-        self.pool.keep_for_index(segments.max(self.least_index_segments()));
+        // Its first segment is the index's before it has a table: a drive that is full by then would not take again
+        // what a delete gave back.
+        let first = u32::from(!self.index.has_segment());
+        self.pool.keep_for_index(segments.max(self.least_index_segments()) + first);
         needed_pages
     }
 

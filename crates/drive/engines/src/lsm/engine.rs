@@ -40,7 +40,9 @@ use crate::config::{EngineConfig, Parts};
 use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
 use crate::page_buffer::PageBuffer;
-use crate::value_log::{Head, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare};
+use crate::value_log::{
+    Head, LargeReader, LastingPin, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
+};
 use crate::{Change, Engine, Gap, Memcpy, Moved, Utilization};
 
 /// The engine.
@@ -79,6 +81,10 @@ pub struct Found {
     entry: Entry,
     /// `None` when a cursor keeps it.
     _pin: Option<PastPin>,
+    /// It is read in several commands.
+    lasts: Option<LastingPin>,
+    /// Of a value that lies past the page buffer.
+    large: Option<Box<LargeReader>>,
 }
 
 /// A walk over the pairs of one moment, whose values stay readable.
@@ -97,7 +103,7 @@ impl LsmEngine {
     }
 
     /// Is the condition of a store met?
-    fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
+    pub(super) fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
         if !options.update_only && !options.add_only {
             return Ok(());
         }
@@ -131,6 +137,29 @@ impl LsmEngine {
         self.point_at(key, place.address(), place.bytes())
     }
 
+    fn found(&self, entry: Entry, pin: Option<PastPin>) -> Found {
+        // What is shorter than that cannot be large, unless the buffer has become smaller since it was stored.
+        let is_packed = !entry.has_bytes() || entry.bytes <= self.log.packed_max_bytes();
+        let large = if is_packed { None } else { LargeReader::new(&self.log, entry.address) };
+        Found { entry, _pin: pin, lasts: None, large: large.map(Box::new) }
+    }
+
+    /// As a batch of one: its bytes count as live in the step in which its entry comes to be, since nothing would
+    /// ever give back what a cut between the two leaves.
+    fn commit_large(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+        let placed = [(key, Some(place))];
+        self.index.charge_insertions(1);
+        loop {
+            self.make_room_for_entry()?;
+            match self.commit_placed(&placed, true, options) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                Err(status) => return Err(status),
+            }
+        }
+    }
+
     fn delete_once(&self, key: Key) -> Result<(), Status> {
         let _key = self.keys.lock(key);
         self.index.remove(key)
@@ -154,9 +183,27 @@ impl Landing for LsmEngine {
         }
     }
 
+    fn admit(&self, place: &Place) -> Result<u32, Status> {
+        loop {
+            match place.admit() {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                admitted => return admitted,
+            }
+        }
+    }
+
     fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         self.copy(bytes.len() as u32);
-        place.write(at, Piece::Bytes(bytes));
+        if !place.is_large() {
+            return place.write(at, Piece::Bytes(bytes));
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let Ok(room) = self.admit(place) else { return place.fail() };
+            let part = &bytes[done..bytes.len().min(done + room as usize)];
+            place.write(at + done as u32, Piece::Bytes(part));
+            done += part.len();
+        }
     }
 
     fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
@@ -186,7 +233,7 @@ impl Exposing for LsmEngine {
     type Window = Window;
 
     fn window_bytes(&self) -> Option<u32> {
-        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.max_value_bytes())
+        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.packed_max_bytes())
     }
 
     fn open_window(&self) -> Result<Window, Status> {
@@ -222,7 +269,7 @@ impl Engine for LsmEngine {
     /// Entries of one go to one memtable.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         let requests = self.config.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
-        Some(AtomicLimits { requests, bytes: self.max_value_bytes() })
+        Some(AtomicLimits { requests, bytes: self.log.packed_max_bytes() })
     }
 
     fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
@@ -231,6 +278,10 @@ impl Engine for LsmEngine {
 
     fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
+        if place.is_large() {
+            place.check_whole()?;
+            return self.commit_large(key, place, options);
+        }
         loop {
             self.make_room_for_entry()?;
             match self.commit_once(key, &place, options) {
@@ -244,11 +295,15 @@ impl Engine for LsmEngine {
         let pin = self.log.pin_all();
         let Some(entry) = self.index.get(&key)? else { return Ok(None) };
         self.check_value(&entry)?;
-        Ok(Some(Found { entry, _pin: Some(pin) }))
+        Ok(Some(self.found(entry, Some(pin))))
     }
 
     fn value_bytes(&self, found: &Found) -> u32 {
         found.entry.bytes
+    }
+
+    fn outlives_command(&self, found: &mut Found) {
+        found.lasts.get_or_insert_with(|| self.log.note_lasting_pin());
     }
 
     fn load(
@@ -259,7 +314,10 @@ impl Engine for LsmEngine {
         until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink)
+        match &found.large {
+            Some(large) => large.read(at, bytes, until, sink),
+            None => self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink),
+        }
     }
 
     fn delete(&self, key: Key) -> Result<(), Status> {
@@ -282,7 +340,7 @@ impl Engine for LsmEngine {
     fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
         let Some((key, entry)) = cursor.cursor.next_pair()? else { return Ok(None) };
         self.check_value(&entry)?;
-        Ok(Some((key, Found { entry, _pin: None })))
+        Ok(Some((key, self.found(entry, None))))
     }
 
     fn gap(&self, cursor: &PairCursor) -> Gap {
@@ -301,7 +359,7 @@ impl Engine for LsmEngine {
     }
 
     fn max_value_bytes(&self) -> u32 {
-        self.log.max_value_bytes()
+        self.log.max_value_bytes().min(self.index.max_value_bytes())
     }
 
     fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
@@ -432,7 +490,7 @@ impl LsmEngine {
     /// go on with: with less, a full one stays full when its values are gone.
     fn check_segments(&self) -> Result<(), PowerOnError> {
         let (segments, reserve) = (self.pool.segments(), self.pool.reserve());
-        let least = reserve.index_segments + reserve.gc_segments + 3;
+        let least = reserve.index_segments + reserve.gc_segments + 2;
         if segments >= least {
             return Ok(());
         }

@@ -76,7 +76,8 @@ impl AddressBounds {
     pub fn cover(&mut self, entry: &Entry) {
         if entry.has_bytes() {
             self.low = self.low.min(entry.address.0);
-            self.high = self.high.max(entry.address.0 + u64::from(entry.bytes));
+            // A large value may be counted as longer than its first segment, and so beyond all addresses.
+            self.high = self.high.max(entry.address.0 + u64::from(entry.bytes)).min(AddressBounds::LIMIT);
         }
     }
 

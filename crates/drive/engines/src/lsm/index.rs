@@ -195,6 +195,11 @@ impl Index {
         self.0.layout.accept(key, address, bytes)
     }
 
+    /// Largest value that an entry can name, in bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        layout_row(&self.0.config.layout).map_or(u32::MAX, |row| row.max_value_bytes)
+    }
+
     /// Makes `address` the place of the value of `key`. The entry it replaces in the memtable is reported
     /// dead; one in a table is when a merge comes across it.
     ///
@@ -382,6 +387,11 @@ impl Index {
     /// Flash pages that new tables could take now.
     pub fn pages_available(&self) -> u32 {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
+    }
+
+    /// Has it a segment, or no flash?
+    pub(super) fn has_segment(&self) -> bool {
+        self.0.space.as_ref().is_none_or(|space| space.has_segment())
     }
 
     /// Use and state of the pages of the index, passed to `read`.

@@ -136,6 +136,11 @@ impl TableSpace {
         segments.free.len() as u32 * self.pool.segment_pages() - segments.free_pages
     }
 
+    /// Has the index taken a segment?
+    pub fn has_segment(&self) -> bool {
+        !self.segments.borrow().free.is_empty()
+    }
+
     /// Pages that could be taken now, if no other user took from the pool.
     pub fn pages_available(&self) -> u32 {
         let left_free = self.pool.reserve().gc_segments;

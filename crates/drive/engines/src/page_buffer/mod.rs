@@ -164,6 +164,11 @@ impl PageBuffer {
         }
     }
 
+    /// The flash that it buffers; `None`: flash is switched off.
+    pub fn flash(&self) -> Option<&Ftl> {
+        self.0.ftl.as_ref()
+    }
+
     /// Entries in all.
     pub fn entries(&self) -> u32 {
         self.0.entries.borrow().count()

@@ -9,7 +9,8 @@
 //! The log keeps bytes and nothing else: no keys, no headers, no lengths. Its user keeps address and size of
 //! each value, reports which bytes become live and which die, and reads with address and size. A segment
 //! without live bytes returns to the pool by itself; garbage collection, which moves live values away, is
-//! elsewhere ([`ValueLog::for_each_candidate`], [`Head::Gc`]).
+//! elsewhere ([`ValueLog::for_each_candidate`], [`Head::Gc`]). Values that are larger than what the buffer takes at
+//! once go past it, to segments of their own (`large`).
 //!
 //! **No task waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the
 //! rest. Therefore the host may pin only a share of the buffer; beyond it, stores get
@@ -23,6 +24,7 @@
 //! page leaves the image when its program has completed, not when it begins.
 
 mod head;
+mod large;
 mod pin;
 mod place;
 mod pool;
@@ -46,7 +48,9 @@ use kvdrive_spec::Status;
 use crate::packing::{All, LogView, Packing, PackingConfig};
 use crate::page_buffer::{BufferStatistics, PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
-pub use pin::{PastPin, SnapshotPin};
+use large::Programs;
+pub use large::{Chain, LARGEST_VALUE_BYTES, LargeReader};
+pub use pin::{LastingPin, PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, LogImage, ProtectedValueLog};
@@ -60,8 +64,8 @@ pub struct Vaddr(pub u64);
 /// Kind of value pages in the spare area.
 pub const VALUE_PAGE_KIND: u8 = b'V';
 
-/// Largest value whatever the drive: 2 MiB, as announced to hosts.
-const LARGEST_VALUE_BYTES: u32 = 2 << 20;
+/// Largest value that goes through the page buffer, whatever the buffer has: 2 MiB.
+const PACKED_MAX_BYTES: u32 = 2 << 20;
 
 /// Multi-page values: pages fetched ahead at a time.
 const READ_AHEAD_PAGES: u64 = 16;
@@ -69,7 +73,7 @@ const READ_AHEAD_PAGES: u64 = 16;
 /// The use of a head's pages, in the segment of this opening.
 fn page_kind(head: Head, opening: u64) -> PageKind {
     let purpose = match head {
-        Head::Host => Purpose::Value,
+        Head::Host | Head::Large => Purpose::Value,
         Head::Gc => Purpose::ValueGc,
     };
     let mut tag = [0; 48];
@@ -83,7 +87,8 @@ pub struct LogShape {
     page_bytes: u32,
     segment_pages: u32,
     segments: u32,
-    max_value_bytes: u32,
+    packed_max_bytes: u32,
+    large_max_bytes: u32,
     packing: PackingConfig,
 }
 
@@ -102,19 +107,24 @@ impl LogShape {
         let segment_bytes = u64::from(page_bytes) * u64::from(pool.segment_pages());
         // One page less than the share: a value need not begin with a page.
         let buffered = u64::from(page_bytes) * u64::from(value_share(buffer_entries) - 1);
-        let most = segment_bytes.min(buffered).min(u64::from(LARGEST_VALUE_BYTES));
+        let most = segment_bytes.min(buffered).min(u64::from(PACKED_MAX_BYTES));
+        // What is kept back of an empty log, what packing may hold open, and the one that collection fills.
+        let kept = pool.reserve().index_segments + pool.reserve().gc_segments + 3;
+        let large_most = u64::from(pool.segments().saturating_sub(kept)) * segment_bytes;
+        let large_most = large_most.min(u64::from(LARGEST_VALUE_BYTES)).max(most);
         Ok(LogShape {
             page_bytes,
             segment_pages: pool.segment_pages(),
             segments: pool.segments(),
-            max_value_bytes: most as u32,
+            packed_max_bytes: most as u32,
+            large_max_bytes: large_most as u32,
             packing: packing.clone(),
         })
     }
 
-    /// Largest value such a log takes, in bytes: it fits a segment, and 3/8 of the page buffer.
-    pub fn max_value_bytes(&self) -> u32 {
-        self.max_value_bytes
+    /// Largest value that goes through the page buffer, in bytes: it fits a segment, and 3/8 of the buffer.
+    pub fn packed_max_bytes(&self) -> u32 {
+        self.packed_max_bytes
     }
 
     /// Bytes of power-protected memory such a log needs at most with a buffer of so many pages: the buffer,
@@ -133,6 +143,13 @@ impl LogShape {
         let segment_bytes = self.segment_bytes();
         let fits = address.0 % segment_bytes + u64::from(bytes) <= segment_bytes;
         fits && address.0 / segment_bytes < u64::from(self.segments)
+    }
+
+    /// Can the segments of a large value of `bytes` bytes begin here?
+    fn may_be_large(&self, address: Vaddr, bytes: u32) -> bool {
+        let segment_bytes = self.segment_bytes();
+        let is_at_front = address.0.is_multiple_of(segment_bytes);
+        is_at_front && address.0 / segment_bytes < u64::from(self.segments) && bytes <= LARGEST_VALUE_BYTES
     }
 
     fn view(&self) -> LogView {
@@ -209,6 +226,7 @@ struct Log {
     promised_host: Cell<u32>,
     /// Windows that are open, or about to be.
     windows: Cell<u32>,
+    large: Programs,
 }
 
 /// The value log; clones are the same one.
@@ -256,6 +274,7 @@ impl ValueLog {
             promised: Cell::new(0),
             promised_host: Cell::new(0),
             windows: Cell::new(0),
+            large: Programs::new(sim),
         }));
         let watch: Weak<dyn PageWatch> = Rc::downgrade(&(log.0.clone() as Rc<dyn PageWatch>));
         buffer.set_watch(watch);
@@ -269,9 +288,15 @@ impl ValueLog {
         assert!(self.0.journal.set(journal).is_ok(), "a value log has one journal");
     }
 
-    /// Largest value, in bytes.
+    /// Largest value that goes through the page buffer, in bytes; larger ones go past it ([`LargeReader`]).
+    pub fn packed_max_bytes(&self) -> u32 {
+        self.0.shape.packed_max_bytes
+    }
+
+    /// Largest value, in bytes: it leaves what is reserved of an empty log, and needs flash if it is large.
     pub fn max_value_bytes(&self) -> u32 {
-        self.0.shape.max_value_bytes
+        let LogShape { packed_max_bytes, large_max_bytes, .. } = self.0.shape;
+        if self.0.buffer.flash().is_some() { large_max_bytes } else { packed_max_bytes }
     }
 
     /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order; the part of a
@@ -341,7 +366,13 @@ impl ValueLog {
             return;
         }
         let segment = self.segment_of(address);
-        self.0.state.borrow_mut().segments.add_live(segment, bytes);
+        let mut state = self.0.state.borrow_mut();
+        if state.segments.get(segment).head == Head::Large {
+            drop(state);
+            return self.note_large_live(address, bytes);
+        }
+        state.segments.add_live(segment, bytes);
+        drop(state);
         self.0.record(|| Record::Live { segment, change: i64::from(bytes) });
     }
 
@@ -349,8 +380,15 @@ impl ValueLog {
     /// by new lookups; those under way hold a [`PastPin`].
     #[inline]
     pub fn note_dead(&self, address: Vaddr, bytes: u32) {
-        if bytes > 0 {
-            self.end_live(self.segment_of(address), u64::from(bytes));
+        if bytes == 0 {
+            return;
+        }
+        let segment = self.segment_of(address);
+        let head = self.0.state.borrow().segments.get(segment).head;
+        if head == Head::Large {
+            self.end_large_live(address, bytes);
+        } else {
+            self.end_live(segment, u64::from(bytes));
         }
     }
 
@@ -386,7 +424,7 @@ impl ValueLog {
     pub fn for_each_candidate(&self, found: &mut dyn FnMut(Candidate)) {
         let state = self.0.state.borrow();
         for (id, segment) in state.segments.known() {
-            if segment.life == Life::Sealed && segment.places == 0 {
+            if segment.life == Life::Sealed && segment.places == 0 && !large::stays(segment) {
                 let Segment { live_bytes, opening, .. } = *segment;
                 found(Candidate { segment: id, live_bytes, opening });
             }
@@ -403,8 +441,17 @@ impl ValueLog {
     /// crafted.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
         let state = self.0.state.borrow();
-        self.0.shape.has_room_at(address, bytes)
-            && !matches!(state.segments.get(self.segment_of(address)).life, Life::Absent | Life::Dying(_))
+        let first = self.segment_of(address);
+        if first.0 >= self.0.shape.segments {
+            return false;
+        }
+        let segment = state.segments.get(first);
+        let is_there = !matches!(segment.life, Life::Absent | Life::Dying(_));
+        is_there
+            && match segment.head {
+                Head::Large => self.holds_large(&state.segments, address, bytes),
+                Head::Host | Head::Gc => self.0.shape.has_room_at(address, bytes),
+            }
     }
 
     /// The segment of an address.

@@ -1,7 +1,7 @@
 //! Pins of the past: the content of the log at one moment stays readable, though it may die.
 //!
-//! The pin of a lookup ends with its command. The pin of a snapshot lasts as long as a host likes, so no task
-//! may wait for it, and space that only snapshots hold counts as used
+//! The pin of a lookup ends with its command. The pin of a snapshot, or of a value that is read in several commands,
+//! lasts as long as a host likes, so no task may wait for it, and space that only such pins hold counts as used
 //! ([`ValueLog::snapshots_hold_segments`]).
 
 use super::ValueLog;
@@ -16,8 +16,13 @@ impl ValueLog {
 
     /// [`ValueLog::pin_all`] for a snapshot.
     pub fn pin_snapshot(&self) -> SnapshotPin {
+        SnapshotPin { _pin: self.pin_all(), _lasts: self.note_lasting_pin() }
+    }
+
+    /// A pin lasts as long as a host likes, while this is held.
+    pub fn note_lasting_pin(&self) -> LastingPin {
         self.0.state.borrow_mut().segments.snapshots += 1;
-        SnapshotPin(self.pin_all())
+        LastingPin(self.clone())
     }
 
     /// Is a snapshot open?
@@ -57,10 +62,16 @@ impl Drop for PastPin {
 }
 
 /// See [`ValueLog::pin_snapshot`].
-pub struct SnapshotPin(PastPin);
+pub struct SnapshotPin {
+    _pin: PastPin,
+    _lasts: LastingPin,
+}
 
-impl Drop for SnapshotPin {
+/// See [`ValueLog::note_lasting_pin`].
+pub struct LastingPin(ValueLog);
+
+impl Drop for LastingPin {
     fn drop(&mut self) {
-        self.0.log.0.state.borrow_mut().segments.snapshots -= 1;
+        self.0.0.state.borrow_mut().segments.snapshots -= 1;
     }
 }

@@ -8,6 +8,7 @@ use kvdrive_sim::join_all;
 use kvdrive_spec::Status;
 
 use super::head::{LogHead, OpenPage, OpenSegment};
+use super::large::Arriving;
 use super::segments::Segments;
 use super::{
     Head, Log, Record, SegmentId, State, Use, Vaddr, ValueLog, ValueLogStatistics, page_kind, value_share,
@@ -19,6 +20,8 @@ use crate::page_buffer::{Hold, PageKind, Pin};
 enum Pages {
     One(Option<Pin>),
     Several(Vec<Option<Pin>>),
+    /// It goes past the buffer.
+    Past(Box<Arriving>),
 }
 
 /// The place of one value. A place that is dropped is given up, unless its bytes were marked live. While it
@@ -68,6 +71,7 @@ impl Place {
                 return assert_eq!(piece.bytes(), 0, "bytes come before the value has landed");
             }
             Pages::Several(pins) => pins,
+            Pages::Past(value) => return self.log.write_large(value, at, piece),
         };
         let (mut within, mut done) = (within, 0);
         while done < piece.bytes() {
@@ -93,6 +97,7 @@ impl Place {
         let pins = match &self.pages {
             Pages::One(pin) => std::slice::from_ref(pin),
             Pages::Several(pins) => pins,
+            Pages::Past(_) => unreachable!("a window is a page"),
         };
         let (mut within, mut left) = ((self.address.0 & u64::from(page_bytes - 1)) as u32 + at, bytes);
         while left > 0 {
@@ -131,10 +136,50 @@ impl Place {
         Place { log: self.log.clone(), address, bytes, copied_bytes: 0, pages, segment: Some(segment) }
     }
 
-    /// All bytes are there: its pages may leave the buffer.
+    /// How many bytes may come next: what goes through the buffer has its pages already, and a large value gets the room
+    /// for some of its bytes.
+    ///
+    /// # Errors
+    /// [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and there is none to be had.
+    #[inline]
+    pub fn admit(&self) -> Result<u32, Status> {
+        match &self.pages {
+            Pages::One(_) | Pages::Several(_) => Ok(u32::MAX),
+            Pages::Past(value) => self.log.admit_large(value, self.bytes),
+        }
+    }
+
+    /// There was no room for bytes of a large value, which are lost.
+    pub fn fail(&self) {
+        if let Pages::Past(value) = &self.pages {
+            value.fail();
+        }
+    }
+
+    /// Have all bytes of a large value found room?
+    ///
+    /// # Errors
+    /// [`Status::CAPACITY_EXCEEDED`] if not.
+    pub fn check_whole(&self) -> Result<(), Status> {
+        match &self.pages {
+            Pages::Past(value) if !value.is_whole(self.bytes) => Err(Status::CAPACITY_EXCEEDED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does it go past the buffer?
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        matches!(self.pages, Pages::Past(_))
+    }
+
+    /// All bytes are there: its pages may leave the buffer. Those of a large value are waited for.
     #[inline]
     pub fn landed(&mut self) {
-        self.pages = Pages::One(None);
+        match &self.pages {
+            Pages::One(_) | Pages::Several(_) => self.pages = Pages::One(None),
+            Pages::Past(value) => self.log.land_large(value),
+        }
     }
 }
 
@@ -142,6 +187,9 @@ impl Drop for Place {
     #[inline]
     fn drop(&mut self) {
         let log = &self.log.0;
+        if let (Pages::Past(value), false) = (&self.pages, log.sim.halted()) {
+            return self.log.end_large(value);
+        }
         let Some(segment) = self.segment.filter(|_| !log.sim.halted()) else { return };
         let spent = log.state.borrow_mut().segments.end_place(segment);
         if spent {
@@ -222,8 +270,8 @@ impl ValueLog {
         if bytes == 0 {
             return Ok(self.nowhere());
         }
-        if bytes > self.0.shape.max_value_bytes {
-            return Err(Status::INVALID_VALUE_SIZE);
+        if bytes > self.0.shape.packed_max_bytes {
+            return self.reserve_large(head, bytes);
         }
         let (hold, pages) = (hold_of(head, arrival), self.0.pages_at_most(bytes));
         while !self.0.admits(head, hold, pages)? {
@@ -239,6 +287,17 @@ impl ValueLog {
             self.open_pages(head, &mut place, &placed, hold, arrival)?;
         }
         Ok(place)
+    }
+
+    /// A place for a value that is too large for the buffer. Its bytes come in order.
+    fn reserve_large(&self, head: Head, bytes: u32) -> Result<Place, Status> {
+        if head != Head::Host || bytes > self.max_value_bytes() {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        let value = self.begin_large(bytes)?;
+        let address = self.addresses(value.first()).start;
+        let pages = Pages::Past(Box::new(value));
+        Ok(Place { log: self.clone(), address, bytes, copied_bytes: 0, pages, segment: None })
     }
 
     /// To be had before a window is reserved, and kept with it. `None`: others have all there is.
@@ -369,6 +428,7 @@ impl ValueLog {
         let buffer = &self.0.buffer;
         match &mut place.pages {
             Pages::One(pin) => *pin = Some(buffer.open(placed.first_lpa, placed.kind, hold)?),
+            Pages::Past(_) => unreachable!("it has no pages in the buffer"),
             Pages::Several(pins) => {
                 // Side by side, as each may have to wait for a program.
                 let missing: Vec<u32> =
@@ -393,6 +453,7 @@ impl LogHead {
         let pins = match pages {
             Pages::One(pin) => std::slice::from_ref(pin),
             Pages::Several(pins) => pins,
+            Pages::Past(_) => unreachable!("it has no pages in the buffer"),
         };
         for (pin, page) in pins.iter().zip(0..) {
             let pin = pin.as_ref().expect("every page was brought");
@@ -520,14 +581,14 @@ impl Log {
 #[inline]
 fn hold_of(head: Head, arrival: Arrival) -> Hold {
     match (head, arrival) {
-        (Head::Gc, _) | (_, Arrival::Dma) => Hold::Drive,
+        (Head::Gc | Head::Large, _) | (_, Arrival::Dma) => Hold::Drive,
         (Head::Host, Arrival::Inline | Arrival::Hybrid) => Hold::Host,
     }
 }
 
 fn use_of(head: Head) -> Use {
     match head {
-        Head::Host => Use::Value,
+        Head::Host | Head::Large => Use::Value,
         Head::Gc => Use::Gc,
     }
 }

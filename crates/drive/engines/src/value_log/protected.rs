@@ -125,15 +125,15 @@ impl ProtectedValueLog {
                 Ok(())
             }
             Record::ValuePlaced { head, bytes, arrival } => {
-                check(bytes <= self.shape.max_value_bytes, "a value is too large")?;
+                check(bytes <= self.shape.packed_max_bytes, "a value is too large")?;
                 let view = self.shape.view();
-                let packing = &mut self.packings[head as usize];
+                let packing = self.packing(head)?;
                 packing.place(bytes, arrival, &view);
                 check(packing.frontier() < FAR, "the log is too long")
             }
             Record::Skipped { head, at } => {
                 check(at < FAR, "the log is too long")?;
-                self.packings[head as usize].skip_to(at);
+                self.packing(head)?.skip_to(at);
                 Ok(())
             }
             Record::Live { segment, change } => {
@@ -156,7 +156,11 @@ impl ProtectedValueLog {
     /// Can a value of `bytes` bytes lie here? The segment need not be in use any more: entries that newer
     /// ones replaced go stale.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
-        self.shape.has_room_at(address, bytes)
+        self.shape.has_room_at(address, bytes) || self.shape.may_be_large(address, bytes)
+    }
+
+    fn packing(&mut self, head: Head) -> Result<&mut Box<dyn Packing>, Damaged> {
+        self.packings.get_mut(head as usize).ok_or(Damaged("a head that nothing is packed at"))
     }
 
     fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, Damaged> {
@@ -166,7 +170,9 @@ impl ProtectedValueLog {
     fn check_page(&self, lpa: u32, content: &Region) -> Result<(), Damaged> {
         check(content.written_end() <= self.shape.page_bytes, "a page is too long")?;
         let segment = SegmentId(lpa / self.shape.segment_pages);
-        check(self.image.segments.contains_key(&segment), "a page of a segment that is not in use")
+        let segment = self.image.segments.get(&segment);
+        let segment = segment.ok_or(Damaged("a page of a segment that is not in use"))?;
+        check(segment.head != Head::Large, "a page of a large value, which is not buffered")
     }
 
     /// Does the log own this page of flash, found after a power cut with this kind and tag? Others are left

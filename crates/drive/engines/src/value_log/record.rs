@@ -20,11 +20,13 @@ pub enum Head {
     /// Values moved by garbage collection: it never waits for the host's head, nor mixes old values with new
     /// ones.
     Gc,
+    /// Large values: each has segments of its own, and no packing policy places it.
+    Large,
 }
 
 impl Head {
-    /// Both.
-    pub const ALL: [Head; 2] = [Head::Host, Head::Gc];
+    /// Those that a packing policy fills.
+    pub const PACKED: [Head; 2] = [Head::Host, Head::Gc];
 }
 
 /// One change of the value log.

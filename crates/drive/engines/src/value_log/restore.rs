@@ -3,6 +3,7 @@
 use kvdrive_sim::Sim;
 
 use super::head::{LogHead, OpenSegment};
+use super::large::Chains;
 use super::protected::{Damaged, ProtectedValueLog};
 use super::segments::{Life, Segment, Segments};
 use super::{Head, LogShape, SegmentPool, State, ValueLog, ValueLogStatistics, page_kind};
@@ -32,10 +33,11 @@ impl ValueLog {
             }
             segments.restore(id, segment);
         }
-        let lost = Head::ALL.map(|head| last_lost_page(&image, shape, head));
+        segments.chains = Chains::restore(&mut segments)?;
+        let lost = Head::PACKED.map(|head| last_lost_page(&image, shape, head));
         let (packings, pages) = image.into_parts();
         let mut heads = packings.map(LogHead::new);
-        for head in Head::ALL {
+        for head in Head::PACKED {
             restore_window(&mut heads[head as usize], head, &segments, shape)?;
         }
         let state = State { heads, segments, statistics: ValueLogStatistics::default() };
@@ -51,7 +53,7 @@ impl ValueLog {
     /// A page that was left half full and is on flash only gets no more bytes, as if it had left the buffer
     /// now.
     fn skip_lost_pages(&self, lost: [Option<u64>; 2]) {
-        for (head, page_end) in Head::ALL.into_iter().zip(lost) {
+        for (head, page_end) in Head::PACKED.into_iter().zip(lost) {
             let mut state = self.0.state.borrow_mut();
             let State { heads, segments, .. } = &mut *state;
             let head = &mut heads[head as usize];

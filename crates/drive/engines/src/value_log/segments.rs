@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 
 use super::SegmentId;
+use super::large::Chains;
 use super::record::Head;
 
 /// Where a segment is in its life.
@@ -53,6 +54,8 @@ const ABSENT: Segment =
 pub(super) struct Segments {
     by_id: Vec<Segment>,
     pub live_bytes: u64,
+    /// Of large values.
+    pub chains: Chains,
     /// Bytes that died where none were counted any more; see [`Segments::end_live`].
     pub miscounted_bytes: u64,
     /// Counts come out of an image.
@@ -73,6 +76,7 @@ impl Segments {
         Segments {
             by_id: vec![ABSENT; count as usize],
             live_bytes: 0,
+            chains: Chains::default(),
             miscounted_bytes: 0,
             recovered: false,
             next_opening: 0,
@@ -116,6 +120,11 @@ impl Segments {
     pub fn restore(&mut self, id: SegmentId, segment: Segment) {
         self.live_bytes += segment.live_bytes;
         *self.at(id) = segment;
+    }
+
+    /// Nothing lives in a segment, whatever its image says.
+    pub fn forget_live(&mut self, id: SegmentId) {
+        self.live_bytes -= std::mem::take(&mut self.at(id).live_bytes);
     }
 
     pub fn seal(&mut self, id: SegmentId) {
@@ -229,6 +238,9 @@ impl Segments {
     /// pool.
     pub fn forget(&mut self, id: SegmentId, pages_in_use: u32) -> bool {
         assert_eq!(self.get(id).life, Life::Retired, "{id:?} is forgotten in use");
+        if self.get(id).head == Head::Large {
+            self.chains.remove(id);
+        }
         *self.at(id) = ABSENT;
         if pages_in_use > 0 {
             self.at(id).life = Life::Dying(pages_in_use);

@@ -374,18 +374,18 @@ fn a_full_log_refuses_and_takes_values_again_once_others_died() {
 }
 
 #[test]
-fn values_too_large_for_the_buffer_are_refused_and_all_others_fit() {
+fn values_too_large_for_the_log_are_refused_and_all_that_the_buffer_takes_fit() {
     for row in 0..PACKINGS.len() {
         for entries in [8, 11, 16] {
             let rig = Setup { row, entries, ..PLAIN }.fresh(Sim::new());
-            let most = rig.log.max_value_bytes();
+            let most = rig.log.packed_max_bytes();
             assert_eq!(most, (entries * 3 / 8 - 1) * PAGE_BYTES);
             rig.sim.block_on(|| {
                 for arrival in [Arrival::Inline, Arrival::Dma, Arrival::Hybrid] {
                     rig.store(10, Arrival::Inline, 9).unwrap();
                     let value = rig.store(most, arrival, 1).unwrap();
                     read(&rig.log, value, 0, most).unwrap();
-                    let refused = rig.store(most + 1, arrival, 1).err();
+                    let refused = rig.store(rig.log.max_value_bytes() + 1, arrival, 1).err();
                     assert_eq!(refused, Some(Status::INVALID_VALUE_SIZE));
                 }
             });
@@ -405,7 +405,7 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
         own: None,
     };
     let shape = LogShape::new(&packing, &pool, 16384, 512).unwrap();
-    assert_eq!(shape.max_value_bytes(), 2 << 20);
+    assert_eq!(shape.packed_max_bytes(), 2 << 20);
 }
 
 /// The host may pin its share of the buffer and no more, and stops no other task with it.
@@ -422,7 +422,7 @@ fn unfinished_values_interrupt_only_each_other() {
         };
         assert_eq!((refused, unfinished.len()), (Status::COMMAND_INTERRUPTED, 6));
         assert_eq!(rig.log.statistics().interrupted, 1);
-        let most = rig.log.max_value_bytes();
+        let most = rig.log.packed_max_bytes();
         let large = rig.store(most, Arrival::Dma, 1).unwrap();
         let mut moved = rig.log.reserve(Head::Gc, most, Arrival::Inline).unwrap();
         moved.write(0, content(2, most));
@@ -447,7 +447,7 @@ fn large_values_side_by_side_all_get_in() {
                 .map(|task| {
                     let rig = rig.clone();
                     rig.sim.clone().spawn(move || {
-                        let bytes = rig.log.max_value_bytes() - task as u32;
+                        let bytes = rig.log.packed_max_bytes() - task as u32;
                         let mut place = rig.log.reserve(Head::Host, bytes, Arrival::Dma).unwrap();
                         rig.sim.sleep(50_000 * (task % 3)); // DMA takes its time
                         place.write(0, content(task, bytes));

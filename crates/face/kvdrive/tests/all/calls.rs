@@ -87,8 +87,8 @@ fn conditions_and_sizes_are_answered_in_a_line() {
 
     assert_eq!(drive.get(b"").unwrap_err().to_string(), "a key has 1 to 16 bytes, not 0");
     assert_eq!(drive.store(&[0; 17], b"").unwrap_err(), Error::KeySize(17));
-    let large = drive.store(b"key", &vec![0; (2 << 20) + 1]).unwrap_err();
-    let line = "store of key 6b6579: a value has at most 2097152 bytes here, not 2097153";
+    let large = drive.store(b"key", &vec![0; (256 << 20) + 1]).unwrap_err();
+    let line = "store of key 6b6579: a value has at most 268435456 bytes here, not 268435457";
     assert_eq!(large.to_string(), line);
     drive.store(b"large", &vec![9; 2 << 20]).unwrap();
     assert_eq!(drive.get(b"large").unwrap(), Some(vec![9; 2 << 20]));

@@ -5,4 +5,5 @@ mod calls;
 mod ends;
 mod examples;
 mod here;
+mod large;
 mod saker;

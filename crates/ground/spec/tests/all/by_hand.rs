@@ -209,7 +209,7 @@ fn iterators() {
 fn discard() {
     let mut expected = [0; 64];
     expected[..5].copy_from_slice(&[0xB4, 0x00, 0x34, 0x12, 1]);
-    check(Command::Discard, expected);
+    check(Command::Discard { stream: 0 }, expected);
 }
 
 #[test]

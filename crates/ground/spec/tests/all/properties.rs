@@ -65,7 +65,7 @@ fn command() -> impl Strategy<Value = Command> {
             pairs_z
         }),
         size().prop_map(|iterator| Command::IterClose { iterator }),
-        Just(Command::Discard),
+        (any::<u16>()).prop_map(|stream| Command::Discard { stream }),
         (key(), size(), size(), size(), 0..=24u8).prop_map(
             |(key, value_bytes, window_offset, generation, tail_bytes)| Command::CxlStore {
                 key,

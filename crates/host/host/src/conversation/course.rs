@@ -12,6 +12,7 @@
 use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
 
@@ -29,6 +30,9 @@ pub(crate) enum Step {
     Stage(u32),
     /// Make the slot's buffer empty: an answer comes into it.
     Clear,
+    /// Name the first so many bytes of the slot's buffer in a chain of list pages behind its list page
+    /// ([`answers::chain`]).
+    List(u32),
     /// Store the value's first bytes into the drive's window.
     WriteWindow { address: u64, bytes: u32 },
     /// Wait until a value in the window is answered.
@@ -77,11 +81,17 @@ enum What<'m> {
     Other { command: Command, room: u32 },
 }
 
+/// Does one list page name so many bytes, from the front of a page on?
+fn is_listed(bytes: u32) -> bool {
+    bytes.div_ceil(PAGE_BYTES) <= prp::LISTED_MAX_PAGES
+}
+
 /// What is next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begin,
     Stage,
+    List,
     Send,
     /// What is in the outbox goes behind what was stored into the window.
     Behind,
@@ -106,11 +116,14 @@ pub(crate) struct Course<'m> {
     /// What is under way; `None`: the phase says what comes next.
     step: Option<Step>,
     progress: Progress,
+    /// The most that an answer may bring.
+    most_bytes: u32,
 }
 
 impl<'m> Course<'m> {
-    fn new(what: What<'m>) -> Course<'m> {
-        Course { what, phase: Phase::Begin, step: None, progress: Progress::default() }
+    fn new(terms: &Terms<'m>, what: What<'m>) -> Course<'m> {
+        let most_bytes = terms.max_value_bytes.min(terms.max_answer_bytes);
+        Course { what, phase: Phase::Begin, step: None, progress: Progress::default(), most_bytes }
     }
 
     /// What a client asks for; the value of a store has `bytes` bytes, and each step is handed it. Conditions need
@@ -122,15 +135,15 @@ impl<'m> Course<'m> {
         let (key, options) = match *call {
             Call::Store { key, options, .. } => (Some(key), options),
             Call::Batch { .. } => (None, StoreOptions::default()),
-            _ => return Ok(Course::new(other(&terms, call, bytes))),
+            _ => return Ok(Course::new(&terms, other(&terms, call, bytes))),
         };
         if bytes > terms.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
-        let Some(choice) = terms.choice else { return Ok(Course::new(other(&terms, call, bytes))) };
+        let Some(choice) = terms.choice else { return Ok(Course::new(&terms, other(&terms, call, bytes))) };
         let plain = options == StoreOptions::default();
         let method = if plain { choice.pick(bytes, terms.entries) } else { &prp::Prp };
-        Ok(Course::new(What::Store { key, options, method }))
+        Ok(Course::new(&terms, What::Store { key, options, method }))
     }
 
     /// What the call answers, out of what `arrived`, and what is to be done then. `into` gets a value. Errors: the
@@ -206,6 +219,10 @@ impl<'m> Course<'m> {
                 }
                 Step::Clear => {
                     slot.clear();
+                    self.next_step(slot, value)
+                }
+                Step::List(bytes) => {
+                    slot.list(bytes);
                     self.next_step(slot, value)
                 }
                 Step::WriteWindow { address, bytes } => {
@@ -288,16 +305,26 @@ impl<'m> Course<'m> {
                     }
                 }
                 (Phase::Begin, What::Other { room, .. }) => {
-                    self.phase = Phase::Send;
+                    self.phase = Phase::List;
                     if room > 0 {
                         return Step::Clear;
                     }
                 }
                 (Phase::Stage, What::Store { method, .. }) => {
-                    self.phase = Phase::Send;
+                    self.phase = Phase::List;
                     let bytes = method.staged_bytes(value.bytes());
                     if bytes > 0 {
                         return Step::Stage(bytes);
+                    }
+                }
+                (Phase::List, _) => {
+                    self.phase = Phase::Send;
+                    let bytes = match self.what {
+                        What::Store { method, .. } => method.staged_bytes(value.bytes()),
+                        What::Other { room, .. } => room,
+                    };
+                    if !is_listed(bytes) {
+                        return Step::List(bytes);
                     }
                 }
                 (Phase::Send, What::Store { key, options, method }) => {
@@ -330,7 +357,12 @@ impl<'m> Course<'m> {
 
     /// All completions of the last submission have come, and this is what they say; what to do next.
     fn completed(&mut self, lot: &Lot<'_>, value: Piece<'_>, cqe: &Cqe, outbox: &mut Vec<Sqe>) -> Step {
-        let What::Store { key, options, method } = self.what else { return Step::Done(cqe.status()) };
+        let What::Store { key, options, method } = self.what else {
+            return match self.ask_for_all(cqe) {
+                true => self.step(lot, value, outbox),
+                false => Step::Done(cqe.status()),
+            };
+        };
         let request = request(lot, key, value, options);
         let before = outbox.len();
         let next = method.on_completion(&request, &mut self.progress, cqe, outbox);
@@ -338,6 +370,20 @@ impl<'m> Course<'m> {
             Some(step) => self.gather(step, lot, value, before, outbox),
             None => self.step(lot, value, outbox),
         }
+    }
+
+    /// A value was longer than the room that was named for it: names room for all of it. `false`: nothing is missing.
+    fn ask_for_all(&mut self, cqe: &Cqe) -> bool {
+        let What::Other { command: Command::Retrieve { key, options, .. }, room } = self.what else {
+            return false;
+        };
+        let bytes = cqe.dw0.get().min(self.most_bytes);
+        if !cqe.status().is_success() || bytes <= room {
+            return false;
+        }
+        let (command, room) = retrieve(key, bytes, options);
+        (self.what, self.phase) = (What::Other { command, room }, Phase::Begin);
+        true
     }
 
     /// Puts the inline commands that follow into the outbox, too, which had `before` entries before this value's:
@@ -395,6 +441,11 @@ impl<'m> Course<'m> {
     }
 }
 
+/// A Retrieve with so much room.
+fn retrieve(key: Key, buffer_bytes: u32, options: RetrieveOptions) -> (Command, u32) {
+    (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
+}
+
 /// Pairs that a NEXT asks for in wall time, where a command costs more than pairs that nobody uses. In model time
 /// it asks for one, as published.
 pub(crate) const PAIRS_AT_ONCE: u16 = 32;
@@ -408,13 +459,14 @@ fn other<'m, V>(terms: &Terms<'_>, call: &Call<V>, value_bytes: u32) -> What<'m>
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
         Call::Batch { .. } => (Command::Batch(Batch { value_bytes, way: Way::Data }), 0),
         Call::Retrieve { key } => {
-            let (buffer_bytes, options) = (terms.max_value_bytes.min(most), RetrieveOptions::default());
-            (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
+            // A network has no page to name, and moves what there is.
+            let at_once = if terms.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
+            retrieve(key, terms.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
         }
         Call::Delete { key } => (Command::Delete { key }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
         Call::List { start, buffer_bytes } => {
-            let buffer_bytes = buffer_bytes.min(most);
+            let buffer_bytes = buffer_bytes.min(most).min(answers::buffer_bytes(answers::AT_ONCE_BYTES));
             (Command::List { start, buffer_bytes }, buffer_bytes)
         }
         Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),

@@ -53,6 +53,10 @@ pub(crate) trait CommandSlot {
     /// Makes the slot's buffer empty.
     fn clear(&mut self);
 
+    /// Names the first so many bytes of the slot's buffer in a chain of list pages behind its list page
+    /// ([`answers::chain`]). Nothing is named where data travel beside the entry.
+    fn list(&mut self, _bytes: u32) {}
+
     /// Stores a value's first bytes into the drive's window.
     fn write_window(&mut self, _address: u64, _value: Piece<'_>) {
         unreachable!("{NO_WINDOW}")

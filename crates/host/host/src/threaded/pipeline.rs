@@ -268,6 +268,10 @@ impl CommandSlot for InPipeline<'_> {
         self.port.buffer(self.cid).clear();
     }
 
+    fn list(&mut self, bytes: u32) {
+        self.port.list(self.cid, bytes);
+    }
+
     /// The entries wait in the outbox.
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let Gathered { outbox, quiet, doorbells, inside, .. } = &mut *self.gathered;

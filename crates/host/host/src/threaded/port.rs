@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::Piece;
+use kvdrive_link::HostMemory;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
 use kvdrive_spec::{Cqe, Sqe};
@@ -237,7 +238,7 @@ impl Port {
         let memory: Vec<SlotMemory> = (0..board.depth())
             .map(|_| {
                 let buffer = link.memory().map(buffer_bytes);
-                let list = link.memory().map(PAGE_BYTES);
+                let list = link.memory().map(answers::list_bytes(buffer_bytes));
                 list.fill(Piece::Bytes(&answers::list_page(buffer.address(), buffer_bytes)));
                 SlotMemory { buffer, list, outbox: Mutex::default() }
             })
@@ -263,6 +264,15 @@ impl Port {
 
     pub(super) fn buffer(&self, cid: u16) -> &SharedBuffer {
         &self.memory[usize::from(cid)].buffer
+    }
+
+    /// Names the first `bytes` bytes of a slot's buffer in the chain behind its list page, and makes room for them.
+    pub(super) fn list(&self, cid: u16, bytes: u32) {
+        let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
+        let chain = list.address() + u64::from(PAGE_BYTES);
+        let pages = answers::chain(chain, buffer.address(), bytes);
+        list.write(chain, Piece::Bytes(&pages)).expect("a slot's lists are mapped");
+        buffer.reserve(bytes);
     }
 
     /// What a slot offers its command; no window is reached from here. Each crossing between threads costs more
@@ -450,6 +460,10 @@ impl CommandSlot for Claimed<'_> {
 
     fn clear(&mut self) {
         self.buffer().clear();
+    }
+
+    fn list(&mut self, bytes: u32) {
+        self.port.list(self.cid, bytes);
     }
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {

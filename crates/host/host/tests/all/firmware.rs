@@ -284,7 +284,7 @@ impl Drive {
                 piggyback::receive_transfer(sqe, &mut assembly, self);
                 self.keep_or_commit(request, assembly)
             }
-            Command::Discard => {
+            Command::Discard { .. } => {
                 self.refused.borrow_mut().remove(&request.session().number());
                 self.unfinished.borrow_mut().remove(&request.session().number());
                 Ok((0, 0))
@@ -325,7 +325,10 @@ impl Drive {
                 let place = byte_express::receive(request.chunks(), &key, bytes, self)?;
                 self.commit(key, place, store.options)
             }
-            Command::CxlStore { .. } | Command::Batch(_) => Err(Status::INVALID_OPCODE),
+            Command::CxlStore { .. }
+            | Command::Batch(_)
+            | Command::StorePart(_)
+            | Command::RetrievePart(_) => Err(Status::INVALID_OPCODE),
         }
     }
 

@@ -11,9 +11,10 @@ use kvdrive_spec::{Cqe, Psdt, SglDescriptor, Sqe, Status};
 use super::{Exposed, Link, PAGE_BYTES};
 use crate::memory::HostMemory;
 use crate::port::{Port, Queues, Request, Source};
-use crate::prp::{Segment, Segments, walk};
+use crate::prp::{self, Segment, Segments};
 use crate::queue::{QueuePair, Taken};
 use crate::session::Session;
+use crate::sgl;
 
 /// Largest staging buffer of an answer that is kept for the next one.
 const KEPT_STAGING_BYTES: u32 = 64 << 10;
@@ -104,14 +105,14 @@ impl PcieRequest {
     /// Finds the first `bytes` bytes of the `named_bytes` that the command names.
     fn find(&self, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
         let sqe = &self.sqe;
+        let fetch_list = &mut |address, out: &mut [u8]| self.link.fetch_list(self.memory(), address, out);
         if !self.is_by_sgl()? {
-            let fetch_list = &mut |address, out: &mut [u8]| self.link.fetch_list(self.memory(), address, out);
-            return walk(sqe, named_bytes, bytes, fetch_list);
+            return prp::walk(sqe, named_bytes, bytes, fetch_list);
+        }
+        if !self.is_in_capsule() {
+            return sgl::walk(sqe, bytes, fetch_list);
         }
         let descriptor = sqe.sgl();
-        if descriptor.kind != SglDescriptor::DATA_BLOCK && !self.is_in_capsule() {
-            return Err(Status::SGL_TYPE_INVALID);
-        }
         if descriptor.length.get() < bytes {
             return Err(Status::SGL_LENGTH_INVALID);
         }
@@ -201,12 +202,29 @@ impl Request for PcieRequest {
         Ok(())
     }
 
-    fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
-        for segment in self.located(bytes, bytes)?.iter() {
+    fn pull_part(
+        &self,
+        named_bytes: u32,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        let mut segments = match (at, self.listed.take()) {
+            (0, None) => self.find(named_bytes, named_bytes)?,
+            (_, Some(segments)) => *segments,
+            (_, None) => panic!("a part at {at} follows one that left something"),
+        };
+        assert_eq!(segments.bytes(), u64::from(named_bytes - at), "what is moved is what was located");
+        let mut left_bytes = bytes;
+        while let Some(segment) = segments.take(left_bytes) {
+            left_bytes -= segment.bytes;
             let moved_bytes = self.moved_bytes(segment)?;
             let moved =
                 self.link.dma_to_drive(self.memory(), segment.address, segment.bytes, moved_bytes, sink);
             moved.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        if at + bytes < named_bytes {
+            self.listed.set(Some(Box::new(segments)));
         }
         Ok(())
     }

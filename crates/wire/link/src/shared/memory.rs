@@ -13,6 +13,9 @@ use kvdrive_content::{Piece, Region};
 /// Address space between two buffers: buffer `n` begins at `(n + 1) << 32`.
 const BUFFER_SHIFT: u32 = 32;
 
+/// Memory that a buffer keeps for its next content, bytes.
+const KEPT_BYTES: u32 = 4 << 20;
+
 /// One buffer.
 pub struct SharedBuffer {
     address: u64,
@@ -31,17 +34,22 @@ impl SharedBuffer {
         self.bytes
     }
 
-    /// Zeroes it.
+    /// Zeroes it. Much memory is given back to the system.
     pub fn clear(&self) {
-        lock(&self.content).clear();
+        lock(&self.content).clear_to(KEPT_BYTES);
     }
 
     /// Replaces its content by `piece`, followed by zeros. Panics if `piece` is longer than the buffer.
     pub fn fill(&self, piece: Piece<'_>) {
         assert!(piece.bytes() <= self.bytes, "{} bytes into a buffer of {}", piece.bytes(), self.bytes);
         let mut content = lock(&self.content);
-        content.clear();
+        content.clear_to(KEPT_BYTES.max(piece.bytes()));
         content.write(0, piece);
+    }
+
+    /// Allocates memory for its first `bytes` bytes, so that writes up to there do not reallocate.
+    pub fn reserve(&self, bytes: u32) {
+        lock(&self.content).reserve(bytes.min(self.bytes));
     }
 
     /// Exchanges its content, without a copy.

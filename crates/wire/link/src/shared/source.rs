@@ -123,7 +123,7 @@ impl Ports {
             }
             HostAction::Reset { queue } => {
                 let queue = &self.queue(*queue, outlet)?;
-                let mut discard = Command::Discard.encode(0, NSID);
+                let mut discard = Command::Discard { stream: 0 }.encode(0, NSID);
                 discard.set_quiet();
                 self.link.count_doorbells(1);
                 let fits = queue.try_submit(discard);

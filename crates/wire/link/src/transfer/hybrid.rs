@@ -8,7 +8,7 @@
 use kvdrive_spec::{Cqe, Psdt, Sqe, Status, Way};
 
 use super::piggyback::{Assembly, continue_or_end};
-use super::prp::{Prp, point_at, pull_first};
+use super::prp::{Prp, point_at, receive_part};
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::PAGE_BYTES;
 use crate::port::Request;
@@ -89,7 +89,7 @@ pub fn receive<K, L: Landing<K>>(
     let received_bytes = (pages_z + 1) * PAGE_BYTES;
     request.locate(received_bytes, received_bytes)?;
     let place = landing.reserve(&key, value_bytes, Arrival::Hybrid)?;
-    if let Err(status) = pull_first(request, received_bytes, landing, &place) {
+    if let Err(status) = receive_part(request, received_bytes, landing, &place, 0) {
         landing.abandon(place);
         return Err(status);
     }

@@ -52,7 +52,7 @@ pub struct TransferConfig {
     #[setting(is = Row(|| METHODS.iter().map(|row| row.name).collect()), key = "transfer", option = "transfer")]
     pub method: String,
     /// t1: below `alpha * t1` bytes a value is piggybacked.
-    #[setting(is = Integer(0, VALUE_MAX_BYTES), when = &[BY_THRESHOLD])]
+    #[setting(is = Integer(0, BATCH_MAX_BYTES), when = &[BY_THRESHOLD])]
     pub threshold1_bytes: u32,
     /// t2: a tail of fewer than `beta * t2` bytes after whole pages is sent in *transfer* commands.
     #[setting(is = Integer(0, 4096), when = &[BY_THRESHOLD])]
@@ -305,8 +305,8 @@ pub enum Arrival {
 /// The destination of an arriving value in the drive. The engine implements it; transfer methods know nothing
 /// else of an engine.
 ///
-/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`;
-/// or `abandon` at any point after `reserve`. The value is not visible under its key before the engine
+/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, as far as `admit` has
+/// room for it, then `settle`; or `abandon` at any point after `reserve`. The value is not visible under its key before the engine
 /// commits it.
 ///
 /// `K` names the value of a place: its key, or nothing for a structured value, which is unpacked after it has
@@ -316,6 +316,13 @@ pub trait Landing<K = Key> {
     type Place;
     /// Reserves room for a value of `bytes` bytes.
     fn reserve(&self, key: &K, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
+    /// How many of the next bytes of the value may come now. A value that goes to flash while it arrives has room for
+    /// some at a time, which may be waited for; then its bytes come in order.
+    ///
+    /// Errors: there will be no room; the place is to be abandoned.
+    fn admit(&self, _place: &Self::Place) -> Result<u32, Status> {
+        Ok(u32::MAX)
+    }
     /// Firmware copies bytes of a command to byte `at` of the value; takes time of a core.
     fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]);
     /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.

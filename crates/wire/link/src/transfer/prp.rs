@@ -19,12 +19,17 @@ const COPIED_MAX_BYTES: u32 = 512;
 /// Host half.
 pub struct Prp;
 
-/// Points `sqe` at the first `bytes` bytes of the DMA buffer at `buffer`, whose list page is `list`.
+/// Pages that a command names with one list page: the first one stands in the command.
+pub const LISTED_MAX_PAGES: u32 = PAGE_BYTES / 8 + 1;
+
+/// Points `sqe` at the first `bytes` bytes of the DMA buffer at `buffer`, whose list page is `list`; more pages than
+/// that one names are named by the chain of list pages behind it.
 pub fn point_at(sqe: &mut Sqe, buffer: u64, list: u64, bytes: u32) {
     let prp2 = match bytes.div_ceil(PAGE_BYTES) {
         0 | 1 => 0,
         2 => buffer + u64::from(PAGE_BYTES),
-        _ => list,
+        pages if pages <= LISTED_MAX_PAGES => list,
+        _ => list + u64::from(PAGE_BYTES),
     };
     sqe.set_prps(if bytes == 0 { 0 } else { buffer }, prp2);
 }
@@ -112,7 +117,7 @@ pub fn receive_into<K, L: Landing<K>>(
     place: L::Place,
     landing: &L,
 ) -> Result<L::Place, Status> {
-    if let Err(status) = pull_first(request, value_bytes, landing, &place) {
+    if let Err(status) = receive_part(request, value_bytes, landing, &place, 0) {
         landing.abandon(place);
         return Err(status);
     }
@@ -120,16 +125,25 @@ pub fn receive_into<K, L: Landing<K>>(
     Ok(place)
 }
 
-/// Moves the `bytes` bytes that a command names to the first bytes of `place`.
-pub(super) fn pull_first<K, L: Landing<K>>(
+/// Moves the `bytes` bytes that a command names to byte `to` of `place`, as it has room for them.
+pub fn receive_part<K, L: Landing<K>>(
     request: &dyn Request,
     bytes: u32,
     landing: &L,
     place: &L::Place,
+    to: u32,
 ) -> Result<(), Status> {
     let mut at = 0;
-    request.pull(bytes, &mut |piece| {
-        landing.dma_in(place, at, piece);
-        at += piece.bytes();
-    })
+    loop {
+        let part = landing.admit(place)?.min(bytes - at);
+        let mut to = to + at;
+        request.pull_part(bytes, at, part, &mut |piece| {
+            landing.dma_in(place, to, piece);
+            to += piece.bytes();
+        })?;
+        at += part;
+        if at == bytes {
+            return Ok(());
+        }
+    }
 }

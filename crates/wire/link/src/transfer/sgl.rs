@@ -8,8 +8,7 @@
 //! Fewer bytes save only line time: each DMA takes `dma_page_ns`, the constant of a whole page, however short
 //! it is. There is no source for less, and a smaller constant would only make byte-exact DMA look better.
 //!
-//! The drive accepts a single data block descriptor in the command; segments of further descriptors are
-//! refused, and Identify does not offer them.
+//! This host names its buffer by one data block; the drive takes lists of segments, too ([`crate::sgl`]).
 
 use kvdrive_spec::{Cqe, SglDescriptor, Sqe, Way};
 

@@ -93,12 +93,13 @@ impl Subsystem {
         let controller = self.controllers[index].as_ref().ok_or(Status::INTERNAL)?;
         let namespaces: Vec<Namespace> = self.described().collect();
         let (is_io, options) = (controller.kind == Kind::Io, &self.options);
-        let (admin_commands, sgl, capsules): (&[u8], _, _) = match controller.transport {
+        let (admin_commands, sgl, capsules, transfer_max_bytes): (&[u8], _, _, _) = match controller.transport
+        {
             Transport::Fabric => {
                 let data_bytes = if is_io { options.in_capsule_bytes } else { 0 };
-                (&ADMIN, SGL, Some(Capsules { data_bytes }))
+                (&ADMIN, SGL, Some(Capsules { data_bytes }), options.transfer_max_bytes)
             }
-            Transport::Pcie => (&ADMIN_OF_FUNCTION, SGL_OF_FUNCTION, None),
+            Transport::Pcie => (&ADMIN_OF_FUNCTION, SGL_OF_FUNCTION, None, options.whole_max_bytes()),
         };
         told(
             controller,
@@ -107,7 +108,7 @@ impl Subsystem {
                 id: index as u16 + 1,
                 serial: &format!("{:016X}", self.identifier(0) as u64),
                 nqn: Some(if is_io { &options.nqn } else { DISCOVERY_NQN }),
-                transfer_max_log2: (options.transfer_max_bytes / 4096).trailing_zeros() as u8,
+                transfer_max_log2: (transfer_max_bytes / 4096).trailing_zeros() as u8,
                 sgl,
                 commands_max: options.queue_entries_max.min(u32::from(u16::MAX)) as u16,
                 admin_commands,

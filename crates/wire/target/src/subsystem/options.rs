@@ -6,13 +6,14 @@ use kvdrive_spec::auth::{Group, Hash};
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 
 use super::authentication::Host;
+use super::transfer::WHOLE_MAX_BYTES;
 
 /// Name, hosts and limits of a subsystem.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Its name.
     pub nqn: String,
-    /// MDTS: most data that one command moves, bytes; 4096 times a power of two.
+    /// MDTS of networks: most data that one command moves, bytes; 4096 times a power of two.
     pub transfer_max_bytes: u32,
     /// Most data in the capsule of an I/O command, bytes; a multiple of 16, at most 8192.
     pub in_capsule_bytes: u32,
@@ -28,6 +29,13 @@ pub struct Options {
     pub hash_min: Hash,
     /// The weakest Diffie-Hellman group that is accepted for authentication.
     pub group_min: Group,
+}
+
+impl Options {
+    /// Most data that one command moves with memory for all of them, bytes: MDTS of a PCI function.
+    pub fn whole_max_bytes(&self) -> u32 {
+        self.transfer_max_bytes.min(WHOLE_MAX_BYTES)
+    }
 }
 
 impl Default for Options {

@@ -350,15 +350,24 @@ impl Server {
         }
         let mut more = false;
         if peer.readable && (connection.is_ending() || peer.rest.is_empty() && connection.wants_input()) {
-            match peer.channel.read(&mut self.scratch, &mut self.encrypted) {
+            // Many bytes of a value go where they belong, all else through `scratch`.
+            let room = if connection.is_ending() { None } else { connection.room() };
+            let is_direct = room.is_some();
+            let into = room.unwrap_or(&mut self.scratch);
+            let room_bytes = into.len();
+            match peer.channel.read(into, &mut self.encrypted) {
                 Ok(0) => peer.closed = true,
                 Ok(bytes) => {
-                    let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
-                    peer.rest.extend_from_slice(&self.scratch[taken..bytes]);
+                    if is_direct {
+                        connection.received(&mut self.core, bytes);
+                    } else {
+                        let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
+                        peer.rest.extend_from_slice(&self.scratch[taken..bytes]);
+                    }
                     // A short read empties the socket, and later bytes are another event (epoll(7)). But the
                     // end of the connection may have arrived with these bytes, and its event has then been
                     // delivered already.
-                    more = bytes == self.scratch.len() || peer.is_at_end;
+                    more = bytes == room_bytes || peer.is_at_end;
                     peer.readable = more;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
@@ -413,15 +422,18 @@ impl Server {
                 _ => None,
             };
             match event {
-                Event::Completed(completion) => match completion.fault {
-                    Some(TransportFault::Disconnect) => peer.closed = true,
-                    fault => {
-                        if let Some(TransportFault::Stall { ms }) = fault {
-                            peer.silent_until_ms = Some(now_ms.saturating_add(ms));
+                Event::Completed(completion) => {
+                    let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
+                    match completion.fault {
+                        Some(TransportFault::Disconnect) => peer.closed = true,
+                        fault => {
+                            if let Some(TransportFault::Stall { ms }) = fault {
+                                peer.silent_until_ms = Some(now_ms.saturating_add(ms));
+                            }
+                            peer.connection.complete(&mut self.core, completion);
                         }
-                        peer.connection.complete(completion);
                     }
-                },
+                }
                 Event::Abort { .. } => {}
                 Event::Complaint(_, line) => peer.connection.complain(line),
                 Event::Close(_) => {

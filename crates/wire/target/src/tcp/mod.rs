@@ -91,9 +91,9 @@ impl Core {
     /// A core with `memory_bytes` for data, or more if one command would not fit.
     pub fn new(subsystem: Subsystem, memory_bytes: usize) -> Core {
         let capsules = (memory_bytes / CAPSULE_PART).max(CAPSULE_MIN_BYTES);
-        // While one host moves the largest value, another host can do so, too.
-        let transfers =
-            memory_bytes.saturating_sub(capsules).max(2 * subsystem.options().transfer_max_bytes as usize);
+        // While one host moves as much as a command moves at once, another host can do so, too.
+        let whole_max_bytes = subsystem.options().whole_max_bytes() as usize;
+        let transfers = memory_bytes.saturating_sub(capsules).max(2 * whole_max_bytes);
         let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new(), is_short: false };
         let memory = [memory(capsules), memory(transfers)];
         Core {

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use kvdrive_spec::property::{self, ControllerStatus};
 use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{SglDescriptor, Sqe, Status, opcode};
+use kvdrive_spec::{
+    Command, Key, RetrieveOptions, RetrievePart, SglDescriptor, Sqe, Status, Store, StoreOptions, StorePart,
+    opcode,
+};
 use kvdrive_target::subsystem::Options;
 use tempfile::TempDir;
 
@@ -13,10 +16,14 @@ use super::served::{Backend, Running, serve_at};
 
 /// A server with so many functions.
 pub fn serve(behind: Backend, functions: usize) -> (Running, Vec<PathBuf>, TempDir) {
+    serve_with(behind, functions, Options::default())
+}
+
+fn serve_with(behind: Backend, functions: usize, options: Options) -> (Running, Vec<PathBuf>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> =
         (0..functions).map(|index| folder.path().join(format!("cntrl{index}"))).collect();
-    (serve_at(behind, Options::default(), 16 << 20, None, paths.clone()), paths, folder)
+    (serve_at(behind, options, 16 << 20, None, paths.clone()), paths, folder)
 }
 
 fn beside() -> Backend {
@@ -111,6 +118,43 @@ fn values_come_by_lists_of_prps_and_by_segments_of_sgls() {
     assert!(guest.get(back_at, 50_000) == value, "the same bytes");
     retrieve.set_sgl(SglDescriptor { kind: 0x10, ..block(back_at, 60_000) });
     assert_eq!(guest.run(&mut rings, &retrieve).status(), Status::SGL_TYPE_INVALID, "a bit bucket");
+    drop(guest);
+    server.end();
+}
+
+/// MDTS of a function is 2 MiB, whatever a namespace takes: a larger value comes in parts that the guest sends itself.
+#[test]
+fn a_value_larger_than_what_a_command_moves_comes_and_goes_in_parts() {
+    const PART_BYTES: u32 = 1 << 20;
+    let options = Options { transfer_max_bytes: 256 << 20, ..Options::default() };
+    let (server, paths, _folder) = serve_with(beside(), 1, options);
+    let mut guest = Guest::boot(&paths[0], Doorbell::InMemory, true);
+    let mut rings = guest.create(1, 8, None);
+    assert_eq!(guest.admin(&identify(1, 0, 0, DATA_AT)).status(), Status::SUCCESS);
+    assert_eq!(guest.get(DATA_AT + 77, 1)[0], 9, "2 MiB are 4 KiB times 2 to the power of 9");
+
+    let value: Vec<u8> = (0..5_000_000_u32).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+    let (key, block) = (Key::new(b"large").unwrap(), SglDescriptor::data_block(BASE + DATA_AT, PART_BYTES));
+    let mut whole = keyed(opcode::STORE, 1, b"large", DATA_AT, 3 << 20);
+    whole.set_sgl(SglDescriptor::data_block(BASE + DATA_AT, 3 << 20));
+    assert_eq!(guest.run(&mut rings, &whole).status(), Status::INVALID_FIELD);
+    let store = Store { key, value_bytes: value.len() as u32, options: StoreOptions::default() };
+    for (at, part) in (0..).step_by(PART_BYTES as usize).zip(value.chunks(PART_BYTES as usize)) {
+        guest.put(DATA_AT, part);
+        let part = StorePart { store, at, bytes: part.len() as u32, stream: 1 };
+        let mut sqe = Command::StorePart(part).encode(2, 1);
+        sqe.set_sgl(block);
+        assert_eq!(guest.run(&mut rings, &sqe).status(), Status::SUCCESS, "at {at}");
+    }
+    for (at, part) in (0..).step_by(PART_BYTES as usize).zip(value.chunks(PART_BYTES as usize)) {
+        let (room, options) = (value.len() as u32, RetrieveOptions::default());
+        let part_of = RetrievePart { key, at, bytes: PART_BYTES, stream: 2, room, options };
+        let mut sqe = Command::RetrievePart(part_of).encode(3, 1);
+        sqe.set_sgl(block);
+        let retrieved = guest.run(&mut rings, &sqe);
+        assert_eq!((retrieved.status(), retrieved.dw0.get()), (Status::SUCCESS, room), "at {at}");
+        assert!(guest.get(DATA_AT, part.len()) == part, "at {at}");
+    }
     drop(guest);
     server.end();
 }

@@ -13,6 +13,7 @@ mod guest;
 mod hostile;
 mod hostile_guests;
 mod hosts;
+mod large;
 mod memory;
 mod namespaces;
 mod one_loop;

@@ -78,7 +78,7 @@ impl World {
             let found = self.connections.iter_mut().flatten().find(|other| other.queue() == Some(queue));
             let Some(connection) = found else { continue };
             match event {
-                Event::Completed(completion) => connection.complete(completion),
+                Event::Completed(completion) => connection.complete(&mut self.core, completion),
                 Event::Close(_) => connection.end(&mut self.core),
                 _ => {}
             }

@@ -125,7 +125,7 @@ fn a_command_that_waits_for_memory_is_aborted() {
         let expected = if aborted { response("00000000", 64, 9, "0e00") } else { Vec::new() };
         let answered = hog.io.output().take_all();
         assert_eq!(answered.get(20..), expected.get(20..), "command {cid}: 07h");
-        hog.admin.complete(by);
+        hog.admin.complete(&mut core, by);
     }
     hog.io.end(&mut core);
     assert_eq!((core.used_bytes(), core.memory(Use::Transfer).line.len()), (0, 0));

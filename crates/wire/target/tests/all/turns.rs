@@ -65,7 +65,7 @@ impl Door {
             if let Event::Completed(completion) = event {
                 let queue = Some(completion.tag.queue);
                 let of = self.queues.iter_mut().find(|of| of.queue() == queue);
-                of.expect("its queue is open").complete(completion);
+                of.expect("its queue is open").complete(&mut self.core, completion);
             }
         }
     }

@@ -39,7 +39,7 @@ pub fn settle(core: &mut Core, connection: &mut Connection) {
         let Some(event) = core.subsystem.next_event() else { return };
         match event {
             Event::Completed(completion) if connection.queue() == Some(completion.tag.queue) => {
-                connection.complete(completion);
+                connection.complete(core, completion);
             }
             Event::Close(queue) if connection.queue() == Some(queue) => connection.end(core),
             _ => {}

@@ -91,7 +91,7 @@ pub(crate) fn batch<E: Engine>(
     if let Way::Inline | Way::Hybrid { .. } = way {
         drive.refuse_inside_value(request)?;
     }
-    drive.check_value_bytes(value_bytes)?;
+    drive.check_batch_bytes(value_bytes)?;
     let staging = &drive.staging;
     let staged = match way {
         Way::Data => prp::receive(request, &(), value_bytes, staging)?,

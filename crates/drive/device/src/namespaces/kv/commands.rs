@@ -7,8 +7,10 @@
 //!     transfer                    ── copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
 //!     express    byte-express     ── reserve a place ─► copy the chunks fetched with it ─► settle ─► commit
 //!     CXL store  cxl              ── the place the host has filled ─► commit ─► a fresh window if it is full
+//!     store part sgl, prp         ── the first one reserves a place ─► DMA ─► after the last byte: settle ─► commit
 //!     batch      all of them      ── a region of the controller's ─► its requests one by one ([`super::batch`])
 //!     Retrieve                    ── find ─► load page by page ─► DMA
+//!     Retrieve part               ── find, or what the stream has found ─► load page by page ─► DMA ([`super::parts`])
 //!     Exist, Delete               ── find; remove
 //!     List, SEEK, NEXT            ── cursor ─► answer in a staging region ─► DMA ([`super::walks`])
 //! ```
@@ -28,7 +30,7 @@ use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Way, Write, opcode};
 
 use super::walks::{list, next, seek};
-use super::{KvNamespace, Unfinished, batch};
+use super::{KvNamespace, Unfinished, batch, parts};
 use crate::answers::{Answer, Refusal, completion_of};
 
 /// The completion of a command's answer; `None`: none is posted.
@@ -86,6 +88,9 @@ pub(super) fn answer_to<E: Engine>(
         if is_inline(command) {
             drive.discard_value(request.session());
         }
+        if let Command::StorePart(part) = command {
+            parts::discard(drive, request.session(), part.stream);
+        }
         return Err(Status::NAMESPACE_WRITE_PROTECTED.into());
     }
     let answer = match *command {
@@ -96,10 +101,16 @@ pub(super) fn answer_to<E: Engine>(
         }
         Command::Transfer => return transfer(drive, request),
         Command::Batch(command) => return batch::batch(drive, request, command),
-        Command::Discard => {
+        Command::Discard { stream: 0 } => {
             drive.discard_value(request.session());
             Ok((0, 0))
         }
+        Command::Discard { stream } => {
+            parts::discard(drive, request.session(), stream);
+            Ok((0, 0))
+        }
+        Command::StorePart(command) => parts::store(drive, request, command),
+        Command::RetrievePart(command) => parts::retrieve(drive, request, &command),
         Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, request, key, buffer_bytes),
         Command::Exist { key } => exist(drive, key),
         Command::Delete { key } => delete(drive, key),
@@ -263,12 +274,17 @@ fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<
 }
 
 /// The index is touched only after the last byte of a value has arrived.
-fn settle_and_commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place) -> Answer {
+pub(super) fn settle_and_commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place) -> Answer {
     drive.engine.settle(&place);
     commit(drive, key, place, StoreOptions::default())
 }
 
-fn commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
+pub(super) fn commit<E: Engine>(
+    drive: &KvNamespace<E>,
+    key: Key,
+    place: E::Place,
+    options: StoreOptions,
+) -> Answer {
     drive.engine.commit(key, place, options)?;
     Ok((0, 0))
 }

@@ -5,6 +5,7 @@ mod batch;
 mod commands;
 mod iterators;
 mod loading;
+mod parts;
 mod sessions;
 mod walks;
 mod windows;
@@ -18,11 +19,11 @@ use kvdrive_engines::{Engine, Utilization};
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::{Sim, TaskCell};
-use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::batch::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX};
 use kvdrive_spec::identify::{
     AtomicLimits, BatchLimits, CSI_KV, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
 };
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+use kvdrive_spec::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{BetweenSlices, Decoded, Namespace, OnListed, Pairs};
@@ -30,6 +31,7 @@ use crate::config::ControllerConfig;
 use batch::Staging;
 use iterators::Iterators;
 use iterators::OpenIterator;
+use parts::Streams;
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
 pub(crate) use windows::WindowMatch;
@@ -40,9 +42,12 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) engine: E,
     pub(crate) staging: Staging,
     pub(crate) sessions: Sessions<E::Place, E::Window>,
+    pub(crate) streams: Streams<E::Place, E::Found>,
     pub(crate) iterators: Iterators<OpenIterator<E::Cursor>>,
     pub(crate) journal: Journal,
     max_value_bytes: u32,
+    /// Largest structured value: it is in memory as a whole.
+    max_batch_bytes: u32,
     /// Serves short commands of other queues between two slices of a long one.
     pub(crate) between_slices: TaskCell<Option<BetweenSlices>>,
 }
@@ -62,9 +67,11 @@ impl<E: Engine> KvNamespace<E> {
             between_slices: TaskCell::default(),
             staging: Staging::new(cores, config.costs),
             sessions: Sessions::new(),
+            streams: Streams::default(),
             iterators: Iterators::new(config.iterators),
             journal,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
+            max_batch_bytes: config.max_value_bytes.min(engine.max_value_bytes()).min(BATCH_BYTES_MAX),
             engine,
         })
     }
@@ -92,6 +99,7 @@ impl<E: Engine> KvNamespace<E> {
 
     /// A queue is given up: what it left unfinished here is discarded.
     pub(crate) fn forget(&self, session: &Session) {
+        parts::discard(self, session, ALL_STREAMS);
         let Some(left) = self.sessions.end(session) else { return };
         if let Some(Unfinished::Value(value)) = left.unfinished {
             self.engine.abandon(value.place);
@@ -104,10 +112,14 @@ impl<E: Engine> KvNamespace<E> {
         if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
     }
 
+    pub(crate) fn check_batch_bytes(&self, value_bytes: u32) -> Result<(), Status> {
+        if value_bytes > self.max_batch_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
+    }
+
     /// The atomic batches that the engine takes, none longer than any other value.
     pub(crate) fn atomic_batches(&self) -> Option<AtomicLimits> {
         let AtomicLimits { requests, bytes } = self.engine.atomic_batches()?;
-        Some(AtomicLimits { requests, bytes: bytes.min(self.max_value_bytes) })
+        Some(AtomicLimits { requests, bytes: bytes.min(self.max_batch_bytes) })
     }
 
     pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
@@ -121,7 +133,7 @@ impl<E: Engine> KvNamespace<E> {
         format.value_max_bytes.set(self.max_value_bytes);
         answer.vendor = VendorNamespace::new(Some(BatchLimits {
             requests: BATCH_REQUESTS_MAX,
-            bytes: self.max_value_bytes,
+            bytes: self.max_batch_bytes,
             atomic: self.atomic_batches(),
         }));
         answer.as_bytes().to_vec()

@@ -328,6 +328,8 @@ pub struct LayoutRow {
     pub origin: &'static str,
     /// Bytes of value log that its entries can address.
     pub reach_bytes: u64,
+    /// Largest value that an entry can have the length of, in bytes.
+    pub max_value_bytes: u32,
     /// Makes one.
     pub build: fn(TableShape) -> Box<dyn Layout>,
 }
@@ -339,12 +341,14 @@ pub const LAYOUTS: &[LayoutRow] = &[
         origin: "4 B keys, 8 B data entries (40-bit address, 24-bit length), separate index block; after the public \
                  firmware of IterKVSSD/BandSlim",
         reach_bytes: published::REACH_BYTES,
+        max_value_bytes: published::LENGTH_MAX_BYTES,
         build: |shape| Box::new(published::Published::new(shape)),
     },
     LayoutRow {
         name: "sound",
         origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, filters by page; ours",
         reach_bytes: u64::MAX,
+        max_value_bytes: u32::MAX,
         build: |shape| Box::new(sound::Sound::new(shape)),
     },
 ];

@@ -34,7 +34,8 @@ const ENTRY_BYTES: u32 = 8;
 const ADDRESS_BITS: u32 = 40;
 /// First address beyond those of this many bits.
 pub const REACH_BYTES: u64 = 1 << ADDRESS_BITS;
-const LENGTH_LIMIT: u32 = 1 << 24;
+/// Lengths have 24 bits; with all of them set an entry says that its key was removed.
+pub const LENGTH_MAX_BYTES: u32 = (1 << 24) - 2;
 const REMOVED: u64 = u64::MAX;
 
 /// The layout for pages of one size.
@@ -61,7 +62,7 @@ impl Layout for Published {
         if key.len() != KEY_BYTES as usize {
             return Err(Status::INVALID_KEY_SIZE);
         }
-        if bytes >= LENGTH_LIMIT - 1 {
+        if bytes > LENGTH_MAX_BYTES {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         if address.0 >> ADDRESS_BITS != 0 {

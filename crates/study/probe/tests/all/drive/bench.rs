@@ -180,13 +180,21 @@ pub struct Oracle {
     pub pairs: BTreeMap<Key, Stored>,
     /// The engine lists in an order of its own.
     pub unordered: bool,
+    /// Values are of [`LARGE_SIZES`].
+    pub is_large: bool,
 }
 
 impl Oracle {
     /// An empty one beside a drive that is.
     pub fn of(bench: &Bench) -> Oracle {
         let row = ENGINES.iter().find(|row| row.name == bench.config.engine.name).expect("a known engine");
-        Oracle { pairs: BTreeMap::new(), unordered: !row.ordered }
+        let is_large = bench.config.controller.max_value_bytes > 1 << 16;
+        Oracle { pairs: BTreeMap::new(), unordered: !row.ordered, is_large }
+    }
+
+    fn any_size(&self, rng: &mut Rng) -> u32 {
+        let sizes: &[u32] = if self.is_large { &LARGE_SIZES } else { &SIZES };
+        sizes[rng.below(sizes.len() as u64) as usize]
     }
 }
 
@@ -204,6 +212,14 @@ pub fn is_value(region: &Region, key: &Key, stored: Stored) -> bool {
 /// Sizes around every edge of transfer and packing.
 pub const SIZES: [u32; 17] =
     [0, 1, 8, 35, 36, 56, 91, 92, 127, 128, 500, 2048, 4095, 4096, 4097, 4096 + 32, 20_000];
+
+/// Sizes of which most go past the page buffer of the drive with [`LARGE`]: around three pages, which
+/// are the most that the buffer takes at once, and around segments.
+pub const LARGE_SIZES: [u32; 10] =
+    [8, 4096, 49_152, 49_153, 65_536, 131_071, 131_072, 131_073, 300_000, 500_000];
+
+/// The small drive takes values of several of its segments, and has room for some.
+pub const LARGE: &[&str] = &["controller.max_value_bytes=524288", "flash.blocks_per_die=64"];
 
 /// Keys of mixed lengths, for engines that take them; `small` ones are 4 bytes.
 pub fn key(number: u64, small: bool) -> Key {
@@ -246,7 +262,7 @@ pub fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64, smal
     let key = key(rng.below(keys), small_keys);
     match rng.below(20) {
         0..=10 => {
-            let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
+            let bytes = oracle.any_size(rng);
             let stored = Stored { version: rng.next_u64(), bytes };
             match store(driver, oracle, key, stored) {
                 Ok(()) | Err(Status::CAPACITY_EXCEEDED) => {}

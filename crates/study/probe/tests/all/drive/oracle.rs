@@ -12,7 +12,7 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 
-use super::bench::{Bench, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat};
+use super::bench::{Bench, LARGE, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat};
 
 /// Runs `steps` random steps on the small drive with `settings`.
 fn random_stream(settings: &[String], steps: u64, seed: u64) {
@@ -40,6 +40,24 @@ fn every_engine() {
         for settings in usual_and_flat(&[&format!("engine.name={}", row.name)]) {
             random_stream(&settings, 1500, 1);
         }
+    }
+}
+
+/// Values of several segments, on a drive that is full of them most of the time.
+#[test]
+fn large_values() {
+    for settings in usual_and_flat(LARGE) {
+        random_stream(&settings, 600, 7);
+        random_stream(
+            &[settings, vec!["controller.cores=2".into(), "gc.segment_pages=16".into()]].concat(),
+            400,
+            8,
+        );
+    }
+    for (seed, row) in METHODS.iter().enumerate() {
+        let method = format!("host.transfer={}", row.name);
+        let settings = LARGE.iter().map(|set| (*set).to_owned()).chain([method]);
+        random_stream(&settings.collect::<Vec<_>>(), 60, seed as u64);
     }
 }
 

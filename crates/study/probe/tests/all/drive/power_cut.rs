@@ -15,18 +15,19 @@ use kvdrive_probe::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::{Op, ValueSpec, Workload};
 
-use super::bench::{Bench, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat};
+use super::bench::{Bench, LARGE, LARGE_SIZES, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat};
 
 /// Stores and deletes of few keys, so that overwriting, deleting and collecting happen.
 struct FewKeys {
     rng: Rng,
     small_keys: bool,
+    sizes: &'static [u32],
 }
 
 impl Workload for FewKeys {
     fn next(&mut self) -> Op {
         let key = key(self.rng.below(12), self.small_keys);
-        let bytes = SIZES[self.rng.below(SIZES.len() as u64) as usize];
+        let bytes = self.sizes[self.rng.below(self.sizes.len() as u64) as usize];
         match self.rng.below(5) {
             0 => Op::Delete { key },
             _ => Op::Store { key, value: ValueSpec { bytes, version: self.rng.next_u64() } },
@@ -49,8 +50,10 @@ fn failing(document: &Document, settings: &[String]) -> Vec<Rule> {
 fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
     let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
     let own = [format!("workload.ops={ops}"), format!("run.seed={seed}")];
-    let build = |seed| {
-        let workload = FewKeys { rng: Rng::stream(seed, "application"), small_keys };
+    let is_large = settings.iter().any(|setting| LARGE.contains(&setting.as_str()));
+    let sizes: &'static [u32] = if is_large { &LARGE_SIZES } else { &SIZES };
+    let build = move |seed| {
+        let workload = FewKeys { rng: Rng::stream(seed, "application"), small_keys, sizes };
         Ok(Box::new(workload) as Box<dyn Workload>)
     };
     let document = document(&[&own, settings].concat());
@@ -105,6 +108,17 @@ fn every_engine() {
             let settings = [format!("engine.name={}", row.name), format!("media.kind={}", medium.name)];
             cut_everywhere(&settings, 150, 11, 2);
         }
+    }
+}
+
+/// Values that go to flash while they arrive: each is there as a whole afterwards, or the one before it.
+#[test]
+fn while_large_values_arrive() {
+    for (seed, settings) in usual_and_flat(LARGE).into_iter().enumerate() {
+        cut_everywhere(&settings, 60, 19, seed as u64);
+        let beside = ["host.depth=4".to_owned(), "host.queues=2".to_owned()];
+        cut_everywhere(&[&settings[..], &beside].concat(), 60, 23, seed as u64);
+        cut_everywhere(&[&settings[..], &["media.kind=tags".to_owned()]].concat(), 40, 29, seed as u64);
     }
 }
 

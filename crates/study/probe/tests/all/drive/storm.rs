@@ -101,7 +101,7 @@ fn two_mebibytes() {
                 oracle.pairs.insert(key, stored);
             }
             let key = Key::from_u32_be(4);
-            let stored = Stored { version: 0, bytes: (2 << 20) + 1 };
+            let stored = Stored { version: 0, bytes: (256 << 20) + 1 };
             let result = driver.store(key, Piece::Pattern(value(&key, stored)));
             assert_eq!(result, Err(Status::INVALID_VALUE_SIZE), "{}", row.name);
             check_all(&driver, &oracle);
@@ -152,7 +152,7 @@ fn a_host_that_names_its_drivers_memory_harms_only_itself() {
             if is_neighbour {
                 assert_eq!(refused, named, "there is nothing in its own memory");
                 let pairs = [(key, stored)].into();
-                check_all(&driver, &Oracle { pairs, unordered: false });
+                check_all(&driver, &Oracle { pairs, ..Oracle::default() });
                 assert_eq!(store(), Ok(()));
             } else {
                 assert_eq!(refused, 0, "all of it is mapped");

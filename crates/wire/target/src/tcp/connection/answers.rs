@@ -21,31 +21,49 @@ const TLS_RECORD: [u8; 2] = [0x16, 0x03];
 
 impl Connection {
     /// A command of this connection has completed.
-    pub fn complete(&mut self, completion: Completion) {
-        let Completion { tag, status, dw0, dw1, mut data, data_bytes, fault } = completion;
+    pub fn complete(&mut self, core: &mut Core, completion: Completion) {
+        let Completion { tag, status, dw0, dw1, data_bytes, fault, .. } = completion;
         let Some(command) = self.slots.get(usize::from(tag.slot)) else { return };
         if command.step != Step::AtSubsystem {
             return;
         }
         self.spoils_digest = fault == Some(TransportFault::BadDigest);
-        let mut bytes = data_bytes.min(data.len());
+        if let Some(part) = command.parts {
+            self.complete_part(core, part, completion);
+            self.spoils_digest = false;
+            return;
+        }
+        let bytes = data_bytes.min(completion.data.len());
         let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
         if status.is_success() && wants_data && bytes > 0 {
-            let room = bytes.next_multiple_of(4);
-            let has_digest = self.digests & digests::DATA != 0;
-            if has_digest && self.reading == Reading::Unknown && room <= data.len() {
-                data[bytes..room].fill(0);
-                bytes = room;
-            }
-            let mut unit = tcp::Transfer::new_zeroed();
-            unit.header = Header::new(kind::C2H_DATA, 24);
-            unit.header.flags = flag::LAST;
-            unit.cid = U16::new(command.cid);
-            unit.length = U32::new(bytes as u32);
-            self.put(unit.as_mut_bytes(), bytes, Some(data));
+            self.put_answer(command.cid, 0, true, bytes, completion.data);
         }
         self.answer(tag.slot, status, dw0, dw1);
         self.spoils_digest = false;
+    }
+
+    /// Sends the first `bytes` bytes of `data`, which are those from byte `at` on of a command's answer.
+    pub(super) fn put_answer(
+        &mut self,
+        cid: u16,
+        at: u32,
+        is_last: bool,
+        mut bytes: usize,
+        mut data: Buffer,
+    ) {
+        let room = bytes.next_multiple_of(4);
+        let has_digest = self.digests & digests::DATA != 0;
+        if has_digest && self.reading == Reading::Unknown && room <= data.len() {
+            data[bytes..room].fill(0);
+            bytes = room;
+        }
+        let mut unit = tcp::Transfer::new_zeroed();
+        unit.header = Header::new(kind::C2H_DATA, 24);
+        unit.header.flags = if is_last { flag::LAST } else { 0 };
+        unit.cid = U16::new(cid);
+        unit.offset = U32::new(at);
+        unit.length = U32::new(bytes as u32);
+        self.put(unit.as_mut_bytes(), bytes, Some(data));
     }
 
     /// Sends a slot's response and frees it.

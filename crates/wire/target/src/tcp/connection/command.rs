@@ -7,6 +7,7 @@ use kvdrive_spec::{Cqe, Sqe, Status, auth, opcode};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::parts::{Parts, names_own_stream, split};
 use super::{Body, Connection, Fatal, Slot, Stage, Step, fatal};
 use crate::buffer::{Buffer, Refused};
 use crate::namespace::Tag;
@@ -26,7 +27,8 @@ impl Connection {
             _ => 0,
         });
         let digest = DataDigest::default();
-        let body = Body { slot: receiver, skip: offset, at: 0, left: data_bytes, has_digest, digest };
+        let body =
+            Body { slot: receiver, skip: offset, at: 0, base: 0, left: data_bytes, has_digest, digest };
         if data_bytes == 0 {
             self.stage = Stage::Header;
         } else if padding > 0 {
@@ -39,7 +41,7 @@ impl Connection {
 
     /// Admits a command; returns the slot for which in-capsule data follow, if any. A refused command is
     /// answered here.
-    fn admit(&mut self, core: &mut Core, sqe: Sqe, data_bytes: u32) -> Result<Option<u16>, Fatal> {
+    fn admit(&mut self, core: &mut Core, mut sqe: Sqe, data_bytes: u32) -> Result<Option<u16>, Fatal> {
         let cid = sqe.cid.get();
         if self.cids.contains(&u32::from(cid)) && !self.forget_event_request(core, cid) {
             self.respond(Cqe::new(cid, Status::CID_CONFLICT));
@@ -60,16 +62,22 @@ impl Connection {
             Ok(Transfer::InCapsule { offset, bytes }) if bytes != data_bytes - offset => {
                 Err(Status::SGL_LENGTH_INVALID)
             }
+            Ok(_) if !self.is_admin && names_own_stream(&sqe) => Err(Status::INVALID_FIELD),
             other => other,
         };
-        let transfer = match transfer {
+        let is_io = !self.is_admin;
+        let split = |transfer| match is_io {
+            true => split(&mut sqe, transfer, self.limits.part_bytes),
+            false => Ok((transfer, None)),
+        };
+        let (transfer, parts) = match transfer.and_then(split) {
             Ok(transfer) => transfer,
             Err(status) => {
                 self.respond(Cqe::new(cid, status));
                 return Ok(None);
             }
         };
-        let slot = self.new_slot(cid, sqe, transfer)?;
+        let slot = self.new_slot(cid, sqe, transfer, parts)?;
         match transfer {
             Transfer::None => {
                 self.slots[usize::from(slot)].buffer = Some(Buffer::empty());
@@ -110,10 +118,16 @@ impl Connection {
         !self.is_locked || sqe.opcode == opcode::FABRICS && authenticates.contains(&fctype_of(sqe))
     }
 
-    fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer) -> Result<u16, Fatal> {
+    fn new_slot(
+        &mut self,
+        cid: u16,
+        sqe: Sqe,
+        transfer: Transfer,
+        parts: Option<Parts>,
+    ) -> Result<u16, Fatal> {
         const AT_COMMAND: u32 = 8;
-        let new =
-            Slot { step: Step::AtSubsystem, cid, sqe, transfer, buffer: None, spoilt: false, began_ns: 0 };
+        let step = Step::AtSubsystem;
+        let new = Slot { step, cid, sqe, transfer, parts, buffer: None, spoilt: false, began_ns: 0 };
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = new;
             self.cids[usize::from(slot)] = u32::from(cid);
@@ -129,12 +143,12 @@ impl Connection {
     }
 
     /// Takes memory for a slot, or puts the slot in line for it.
-    fn ask_for_memory(&mut self, core: &mut Core, slot: u16) {
-        let transfer = self.slots[usize::from(slot)].transfer;
-        let of = use_of(transfer);
+    pub(super) fn ask_for_memory(&mut self, core: &mut Core, slot: u16) {
+        let command = &self.slots[usize::from(slot)];
+        let (of, bytes) = (use_of(command.transfer), command.wanted_bytes());
         let (memory, share) = (core.memory(of), &self.shares[of as usize]);
         if !memory.is_short && !share.is_awaited() {
-            match share.take(transfer.bytes() as usize) {
+            match share.take(bytes as usize) {
                 Ok(buffer) => return self.go_on(core, slot, buffer),
                 Err(refused) => memory.is_short = refused == Refused::NoRoom,
             }
@@ -154,7 +168,7 @@ impl Connection {
     /// There is no memory for it: it keeps its place.
     pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, Refused> {
         let Some(slot) = self.waiting[of as usize].front().copied() else { return Ok(false) };
-        let bytes = self.slots[usize::from(slot)].transfer.bytes() as usize;
+        let bytes = self.slots[usize::from(slot)].wanted_bytes() as usize;
         let buffer = self.shares[of as usize].take(bytes)?;
         self.waiting[of as usize].pop_front();
         let waits_again = !self.waiting[of as usize].is_empty();
@@ -180,7 +194,7 @@ impl Connection {
     pub fn abort(&mut self, core: &mut Core, cid: u16) -> bool {
         let Some(slot) = self.cids.iter().position(|of| *of == u32::from(cid)) else { return false };
         let command = &self.slots[slot];
-        if command.step != Step::WaitsForMemory {
+        if command.step != Step::WaitsForMemory || command.parts.is_some_and(|part| part.at > 0) {
             return false;
         }
         let of = use_of(command.transfer);
@@ -203,14 +217,16 @@ impl Connection {
         let command = &mut self.slots[usize::from(slot)];
         command.buffer = Some(buffer);
         match command.transfer {
-            Transfer::FromHost { bytes } => {
-                command.step = Step::FromHost { received: 0 };
+            Transfer::FromHost { .. } => {
+                let (from, to) = command.window();
+                command.step = Step::FromHost { received: from };
                 let cid = command.cid;
                 let mut request = tcp::Transfer::new_zeroed();
                 request.header = Header::new(kind::R2T, 24);
                 request.cid = U16::new(cid);
                 request.tag = U16::new(slot);
-                request.length = U32::new(bytes);
+                request.offset = U32::new(from);
+                request.length = U32::new(to - from);
                 self.put(request.as_mut_bytes(), 0, None);
             }
             Transfer::ToHost { .. } => self.submit(core, slot),
@@ -231,11 +247,12 @@ impl Connection {
             return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
         };
         let slot = data.tag.get();
-        let Some(Slot { step: Step::FromHost { received }, cid, transfer, .. }) =
+        let Some(command @ Slot { step: Step::FromHost { received }, cid, .. }) =
             self.slots.get(usize::from(slot))
         else {
             return Err(fatal(fatal::INVALID_HEADER, AT_TAG));
         };
+        let (base, end) = command.window();
         if data.cid.get() != *cid {
             return Err(fatal(fatal::INVALID_HEADER, AT_CID));
         }
@@ -245,7 +262,7 @@ impl Connection {
         if data.offset.get() != *received {
             return Err(fatal(fatal::DATA_OUT_OF_RANGE, AT_OFFSET));
         }
-        let left = transfer.bytes() - received;
+        let left = end - received;
         if data_bytes > left {
             return Err(fatal(fatal::DATA_OUT_OF_RANGE, AT_LENGTH));
         }
@@ -257,6 +274,7 @@ impl Connection {
             slot: Some(slot),
             skip: 0,
             at: *received,
+            base,
             left: data_bytes,
             has_digest,
             digest: DataDigest::default(),
@@ -274,7 +292,10 @@ impl Connection {
         let buffer = command.buffer.take().unwrap_or(Buffer::empty());
         match self.queue {
             Some(queue) => {
-                let sqe = command.sqe;
+                let sqe = match command.next_entry(slot) {
+                    Ok(sqe) => sqe,
+                    Err(status) => return self.answer(slot, status, 0, 0),
+                };
                 core.subsystem.execute(Tag { queue, slot }, &sqe, buffer, core.now_ms);
             }
             None => self.connect(core, slot, &buffer),

@@ -3,9 +3,12 @@
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use zerocopy::IntoBytes;
 
-use super::{Connection, Fatal, Slot, Stage, State, Step, fatal};
+use super::{Body, Connection, Fatal, Slot, Stage, State, Step, fatal};
 use crate::tcp::Core;
 use crate::tcp::digest::{self, Reading};
+
+/// Fewer bytes are read with what follows them, and copied.
+const ROOM_MIN_BYTES: u32 = 64 << 10;
 
 impl Connection {
     /// Consumes the next piece from the front of `rest`.
@@ -26,27 +29,15 @@ impl Connection {
                 let meant = &came[skipped..];
                 if let Some(buffer) = body.slot.and_then(|slot| self.slots[usize::from(slot)].buffer.as_mut())
                 {
-                    let at = body.at as usize;
+                    let at = (body.at - body.base) as usize;
                     buffer[at..at + meant.len()].copy_from_slice(meant);
                 }
                 if body.has_digest {
                     body.digest.add(came);
                 }
-                if let Some(Slot { step: Step::FromHost { .. }, .. }) =
-                    body.slot.and_then(|slot| self.slots.get(usize::from(slot)))
-                {
-                    self.asked_bytes += came.len() as u64;
-                }
                 body.skip -= skipped as u32;
                 body.at += meant.len() as u32;
-                body.left -= came.len() as u32;
-                if body.left > 0 {
-                    self.stage = Stage::Data(body);
-                } else if body.has_digest {
-                    self.stage = Stage::Digest { body, got: 0, bytes: [0; DIGEST_BYTES] };
-                } else {
-                    self.end_unit(core, body);
-                }
+                self.take_data(core, body, came.len() as u32);
                 Ok(())
             }
             Stage::Digest { body, mut got, mut bytes } => {
@@ -67,6 +58,49 @@ impl Connection {
                 Ok(())
             }
         }
+    }
+
+    /// So many bytes of a unit's data have come, and are where they belong.
+    fn take_data(&mut self, core: &mut Core, mut body: Body, bytes: u32) {
+        if let Some(Slot { step: Step::FromHost { .. }, .. }) =
+            body.slot.and_then(|slot| self.slots.get(usize::from(slot)))
+        {
+            self.asked_bytes += u64::from(bytes);
+        }
+        body.left -= bytes;
+        if body.left > 0 {
+            self.stage = Stage::Data(body);
+        } else if body.has_digest {
+            self.stage = Stage::Digest { body, got: 0, bytes: [0; DIGEST_BYTES] };
+        } else {
+            self.end_unit(core, body);
+        }
+    }
+
+    /// Where the next bytes of the host belong, if they are many and go to one place: they may be read from the socket
+    /// to there, and [`Connection::received`] takes note of them.
+    pub fn room(&mut self) -> Option<&mut [u8]> {
+        let Stage::Data(Body { slot: Some(slot), skip: 0, at, base, left, .. }) = self.stage else {
+            return None;
+        };
+        if left < ROOM_MIN_BYTES || self.state != State::Open {
+            return None;
+        }
+        let at = (at - base) as usize;
+        self.slots.get_mut(usize::from(slot))?.buffer.as_mut()?.get_mut(at..at + left as usize)
+    }
+
+    /// The first `bytes` bytes of [`Connection::room`] have come.
+    pub fn received(&mut self, core: &mut Core, bytes: usize) {
+        let Stage::Data(mut body) = self.stage else { return };
+        let buffer = body.slot.and_then(|slot| self.slots[usize::from(slot)].buffer.as_ref());
+        if let (Some(buffer), true) = (buffer, body.has_digest) {
+            let at = (body.at - body.base) as usize;
+            body.digest.add(&buffer[at..at + bytes]);
+        }
+        body.at += bytes as u32;
+        self.received_bytes += bytes as u64;
+        self.take_data(core, body, bytes as u32);
     }
 
     pub(super) fn has_header_digest(&self) -> bool {

@@ -17,12 +17,14 @@
 //!
 //! A host must keep a minimum rate while it has something unfinished: `progress`.
 //!
-//! `framing` turns bytes into units, `command` handles a unit's command, `answers` turns answers into bytes;
+//! `framing` turns bytes into units, `command` handles a unit's command, `parts` one with a large value, `answers` turns
+//! answers into bytes;
 //! this file has the state that they share.
 
 mod answers;
 mod command;
 mod framing;
+mod parts;
 mod progress;
 
 use std::collections::VecDeque;
@@ -42,6 +44,7 @@ use crate::buffer::Buffer;
 use crate::namespace::QueueId;
 use crate::subsystem::Address;
 use crate::subsystem::transfer::Transfer;
+use parts::Parts;
 pub use progress::LeastRate;
 use progress::Progress;
 
@@ -62,6 +65,9 @@ const NO_CID: u32 = u32::MAX;
 pub struct Limits {
     /// MAXH2CDATA: most data in one H2CData, bytes; at least 4096, a multiple of 4.
     pub data_max_bytes: u32,
+    /// Bytes of a large value that move at once, and memory for them: at least 4096, a multiple of 4, at most
+    /// [`WHOLE_MAX_BYTES`].
+    pub part_bytes: u32,
     /// Digests that may be used ([`digests`]).
     pub digests: u8,
     /// Connections at one time. If the limit is reached, a new connection replaces the oldest that has not
@@ -75,7 +81,7 @@ impl Default for Limits {
     fn default() -> Limits {
         let digests = digests::HEADER | digests::DATA;
         let least = LeastRate::default();
-        Limits { data_max_bytes: 256 << 10, digests, connections_max: 1 << 16, least }
+        Limits { data_max_bytes: 256 << 10, part_bytes: 1 << 20, digests, connections_max: 1 << 16, least }
     }
 }
 
@@ -120,8 +126,9 @@ struct Body {
     slot: Option<u16>,
     /// Bytes to drop before those that the command refers to.
     skip: u32,
-    /// Offset of the next byte within the command's data.
+    /// Offset of the next byte within the command's data, and of the first byte of its memory.
     at: u32,
+    base: u32,
     left: u32,
     has_digest: bool,
     digest: DataDigest,
@@ -146,6 +153,8 @@ struct Slot {
     cid: u16,
     sqe: Sqe,
     transfer: Transfer,
+    /// Of a command that moves its data part by part: the present one.
+    parts: Option<Parts>,
     buffer: Option<Buffer>,
     /// Some of its data had a wrong digest.
     spoilt: bool,
@@ -262,9 +271,10 @@ impl Connection {
         self.complaint.take()
     }
 
-    /// Opcode of an I/O command at the subsystem, and when it was submitted, ns.
+    /// Opcode of an I/O command at the subsystem that moves all of its data at once, and when it was submitted, ns.
     pub fn at_subsystem(&self, slot: u16) -> Option<(u8, u64)> {
-        let command = self.slots.get(usize::from(slot)).filter(|slot| slot.step == Step::AtSubsystem)?;
+        let is_there = |slot: &&Slot| slot.step == Step::AtSubsystem && slot.parts.is_none();
+        let command = self.slots.get(usize::from(slot)).filter(is_there)?;
         (!self.is_admin).then_some((command.sqe.opcode, command.began_ns))
     }
 
@@ -366,11 +376,11 @@ impl Connection {
         if let Step::FromHost { received } = &mut command.step {
             *received = body.at;
         }
-        if body.at < command.transfer.bytes() {
+        if body.at < command.window().1 {
             return;
         }
         if command.spoilt {
-            self.answer(slot, Status::TRANSIENT_TRANSPORT_ERROR, 0, 0);
+            self.give_up(core, slot, Status::TRANSIENT_TRANSPORT_ERROR);
         } else {
             self.submit(core, slot);
         }

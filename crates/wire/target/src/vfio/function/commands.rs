@@ -111,7 +111,7 @@ impl Function {
             self.run_queue_command(core, slot, &sqe);
             return;
         }
-        let limit_bytes = u64::from(core.subsystem.options().transfer_max_bytes);
+        let limit_bytes = u64::from(core.subsystem.options().whole_max_bytes());
         let bytes = bytes_of(&sqe, is_admin);
         let located = if bytes > limit_bytes {
             Err(Status::INVALID_FIELD)

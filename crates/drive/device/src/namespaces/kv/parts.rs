@@ -1,0 +1,166 @@
+//! Values that cross in several commands: *store part* and *retrieve part*. What a stream has begun waits here between
+//! two of its commands, and no firmware for it: a host that is slow with a large value holds a page of memory, or keeps a
+//! value readable, and nothing else.
+//!
+//! A value that is stored becomes visible with its last byte, as any other. A part that does not follow the one before it
+//! ends the value, and so does the end of its queue.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use kvdrive_engines::Engine;
+use kvdrive_link::transfer::prp;
+use kvdrive_link::{Arrival, Request, Session};
+use kvdrive_sim::TaskCell;
+use kvdrive_spec::{ALL_STREAMS, RetrievePart, Status, Store, StorePart};
+
+use super::KvNamespace;
+use super::commands::commit;
+use crate::answers::Answer;
+
+/// Streams of a queue that may have begun something at once. Beyond it the host is told to try again.
+const STREAMS_MAX: usize = 1024;
+
+/// What a stream has begun.
+pub enum Begun<P, F> {
+    /// A value of which only the front has come.
+    Value { store: Store, received_bytes: u32, place: P },
+    /// A value of which only the front was retrieved.
+    Found(F),
+}
+
+/// By the number of the session, and of the stream in it.
+pub struct Streams<P, F>(TaskCell<BTreeMap<(u32, u16), Begun<P, F>>>);
+
+impl<P, F> Default for Streams<P, F> {
+    fn default() -> Streams<P, F> {
+        Streams(TaskCell::default())
+    }
+}
+
+impl<P, F> Streams<P, F> {
+    fn take(&self, session: &Session, stream: u16) -> Option<Begun<P, F>> {
+        self.0.borrow_mut().remove(&(session.number(), stream))
+    }
+
+    fn check_room(&self, session: &Session) -> Result<(), Status> {
+        let begun = self.0.borrow().range(of_queue(session)).count();
+        if begun < STREAMS_MAX { Ok(()) } else { Err(Status::COMMAND_INTERRUPTED) }
+    }
+}
+
+fn of_queue(session: &Session) -> RangeInclusive<(u32, u16)> {
+    (session.number(), 0)..=(session.number(), ALL_STREAMS)
+}
+
+/// Keeps what a stream has begun until its next part. Two parts of one stream that were under way together have begun
+/// something each: the one before is given up.
+fn keep<E: Engine>(drive: &KvNamespace<E>, session: &Session, stream: u16, begun: Begun<E::Place, E::Found>) {
+    let before = drive.streams.0.borrow_mut().insert((session.number(), stream), begun);
+    if let Some(Begun::Value { place, .. }) = before {
+        drive.engine.abandon(place);
+    }
+}
+
+/// Gives up what a stream has begun, or all streams of a queue.
+pub(super) fn discard<E: Engine>(drive: &KvNamespace<E>, session: &Session, stream: u16) {
+    let key = (session.number(), stream);
+    let keys = if stream == ALL_STREAMS { of_queue(session) } else { key..=key };
+    loop {
+        let next = drive.streams.0.borrow().range(keys.clone()).next().map(|((_, stream), _)| *stream);
+        let Some(stream) = next else { return };
+        // Giving a place up may free a segment: nothing is borrowed then.
+        if let Some(Begun::Value { place, .. }) = drive.streams.take(session, stream) {
+            drive.engine.abandon(place);
+        }
+    }
+}
+
+/// The next bytes of a value.
+pub(super) fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, part: StorePart) -> Answer {
+    let StorePart { store, at, bytes, stream } = part;
+    let session = request.session();
+    let (place, received_bytes) = if at == 0 {
+        discard(drive, session, stream);
+        (begin(drive, session, store)?, 0)
+    } else {
+        match drive.streams.take(session, stream) {
+            Some(Begun::Value { store: begun, received_bytes, place }) if begun == store => {
+                (place, received_bytes)
+            }
+            Some(Begun::Value { place, .. }) => {
+                drive.engine.abandon(place);
+                return Err(Status::COMMAND_SEQUENCE_ERROR);
+            }
+            Some(Begun::Found(_)) | None => return Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    };
+    let follows = if at == received_bytes { Ok(()) } else { Err(Status::COMMAND_SEQUENCE_ERROR) };
+    let received = follows
+        .and_then(|()| request.locate(bytes, bytes))
+        .and_then(|()| prp::receive_part(request, bytes, &drive.engine, &place, at));
+    if let Err(status) = received {
+        drive.engine.abandon(place);
+        return Err(status);
+    }
+    let received_bytes = at + bytes;
+    if received_bytes < store.value_bytes {
+        keep(drive, session, stream, Begun::Value { store, received_bytes, place });
+        return Ok((0, 0));
+    }
+    drive.engine.settle(&place);
+    commit(drive, store.key, place, store.options)
+}
+
+/// A place for a value whose rest the host has yet to send.
+fn begin<E: Engine>(drive: &KvNamespace<E>, session: &Session, store: Store) -> Result<E::Place, Status> {
+    drive.check_value_bytes(store.value_bytes)?;
+    drive.streams.check_room(session)?;
+    let place = drive.engine.reserve(&store.key, store.value_bytes, Arrival::Hybrid)?;
+    match drive.engine.begin_unfinished(&place) {
+        Ok(()) => Ok(place),
+        Err(status) => {
+            drive.engine.abandon(place);
+            Err(status)
+        }
+    }
+}
+
+/// A part of a value; the completion says how long all of it is.
+pub(super) fn retrieve<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    part: &RetrievePart,
+) -> Answer {
+    let RetrievePart { key, at, bytes, stream, room, .. } = *part;
+    let session = request.session();
+    let mut found = if at == 0 || stream == 0 {
+        if stream > 0 {
+            discard(drive, session, stream);
+            drive.streams.check_room(session)?;
+        }
+        drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?
+    } else {
+        match drive.streams.take(session, stream) {
+            Some(Begun::Found(found)) => found,
+            Some(Begun::Value { place, .. }) => {
+                drive.engine.abandon(place);
+                return Err(Status::COMMAND_SEQUENCE_ERROR);
+            }
+            None => return Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    };
+    let value_bytes = drive.engine.value_bytes(&found);
+    let until = if stream == 0 { value_bytes } else { value_bytes.min(room) };
+    let left_bytes = until.checked_sub(at).ok_or(Status::INVALID_FIELD)?;
+    let here_bytes = bytes.min(left_bytes);
+    let stop = if stream == 0 { at + here_bytes } else { until };
+    request.push(bytes, here_bytes, &mut |offset, bytes, sink| {
+        drive.engine.load(&found, at + offset, bytes, stop, sink)
+    })?;
+    if stream > 0 && here_bytes < left_bytes {
+        drive.engine.outlives_command(&mut found);
+        keep(drive, session, stream, Begun::Found(found));
+    }
+    Ok((value_bytes, 0))
+}

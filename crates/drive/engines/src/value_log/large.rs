@@ -1,0 +1,411 @@
+//! Values that are larger than what the page buffer takes at once: their pages go to flash as they fill, past the
+//! buffer, and each has segments of its own.
+//!
+//! ```text
+//!   reserve ─► admit ─► bytes ─► admit ─► bytes ... ─► landed
+//!                │                                       └ waits for the last programs: flash has all of it
+//!                └ waits while too many programs are under way; takes a segment where the next byte needs one
+//! ```
+//!
+//! The segments of a value are a *chain*: the index knows the address of the first one, and each segment of the log's
+//! head [`Head::Large`] says of which first one it is a part, and which ([`link`]). The chain is in the protected
+//! image with the segments, so that neither the layout of the index nor that of the image changes.
+//!
+//! What follows from it: a value that is not committed is segments in which nothing lives, which every recovery gives
+//! back; the segments of a value die together, so garbage collection has nothing to move; and what is behind the
+//! value in its last segment is not used. In memory there are the page being filled, and the pages of
+//! [`ValueLog::large_pages`] programs for all values together.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::Lpa;
+use kvdrive_sim::{TaskCell, WaitQueue, join_all};
+use kvdrive_spec::Status;
+
+use super::protected::Damaged;
+use super::segments::{Life, Segment, Segments};
+use super::{Head, Record, SegmentId, Use, Vaddr, ValueLog, page_kind};
+
+/// Largest value whatever the drive: 256 MiB.
+pub const LARGEST_VALUE_BYTES: u32 = 256 << 20;
+
+/// Bits of a segment's base that say which segment of its value it is.
+const LINK_BITS: u32 = 20;
+
+/// What a segment of [`Head::Large`] has for a base: the value's first segment, and how many come before this one.
+pub(super) fn link(first: SegmentId, index: usize) -> u64 {
+    u64::from(first.0) << LINK_BITS | index as u64
+}
+
+/// See [`link`].
+fn linked(base: u64) -> (SegmentId, usize) {
+    (SegmentId((base >> LINK_BITS) as u32), (base & ((1 << LINK_BITS) - 1)) as usize)
+}
+
+/// The segments of a value, in the order of its bytes.
+pub type Chain = Rc<[SegmentId]>;
+
+/// Chains by their first segments.
+#[derive(Default)]
+pub(super) struct Chains(BTreeMap<SegmentId, Chain>);
+
+impl Chains {
+    pub fn of(&self, first: SegmentId) -> Option<&Chain> {
+        self.0.get(&first)
+    }
+
+    pub fn insert(&mut self, chain: Chain) {
+        self.0.insert(chain[0], chain);
+    }
+
+    pub fn remove(&mut self, first: SegmentId) {
+        self.0.remove(&first);
+    }
+
+    /// The chains of an image. A segment that belongs to no whole chain has lost its value with the power, or was one of
+    /// those that are given back together: what is counted as live there is not.
+    ///
+    /// # Errors
+    /// Two segments have the same place.
+    pub fn restore(segments: &mut Segments) -> Result<Chains, Damaged> {
+        let mut found: BTreeMap<SegmentId, BTreeMap<usize, SegmentId>> = BTreeMap::new();
+        for (id, segment) in segments.known().filter(|(_, segment)| segment.head == Head::Large) {
+            let (first, index) = linked(segment.base);
+            let before = found.entry(first).or_default().insert(index, id);
+            if before.is_some() {
+                return Err(Damaged("two segments are the same part of a value"));
+            }
+        }
+        let mut chains = Chains::default();
+        for (first, parts) in found {
+            let is_whole = parts.get(&0) == Some(&first) && parts.keys().copied().eq(0..parts.len());
+            let all_live = parts.values().all(|id| {
+                let segment = segments.get(*id);
+                segment.live_bytes > 0 && segment.life == Life::Sealed
+            });
+            if is_whole && all_live {
+                chains.insert(parts.into_values().collect());
+                continue;
+            }
+            for id in parts.into_values() {
+                segments.forget_live(id);
+                if segments.get(id).life == Life::Open {
+                    segments.seal(id);
+                }
+            }
+        }
+        Ok(chains)
+    }
+}
+
+/// Programs of large values, of the whole log.
+pub(super) struct Programs {
+    under_way: Cell<u32>,
+    ended: WaitQueue,
+}
+
+impl Programs {
+    pub fn new(sim: &kvdrive_sim::Sim) -> Programs {
+        Programs { under_way: Cell::new(0), ended: WaitQueue::new(sim) }
+    }
+}
+
+/// A large value that is arriving.
+pub(super) struct Arriving {
+    segments: TaskCell<Vec<SegmentId>>,
+    /// The page that the next byte goes to, as far as it is filled.
+    page: TaskCell<Region>,
+    received_bytes: Cell<u32>,
+    /// Some of its bytes found no room.
+    has_failed: Cell<bool>,
+    /// Programs of this value under way.
+    programs: Rc<Cell<u32>>,
+}
+
+impl Arriving {
+    pub fn first(&self) -> SegmentId {
+        self.segments.borrow()[0]
+    }
+
+    pub fn fail(&self) {
+        self.has_failed.set(true);
+    }
+
+    pub fn is_whole(&self, bytes: u32) -> bool {
+        !self.has_failed.get() && self.received_bytes.get() == bytes
+    }
+}
+
+impl ValueLog {
+    /// Programs of large values that may be under way at once: two for each unit of flash.
+    pub fn large_pages(&self) -> u32 {
+        let units = self.0.buffer.flash().map_or(1, |ftl| ftl.flash().geometry().units());
+        2 * units.max(4)
+    }
+
+    /// Segments that a large value of `bytes` bytes has.
+    fn segments_of(&self, bytes: u32) -> usize {
+        u64::from(bytes).div_ceil(self.0.view.segment_bytes) as usize
+    }
+
+    /// Begins a large value: takes its first segment.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when there is no segment to be had, or there never can be enough.
+    pub(super) fn begin_large(&self, bytes: u32) -> Result<Arriving, Status> {
+        let log = &*self.0;
+        if self.segments_of(bytes) as u32 >= log.pool.segments() {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        let arriving = Arriving {
+            segments: TaskCell::default(),
+            page: TaskCell::default(),
+            received_bytes: Cell::new(0),
+            has_failed: Cell::new(false),
+            programs: Rc::default(),
+        };
+        self.take_segment(&arriving)?;
+        log.state.borrow_mut().statistics.values[Head::Host as usize] += 1;
+        Ok(arriving)
+    }
+
+    fn take_segment(&self, value: &Arriving) -> Result<(), Status> {
+        let log = &*self.0;
+        let id = log.pool.alloc(Use::Value).ok_or(Status::CAPACITY_EXCEEDED)?;
+        let mut parts = value.segments.borrow_mut();
+        parts.push(id);
+        let base = link(parts[0], parts.len() - 1);
+        let mut state = log.state.borrow_mut();
+        let opening = state.segments.open(id, Head::Large, base);
+        // Nothing else will be placed in it.
+        state.segments.seal(id);
+        state.segments.add_place(id);
+        state.statistics.segments_opened += 1;
+        log.record(|| Record::SegmentOpened { segment: id, head: Head::Large, base, opening });
+        log.record(|| Record::SegmentSealed { segment: id });
+        Ok(())
+    }
+
+    /// How many bytes may come next of a value of `bytes`: to the end of a page. Waits while others are on their way to
+    /// flash.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and there is none to be had.
+    pub(super) fn admit_large(&self, value: &Arriving, bytes: u32) -> Result<u32, Status> {
+        let log = &*self.0;
+        let at = value.received_bytes.get();
+        let segments = value.segments.borrow().len() as u64;
+        if u64::from(at) == segments * log.view.segment_bytes && at < bytes {
+            self.take_segment(value)?;
+        }
+        let most = self.large_pages();
+        while log.large.under_way.get() >= most {
+            log.large.ended.wait();
+        }
+        let page_bytes = log.shape.page_bytes;
+        Ok((page_bytes - at % page_bytes).min(bytes - at))
+    }
+
+    /// Takes the next bytes, which have been admitted.
+    pub(super) fn write_large(&self, value: &Arriving, at: u32, piece: Piece<'_>) {
+        if value.has_failed.get() {
+            return;
+        }
+        let page_bytes = self.0.shape.page_bytes;
+        assert_eq!(at, value.received_bytes.get(), "a large value arrives in order");
+        let within = at % page_bytes;
+        assert!(within + piece.bytes() <= page_bytes, "bytes come as they were admitted");
+        let mut page = value.page.borrow_mut();
+        if within == 0 && matches!(piece, Piece::Bytes(_)) {
+            page.reserve(page_bytes);
+        }
+        page.write(within, piece);
+        drop(page);
+        value.received_bytes.set(at + piece.bytes());
+        if within + piece.bytes() == page_bytes {
+            self.program_large(value, (at / page_bytes) as usize);
+        }
+    }
+
+    /// Has the page that was filled programmed.
+    fn program_large(&self, value: &Arriving, number: usize) {
+        let log = &*self.0;
+        let content = std::mem::take(&mut *value.page.borrow_mut());
+        let Some(ftl) = log.buffer.flash().cloned() else { return };
+        let segment_pages = log.shape.segment_pages as usize;
+        let segment = value.segments.borrow()[number / segment_pages];
+        let lpa = log.pool.lpas(segment).start + (number % segment_pages) as u32;
+        let opening = {
+            let mut state = log.state.borrow_mut();
+            state.statistics.pages_opened[Head::Host as usize] += 1;
+            state.segments.get(segment).opening
+        };
+        let kind = page_kind(Head::Large, opening);
+        let (own, this) = (value.programs.clone(), self.clone());
+        own.set(own.get() + 1);
+        log.large.under_way.set(log.large.under_way.get() + 1);
+        log.sim.spawn(move || {
+            ftl.write(Lpa(lpa), Rc::new(content), kind.kind, kind.tag, kind.purpose);
+            own.set(own.get() - 1);
+            let programs = &this.0.large;
+            programs.under_way.set(programs.under_way.get() - 1);
+            programs.ended.wake_all();
+        });
+    }
+
+    /// All bytes of a value have come: waits until flash has them.
+    pub(super) fn land_large(&self, value: &Arriving) {
+        let page_bytes = self.0.shape.page_bytes;
+        let received = value.received_bytes.get();
+        if !received.is_multiple_of(page_bytes) && value.page.borrow().written_end() > 0 {
+            self.program_large(value, (received / page_bytes) as usize);
+        }
+        while value.programs.get() > 0 {
+            self.0.large.ended.wait();
+        }
+        let chain: Chain = value.segments.borrow().as_slice().into();
+        self.0.state.borrow_mut().segments.chains.insert(chain);
+    }
+
+    /// The value is not arriving any more. What is not live by now is given back.
+    pub(super) fn end_large(&self, value: &Arriving) {
+        let log = &self.0;
+        let ended: Vec<SegmentId> = value.segments.borrow().clone();
+        let mut state = log.state.borrow_mut();
+        let spent: Vec<SegmentId> = ended.into_iter().filter(|id| state.segments.end_place(*id)).collect();
+        drop(state);
+        log.retire_all(spent);
+    }
+
+    /// The chain of the value at `address`, if it is one that has a chain.
+    pub fn chain_at(&self, address: Vaddr) -> Option<Chain> {
+        let first = self.segment_of(address);
+        let state = self.0.state.borrow();
+        let is_large = first.0 < self.0.shape.segments && state.segments.get(first).head == Head::Large;
+        if is_large { state.segments.chains.of(first).cloned() } else { None }
+    }
+
+    /// See [`ValueLog::note_live`].
+    pub(super) fn note_large_live(&self, address: Vaddr, bytes: u32) {
+        let chain = self.chain_at(address).expect("a value that is committed has landed");
+        for (segment, bytes) in self.parts(&chain, bytes) {
+            self.0.state.borrow_mut().segments.add_live(segment, bytes);
+            self.0.record(|| Record::Live { segment, change: i64::from(bytes) });
+        }
+    }
+
+    /// See [`ValueLog::note_dead`]. All segments are uncounted before the first is given back, which may write to files.
+    pub(super) fn end_large_live(&self, address: Vaddr, bytes: u32) {
+        let Some(chain) = self.chain_at(address) else {
+            self.0.state.borrow_mut().segments.miscounted_bytes += u64::from(bytes);
+            return;
+        };
+        let mut spent = Vec::new();
+        for (segment, bytes) in self.parts(&chain, bytes) {
+            let (died, is_spent) = self.0.state.borrow_mut().segments.end_live(segment, u64::from(bytes));
+            self.0.record(|| Record::Live { segment, change: -(died as i64) });
+            spent.extend(is_spent.then_some(segment));
+        }
+        self.0.retire_all(spent);
+    }
+
+    /// Is there a large value of `bytes` bytes at `address`, as far as the log knows?
+    pub(super) fn holds_large(&self, segments: &Segments, address: Vaddr, bytes: u32) -> bool {
+        let first = self.segment_of(address);
+        let is_at_front = address.0.is_multiple_of(self.0.view.segment_bytes);
+        let chain = segments.chains.of(first);
+        is_at_front && chain.is_some_and(|chain| chain.len() == self.segments_of(bytes))
+    }
+
+    /// What of a value of `bytes` bytes lies in each segment of a chain.
+    pub(super) fn parts<'a>(
+        &self,
+        chain: &'a Chain,
+        bytes: u32,
+    ) -> impl Iterator<Item = (SegmentId, u32)> + use<'a> {
+        let segment_bytes = self.0.view.segment_bytes;
+        let part = move |index: usize| {
+            u64::from(bytes).saturating_sub(index as u64 * segment_bytes).min(segment_bytes) as u32
+        };
+        chain.iter().enumerate().map(move |(index, id)| (*id, part(index)))
+    }
+}
+
+/// A page, or why it cannot be read.
+type ReadPage = Result<Rc<Region>, Status>;
+
+/// Reads a large value from its front to its end, some pages side by side.
+pub struct LargeReader {
+    log: ValueLog,
+    chain: Chain,
+    /// The pages that were read last, from this one on.
+    window: TaskCell<(u32, Vec<ReadPage>)>,
+}
+
+impl LargeReader {
+    /// Of the value at `address`, which the caller keeps readable; `None` if it is not a large one.
+    pub fn new(log: &ValueLog, address: Vaddr) -> Option<LargeReader> {
+        let chain = log.chain_at(address)?;
+        Some(LargeReader { log: log.clone(), chain, window: TaskCell::default() })
+    }
+
+    /// Hands out `bytes` bytes from `at` on, in order, of a reading that ends at byte `until`.
+    ///
+    /// # Errors
+    /// [`Status::UNRECOVERED_ERROR`] for a page that cannot be read, [`Status::VALUE_NOT_RESIDENT`] without flash.
+    pub fn read(
+        &self,
+        at: u32,
+        bytes: u32,
+        until: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        let page_bytes = self.log.0.shape.page_bytes;
+        let (mut at, end) = (at, at + bytes);
+        while at < end {
+            let take = (page_bytes - at % page_bytes).min(end - at);
+            self.page(at / page_bytes, until.div_ceil(page_bytes))?.read(at % page_bytes, take, sink);
+            at += take;
+        }
+        // Nothing is held between two parts of a reading that end with a page.
+        let mut window = self.window.borrow_mut();
+        if u64::from(end) >= (u64::from(window.0) + window.1.len() as u64) * u64::from(page_bytes) {
+            window.1 = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// A page of the value, and with it those behind it, before page `stop`.
+    fn page(&self, number: u32, stop: u32) -> ReadPage {
+        let found = {
+            let window = self.window.borrow();
+            let (first, pages) = &*window;
+            number.checked_sub(*first).and_then(|index| pages.get(index as usize)).cloned()
+        };
+        if let Some(page) = found {
+            return page;
+        }
+        let log = &*self.log.0;
+        let ftl = log.buffer.flash().ok_or(Status::VALUE_NOT_RESIDENT)?;
+        let segment_pages = log.shape.segment_pages;
+        let read = |page: u32| {
+            let segment = self.chain.get((page / segment_pages) as usize);
+            move || {
+                let segment = *segment.ok_or(Status::UNRECOVERED_ERROR)?;
+                ftl.read(Lpa(log.pool.lpas(segment).start + page % segment_pages), Purpose::Value)
+            }
+        };
+        let last = stop.max(number + 1).min(number + self.log.large_pages());
+        let pages = join_all(&log.sim, (number..last).map(read));
+        let page = pages[0].clone();
+        *self.window.borrow_mut() = (number, pages);
+        page
+    }
+}
+
+/// Is nothing of this segment to be moved by collection?
+pub(super) fn stays(segment: &Segment) -> bool {
+    segment.head == Head::Large && segment.life == Life::Sealed
+}

@@ -1,0 +1,166 @@
+//! Large values: a store or a retrieve that moves more than [`WHOLE_MAX_BYTES`] does so part by part, each as a command of
+//! its own to the namespace (*store part*, *retrieve part*), with memory for one part.
+//!
+//! ```text
+//!   Store      memory ─► R2T ─► H2CData ─► store part ─┐ the last one's status is the answer
+//!                ▲                                     │
+//!                └─────────────────────────────────────┘
+//!   Retrieve   memory ─► retrieve part ─► C2HData ─┐     with the last part, the answer
+//!                ▲                                 │
+//!                └─────────────────────────────────┘
+//! ```
+//!
+//! Between two parts the namespace keeps what the value's stream has begun, until the connection ends; a part waits for
+//! memory in line with all other commands. So a host with many large values has as much memory as any other.
+
+use kvdrive_spec::opcode;
+use kvdrive_spec::{Command, RetrievePart, Sqe, Status, StorePart};
+
+use super::{Connection, Slot, Step};
+use crate::buffer::Buffer;
+use crate::namespace::{Completion, Tag};
+use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES};
+use crate::tcp::Core;
+
+/// Streams of this number on are the connection's own, one for each slot.
+const OWN_STREAMS: u16 = (1 << 15) - 1;
+
+/// What crosses part by part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// Offset and length of the present part, bytes.
+    pub at: u32,
+    pub bytes: u32,
+    /// The answer, once what the stream has begun is discarded.
+    verdict: Option<Status>,
+}
+
+/// A command that moves more than [`WHOLE_MAX_BYTES`]: its transfer as it is carried out, and its first part.
+///
+/// # Errors
+/// The status of a command that cannot move so much, or whose lengths contradict each other.
+pub(super) fn split(
+    sqe: &mut Sqe,
+    transfer: Transfer,
+    part_bytes: u32,
+) -> Result<(Transfer, Option<Parts>), Status> {
+    let named_bytes = sqe.cdw10.get();
+    let first = |bytes: u32| Some(Parts { at: 0, bytes: bytes.min(part_bytes), verdict: None });
+    match (transfer, sqe.opcode) {
+        (Transfer::FromHost { bytes } | Transfer::ToHost { bytes }, _) if bytes <= WHOLE_MAX_BYTES => {
+            Ok((transfer, None))
+        }
+        (Transfer::FromHost { bytes }, opcode::STORE) if named_bytes > bytes => {
+            Err(Status::SGL_LENGTH_INVALID)
+        }
+        // Named bytes beyond the value are not asked for.
+        (Transfer::FromHost { .. }, opcode::STORE) if named_bytes == 0 => Ok((Transfer::None, None)),
+        (Transfer::FromHost { .. }, opcode::STORE) => {
+            let parts = if named_bytes > WHOLE_MAX_BYTES { first(named_bytes) } else { None };
+            Ok((Transfer::FromHost { bytes: named_bytes }, parts))
+        }
+        (Transfer::ToHost { bytes }, opcode::RETRIEVE) => {
+            let bytes = bytes.min(named_bytes);
+            let parts = if bytes > WHOLE_MAX_BYTES { first(bytes) } else { None };
+            Ok((if bytes == 0 { Transfer::None } else { Transfer::ToHost { bytes } }, parts))
+        }
+        // An answer that could be longer is shorter.
+        (Transfer::ToHost { .. }, opcode::LIST | opcode::SEEK | opcode::NEXT | opcode::RETRIEVE_PART) => {
+            sqe.cdw10.set(named_bytes.min(WHOLE_MAX_BYTES));
+            Ok((Transfer::ToHost { bytes: WHOLE_MAX_BYTES }, None))
+        }
+        (Transfer::FromHost { .. } | Transfer::ToHost { .. }, _) => Err(Status::INVALID_FIELD),
+        (Transfer::None | Transfer::InCapsule { .. }, _) => Ok((transfer, None)),
+    }
+}
+
+/// Does a command of a host name a stream that is not its own?
+pub(super) fn names_own_stream(sqe: &Sqe) -> bool {
+    let stream = match sqe.opcode {
+        opcode::STORE_PART | opcode::RETRIEVE_PART => (sqe.cdw11.get() >> 16) as u16,
+        opcode::DISCARD => sqe.cdw12.get() as u16,
+        _ => 0,
+    };
+    stream >= OWN_STREAMS
+}
+
+impl Slot {
+    /// Memory that its next step needs, bytes.
+    pub(super) fn wanted_bytes(&self) -> u32 {
+        self.parts.map_or(self.transfer.bytes(), |part| part.bytes)
+    }
+
+    /// Where its present memory begins and ends within its data, bytes.
+    pub(super) fn window(&self) -> (u32, u32) {
+        self.parts.map_or((0, self.transfer.bytes()), |part| (part.at, part.at + part.bytes))
+    }
+
+    /// The entry of its next command to the namespace.
+    ///
+    /// # Errors
+    /// A store's or retrieve's entry that is none.
+    pub(super) fn next_entry(&self, slot: u16) -> Result<Sqe, Status> {
+        let Some(Parts { at, bytes, verdict }) = self.parts else { return Ok(self.sqe) };
+        let stream = OWN_STREAMS + slot;
+        let command = match Command::decode(&self.sqe)? {
+            _ if verdict.is_some() => Command::Discard { stream },
+            Command::Store(store) => Command::StorePart(StorePart { store, at, bytes, stream }),
+            Command::Retrieve { key, options, .. } => {
+                let room = self.transfer.bytes();
+                Command::RetrievePart(RetrievePart { key, at, bytes, stream, room, options })
+            }
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        let mut entry = command.encode(self.cid, self.sqe.nsid.get());
+        (entry.flags, entry.prp1, entry.prp2) = (self.sqe.flags, self.sqe.prp1, self.sqe.prp2);
+        Ok(entry)
+    }
+}
+
+impl Connection {
+    /// A part has completed: the next one follows, or the answer.
+    pub(super) fn complete_part(&mut self, core: &mut Core, part: Parts, completion: Completion) {
+        let Completion { tag: Tag { slot, .. }, status, dw0, dw1, data, data_bytes, .. } = completion;
+        if let Some(verdict) = part.verdict {
+            return self.answer(slot, verdict, 0, 0);
+        }
+        if !status.is_success() {
+            return self.answer(slot, status, dw0, dw1);
+        }
+        let command = &self.slots[usize::from(slot)];
+        let (cid, room, is_retrieve) =
+            (command.cid, command.transfer.bytes(), matches!(command.transfer, Transfer::ToHost { .. }));
+        let (moved_bytes, all_bytes) =
+            if is_retrieve { (data_bytes.min(data.len()) as u32, dw0.min(room)) } else { (part.bytes, room) };
+        let at = part.at + moved_bytes;
+        if is_retrieve && moved_bytes > 0 {
+            self.put_answer(cid, part.at, at >= all_bytes, moved_bytes as usize, data);
+        } else {
+            drop(data);
+        }
+        if at >= all_bytes {
+            return self.answer(slot, status, dw0, dw1);
+        }
+        if moved_bytes == 0 {
+            return self.answer(slot, Status::INTERNAL, 0, 0);
+        }
+        let bytes = (all_bytes - at).min(self.limits.part_bytes);
+        let command = &mut self.slots[usize::from(slot)];
+        command.parts = Some(Parts { at, bytes, verdict: None });
+        command.step = Step::WaitsForMemory;
+        self.ask_for_memory(core, slot);
+    }
+
+    /// Ends a command whose data were spoilt: what its stream has begun is discarded before it is answered.
+    pub(super) fn give_up(&mut self, core: &mut Core, slot: u16, status: Status) {
+        let command = &mut self.slots[usize::from(slot)];
+        match &mut command.parts {
+            Some(part) if part.at > 0 => {
+                part.verdict = Some(status);
+                command.buffer = Some(Buffer::empty());
+                self.submit(core, slot);
+            }
+            _ => self.answer(slot, status, 0, 0),
+        }
+    }
+}
