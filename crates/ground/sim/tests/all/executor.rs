@@ -405,7 +405,7 @@ fn suspending_with_a_borrow_panics() {
 }
 
 #[test]
-#[should_panic(expected = "who waits for model time is a task of the executor")]
+#[should_panic(expected = "model time is waited for by a task of the executor")]
 fn only_tasks_wait() {
     WaitQueue::new(&Sim::new()).wait();
 }
