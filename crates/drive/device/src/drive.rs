@@ -22,7 +22,7 @@ use kvdrive_flash::media::{self, Media, MediaOptions};
 use kvdrive_flash::power::file_log::{FileError, FileLog, OpenedLog};
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
-    self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
+    self, IDENTITY_AT, ImageError, ImageSettings, Journal, Owner, PowerOnError, SETTINGS_AT, Survivors,
 };
 use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
@@ -86,10 +86,10 @@ impl DriveConfig {
     ///
     /// # Panics
     /// If the engine does not exist; [`DriveConfig::check`] finds that.
-    pub fn make(&self) -> Make {
+    pub fn make(&self) -> ImageSettings {
         let row = engine_row(&self.engine).expect("the configuration was checked");
         let engine = std::iter::once(("engine.name", self.engine.clone()));
-        Make::new(engine.chain(image_keys(&self.flash)).chain((row.make)(&self.of_engine())))
+        ImageSettings::new(engine.chain(image_keys(&self.flash)).chain((row.make)(&self.of_engine())))
     }
 }
 
@@ -200,7 +200,7 @@ impl Drive {
                 (kind.open)(&geometry, &options)?
             }
         };
-        let owner = Owner { make: config.make(), identity: medium.identity() };
+        let owner = Owner { settings: config.make(), identity: medium.identity() };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
             None => open_journal(config, row, &owner, &*medium)?,
@@ -394,9 +394,9 @@ impl Drive {
 /// Checks that a protected image was made by this drive, with the same settings.
 fn check_owner(image: &[u8], drive: &Owner) -> Result<(), ImageError> {
     let image = power::owner_of(image)?;
-    if let Some(difference) = drive.make.difference(&image.make) {
+    if let Some(difference) = drive.settings.difference(&image.settings) {
         let what = format!("it was made by a drive of another configuration: {difference}");
-        return Err(ImageError::new(MAKE_AT, what));
+        return Err(ImageError::new(SETTINGS_AT, what));
     }
     if image.identity != drive.identity {
         let what = format!("it is of drive {}, and the medium of drive {}", image.identity, drive.identity);

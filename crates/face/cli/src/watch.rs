@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_run::{HistogramLog, Interval, OnInterval, Progress, Ran, Watch};
+use kvdrive_run::{FinishedRun, HistogramLog, Interval, OnInterval, Progress, Watch};
 use kvdrive_text::output::{check_writable, shown};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -147,7 +147,7 @@ impl Watcher {
     }
 
     /// Completes the files with a run that has ended.
-    pub fn end(self, ran: &Ran) -> anyhow::Result<()> {
+    pub fn end(self, ran: &FinishedRun) -> anyhow::Result<()> {
         if let (Some(log), None) = (&self.log, &self.interval) {
             let span_ns = match ran.report.clock.as_str() {
                 "wall" => (ran.report.time.wall_s * 1e9) as u64,

@@ -132,14 +132,14 @@ struct Slot {
 }
 
 /// A queue pair and its slots: what outlives a submitter.
-struct Lane {
+struct SlottedQueue {
     host: Rc<BlockHost>,
     queue: Rc<QueuePair>,
     free: TaskCell<Vec<Slot>>,
     freed: WaitQueue,
 }
 
-impl Lane {
+impl SlottedQueue {
     fn take_slot(&self) -> Slot {
         loop {
             let free = self.free.borrow_mut().pop();
@@ -152,7 +152,7 @@ impl Lane {
 
     /// Rings for what lies in the queue and waits for the answer of the command that has `slot`.
     fn carry_out(&self, slot: Slot, read_blocks: u32) -> Result<Vec<Block>, Status> {
-        let Lane { host, queue, .. } = self;
+        let SlottedQueue { host, queue, .. } = self;
         host.link.ring_submission(queue);
         let cqe: Cqe = queue.completion(slot.cid);
         host.link.ring_completion(queue);
@@ -256,7 +256,7 @@ fn range_of(blocks: &Blocks) -> Range {
 
 /// Commands over one queue pair, from one core.
 pub struct BlockDriver {
-    lane: Rc<Lane>,
+    slotted: Rc<SlottedQueue>,
     core: Rc<dyn Core>,
 }
 
@@ -284,30 +284,30 @@ impl BlockDriver {
             host.memory.write(list, Piece::Bytes(&entries)).expect("a slot's list is mapped");
             Slot { cid, buffer, list }
         };
-        let lane = Lane {
+        let slotted = SlottedQueue {
             queue: modelled::create_queue(&host.link, entries)?,
             free: TaskCell::new((0..depth as u16).map(slot).collect()),
             freed: WaitQueue::new(host.link.sim()),
             host: host.clone(),
         };
-        Ok(BlockDriver { lane: Rc::new(lane), core })
+        Ok(BlockDriver { slotted: Rc::new(slotted), core })
     }
 
     /// Submits a command. Waits while as many as the driver's depth are under way.
     pub fn submit(&self, call: BlockCall<'_>) -> BlockTicket {
-        let lane = &self.lane;
-        let HostCosts { submit_ns, dma_setup_ns, .. } = lane.host.costs;
+        let slotted = &self.slotted;
+        let HostCosts { submit_ns, dma_setup_ns, .. } = slotted.host.costs;
         let moves = matches!(call, BlockCall::Write { .. } | BlockCall::Deallocate(_));
         self.core.run_noted(submit_ns + if moves { dma_setup_ns } else { 0 }, "host", "submit");
-        let slot = lane.take_slot();
-        lane.host.memory.clear(slot.buffer);
-        let (command, bytes) = stage(&*lane.host.memory, slot.buffer, lane.host.most_blocks, call);
+        let slot = slotted.take_slot();
+        slotted.host.memory.clear(slot.buffer);
+        let (command, bytes) = stage(&*slotted.host.memory, slot.buffer, slotted.host.most_blocks, call);
         let mut sqe = command.encode(slot.cid, NSID);
         prp::point_at(&mut sqe, slot.buffer, slot.list, bytes);
-        assert!(lane.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
+        assert!(slotted.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
-        let lane = lane.clone();
-        BlockTicket(self.lane.host.link.sim().spawn(move || lane.carry_out(slot, read_blocks)))
+        let slotted = slotted.clone();
+        BlockTicket(self.slotted.host.link.sim().spawn(move || slotted.carry_out(slot, read_blocks)))
     }
 
     /// Waits for a command, which another driver of this host may have submitted; the blocks, if it read some.
@@ -316,7 +316,7 @@ impl BlockDriver {
     /// What the drive answered.
     pub fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status> {
         let answer = ticket.0.join();
-        self.core.run_noted(self.lane.host.costs.complete_ns, "host", "complete");
+        self.core.run_noted(self.slotted.host.costs.complete_ns, "host", "complete");
         answer
     }
 

@@ -32,7 +32,8 @@ pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
 use crate::conversation::slot::{Arrived, Left, Slot};
 use crate::conversation::{
-    self, Aftermath, CommandSlot, Course, Ended, Lot, State, Submission, Terms, Until, at_once, unclaimed,
+    self, Aftermath, CallState, Capabilities, CommandSlot, Course, Ended, SlotOffer, Submission, Until,
+    at_once, unclaimed,
 };
 use host::delete_queue;
 pub use host::{Host, HostCosts};
@@ -48,7 +49,7 @@ struct SlotMemory {
 }
 
 /// A queue pair and its slots: what outlives a command that is dropped.
-struct Lane {
+struct SlottedQueue {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
     /// Slots, whether free or not.
@@ -64,7 +65,7 @@ struct Lane {
     window_waiting: WaitQueue,
 }
 
-impl Lane {
+impl SlottedQueue {
     /// What a dropped store has of the window comes back, if it still has something.
     fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
         let Some(window) = &self.window else { return };
@@ -88,7 +89,7 @@ impl Lane {
 
 /// Typed commands over one queue pair.
 pub struct Driver {
-    lane: Rc<Lane>,
+    slotted: Rc<SlottedQueue>,
     choice: Box<dyn Choice>,
     /// Held while an inline value is being submitted.
     sequence: Mutex,
@@ -153,25 +154,25 @@ struct Entries {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let lane = &self.slot.driver.lane;
-        let sim = lane.host.link.sim();
+        let slotted = &self.slot.driver.slotted;
+        let sim = slotted.host.link.sim();
         if self.is_over || sim.halted() {
             return;
         }
         let mut entries = std::mem::take(&mut self.slot.entries);
         entries.memory.outbox.clear();
         if let Some(iterator) = entries.slot.steps() {
-            lane.host.unclaimed.borrow_mut().expect(iterator);
+            slotted.host.unclaimed.borrow_mut().expect(iterator);
         }
         if entries.slot.is_inside() {
-            lane.is_torn.set(true);
+            slotted.is_torn.set(true);
         }
         let progress = self.course.progress();
         match entries.slot.abandon() {
-            left @ Left::Over { is_torn: false, .. } => entries.end(lane, progress, left),
+            left @ Left::Over { is_torn: false, .. } => entries.end(slotted, progress, left),
             left => {
-                let lane = lane.clone();
-                sim.spawn(move || entries.carry_out(&lane, progress, left));
+                let slotted = slotted.clone();
+                sim.spawn(move || entries.carry_out(&slotted, progress, left));
             }
         }
     }
@@ -186,8 +187,8 @@ impl Entries {
     }
 
     /// Waits for what is under way of a command that nobody waits for.
-    fn carry_out(mut self, lane: &Lane, progress: Progress, mut left: Left) {
-        let Lane { host, queue, .. } = lane;
+    fn carry_out(mut self, slotted: &SlottedQueue, progress: Progress, mut left: Left) {
+        let SlottedQueue { host, queue, .. } = slotted;
         if self.is_unrung {
             host.link.ring_submission(queue);
         }
@@ -204,17 +205,17 @@ impl Entries {
                 }
                 Left::Over { is_torn, .. } => {
                     if is_torn {
-                        self.discard(lane);
+                        self.discard(slotted);
                     }
-                    return self.end(lane, progress, left);
+                    return self.end(slotted, progress, left);
                 }
             }
         }
     }
 
     /// Has the drive give up the part of a value that it has.
-    fn discard(&mut self, lane: &Lane) {
-        let Lane { host, queue, .. } = lane;
+    fn discard(&mut self, slotted: &SlottedQueue) {
+        let SlottedQueue { host, queue, .. } = slotted;
         let sqe = Command::Discard { stream: 0 }.encode(self.memory.cid, NSID);
         assert!(queue.try_submit(sqe), "a command of this slot has ended");
         host.link.ring_submission(queue);
@@ -223,10 +224,10 @@ impl Entries {
     }
 
     /// Nothing of it is under way any more.
-    fn end(self, lane: &Lane, mut progress: Progress, left: Left) {
-        let host = &*lane.host;
+    fn end(self, slotted: &SlottedQueue, mut progress: Progress, left: Left) {
+        let host = &*slotted.host;
         let Left::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
-        lane.end_dropped(&mut progress, self.cqe.as_ref());
+        slotted.end_dropped(&mut progress, self.cqe.as_ref());
         if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
             let answers = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
             if host.unclaimed.borrow_mut().arrive(iterator, answers) {
@@ -234,12 +235,12 @@ impl Entries {
             }
         }
         if self.unacknowledged > 0 {
-            host.link.ring_completions(&lane.queue, self.unacknowledged);
+            host.link.ring_completions(&slotted.queue, self.unacknowledged);
         }
         if is_torn {
-            lane.mend();
+            slotted.mend();
         }
-        lane.give(self.memory);
+        slotted.give(self.memory);
     }
 }
 
@@ -258,7 +259,7 @@ impl Driver {
         assert!(depth < entries, "a queue of {entries} slots holds at most {} commands", entries - 1);
         let sim = host.link.sim();
         let free = (0..depth).map(|cid| new_slot(host, cid as u16)).collect();
-        let lane = Lane {
+        let slotted = SlottedQueue {
             queue: create_queue(&host.link, entries)?,
             host: host.clone(),
             depth,
@@ -269,7 +270,12 @@ impl Driver {
             window: host.link.window_bytes().map(HostWindow::new),
             window_waiting: WaitQueue::new(sim),
         };
-        Ok(Driver { lane: Rc::new(lane), choice, sequence: Mutex::new(sim), slots: (entries - 1) / depth })
+        Ok(Driver {
+            slotted: Rc::new(slotted),
+            choice,
+            sequence: Mutex::new(sim),
+            slots: (entries - 1) / depth,
+        })
     }
 
     /// Waits for what is under way, of dropped commands too, and has the drive delete the queue pair. A
@@ -278,7 +284,7 @@ impl Driver {
     /// # Errors
     /// What the drive answered.
     pub fn disconnect(self) -> Result<(), Status> {
-        let Lane { host, queue, depth, free, freed, .. } = &*self.lane;
+        let SlottedQueue { host, queue, depth, free, freed, .. } = &*self.slotted;
         while free.borrow().len() < *depth as usize {
             freed.wait();
         }
@@ -287,26 +293,27 @@ impl Driver {
 
     /// The host this driver belongs to.
     pub fn host(&self) -> &Rc<Host> {
-        &self.lane.host
+        &self.slotted.host
     }
 
-    fn terms(&self) -> Terms<'_> {
-        let max_value_bytes = self.lane.host.max_value_bytes;
+    fn capabilities(&self) -> Capabilities<'_> {
+        let max_value_bytes = self.slotted.host.max_value_bytes;
         let (choice, max_answer_bytes) = (Some(&*self.choice), answers::buffer_bytes(max_value_bytes));
-        Terms { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
+        Capabilities { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
     }
 
     /// Submits a command, up to the last entry of it that must be submitted in turn.
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
-        let has_unclaimed = |iterator| self.lane.host.unclaimed.borrow().has(iterator);
-        let course = match conversation::begin(self.terms(), &call, call.value().bytes(), has_unclaimed) {
-            Ok(course) => course,
-            Err(state) => return Ticket { call, state },
-        };
+        let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
+        let course =
+            match conversation::begin(self.capabilities(), &call, call.value().bytes(), has_unclaimed) {
+                Ok(course) => course,
+                Err(state) => return Ticket { call, state },
+            };
         let mut flight = Flight { course, slot: self.take_slot(), is_over: false };
         let state = match flight.advance(call.value(), Until::Whole) {
-            None => State::UnderWay(flight),
-            Some((status, _)) => State::Ended(status),
+            None => CallState::UnderWay(flight),
+            Some((status, _)) => CallState::Ended(status),
         };
         Ticket { call, state }
     }
@@ -314,15 +321,15 @@ impl Driver {
     /// Would [`Driver::wait`] find something there already?
     fn has_answer<V>(&self, ticket: &Ticket<'_, V>) -> bool {
         match &ticket.state {
-            State::UnderWay(flight) => self.lane.queue.has_completion(flight.slot.entries.memory.cid),
-            State::Unclaimed(_) | State::Ended(_) => true,
+            CallState::UnderWay(flight) => self.slotted.queue.has_completion(flight.slot.entries.memory.cid),
+            CallState::Unclaimed(_) | CallState::Ended(_) => true,
         }
     }
 
     /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
     /// and taking it takes no time: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
-        let (mut ticket, host) = (ticket, &self.lane.host);
+        let (mut ticket, host) = (ticket, &self.slotted.host);
         while let Some(iterator) = ticket.unclaimed() {
             if let Some(answer) = host.claim(iterator) {
                 *into = answer.value;
@@ -330,7 +337,7 @@ impl Driver {
             }
             ticket = self.submit(ticket.call);
         }
-        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return ticket.ended() };
+        let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else { return ticket.ended() };
         let (status, cqe) = flight.advance(call.value(), Until::Ended).expect("it has ended");
         // What it opened or brought is the caller's.
         flight.slot.entries.slot.settled();
@@ -348,10 +355,10 @@ impl Driver {
     /// Takes a slot when there is one.
     fn take_slot(&self) -> Taken<'_> {
         let memory = loop {
-            let free = self.lane.free.borrow_mut().pop();
+            let free = self.slotted.free.borrow_mut().pop();
             match free {
                 Some(memory) => break memory,
-                None => self.lane.freed.wait(),
+                None => self.slotted.freed.wait(),
             }
         };
         let entries = Entries { slot: Slot::new(memory.cid), memory, ..Entries::default() };
@@ -369,11 +376,11 @@ impl Flight<'_> {
 
     /// All has come, its answer is taken, and nothing of it is left but the slot.
     fn end(mut self) {
-        let (lane, entries) = (&self.slot.driver.lane, &mut self.slot.entries);
+        let (slotted, entries) = (&self.slot.driver.slotted, &mut self.slot.entries);
         assert_eq!(entries.unacknowledged, 0, "who waits for a command acknowledges its completions");
-        lane.end_dropped(&mut self.course.progress(), entries.cqe.as_ref());
+        slotted.end_dropped(&mut self.course.progress(), entries.cqe.as_ref());
         entries.memory.outbox.clear();
-        lane.give(std::mem::take(&mut entries.memory));
+        slotted.give(std::mem::take(&mut entries.memory));
         self.is_over = true;
     }
 }
@@ -383,16 +390,16 @@ impl CommandSlot for Taken<'_> {
     type Error = Infallible;
 
     /// Inline commands go one by one, as published.
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
         let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
-        let (entries, window) = (self.driver.slots, self.driver.lane.window.as_ref());
-        (Lot { cid, buffer, list, entries, window, is_together: false }, outbox)
+        let (entries, window) = (self.driver.slots, self.driver.slotted.window.as_ref());
+        (SlotOffer { cid, buffer, list, entries, window, is_together: false }, outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.sequence = Some(self.driver.sequence.lock());
-        while self.driver.lane.is_torn.get() {
-            self.driver.lane.mended.wait();
+        while self.driver.slotted.is_torn.get() {
+            self.driver.slotted.mended.wait();
         }
         Poll::Ready(Ok(()))
     }
@@ -405,7 +412,7 @@ impl CommandSlot for Taken<'_> {
     /// The application hands over a pointer, and its bytes are there already: only pinning and naming the pages
     /// takes time.
     fn stage(&mut self, value: Piece<'_>) {
-        let (host, buffer) = (&self.driver.lane.host, self.entries.memory.buffer);
+        let (host, buffer) = (&self.driver.slotted.host, self.entries.memory.buffer);
         host.memory.clear(buffer);
         host.memory.write(buffer, value).expect("a slot's buffer is mapped");
         let pages = u64::from(value.bytes().div_ceil(PAGE_BYTES));
@@ -414,7 +421,7 @@ impl CommandSlot for Taken<'_> {
     }
 
     fn clear(&mut self) {
-        self.driver.lane.host.memory.clear(self.entries.memory.buffer);
+        self.driver.slotted.host.memory.clear(self.entries.memory.buffer);
     }
 
     /// Pinning has named the pages already.
@@ -422,13 +429,13 @@ impl CommandSlot for Taken<'_> {
         let SlotMemory { buffer, list, .. } = self.entries.memory;
         let chain = list + u64::from(PAGE_BYTES);
         let pages = answers::chain(chain, buffer, bytes);
-        let memory = &self.driver.lane.host.memory;
+        let memory = &self.driver.slotted.host.memory;
         memory.write(chain, Piece::Bytes(&pages)).expect("a slot's lists are mapped");
     }
 
     /// The core copies the value and waits until its lines are flushed.
     fn write_window(&mut self, address: u64, value: Piece<'_>) {
-        let host = &self.driver.lane.host;
+        let host = &self.driver.slotted.host;
         let (sim, began) = (host.link.sim(), host.link.sim().now());
         let _core = host.core.acquire();
         let span = host.costs.cxl_setup_ns;
@@ -440,15 +447,15 @@ impl CommandSlot for Taken<'_> {
     }
 
     fn wait_for_window(&mut self) {
-        self.driver.lane.window_waiting.wait();
+        self.driver.slotted.window_waiting.wait();
     }
 
     fn pass_window(&mut self) {
-        self.driver.lane.window_waiting.wake_one();
+        self.driver.slotted.window_waiting.wake_one();
     }
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Infallible> {
-        let Lane { host, queue, .. } = &*self.driver.lane;
+        let SlottedQueue { host, queue, .. } = &*self.driver.slotted;
         let entries = &mut self.entries;
         let further = entries.memory.outbox.len() as u64 - 1;
         let span = host.costs.submit_ns + further * host.costs.entry_ns;
@@ -456,7 +463,7 @@ impl CommandSlot for Taken<'_> {
         for sqe in entries.memory.outbox.drain(..) {
             assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
-        entries.slot.submitted(submission.completions, submission.walk, self.sequence.is_some());
+        entries.slot.submitted(submission.completions, submission.iterator_use, self.sequence.is_some());
         (entries.is_unrung, entries.cqe) = (true, None);
         host.link.ring_submission(queue);
         entries.is_unrung = false;
@@ -465,7 +472,7 @@ impl CommandSlot for Taken<'_> {
 
     /// Waits for the completions to come and acknowledges them.
     fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Infallible>> {
-        let Lane { host, queue, .. } = &*self.driver.lane;
+        let SlottedQueue { host, queue, .. } = &*self.driver.slotted;
         let entries = &mut self.entries;
         let mut arrived = entries.completion(queue);
         host.core.run_noted(host.costs.complete_ns, "host", "complete");

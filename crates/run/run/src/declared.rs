@@ -14,8 +14,8 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
 use crate::Bench;
+use crate::places::HostSide;
 use crate::report::Named;
-use crate::seats::HostSide;
 
 const HEAD: &str = "\
 # Counters

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain after them; latency, throughput and the
-//! utilisation of resources cover the operations alone. The host ([`seats`]) decides how many tasks there are
+//! utilisation of resources cover the operations alone. The host ([`places`]) decides how many tasks there are
 //! and what they send operations to. A task begins its next operation when its last one has completed and the
 //! host's work between two operations is done. The same tasks first load the pairs of the workload and
 //! overwrite them as often as it asks; if `workload.timed_load` is off, loading takes no time. The report
@@ -20,10 +20,10 @@ mod intervals;
 mod limits;
 pub mod many;
 mod outcome;
+mod places;
 pub mod report;
 pub mod revision;
 mod scan;
-mod seats;
 mod seen;
 mod series;
 mod stream;
@@ -50,9 +50,9 @@ pub use intervals::Interval;
 use intervals::Slices;
 use kvdrive_config::{Config, Document};
 use kvdrive_workload::{self as workload, ValueSpec, Workload, WorkloadParams};
+use places::HostSide;
 use report::Report;
 pub use scan::answered;
-use seats::HostSide;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use stream::{Clock, Stream};
 use verify::{ReadBack, Verifier};
@@ -77,7 +77,7 @@ pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -
 }
 
 /// A run that has ended.
-pub struct Ran {
+pub struct FinishedRun {
     /// Its report.
     pub report: Report,
     /// Latencies of its operations in ns, by kind; only kinds that occurred.
@@ -87,7 +87,7 @@ pub struct Ran {
 }
 
 /// As [`run_faulty`]; `watch` observes the run and may stop it.
-pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Ran> {
+pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<FinishedRun> {
     let (mut ran, _) = run_all(std::slice::from_ref(document), rules, watch)?;
     Ok(ran.pop().expect("a report for the run"))
 }
@@ -107,7 +107,11 @@ pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Re
     Ok(ran.into_iter().map(|ran| ran.report).collect())
 }
 
-fn run_all(documents: &[Document], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<(Vec<Ran>, u64)> {
+fn run_all(
+    documents: &[Document],
+    rules: &[Rule],
+    watch: &Watch<'_>,
+) -> anyhow::Result<(Vec<FinishedRun>, u64)> {
     let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
     for config in &configs[1..] {
         let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
@@ -120,7 +124,7 @@ fn run_all(documents: &[Document], rules: &[Rule], watch: &Watch<'_>) -> anyhow:
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         let latencies = outcome.seen.latencies();
         let report = outcome.into_report(document, config)?;
-        all.push(Ran { report, latencies, is_stopped: watch.is_stopped() });
+        all.push(FinishedRun { report, latencies, is_stopped: watch.is_stopped() });
     }
     // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
     // sessions run.
@@ -230,7 +234,7 @@ impl Bench {
             }
             let seed = config.run.seed + index as u64;
             let (source, ops) = open_workload(config, &params, seed, &verifier)?;
-            let sees_all = !config.saker.enabled || host.seats.len() == 1;
+            let sees_all = !config.saker.enabled || host.places.len() == 1;
             let work = Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone());
             let work = Arc::new(work);
             let clock = Clock::Model(self.sim.clone());
@@ -263,7 +267,7 @@ impl Bench {
                     going(self.going(&drive, &began, now - loaded));
                 }
             };
-            stream.run_tasks(&host.seats, &tell);
+            stream.run_tasks(&host.places, &tell);
             let ended = self.snapshot(&drive, &host);
             if let Some(slices) = slices {
                 slices.borrow_mut().end(ended.clone(), stream.seen.borrow_mut().tally());
@@ -290,7 +294,7 @@ impl Bench {
             before = Some(params);
             let workload = work.of_workload(|workload| workload.counts());
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
-            notes.extend(stream.check_units(&host.seats[0], seen.errors)?);
+            notes.extend(stream.check_units(&host.places[0], seen.errors)?);
             let verified = work.verified();
             let loading = loading.clone();
             outcomes.push(Outcome {
@@ -351,7 +355,7 @@ impl Bench {
         let began = self.snapshot(drive, host);
         work.begin_loading(stores);
         if config.workload.timed_load {
-            stream.run_tasks(&host.seats, tell);
+            stream.run_tasks(&host.places, tell);
         } else {
             stream.load_at_once(tell);
         }

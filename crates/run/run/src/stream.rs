@@ -1,5 +1,5 @@
 //! The application of a run: how a task takes an operation, does it through its client and records it, in model
-//! time, in wall time and over a network alike. What differs is the clock and the client of a task ([`Party`]);
+//! time, in wall time and over a network alike. What differs is the clock and the client of a task ([`TaskClient`]);
 //! what tasks of all threads share is [`Work`]. Power-on, snapshots and the sequence of runs are in [`super`].
 //!
 //! ```text
@@ -19,8 +19,8 @@ use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use super::intervals::{Slices, Tally};
+use super::places::{ConnectedClient, TaskClient, TaskPlace, tell_failures};
 use super::scan::{Scan, answered};
-use super::seats::{Party, Seat, Whom, tell_failures};
 use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
 use super::series::{INTERVALS_MAX, Sampler};
 use super::units::ClientPairs;
@@ -143,15 +143,15 @@ impl Stream {
 
     /// Does all operations, with one task for each seat. A single seat runs in the caller's task, several run
     /// in tasks of their own.
-    pub(super) fn run_tasks(self: &Rc<Self>, seats: &[Seat], tell: &dyn Fn(u64)) {
+    pub(super) fn run_tasks(self: &Rc<Self>, places: &[TaskPlace], tell: &dyn Fn(u64)) {
         self.is_over.set(false);
-        if let [seat] = seats {
-            self.serve(seat, tell);
+        if let [place] = places {
+            self.serve(place, tell);
             return self.is_over.set(true);
         }
-        for seat in seats {
-            let seat = seat.clone();
-            self.spawn(move |stream| stream.serve(&seat, &|_| stream.news.wake_all()));
+        for place in places {
+            let place = place.clone();
+            self.spawn(move |stream| stream.serve(&place, &|_| stream.news.wake_all()));
         }
         while self.running.get() > 0 {
             self.news.wait();
@@ -256,16 +256,16 @@ impl Stream {
         other.recent.add(&recent);
     }
 
-    fn serve(&self, seat: &Seat, tell: &dyn Fn(u64)) {
-        let think = Some((&*seat.core, seat.think_ns)).filter(|(_, think_ns)| *think_ns > 0);
-        match &seat.whom {
-            Whom::Drive(driver) => self.application(&mut &**driver, think, tell),
-            Whom::Saker(saker, driver) => {
+    fn serve(&self, place: &TaskPlace, tell: &dyn Fn(u64)) {
+        let think = Some((&*place.core, place.think_ns)).filter(|(_, think_ns)| *think_ns > 0);
+        match &place.client {
+            ConnectedClient::Drive(driver) => self.application(&mut &**driver, think, tell),
+            ConnectedClient::Saker(saker, driver) => {
                 let mut handle = saker.connect(driver);
                 self.application(&mut handle, think, tell);
                 tell_failures(handle.close(), &mut |kind, key, status| self.refused(kind, key, status));
             }
-            Whom::Store(client) => self.application(&mut &**client, think, tell),
+            ConnectedClient::Store(client) => self.application(&mut &**client, think, tell),
         }
     }
 
@@ -273,7 +273,7 @@ impl Stream {
     /// Without a way to the drive the run ends.
     pub(super) fn application(
         &self,
-        client: &mut impl Party,
+        client: &mut impl TaskClient,
         think: Option<(&Resource, Ns)>,
         tell: &dyn Fn(u64),
     ) {
@@ -305,7 +305,7 @@ impl Stream {
     }
 
     /// Makes the writes of a client durable.
-    pub(super) fn sync(&self, client: &mut impl Party) {
+    pub(super) fn sync(&self, client: &mut impl TaskClient) {
         if let Err(error) = client.sync(&mut |kind, key, status| self.refused(kind, key, status)) {
             self.work.fail(anyhow::anyhow!("sync: {error}"));
         }
@@ -323,7 +323,13 @@ impl Stream {
     ///
     /// # Errors
     /// There is no way to the drive.
-    fn perform(&self, client: &mut impl Party, op: &Op, began: Ns, buffer: &mut Region) -> Result<(), Error> {
+    fn perform(
+        &self,
+        client: &mut impl TaskClient,
+        op: &Op,
+        began: Ns,
+        buffer: &mut Region,
+    ) -> Result<(), Error> {
         let (seen, mut bytes) = (&self.seen, Vec::new());
         let writing = self.begin_write(op);
         let reading = self.begin_read(op);
@@ -380,7 +386,7 @@ impl Stream {
     /// ends it.
     fn perform_unit(
         &self,
-        client: &mut impl Party,
+        client: &mut impl TaskClient,
         number: u64,
         began: Ns,
         buffer: &mut Region,
@@ -400,18 +406,18 @@ impl Stream {
     }
 
     /// Reads back through `seat` what the units left; see [`Stream::check_units_by`].
-    pub(super) fn check_units(&self, seat: &Seat, errors: u64) -> anyhow::Result<Option<String>> {
-        match &seat.whom {
-            Whom::Drive(driver) => self.check_units_by(&mut &**driver, errors),
-            Whom::Saker(saker, driver) => self.check_units_by(&mut saker.connect(driver), errors),
-            Whom::Store(client) => self.check_units_by(&mut &**client, errors),
+    pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
+        match &place.client {
+            ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),
+            ConnectedClient::Saker(saker, driver) => self.check_units_by(&mut saker.connect(driver), errors),
+            ConnectedClient::Store(client) => self.check_units_by(&mut &**client, errors),
         }
     }
 
     /// Reads back what the units left, after everything that is measured; returns the findings as one line.
     pub(super) fn check_units_by(
         &self,
-        client: &mut impl Party,
+        client: &mut impl TaskClient,
         errors: u64,
     ) -> anyhow::Result<Option<String>> {
         let Some(units) = &self.work.units else { return Ok(None) };

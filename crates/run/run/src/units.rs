@@ -6,7 +6,7 @@ use kvdrive_host::Calls;
 use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
-use super::seats::Party;
+use super::places::TaskClient;
 use super::seen::{RETRIEVE, STORE, Seen};
 use super::stream::{Clock, Stream};
 use super::work::lock;
@@ -51,7 +51,7 @@ pub(super) struct ClientPairs<'a, C> {
     held: Vec<Key>,
 }
 
-impl<'a, C: Party> ClientPairs<'a, C> {
+impl<'a, C: TaskClient> ClientPairs<'a, C> {
     pub(super) fn new(client: &'a mut C, buffer: &'a mut Region, stream: &'a Stream) -> ClientPairs<'a, C> {
         ClientPairs { client, buffer, stream, locks: false, held: Vec::new() }
     }
@@ -76,7 +76,7 @@ impl<'a, C: Party> ClientPairs<'a, C> {
     }
 }
 
-impl<C: Party> Pairs for ClientPairs<'_, C> {
+impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
     fn read(&mut self, key: Key, into: &mut Vec<u8>) -> Result<bool, Failed> {
         let began = self.stream.clock.now();
         let found = super::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;

@@ -40,7 +40,7 @@ use kvdrive_spec::opcode;
 
 pub use crate::Snapshot as DriveSnapshot;
 use crate::report::{Commands, Report, Series, Verified};
-use crate::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations};
+use crate::{FinishedRun, Loading, Outcome, Progress, Seen, Snapshot, Watch, operations};
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;
@@ -203,7 +203,7 @@ pub fn run_wall_watched(
     document: &Document,
     options: &WallOptions<'_>,
     watch: &Watch<'_>,
-) -> anyhow::Result<Ran> {
+) -> anyhow::Result<FinishedRun> {
     let config = document.config()?;
     anyhow::ensure!(
         config.host.threads > 0 || config.host.queues == 1,
@@ -244,7 +244,7 @@ pub fn run_wall_watched(
             .notes
             .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
     }
-    Ok(Ran { report, latencies, is_stopped: watch.is_stopped() })
+    Ok(FinishedRun { report, latencies, is_stopped: watch.is_stopped() })
 }
 
 /// What the application of a run saw.

@@ -37,7 +37,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Look, Namespace, Session, Tag};
+use crate::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
 use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 
@@ -108,7 +108,7 @@ enum Recipient {
     Free,
     Host(Tag, Buffer),
     /// The namespace refreshes a report on itself, for a host or without one.
-    Itself(Look, Option<(Tag, Buffer)>),
+    Itself(Refreshable, Option<(Tag, Buffer)>),
     /// Its answer is not read: an iterator of a session that has ended is closed, a feature is set.
     Cleanup,
     /// The namespace waits for an event of the drive's health.
@@ -178,12 +178,12 @@ pub struct DriveNamespace {
     spare: Vec<Arc<SharedBuffer>>,
     /// The least that were spare since the last trim.
     least_spare: usize,
-    /// Commands that some host or [`Look`] waits for.
+    /// Commands that some host or [`Refreshable`] waits for.
     under_way: usize,
     /// Warnings of `health` that have been told to hosts, or are not new.
     told_warnings: u8,
     /// Looks that wait for room on the admin queue.
-    looks: VecDeque<(Look, Tag, Buffer)>,
+    looks: VecDeque<(Refreshable, Tag, Buffer)>,
     /// Refused here, to be told at the next look.
     refused: Vec<Completion>,
     taken: Vec<(u32, Cqe)>,
@@ -266,8 +266,8 @@ impl DriveNamespace {
             taken: Vec::new(),
             entry: Vec::new(),
         };
-        namespace.look_at_itself(Look::Identity, None);
-        namespace.look_at_itself(Look::Health, None);
+        namespace.look_at_itself(Refreshable::Identity, None);
+        namespace.look_at_itself(Refreshable::Health, None);
         namespace.wait_for_warnings();
         (namespace, link)
     }
@@ -277,15 +277,15 @@ impl DriveNamespace {
     }
 
     /// Sends Identify or Get Log Page to the drive; there must be room on its admin queue.
-    fn look_at_itself(&mut self, look: Look, recipient: Option<(Tag, Buffer)>) {
+    fn look_at_itself(&mut self, look: Refreshable, recipient: Option<(Tag, Buffer)>) {
         let (sqe, bytes) = match look {
-            Look::Identity => {
+            Refreshable::Identity => {
                 let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
                 sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
                 sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
                 (sqe, IDENTIFY_BYTES)
             }
-            Look::Health => {
+            Refreshable::Health => {
                 let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, DRIVE_NSID);
                 let bytes = size_of::<Health>();
                 let (page, offset, command_set) = (lid::HEALTH, 0, CSI_KV);
@@ -391,7 +391,7 @@ impl DriveNamespace {
         match recipient {
             Recipient::Free | Recipient::Cleanup => {}
             Recipient::Event if status.is_success() => {
-                self.look_at_itself(Look::Health, None);
+                self.look_at_itself(Refreshable::Health, None);
                 self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
             }
             Recipient::Event => {}
@@ -413,8 +413,8 @@ impl DriveNamespace {
                     let mut page = [0; IDENTIFY_BYTES];
                     copy_answer(memory, &mut page);
                     match look {
-                        Look::Identity => self.identity.as_mut_bytes().copy_from_slice(&page),
-                        Look::Health => {
+                        Refreshable::Identity => self.identity.as_mut_bytes().copy_from_slice(&page),
+                        Refreshable::Health => {
                             let health = self.health.as_mut_bytes();
                             health.copy_from_slice(&page[..health.len()]);
                         }
@@ -559,7 +559,7 @@ impl Namespace for DriveNamespace {
         self.least_spare = self.spare.len();
     }
 
-    fn look(&mut self, at: Look, tag: Tag, data: Buffer) {
+    fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer) {
         if self.is_off() {
             self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
         } else if self.queues[ADMIN].free.is_empty() {

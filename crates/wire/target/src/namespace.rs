@@ -36,7 +36,7 @@ pub struct Session(pub u32);
 
 /// A report that a namespace can refresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum Refreshable {
     /// [`Namespace::identity`].
     Identity,
     /// [`Namespace::health`].
@@ -87,7 +87,7 @@ pub trait Namespace {
     fn health(&self) -> &Health;
 
     /// Refreshes [`Namespace::identity`] or [`Namespace::health`]. `data` is returned unchanged.
-    fn look(&mut self, at: Look, tag: Tag, data: Buffer);
+    fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer);
 
     /// Sets whether deleting a missing key is an error (feature 20h).
     ///

@@ -22,7 +22,7 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status};
 
 use super::commands::{HashEngine, Place};
-use super::core::{Aim, Core, PairRead, Spot, Walk};
+use super::core::{Aim, Core, Lookup, PairRead, Spot};
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::section::{Entry, Probe};
@@ -168,10 +168,10 @@ impl HashEngine {
         for (index, (key, place)) in arrived.iter().enumerate() {
             let aim = if place.is_some() { Aim::Store } else { Aim::Read };
             let (spot, slot, old) = match core.walk(key, aim)? {
-                Walk::Found(spot, slot, PairRead { header, .. }) => (spot, slot, Some(header)),
-                Walk::Absent(_) if place.is_none() => continue,
-                Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
-                Walk::Absent(Some(spot)) => {
+                Lookup::Found(spot, slot, PairRead { header, .. }) => (spot, slot, Some(header)),
+                Lookup::Absent(_) if place.is_none() => continue,
+                Lookup::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
+                Lookup::Absent(Some(spot)) => {
                     let (spot, slot) = self.free_slot(key, spot, &mut plan)?;
                     plan.taken.insert((spot.section, slot));
                     (spot, slot, None)

@@ -16,7 +16,7 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
-use super::core::{Aim, Core, PairRead, Spot, Walk};
+use super::core::{Aim, Core, Lookup, PairRead, Spot};
 use super::cursor::HashCursor;
 use super::fit::of_config;
 use super::gc;
@@ -211,12 +211,12 @@ impl HashEngine {
         loop {
             core.admit()?;
             let (spot, old) = match core.walk(key, Aim::Store)? {
-                Walk::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
+                Lookup::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
                 // The bytes that were read are not needed any more, so their superblock may be erased.
-                Walk::Found(spot, slot, PairRead { header, .. }) => (spot, Some((slot, header))),
-                Walk::Absent(_) if options.update_only => return Err(Status::KEY_NOT_FOUND),
-                Walk::Absent(Some(spot)) => (spot, None),
-                Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
+                Lookup::Found(spot, slot, PairRead { header, .. }) => (spot, Some((slot, header))),
+                Lookup::Absent(_) if options.update_only => return Err(Status::KEY_NOT_FOUND),
+                Lookup::Absent(Some(spot)) => (spot, None),
+                Lookup::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
             core.space.map_room();
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
@@ -349,8 +349,8 @@ impl Engine for HashEngine {
 
     fn find(&self, key: Key) -> Result<Option<Found>, Status> {
         Ok(match self.0.walk(&key, Aim::Read)? {
-            Walk::Found(_, _, pair) => Some(self.found(pair)),
-            Walk::Absent(_) => None,
+            Lookup::Found(_, _, pair) => Some(self.found(pair)),
+            Lookup::Absent(_) => None,
         })
     }
 
@@ -395,7 +395,7 @@ impl Engine for HashEngine {
     fn delete(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
         let _key = core.locks.lock(key);
-        let Walk::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read)? else {
+        let Lookup::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read)? else {
             return Ok(());
         };
         core.space.map_room();

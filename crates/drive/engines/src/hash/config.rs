@@ -204,7 +204,7 @@ impl HashConfig {
     }
 
     /// Settings that two drives must have in common to read each other's images:
-    /// [`kvdrive_flash::power::Make`].
+    /// [`kvdrive_flash::power::ImageSettings`].
     pub fn make(&self) -> Vec<(&'static str, String)> {
         image_keys(self)
     }

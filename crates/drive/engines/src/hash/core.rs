@@ -54,7 +54,7 @@ pub(super) struct PairRead {
 }
 
 /// The end of a lookup.
-pub(super) enum Walk {
+pub(super) enum Lookup {
     /// The key was found, in a slot of the section.
     Found(Spot, u32, PairRead),
     /// The key does not exist. The first place of its sequence with a vacancy; `None`: there is none.
@@ -334,7 +334,7 @@ impl Core {
     }
 
     /// Follows the key's probe sequence.
-    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
+    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Lookup, Status> {
         raise(&self.counters.lookups, 1);
         let ahead =
             if self.config.omissions.reserve_ahead { self.reserve_ahead(key) } else { Ahead::default() };
@@ -345,11 +345,11 @@ impl Core {
             raise(&self.counters.probes, 1);
             if aim == Aim::Read && !self.cache.exists(section) {
                 self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
-                return Ok(Walk::Absent(None));
+                return Ok(Lookup::Absent(None));
             }
             let spot = self.spot_ahead(Probe { section, tag }, number, &ahead)?;
             if let Some((slot, pair)) = self.look(key, &spot, &ahead)? {
-                return Ok(Walk::Found(spot, slot, pair));
+                return Ok(Lookup::Found(spot, slot, pair));
             }
             if aim == Aim::Store {
                 self.space.map_room();
@@ -361,10 +361,10 @@ impl Core {
                 vacant = vacant.or(Some(spot));
             }
             if !goes_on && (vacancy.is_some() || aim == Aim::Read) {
-                return Ok(Walk::Absent(vacant));
+                return Ok(Lookup::Absent(vacant));
             }
         }
-        Ok(Walk::Absent(vacant))
+        Ok(Lookup::Absent(vacant))
     }
 
     /// Fetches the section that probe `number` of a key leads to.

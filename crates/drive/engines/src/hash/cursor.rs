@@ -11,7 +11,7 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_spec::{Key, Status};
 
-use super::core::{Aim, Core, PairRead, Walk};
+use super::core::{Aim, Core, Lookup, PairRead};
 use super::section::{Entry, Probe};
 use super::snapshot::Snapshot;
 
@@ -37,8 +37,8 @@ impl HashCursor {
         let position = match from {
             None => (0, 0),
             Some(key) => match core.walk(&key, Aim::Read)? {
-                Walk::Found(spot, slot, _) => (spot.section, slot),
-                Walk::Absent(_) => {
+                Lookup::Found(spot, slot, _) => (spot.section, slot),
+                Lookup::Absent(_) => {
                     let Probe { section, tag } = core.probe(&key, 0);
                     (section, core.cache.format().first_slot(tag))
                 }

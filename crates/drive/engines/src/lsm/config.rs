@@ -23,7 +23,7 @@ pub struct LsmConfig {
 }
 
 impl LsmConfig {
-    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::Make`].
+    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::ImageSettings`].
     pub fn make(&self) -> Vec<(&'static str, String)> {
         let LsmConfig { packing, index, gc, buffer } = self;
         let mut make = packing.make();

@@ -233,7 +233,7 @@ impl PackingConfig {
     }
 
     /// Settings that decide where values go: two configurations that agree in them can read each other's
-    /// images ([`kvdrive_flash::power::Make`]).
+    /// images ([`kvdrive_flash::power::ImageSettings`]).
     pub fn make(&self) -> Vec<(&'static str, String)> {
         let policy = self.row().map_or(self.policy.as_str(), |row| row.name);
         let mut make = image_keys(&PackingConfig { policy: policy.to_owned(), ..self.clone() });

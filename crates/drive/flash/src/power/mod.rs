@@ -14,8 +14,8 @@
 
 mod error;
 pub mod file_log;
+mod image_settings;
 pub mod machine_file;
-mod make;
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -28,15 +28,15 @@ use kvdrive_sim::TaskCell;
 use crate::identity::{IDENTITY_BYTES, Identity};
 pub use error::PowerOnError;
 use file_log::{FileError, FileLog};
+pub use image_settings::ImageSettings;
 use machine_file::{WriteFailure, WriteProtection};
-pub use make::Make;
 
 /// The form of a protected image.
 pub const IMAGE: Form = Form { name: "protected image", magic: b"kvdrvIM", version: 4 };
 /// Position of the drive's identity in an image.
 pub const IDENTITY_AT: usize = HEAD_BYTES;
 /// Position of the drive's settings in an image.
-pub const MAKE_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+pub const SETTINGS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
 
 /// What is left of a drive without power.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct Owner {
     /// Its identity.
     pub identity: Identity,
     /// Its settings.
-    pub make: Make,
+    pub settings: ImageSettings,
 }
 
 /// The image of a drive whose engine has this state.
@@ -267,8 +267,10 @@ mod tests {
 
     #[test]
     fn every_byte_of_an_image_counts() {
-        let owner =
-            Owner { identity: Identity::of_seed(1), make: Make::new([("engine.name", "lsm".to_owned())]) };
+        let owner = Owner {
+            identity: Identity::of_seed(1),
+            settings: ImageSettings::new([("engine.name", "lsm".to_owned())]),
+        };
         kvdrive_record::trial::every_byte_of_a_record(&IMAGE, &(owner.clone(), vec![1u8, 2, 3]));
         let image = seal(&owner, &vec![1u8, 2, 3]);
         assert_eq!((owner_of(&image), open(&image)), (Ok(owner.clone()), Ok((owner, vec![1u8, 2, 3]))));

@@ -16,7 +16,7 @@ use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
 
-use super::slot::Walk;
+use super::slot::IteratorUse;
 use super::{Aftermath, Arrival, CommandSlot, Submission, unclaimed};
 use crate::answers::{self, IteratorId, NSID};
 use crate::client::{Answer, Call};
@@ -47,7 +47,7 @@ pub(crate) enum Step {
 
 /// What a slot offers its command.
 #[derive(Clone, Copy)]
-pub(crate) struct Lot<'a> {
+pub(crate) struct SlotOffer<'a> {
     pub(crate) cid: u16,
     /// Addresses of its buffer and of the list page that names the buffer's pages.
     pub(crate) buffer: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Lot<'a> {
 
 /// What a driver knows of its drive when a command begins.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms<'m> {
+pub(crate) struct Capabilities<'m> {
     /// `None`: a value travels with its command.
     pub(crate) choice: Option<&'m dyn Choice>,
     pub(crate) entries: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Terms<'m> {
 }
 
 #[derive(Clone, Copy)]
-enum What<'m> {
+enum Work<'m> {
     /// Without a key, of a structured value.
     Store { key: Option<Key>, options: StoreOptions, method: &'m dyn Method },
     /// A command whose answer has room for so many bytes; 0: it brings no data.
@@ -111,7 +111,7 @@ pub(crate) type Ended = Option<(Status, Cqe)>;
 
 /// One command; see above.
 pub(crate) struct Course<'m> {
-    what: What<'m>,
+    work: Work<'m>,
     phase: Phase,
     /// What is under way; `None`: the phase says what comes next.
     step: Option<Step>,
@@ -121,9 +121,9 @@ pub(crate) struct Course<'m> {
 }
 
 impl<'m> Course<'m> {
-    fn new(terms: &Terms<'m>, what: What<'m>) -> Course<'m> {
-        let most_bytes = terms.max_value_bytes.min(terms.max_answer_bytes);
-        Course { what, phase: Phase::Begin, step: None, progress: Progress::default(), most_bytes }
+    fn new(capabilities: &Capabilities<'m>, work: Work<'m>) -> Course<'m> {
+        let most_bytes = capabilities.max_value_bytes.min(capabilities.max_answer_bytes);
+        Course { work, phase: Phase::Begin, step: None, progress: Progress::default(), most_bytes }
     }
 
     /// What a client asks for; the value of a store has `bytes` bytes, and each step is handed it. Conditions need
@@ -131,19 +131,25 @@ impl<'m> Course<'m> {
     ///
     /// # Errors
     /// A value that fits no buffer.
-    pub(crate) fn of<V>(terms: Terms<'m>, call: &Call<V>, bytes: u32) -> Result<Course<'m>, Status> {
+    pub(crate) fn of<V>(
+        capabilities: Capabilities<'m>,
+        call: &Call<V>,
+        bytes: u32,
+    ) -> Result<Course<'m>, Status> {
         let (key, options) = match *call {
             Call::Store { key, options, .. } => (Some(key), options),
             Call::Batch { .. } => (None, StoreOptions::default()),
-            _ => return Ok(Course::new(&terms, other(&terms, call, bytes))),
+            _ => return Ok(Course::new(&capabilities, other(&capabilities, call, bytes))),
         };
-        if bytes > terms.max_value_bytes {
+        if bytes > capabilities.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
-        let Some(choice) = terms.choice else { return Ok(Course::new(&terms, other(&terms, call, bytes))) };
+        let Some(choice) = capabilities.choice else {
+            return Ok(Course::new(&capabilities, other(&capabilities, call, bytes)));
+        };
         let plain = options == StoreOptions::default();
-        let method = if plain { choice.pick(bytes, terms.entries) } else { &prp::Prp };
-        Ok(Course::new(&terms, What::Store { key, options, method }))
+        let method = if plain { choice.pick(bytes, capabilities.entries) } else { &prp::Prp };
+        Ok(Course::new(&capabilities, Work::Store { key, options, method }))
     }
 
     /// What the call answers, out of what `arrived`, and what is to be done then. `into` gets a value. Errors: the
@@ -155,12 +161,12 @@ impl<'m> Course<'m> {
         arrived: &impl Arrival,
         into: &mut Region,
     ) -> (Result<Answer, Status>, Aftermath) {
-        let (command, room) = match self.what {
-            What::Store { key: None, .. } => {
+        let (command, room) = match self.work {
+            Work::Store { key: None, .. } => {
                 return (Ok(Answer::Applied(cqe.dw0.get(), status)), Aftermath::None);
             }
-            What::Store { .. } => return (done(status).map(|()| Answer::Done), Aftermath::None),
-            What::Other { command, room } => (command, room),
+            Work::Store { .. } => return (done(status).map(|()| Answer::Done), Aftermath::None),
+            Work::Other { command, room } => (command, room),
         };
         let answer = answer(&command, room, status, cqe, arrived, into);
         let aftermath = match command {
@@ -179,13 +185,13 @@ impl<'m> Course<'m> {
     }
 
     /// What it does with an iterator.
-    pub(crate) fn walk(&self) -> Walk {
-        match self.what {
-            What::Other { command: Command::Seek { .. }, .. } => Walk::Opens,
-            What::Other { command: Command::Next { iterator, buffer_bytes, .. }, .. } => {
-                Walk::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
+    pub(crate) fn iterator_use(&self) -> IteratorUse {
+        match self.work {
+            Work::Other { command: Command::Seek { .. }, .. } => IteratorUse::Opens,
+            Work::Other { command: Command::Next { iterator, buffer_bytes, .. }, .. } => {
+                IteratorUse::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
             }
-            _ => Walk::None,
+            _ => IteratorUse::None,
         }
     }
 
@@ -239,8 +245,8 @@ impl<'m> Course<'m> {
                     next
                 }
                 Step::Submit(completions) => {
-                    let (walk, room) = (self.walk(), self.room());
-                    slot.submit(Submission { completions, walk, value, room })?;
+                    let (iterator_use, room) = (self.iterator_use(), self.room());
+                    slot.submit(Submission { completions, iterator_use, value, room })?;
                     if self.is_whole(value.bytes()) {
                         // The next value may follow.
                         slot.leave_sequence();
@@ -258,8 +264,8 @@ impl<'m> Course<'m> {
                     };
                     cqe = completed;
                     let had_claim = self.progress.claim.is_some();
-                    let (lot, outbox) = slot.offer();
-                    let next = self.completed(&lot, value, &cqe, outbox);
+                    let (offer, outbox) = slot.offer();
+                    let next = self.completed(&offer, value, &cqe, outbox);
                     if had_claim {
                         slot.pass_window();
                     }
@@ -274,19 +280,19 @@ impl<'m> Course<'m> {
     }
 
     fn next_step(&mut self, slot: &mut impl CommandSlot, value: Piece<'_>) -> Step {
-        let (lot, outbox) = slot.offer();
-        self.step(&lot, value, outbox)
+        let (offer, outbox) = slot.offer();
+        self.step(&offer, value, outbox)
     }
 
     /// Bytes that an answer has room for.
     fn room(&self) -> u32 {
-        if let What::Other { room, .. } = self.what { room } else { 0 }
+        if let Work::Other { room, .. } = self.work { room } else { 0 }
     }
 
     /// Has every byte of a value of `bytes` bytes been put into a command or lies where one says? Then other
     /// values may follow, as soon as that command is submitted.
     fn is_whole(&self, bytes: u32) -> bool {
-        matches!(self.what, What::Other { .. }) || self.progress.sent_bytes == bytes
+        matches!(self.work, Work::Other { .. }) || self.progress.sent_bytes == bytes
     }
 
     /// What it has of its queue's window.
@@ -295,22 +301,22 @@ impl<'m> Course<'m> {
     }
 
     /// What to do next, as long as nothing is under way.
-    fn step(&mut self, lot: &Lot<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
+    fn step(&mut self, offer: &SlotOffer<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
         loop {
-            match (self.phase, self.what) {
-                (Phase::Begin, What::Store { method, .. }) => {
+            match (self.phase, self.work) {
+                (Phase::Begin, Work::Store { method, .. }) => {
                     self.phase = Phase::Stage;
                     if method.is_inline() {
                         return Step::TakeSequence;
                     }
                 }
-                (Phase::Begin, What::Other { room, .. }) => {
+                (Phase::Begin, Work::Other { room, .. }) => {
                     self.phase = Phase::List;
                     if room > 0 {
                         return Step::Clear;
                     }
                 }
-                (Phase::Stage, What::Store { method, .. }) => {
+                (Phase::Stage, Work::Store { method, .. }) => {
                     self.phase = Phase::List;
                     let bytes = method.staged_bytes(value.bytes());
                     if bytes > 0 {
@@ -319,26 +325,26 @@ impl<'m> Course<'m> {
                 }
                 (Phase::List, _) => {
                     self.phase = Phase::Send;
-                    let bytes = match self.what {
-                        What::Store { method, .. } => method.staged_bytes(value.bytes()),
-                        What::Other { room, .. } => room,
+                    let bytes = match self.work {
+                        Work::Store { method, .. } => method.staged_bytes(value.bytes()),
+                        Work::Other { room, .. } => room,
                     };
                     if !is_listed(bytes) {
                         return Step::List(bytes);
                     }
                 }
-                (Phase::Send, What::Store { key, options, method }) => {
-                    let request = request(lot, key, value, options);
+                (Phase::Send, Work::Store { key, options, method }) => {
+                    let request = request(offer, key, value, options);
                     let before = outbox.len();
                     let next = method.begin(&request, &mut self.progress, outbox);
                     if let Some(step) = self.follow(next) {
-                        return self.gather(step, lot, value, before, outbox);
+                        return self.gather(step, offer, value, before, outbox);
                     }
                 }
-                (Phase::Send, What::Other { command, room }) => {
-                    let mut sqe = command.encode(lot.cid, NSID);
+                (Phase::Send, Work::Other { command, room }) => {
+                    let mut sqe = command.encode(offer.cid, NSID);
                     if room > 0 {
-                        prp::point_at(&mut sqe, lot.buffer, lot.list, room);
+                        prp::point_at(&mut sqe, offer.buffer, offer.list, room);
                     }
                     outbox.push(sqe);
                     self.phase = Phase::Sent;
@@ -348,7 +354,7 @@ impl<'m> Course<'m> {
                     self.phase = Phase::Sent;
                     return Step::Submit(1);
                 }
-                (Phase::Sent, _) | (Phase::Stage, What::Other { .. }) => {
+                (Phase::Sent, _) | (Phase::Stage, Work::Other { .. }) => {
                     unreachable!("what is under way has a completion to come")
                 }
             }
@@ -356,25 +362,31 @@ impl<'m> Course<'m> {
     }
 
     /// All completions of the last submission have come, and this is what they say; what to do next.
-    fn completed(&mut self, lot: &Lot<'_>, value: Piece<'_>, cqe: &Cqe, outbox: &mut Vec<Sqe>) -> Step {
-        let What::Store { key, options, method } = self.what else {
+    fn completed(
+        &mut self,
+        offer: &SlotOffer<'_>,
+        value: Piece<'_>,
+        cqe: &Cqe,
+        outbox: &mut Vec<Sqe>,
+    ) -> Step {
+        let Work::Store { key, options, method } = self.work else {
             return match self.ask_for_all(cqe) {
-                true => self.step(lot, value, outbox),
+                true => self.step(offer, value, outbox),
                 false => Step::Done(cqe.status()),
             };
         };
-        let request = request(lot, key, value, options);
+        let request = request(offer, key, value, options);
         let before = outbox.len();
         let next = method.on_completion(&request, &mut self.progress, cqe, outbox);
         match self.follow(next) {
-            Some(step) => self.gather(step, lot, value, before, outbox),
-            None => self.step(lot, value, outbox),
+            Some(step) => self.gather(step, offer, value, before, outbox),
+            None => self.step(offer, value, outbox),
         }
     }
 
     /// A value was longer than the room that was named for it: names room for all of it. `false`: nothing is missing.
     fn ask_for_all(&mut self, cqe: &Cqe) -> bool {
-        let What::Other { command: Command::Retrieve { key, options, .. }, room } = self.what else {
+        let Work::Other { command: Command::Retrieve { key, options, .. }, room } = self.work else {
             return false;
         };
         let bytes = cqe.dw0.get().min(self.most_bytes);
@@ -382,7 +394,7 @@ impl<'m> Course<'m> {
             return false;
         }
         let (command, room) = retrieve(key, bytes, options);
-        (self.what, self.phase) = (What::Other { command, room }, Phase::Begin);
+        (self.work, self.phase) = (Work::Other { command, room }, Phase::Begin);
         true
     }
 
@@ -392,18 +404,18 @@ impl<'m> Course<'m> {
     fn gather(
         &mut self,
         step: Step,
-        lot: &Lot<'_>,
+        offer: &SlotOffer<'_>,
         value: Piece<'_>,
         before: usize,
         outbox: &mut Vec<Sqe>,
     ) -> Step {
-        let (Step::Submit(mut completions), What::Store { key, options, method }) = (step, self.what) else {
+        let (Step::Submit(mut completions), Work::Store { key, options, method }) = (step, self.work) else {
             return step;
         };
-        if lot.is_together && method.is_inline() {
-            let request = request(lot, key, value, options);
-            let success = Cqe::new(lot.cid, Status::SUCCESS);
-            while !self.is_whole(value.bytes()) && outbox.len() - before < lot.entries as usize {
+        if offer.is_together && method.is_inline() {
+            let request = request(offer, key, value, options);
+            let success = Cqe::new(offer.cid, Status::SUCCESS);
+            while !self.is_whole(value.bytes()) && outbox.len() - before < offer.entries as usize {
                 match method.on_completion(&request, &mut self.progress, &success, outbox) {
                     Next::Submit => completions += 1,
                     Next::SubmitForAll(more) => completions += more,
@@ -430,7 +442,7 @@ impl<'m> Course<'m> {
             }
             Next::Done(status) => Some(Step::Done(status)),
             Next::ByPrp => {
-                let What::Store { method, .. } = &mut self.what else {
+                let Work::Store { method, .. } = &mut self.work else {
                     unreachable!("only a store has a method")
                 };
                 *method = &prp::Prp;
@@ -452,16 +464,16 @@ pub(crate) const PAIRS_AT_ONCE: u16 = 32;
 
 /// The one command that does what a client asks for, a value of `value_bytes` bytes included, and the room that its
 /// answer has; 0: it brings no data.
-fn other<'m, V>(terms: &Terms<'_>, call: &Call<V>, value_bytes: u32) -> What<'m> {
-    let most = terms.max_answer_bytes;
-    let pair_bytes = answers::pair_bytes(terms.max_value_bytes).min(most);
+fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u32) -> Work<'m> {
+    let most = capabilities.max_answer_bytes;
+    let pair_bytes = answers::pair_bytes(capabilities.max_value_bytes).min(most);
     let (command, room) = match *call {
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
         Call::Batch { .. } => (Command::Batch(Batch { value_bytes, way: Way::Data }), 0),
         Call::Retrieve { key } => {
             // A network has no page to name, and moves what there is.
-            let at_once = if terms.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
-            retrieve(key, terms.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
+            let at_once = if capabilities.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
+            retrieve(key, capabilities.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
         }
         Call::Delete { key } => (Command::Delete { key }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
@@ -471,12 +483,12 @@ fn other<'m, V>(terms: &Terms<'_>, call: &Call<V>, value_bytes: u32) -> What<'m>
         }
         Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
         Call::Next { iterator } => {
-            let (iterator, pairs_z) = (iterator.number(), terms.pairs - 1);
+            let (iterator, pairs_z) = (iterator.number(), capabilities.pairs - 1);
             (Command::Next { iterator, buffer_bytes: pair_bytes, pairs_z }, pair_bytes)
         }
         Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
     };
-    What::Other { command, room }
+    Work::Other { command, room }
 }
 
 /// What a command answers whose data have `arrived`, `room` bytes at most; see [`Course::conclude`].
@@ -514,8 +526,13 @@ pub(crate) fn done(status: Status) -> Result<(), Status> {
     if status.is_success() { Ok(()) } else { Err(status) }
 }
 
-fn request<'v>(lot: &Lot<'v>, key: Option<Key>, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
-    let Lot { cid, buffer, list, entries, window, .. } = *lot;
+fn request<'v>(
+    offer: &SlotOffer<'v>,
+    key: Option<Key>,
+    value: Piece<'v>,
+    options: StoreOptions,
+) -> StoreRequest<'v> {
+    let SlotOffer { cid, buffer, list, entries, window, .. } = *offer;
     StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
 }
 
@@ -525,22 +542,22 @@ mod tests {
     use kvdrive_link::transfer::{METHODS, TransferConfig, method};
     use kvdrive_spec::opcode;
 
-    const TERMS: Terms<'static> = Terms {
+    const CAPABILITIES: Capabilities<'static> = Capabilities {
         choice: Some(&prp::Prp),
         entries: 8,
         max_value_bytes: 1 << 16,
         max_answer_bytes: u32::MAX,
         pairs: 1,
     };
-    const LOT: Lot<'static> =
-        Lot { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None, is_together: false };
+    const OFFER: SlotOffer<'static> =
+        SlotOffer { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None, is_together: false };
 
     fn steps(name: &str, bytes: u32) -> Vec<Step> {
-        steps_with(LOT, name, bytes)
+        steps_with(OFFER, name, bytes)
     }
 
     /// Every step of a store to a drive that takes everything.
-    fn steps_with(lot: Lot<'_>, name: &str, bytes: u32) -> Vec<Step> {
+    fn steps_with(offer: SlotOffer<'_>, name: &str, bytes: u32) -> Vec<Step> {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,
@@ -549,15 +566,15 @@ mod tests {
             beta: 1.0,
         };
         let choice = method(&config).expect("a row");
-        let terms = Terms { choice: Some(&*choice), entries: lot.entries, ..TERMS };
+        let capabilities = Capabilities { choice: Some(&*choice), entries: offer.entries, ..CAPABILITIES };
         let (key, value) = (Key::from_u32_be(1), vec![7; bytes as usize]);
         let call = Call::Store { key, value: (), options: StoreOptions::default() };
-        let mut course = match Course::of(terms, &call, bytes) {
+        let mut course = match Course::of(capabilities, &call, bytes) {
             Ok(course) => course,
             Err(status) => return vec![Step::Done(status)],
         };
         let (mut steps, mut outbox) = (Vec::new(), Vec::new());
-        let mut step = course.step(&lot, Piece::Bytes(&value), &mut outbox);
+        let mut step = course.step(&offer, Piece::Bytes(&value), &mut outbox);
         loop {
             steps.push(step);
             step = match step {
@@ -565,10 +582,10 @@ mod tests {
                 Step::Submit(completions) => {
                     assert!(!outbox.is_empty() && completions as usize <= outbox.len(), "{name} {bytes}");
                     outbox.clear();
-                    let cqe = Cqe::new(lot.cid, Status::SUCCESS);
-                    course.completed(&lot, Piece::Bytes(&value), &cqe, &mut outbox)
+                    let cqe = Cqe::new(offer.cid, Status::SUCCESS);
+                    course.completed(&offer, Piece::Bytes(&value), &cqe, &mut outbox)
                 }
-                _ => course.step(&lot, Piece::Bytes(&value), &mut outbox),
+                _ => course.step(&offer, Piece::Bytes(&value), &mut outbox),
             };
         }
     }
@@ -588,7 +605,8 @@ mod tests {
     #[test]
     fn inline_commands_go_together_as_far_as_there_are_entries() {
         const DONE: Step = Step::Done(Status::SUCCESS);
-        let together = |name: &str, bytes: u32| steps_with(Lot { is_together: true, ..LOT }, name, bytes);
+        let together =
+            |name: &str, bytes: u32| steps_with(SlotOffer { is_together: true, ..OFFER }, name, bytes);
         assert_eq!(together("piggyback", 100), [Step::TakeSequence, Step::Submit(3), DONE]);
         let hybrid = [Step::TakeSequence, Step::Stage(4_096), Step::Submit(2), DONE];
         assert_eq!(together("hybrid", 4_100), hybrid);
@@ -618,14 +636,14 @@ mod tests {
         let mut outbox = Vec::new();
         let none = Piece::Bytes(&[]);
         let iterator = IteratorId::numbered(4);
-        let mut course = Course::of(TERMS, &Call::<()>::Next { iterator }, 0).unwrap();
-        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Clear);
-        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
+        let mut course = Course::of(CAPABILITIES, &Call::<()>::Next { iterator }, 0).unwrap();
+        assert_eq!(course.step(&OFFER, none, &mut outbox), Step::Clear);
+        assert_eq!(course.step(&OFFER, none, &mut outbox), Step::Submit(1));
         assert_eq!(outbox[0].opcode, opcode::NEXT);
-        let buffer_bytes = answers::pair_bytes(TERMS.max_value_bytes);
-        assert_eq!(course.walk(), Walk::Steps { iterator, buffer_bytes });
+        let buffer_bytes = answers::pair_bytes(CAPABILITIES.max_value_bytes);
+        assert_eq!(course.iterator_use(), IteratorUse::Steps { iterator, buffer_bytes });
         let key = Key::from_u32_be(1);
-        let mut course = Course::of(TERMS, &Call::<()>::Delete { key }, 0).unwrap();
-        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
+        let mut course = Course::of(CAPABILITIES, &Call::<()>::Delete { key }, 0).unwrap();
+        assert_eq!(course.step(&OFFER, none, &mut outbox), Step::Submit(1));
     }
 }

@@ -29,8 +29,8 @@ use kvdrive_spec::{Cqe, Sqe, Status};
 
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call};
-pub(crate) use course::{Course, Ended, Lot, Terms, Until};
-use slot::Walk;
+pub(crate) use course::{Capabilities, Course, Ended, SlotOffer, Until};
+use slot::IteratorUse;
 
 /// A slot of a queue, as a driver hands it to one command. A driver that waits for its caller returns when a thing
 /// is done; the others return [`Poll::Pending`] and are asked again.
@@ -39,7 +39,7 @@ pub(crate) trait CommandSlot {
     type Error;
 
     /// What the slot offers, and where entries are put that go with the next doorbell.
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>);
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>);
 
     /// Takes the queue's sequence: no inline command of others goes between those of this value.
     fn take_sequence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>>;
@@ -86,7 +86,7 @@ const NO_WINDOW: &str = "this driver offers no window";
 pub(crate) struct Submission<'v> {
     /// How many completions will come.
     pub(crate) completions: u32,
-    pub(crate) walk: Walk,
+    pub(crate) iterator_use: IteratorUse,
     /// The call's value, and room of an answer in bytes: for queues that carry data beside the entry.
     pub(crate) value: Piece<'v>,
     pub(crate) room: u32,
@@ -126,14 +126,14 @@ pub(crate) enum Aftermath {
 /// Starts a call with a value of `bytes` bytes: its course, or how it stands without one. `has_unclaimed`: see
 /// [`unclaimed::Unclaimed::has`].
 pub(crate) fn begin<'m, V, F>(
-    terms: Terms<'m>,
+    capabilities: Capabilities<'m>,
     call: &Call<V>,
     bytes: u32,
     has_unclaimed: impl FnOnce(IteratorId) -> bool,
-) -> Result<Course<'m>, State<F>> {
+) -> Result<Course<'m>, CallState<F>> {
     match *call {
-        Call::Next { iterator } if has_unclaimed(iterator) => Err(State::Unclaimed(iterator)),
-        _ => Course::of(terms, call, bytes).map_err(State::Ended),
+        Call::Next { iterator } if has_unclaimed(iterator) => Err(CallState::Unclaimed(iterator)),
+        _ => Course::of(capabilities, call, bytes).map_err(CallState::Ended),
     }
 }
 
@@ -141,11 +141,11 @@ pub(crate) fn begin<'m, V, F>(
 #[must_use = "the answer is lost with it"]
 pub struct Ticket<V, F> {
     pub(crate) call: Call<V>,
-    pub(crate) state: State<F>,
+    pub(crate) state: CallState<F>,
 }
 
 /// How a call stands.
-pub(crate) enum State<F> {
+pub(crate) enum CallState<F> {
     UnderWay(F),
     /// The next pair of this iterator was left by an earlier NEXT.
     Unclaimed(IteratorId),
@@ -156,12 +156,12 @@ pub(crate) enum State<F> {
 impl<V, F> Ticket<V, F> {
     /// The iterator, if its next pair is asked for and may be there already.
     pub(crate) fn unclaimed(&self) -> Option<IteratorId> {
-        if let State::Unclaimed(iterator) = self.state { Some(iterator) } else { None }
+        if let CallState::Unclaimed(iterator) = self.state { Some(iterator) } else { None }
     }
 
     /// The answer, if it is not under way.
     pub(crate) fn ended(&self) -> Result<Answer, Status> {
-        let State::Ended(status) = self.state else {
+        let CallState::Ended(status) = self.state else {
             unreachable!("a claimed pair is answered, or the drive is asked")
         };
         course::done(status).map(|()| Answer::Done)

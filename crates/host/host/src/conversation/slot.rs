@@ -26,7 +26,7 @@ use crate::answers::{IteratorId, NSID};
 
 /// What a command does with an iterator, if anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Walk {
+pub(crate) enum IteratorUse {
     #[default]
     None,
     /// What it opens is closed if the command was dropped.
@@ -70,7 +70,7 @@ pub(crate) struct Slot {
     /// Completions to come of what was submitted last, and what those say that have come.
     awaited: u32,
     outcome: Option<Cqe>,
-    walk: Walk,
+    iterator_use: IteratorUse,
     /// The drive has a part of a value, and more is to come. Then the slot has the queue's sequence: the right to
     /// submit inline commands, which a value holds until its last one is submitted.
     is_inside: bool,
@@ -85,9 +85,9 @@ impl Slot {
 
     /// Something is about to be submitted that will get so many completions. `is_inside`: it is of a value
     /// that holds the sequence.
-    pub(crate) fn submitted(&mut self, completions: u32, walk: Walk, is_inside: bool) {
+    pub(crate) fn submitted(&mut self, completions: u32, iterator_use: IteratorUse, is_inside: bool) {
         (self.awaited, self.outcome) = (completions, None);
-        (self.walk, self.is_inside) = (walk, is_inside);
+        (self.iterator_use, self.is_inside) = (iterator_use, is_inside);
     }
 
     /// What was said to be submitted has not been; has anything of the value been before?
@@ -125,13 +125,15 @@ impl Slot {
 
     /// Who waits has taken the answer: nothing is left behind it.
     pub(crate) fn settled(&mut self) {
-        (self.outcome, self.walk) = (None, Walk::None);
+        (self.outcome, self.iterator_use) = (None, IteratorUse::None);
     }
 
     /// The iterator whose next pair has to be kept if the command is dropped here.
     pub(crate) fn steps(&self) -> Option<IteratorId> {
-        match self.walk {
-            Walk::Steps { iterator, .. } if self.awaited > 0 || self.outcome.is_some() => Some(iterator),
+        match self.iterator_use {
+            IteratorUse::Steps { iterator, .. } if self.awaited > 0 || self.outcome.is_some() => {
+                Some(iterator)
+            }
             _ => None,
         }
     }
@@ -144,14 +146,14 @@ impl Slot {
 
     /// What is left when all completions have come.
     fn left(&mut self) -> Left {
-        let (walk, outcome) = (std::mem::take(&mut self.walk), self.outcome.take());
-        let unclaimed = match (walk, outcome) {
-            (Walk::Opens, Some(cqe)) if cqe.status().is_success() => {
+        let (iterator_use, outcome) = (std::mem::take(&mut self.iterator_use), self.outcome.take());
+        let unclaimed = match (iterator_use, outcome) {
+            (IteratorUse::Opens, Some(cqe)) if cqe.status().is_success() => {
                 self.awaited = 1;
                 let iterator = IteratorId::of(&cqe).number();
                 return Left::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
             }
-            (Walk::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
+            (IteratorUse::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
             _ => None,
         };
         let is_torn = self.is_inside;
@@ -175,15 +177,15 @@ mod tests {
         Left::Over { is_torn, unclaimed: None }
     }
 
-    fn submitted(completions: u32, walk: Walk, is_inside: bool) -> Slot {
+    fn submitted(completions: u32, iterator_use: IteratorUse, is_inside: bool) -> Slot {
         let mut slot = Slot::new(CID);
-        slot.submitted(completions, walk, is_inside);
+        slot.submitted(completions, iterator_use, is_inside);
         slot
     }
 
     #[test]
     fn a_slot_is_the_drives_until_the_last_completion() {
-        let mut slot = submitted(3, Walk::None, false);
+        let mut slot = submitted(3, IteratorUse::None, false);
         assert_eq!(slot.arrived(&ok()), Arrived::More);
         assert_eq!((slot.abandon(), slot.outcome()), (Left::Wait, None));
         assert_eq!(slot.arrived(&ok()), Arrived::Left(Left::Wait));
@@ -195,7 +197,7 @@ mod tests {
     fn a_value_is_torn_from_its_first_command_to_its_last() {
         assert_eq!(Slot::new(CID).abandon(), over(false));
         for (leaves, is_torn) in [(false, true), (true, false)] {
-            let mut slot = submitted(1, Walk::None, true);
+            let mut slot = submitted(1, IteratorUse::None, true);
             if leaves {
                 slot.leave_sequence();
             }
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn what_was_not_submitted_tears_only_what_was_begun_before() {
         for begun in [false, true] {
-            let mut slot = submitted(2, Walk::None, true);
+            let mut slot = submitted(2, IteratorUse::None, true);
             slot.withdrawn(begun);
             assert_eq!(slot.abandon(), over(begun));
         }
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn an_iterator_that_nobody_learns_of_is_closed() {
         for answered in [false, true] {
-            let mut slot = submitted(1, Walk::Opens, false);
+            let mut slot = submitted(1, IteratorUse::Opens, false);
             if answered {
                 assert_eq!(slot.arrived(&ok()), Arrived::Answered);
             }
@@ -228,11 +230,11 @@ mod tests {
             assert_eq!(left, closed());
             assert_eq!(slot.arrived(&ok()), Arrived::Left(over(false)));
         }
-        let mut refused = submitted(1, Walk::Opens, false);
+        let mut refused = submitted(1, IteratorUse::Opens, false);
         assert_eq!(refused.abandon(), Left::Wait);
         let full = Cqe::new(CID, Status::CAPACITY_EXCEEDED);
         assert_eq!(refused.arrived(&full), Arrived::Left(over(false)));
-        let mut settled = submitted(1, Walk::Opens, false);
+        let mut settled = submitted(1, IteratorUse::Opens, false);
         assert_eq!(settled.arrived(&ok()), Arrived::Answered);
         settled.settled();
         assert_eq!(settled.abandon(), over(false), "its caller has it");
@@ -246,7 +248,7 @@ mod tests {
     fn a_pair_that_nobody_learns_of_is_left_with_its_iterator() {
         let iterator = IteratorId::numbered(9);
         assert_eq!(Slot::new(CID).steps(), None, "nothing has been asked");
-        let mut slot = submitted(1, Walk::Steps { iterator, buffer_bytes: 100 }, false);
+        let mut slot = submitted(1, IteratorUse::Steps { iterator, buffer_bytes: 100 }, false);
         assert_eq!(slot.steps(), Some(iterator));
         assert_eq!(slot.abandon(), Left::Wait);
         let unclaimed = Some((iterator, 100, ok()));

@@ -17,7 +17,8 @@ use crate::conversation::course::PAIRS_AT_ONCE;
 use crate::conversation::slot::{Arrived, Left, Slot};
 use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
 use crate::conversation::{
-    self, Aftermath, Arrival, CommandSlot, Course, Ended, Lot, State, Submission, Terms, Until, at_once,
+    self, Aftermath, Arrival, CallState, Capabilities, CommandSlot, Course, Ended, SlotOffer, Submission,
+    Until, at_once,
 };
 
 /// One connection's commands, several at a time. It needs no thread of its own: a caller that waits for a command reads
@@ -90,8 +91,8 @@ impl Arrival for Received<'_> {
 }
 
 /// What a slot offers its command: no memory that the controller could address.
-pub(super) const LOT: Lot<'static> =
-    Lot { cid: 0, buffer: 0, list: 0, entries: 1, window: None, is_together: false };
+pub(super) const OFFER: SlotOffer<'static> =
+    SlotOffer { cid: 0, buffer: 0, list: 0, entries: 1, window: None, is_together: false };
 
 impl Queue {
     /// Sends the entry of a command of this queue's namespace, with its value or with room for its answer, as late
@@ -140,9 +141,9 @@ impl Client {
         lock(&self.connection).seats.len() as u32
     }
 
-    pub(super) fn terms(&self) -> Terms<'static> {
+    pub(super) fn capabilities(&self) -> Capabilities<'static> {
         let (max_value_bytes, max_answer_bytes) = (self.max_value_bytes, self.max_transfer_bytes);
-        Terms { choice: None, entries: 1, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
+        Capabilities { choice: None, entries: 1, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
     }
 
     /// Takes a slot, waiting for one.
@@ -164,15 +165,15 @@ impl crate::Client for Client {
 
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<V>, Error> {
         let has_unclaimed = |iterator| lock(&self.connection).unclaimed.has(iterator);
-        let begun = conversation::begin(self.terms(), &call, call.value().bytes(), has_unclaimed);
+        let begun = conversation::begin(self.capabilities(), &call, call.value().bytes(), has_unclaimed);
         let course = match begun {
             Ok(course) => course,
             Err(state) => return Ok(Ticket { call, state }),
         };
         let mut flight = Flight { course, slot: self.take_slot()? };
         let state = match flight.advance(call.value(), Until::Whole)? {
-            None => State::UnderWay(flight),
-            Some((status, _)) => State::Ended(status),
+            None => CallState::UnderWay(flight),
+            Some((status, _)) => CallState::Ended(status),
         };
         Ok(Ticket { call, state })
     }
@@ -187,7 +188,9 @@ impl crate::Client for Client {
             }
             ticket = self.submit(ticket.call)?;
         }
-        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return Ok(ticket.ended()?) };
+        let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else {
+            return Ok(ticket.ended()?);
+        };
         let (status, cqe) = flight.advance(call.value(), Until::Ended)?.expect("it has ended");
         let (answer, aftermath) = flight.course.conclude(status, &cqe, &Received(&flight.slot.data), into);
         drop(flight);
@@ -213,8 +216,8 @@ impl Flight {
 impl CommandSlot for Held {
     type Error = Error;
 
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
-        (LOT, &mut self.outbox)
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
+        (OFFER, &mut self.outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -229,12 +232,12 @@ impl CommandSlot for Held {
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let sqe = self.outbox.pop().expect("there is an entry to submit");
-        let (completions, walk) = (submission.completions, submission.walk);
+        let (completions, iterator_use) = (submission.completions, submission.iterator_use);
         let Connection { queue, seats, .. } = &mut *lock(&self.connection);
         let cid = queue.gather_call(sqe, submission, &mut Vec::new())?;
         queue.push()?;
         seats[self.seat].cid = Some(cid);
-        seats[self.seat].slot.submitted(completions, walk, false);
+        seats[self.seat].slot.submitted(completions, iterator_use, false);
         Ok(())
     }
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_spec::{Cqe, Sqe, Status};
 
-use super::client::{Client, LOT, Received, lock};
+use super::client::{Client, OFFER, Received, lock};
 use super::queue::{Completed, Queue};
 use crate::Error;
 use crate::client::{Answer, Call, Content};
-use crate::conversation::{self, Aftermath, CommandSlot, Course, Lot, State, Submission, Until};
+use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
 use crate::pipelined::{Completion, Pipelined};
 
 struct Flight<V> {
@@ -73,8 +73,8 @@ struct InPipeline<'p> {
 impl CommandSlot for InPipeline<'_> {
     type Error = Error;
 
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
-        (LOT, self.outbox)
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
+        (OFFER, self.outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -132,7 +132,7 @@ impl<V: Content> Pipeline<V> {
             Aftermath::Forget(iterator) => connection.unclaimed.forget(|other| other == iterator),
             Aftermath::Close(iterator) => {
                 flight.failed = result.err();
-                let course = Course::of(client.terms(), &Call::<()>::Close { iterator }, 0);
+                let course = Course::of(client.capabilities(), &Call::<()>::Close { iterator }, 0);
                 flight.course = course.expect("only a store can be too long");
                 drop(guard);
                 return self.go_on(flight, None);
@@ -161,30 +161,30 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
         }
         let connection = &self.client.connection;
         let has_unclaimed = |iterator| lock(connection).unclaimed.has(iterator);
-        let (terms, bytes) = (self.client.terms(), value.piece().bytes());
-        let (result, content) = match conversation::begin::<_, Infallible>(terms, &call, bytes, has_unclaimed)
-        {
-            Ok(course) => {
-                self.under_way += 1;
-                let ended = self.go_on(Flight { call, value, into, course, failed: None }, None);
-                assert!(ended.is_none(), "nothing of it has completed");
-                return Ok(());
-            }
-            Err(State::Ended(status)) => (Err(status), into),
-            Err(State::Unclaimed(iterator)) => {
-                let claimed = lock(connection).claim(iterator);
-                match claimed {
-                    Ok(Some(answer)) => (answer.pair.map(Answer::Pair), answer.value),
-                    Ok(None) => return self.begin(call, value, into),
-                    Err(error) => {
-                        self.under_way += 1;
-                        self.failure = Some(error);
-                        return Ok(());
+        let (capabilities, bytes) = (self.client.capabilities(), value.piece().bytes());
+        let (result, content) =
+            match conversation::begin::<_, Infallible>(capabilities, &call, bytes, has_unclaimed) {
+                Ok(course) => {
+                    self.under_way += 1;
+                    let ended = self.go_on(Flight { call, value, into, course, failed: None }, None);
+                    assert!(ended.is_none(), "nothing of it has completed");
+                    return Ok(());
+                }
+                Err(CallState::Ended(status)) => (Err(status), into),
+                Err(CallState::Unclaimed(iterator)) => {
+                    let claimed = lock(connection).claim(iterator);
+                    match claimed {
+                        Ok(Some(answer)) => (answer.pair.map(Answer::Pair), answer.value),
+                        Ok(None) => return self.begin(call, value, into),
+                        Err(error) => {
+                            self.under_way += 1;
+                            self.failure = Some(error);
+                            return Ok(());
+                        }
                     }
                 }
-            }
-            Err(State::UnderWay(none)) => match none {},
-        };
+                Err(CallState::UnderWay(none)) => match none {},
+            };
         self.answered.push_back(Completion { call, value, result, content });
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::{Connector, Error, block_on};
 use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
 use crate::conversation::course::done;
-use crate::conversation::slot::Walk;
+use crate::conversation::slot::IteratorUse;
 use crate::hostkv::error_of;
 
 /// A queue pair to a drive of blocks. Several threads may use it at once: as many commands as its depth are under
@@ -65,16 +65,16 @@ impl BlockDriver {
         block_on(async {
             let port = self.port.as_ref().expect("it is there until it is dropped");
             let mut slot = port.slot().await?;
-            let lot = slot.lot();
+            let offer = slot.slot_offer();
             slot.buffer().clear();
-            let (command, bytes) = blocks::stage(slot.buffer(), lot.buffer, self.most_blocks, call);
-            let mut sqe = command.encode(lot.cid, NSID);
-            prp::point_at(&mut sqe, lot.buffer, lot.list, bytes);
+            let (command, bytes) = blocks::stage(slot.buffer(), offer.buffer, self.most_blocks, call);
+            let mut sqe = command.encode(offer.cid, NSID);
+            prp::point_at(&mut sqe, offer.buffer, offer.list, bytes);
             slot.outbox.push(sqe);
-            slot.submit(1, Walk::None)?;
+            slot.submit(1, IteratorUse::None)?;
             done(slot.completion().await?.status())?;
             let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
-            Ok(blocks::take_blocks(slot.buffer(), lot.buffer, read_blocks))
+            Ok(blocks::take_blocks(slot.buffer(), offer.buffer, read_blocks))
         })
     }
 

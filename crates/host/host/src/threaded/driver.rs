@@ -14,7 +14,7 @@ use super::{Connector, Error};
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::{self, Aftermath, Arrival, Course, Ended, State, Terms, Until};
+use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, Course, Ended, Until};
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -63,23 +63,24 @@ impl Driver {
         self.port.as_ref().expect("a driver has its port until it is dropped")
     }
 
-    pub(super) fn terms(&self) -> Terms<'_> {
+    pub(super) fn capabilities(&self) -> Capabilities<'_> {
         let (entries, max_value_bytes) = (self.port().slots(), self.max_value_bytes);
         let (choice, max_answer_bytes) = (Some(&*self.choice), answers::buffer_bytes(max_value_bytes));
-        Terms { choice, entries, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
+        Capabilities { choice, entries, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
     }
 
     /// [`Client::submit`](crate::Client::submit).
     pub async fn submit<V: Content>(&self, call: Call<V>) -> Result<Ticket<'_, V>, Error> {
         let has_unclaimed = |iterator| self.connector.unclaimed().has(iterator);
-        let course = match conversation::begin(self.terms(), &call, call.value().bytes(), has_unclaimed) {
-            Ok(course) => course,
-            Err(state) => return Ok(Ticket { call, state }),
-        };
+        let course =
+            match conversation::begin(self.capabilities(), &call, call.value().bytes(), has_unclaimed) {
+                Ok(course) => course,
+                Err(state) => return Ok(Ticket { call, state }),
+            };
         let mut flight = Flight { slot: self.port().slot().await?, course };
         let state = match flight.advance(call.value(), Until::Whole).await? {
-            None => State::UnderWay(flight),
-            Some((status, _)) => State::Ended(status),
+            None => CallState::UnderWay(flight),
+            Some((status, _)) => CallState::Ended(status),
         };
         Ok(Ticket { call, state })
     }
@@ -94,7 +95,9 @@ impl Driver {
             }
             ticket = self.submit(ticket.call).await?;
         }
-        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else { return Ok(ticket.ended()?) };
+        let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else {
+            return Ok(ticket.ended()?);
+        };
         let (status, cqe) = flight.advance(call.value(), Until::Ended).await?.expect("it has ended");
         let (answer, aftermath) = flight.course.conclude(status, &cqe, flight.slot.buffer(), into);
         drop(flight);
@@ -109,7 +112,7 @@ impl Driver {
 
     /// Closes the iterator of a SEEK whose answer contradicts itself.
     async fn close_wordless(&self, iterator: IteratorId) -> Result<(), Error> {
-        let course = Course::of(self.terms(), &NoValue::Close { iterator }, 0)?;
+        let course = Course::of(self.capabilities(), &NoValue::Close { iterator }, 0)?;
         let mut flight = Flight { slot: self.port().slot().await?, course };
         flight.advance(Piece::Bytes(&[]), Until::Ended).await.map(|_| ())
     }

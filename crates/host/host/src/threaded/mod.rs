@@ -48,7 +48,7 @@ use crate::answers::{self, RING};
 pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
 use crate::conversation::course::done;
-use crate::conversation::slot::Walk;
+use crate::conversation::slot::IteratorUse;
 pub use crate::error::Error;
 pub use crate::pipelined::{Completion, Pipelined};
 pub use blocking::block_on;
@@ -129,7 +129,7 @@ impl Connector {
     ) -> Result<T, Error> {
         let mut slot = self.0.admin.slot().await?;
         slot.buffer().clear();
-        let buffer = slot.lot().buffer;
+        let buffer = slot.slot_offer().buffer;
         administer(&mut slot, |cid| command(cid, buffer)).await?;
         Ok(take(slot.buffer(), slot.buffer().address()))
     }
@@ -216,8 +216,8 @@ impl Connector {
 
 /// Has the drive carry out a command of the admin queue.
 async fn administer(slot: &mut Claimed<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
-    let cid = slot.lot().cid;
+    let cid = slot.slot_offer().cid;
     slot.outbox.push(command(cid));
-    slot.submit(1, Walk::None)?;
+    slot.submit(1, IteratorUse::None)?;
     Ok(done(slot.completion().await?.status())?)
 }

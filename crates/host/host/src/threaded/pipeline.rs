@@ -19,7 +19,7 @@ use super::driver::Driver;
 use super::port::Port;
 use crate::client::{Answer, Call, Content};
 use crate::conversation::slot::{Arrived, Slot};
-use crate::conversation::{self, Aftermath, CommandSlot, Course, Lot, State, Submission, Until};
+use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
 use crate::pipelined::{Completion, Pipelined};
 
 struct Flight<'a, V> {
@@ -101,20 +101,21 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
         if !self.has_room() {
             return Err(value);
         }
-        let (terms, unclaimed) = (self.driver.terms(), self.driver.connector().unclaimed());
+        let (capabilities, unclaimed) = (self.driver.capabilities(), self.driver.connector().unclaimed());
         let has_unclaimed = |iterator| unclaimed.has(iterator);
-        let begun = conversation::begin::<_, Infallible>(terms, &call, value.piece().bytes(), has_unclaimed);
+        let begun =
+            conversation::begin::<_, Infallible>(capabilities, &call, value.piece().bytes(), has_unclaimed);
         let (result, content) = match begun {
             Ok(course) => {
                 self.take_off(call, value, into, course);
                 return Ok(());
             }
-            Err(State::Ended(status)) => (Err(status), into),
-            Err(State::Unclaimed(iterator)) => match block_on(unclaimed.claim(iterator)) {
+            Err(CallState::Ended(status)) => (Err(status), into),
+            Err(CallState::Unclaimed(iterator)) => match block_on(unclaimed.claim(iterator)) {
                 Some(answer) => (answer.pair.map(Answer::Pair), answer.value),
                 None => return self.begin(call, value, into),
             },
-            Err(State::UnderWay(none)) => match none {},
+            Err(CallState::UnderWay(none)) => match none {},
         };
         self.answered.push_back(Completion { call, value, result, content });
         Ok(())
@@ -188,7 +189,8 @@ impl<'a, V: Content> Pipeline<'a, V> {
             Aftermath::Forget(iterator) => unclaimed.forget(|other| other == iterator),
             Aftermath::Close(iterator) => {
                 flight.failed = result.err();
-                flight.course = Course::of(self.driver.terms(), &Call::<()>::Close { iterator }, 0).ok()?;
+                flight.course =
+                    Course::of(self.driver.capabilities(), &Call::<()>::Close { iterator }, 0).ok()?;
                 return self.go_on(cid);
             }
             Aftermath::None => {}
@@ -235,9 +237,9 @@ struct InPipeline<'p> {
 impl CommandSlot for InPipeline<'_> {
     type Error = Error;
 
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
         self.before = self.gathered.outbox.len();
-        (self.port.lot(self.cid), &mut self.gathered.outbox)
+        (self.port.slot_offer(self.cid), &mut self.gathered.outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -275,11 +277,11 @@ impl CommandSlot for InPipeline<'_> {
     /// The entries wait in the outbox.
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let Gathered { outbox, quiet, doorbells, inside, .. } = &mut *self.gathered;
-        let Submission { completions, walk, .. } = submission;
+        let Submission { completions, iterator_use, .. } = submission;
         *quiet += (outbox.len() - self.before) as u32 - completions;
         self.place.put_at = *doorbells;
         self.place.begun_at.get_or_insert(*doorbells);
-        self.place.slot.submitted(completions, walk, *inside == Some(self.cid));
+        self.place.slot.submitted(completions, iterator_use, *inside == Some(self.cid));
         Ok(())
     }
 

@@ -21,9 +21,9 @@ use super::tokens::Tokens;
 use super::unclaimed::SharedUnclaimed;
 use crate::Error;
 use crate::answers;
-use crate::conversation::slot::{Arrived, Left, Slot, Walk};
+use crate::conversation::slot::{Arrived, IteratorUse, Left, Slot};
 use crate::conversation::unclaimed::Answer;
-use crate::conversation::{CommandSlot, Lot, Submission};
+use crate::conversation::{CommandSlot, SlotOffer, Submission};
 
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
@@ -278,10 +278,10 @@ impl Port {
     /// What a slot offers its command; no window is reached from here. Each crossing between threads costs more
     /// than a command, so inline commands of a value go together where several commands share doorbells anyway;
     /// a queue of depth 1 sends them one by one, as published and as the modelled host does.
-    pub(super) fn lot(&self, cid: u16) -> Lot<'static> {
+    pub(super) fn slot_offer(&self, cid: u16) -> SlotOffer<'static> {
         let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
         let (buffer, list) = (buffer.address(), list.address());
-        Lot { cid, buffer, list, entries: self.slots, window: None, is_together: self.depth() > 1 }
+        SlotOffer { cid, buffer, list, entries: self.slots, window: None, is_together: self.depth() > 1 }
     }
 
     /// May this thread ask the drive?
@@ -376,8 +376,8 @@ pub(super) struct Claimed<'a> {
 
 impl Claimed<'_> {
     /// What it offers its command; no window is reached from here.
-    pub(super) fn lot(&self) -> Lot<'static> {
-        self.port.lot(self.cid)
+    pub(super) fn slot_offer(&self) -> SlotOffer<'static> {
+        self.port.slot_offer(self.cid)
     }
 
     pub(super) fn buffer(&self) -> &SharedBuffer {
@@ -385,12 +385,12 @@ impl Claimed<'_> {
     }
 
     /// Submits the outbox with one doorbell; so many completions will come.
-    pub(super) fn submit(&mut self, completions: u32, walk: Walk) -> Result<(), Error> {
+    pub(super) fn submit(&mut self, completions: u32, iterator_use: IteratorUse) -> Result<(), Error> {
         let mut slots = lock(&self.port.board.slots);
         if slots.off {
             return Err(PowerOff.into());
         }
-        slots.seats[usize::from(self.cid)].slot.submitted(completions, walk, self.holds_sequence);
+        slots.seats[usize::from(self.cid)].slot.submitted(completions, iterator_use, self.holds_sequence);
         drop(slots);
         let quiet = self.outbox.len() as u32 - completions;
         assert!(self.port.queue.submit(&mut self.outbox, quiet), "a port has fewer slots than its queue");
@@ -424,8 +424,8 @@ impl Claimed<'_> {
 impl CommandSlot for Claimed<'_> {
     type Error = Error;
 
-    fn offer(&mut self) -> (Lot<'_>, &mut Vec<Sqe>) {
-        (self.port.lot(self.cid), &mut self.outbox)
+    fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
+        (self.port.slot_offer(self.cid), &mut self.outbox)
     }
 
     fn take_sequence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -467,7 +467,7 @@ impl CommandSlot for Claimed<'_> {
     }
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
-        Claimed::submit(self, submission.completions, submission.walk)
+        Claimed::submit(self, submission.completions, submission.iterator_use)
     }
 
     fn completion(&mut self, context: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {

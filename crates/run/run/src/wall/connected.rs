@@ -13,7 +13,7 @@ use kvdrive_spec::property;
 
 use super::threads::{Measured, Threads, Way};
 use crate::report::Target;
-use crate::{Outcome, Ran, Snapshot, Watch};
+use crate::{FinishedRun, Outcome, Snapshot, Watch};
 use kvdrive_config::{Config, Document};
 
 /// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
@@ -42,7 +42,7 @@ pub fn run_connected(
     document: &Document,
     remote: &Remote,
     watch: &Watch<'_>,
-) -> anyhow::Result<(Target, Ran)> {
+) -> anyhow::Result<(Target, FinishedRun)> {
     run_measured(document, remote, watch, &|| ())
 }
 
@@ -52,7 +52,7 @@ pub fn run_measured(
     remote: &Remote,
     watch: &Watch<'_>,
     look: &dyn Fn(),
-) -> anyhow::Result<(Target, Ran)> {
+) -> anyhow::Result<(Target, FinishedRun)> {
     let mut config = document.config()?;
     let of_threads = [
         ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
@@ -87,7 +87,7 @@ pub fn run_measured(
     let outcome =
         Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
     let report = outcome.into_report(document, &config)?;
-    Ok((target, Ran { report, latencies, is_stopped: watch.is_stopped() }))
+    Ok((target, FinishedRun { report, latencies, is_stopped: watch.is_stopped() }))
 }
 
 /// Where hosts look for a drive unless they are told otherwise.

@@ -2,7 +2,7 @@
 //! thread's pipeline.
 //!
 //! ```text
-//!   task: Lane ─► Mailbox ─► the thread's loop ─► pipeline ─► drive
+//!   task: LaneClient ─► Mailbox ─► the thread's loop ─► pipeline ─► drive
 //!     ▲                            │
 //!     └────── woken with its answer ◄┘
 //! ```
@@ -22,7 +22,7 @@ use kvdrive_sim::wall::SPIN;
 use kvdrive_sim::{Sim, TaskKey};
 use kvdrive_spec::{Key, Status};
 
-use crate::seats::{OnRefused, Party};
+use crate::places::{OnRefused, TaskClient};
 use crate::seen::{DELETE, STORE};
 use crate::stream::Stream;
 
@@ -76,9 +76,9 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     /// The client of one more task of `sim`.
-    pub(super) fn lane(self: &Rc<Self>, sim: &Sim) -> Lane {
+    pub(super) fn lane(self: &Rc<Self>, sim: &Sim) -> LaneClient {
         self.waiting.borrow_mut().push((None, None));
-        Lane { mailbox: self.clone(), sim: sim.clone(), number: self.waiting.borrow().len() - 1 }
+        LaneClient { mailbox: self.clone(), sim: sim.clone(), number: self.waiting.borrow().len() - 1 }
     }
 
     fn reply(&self, sim: &Sim, lane: usize, reply: Reply) {
@@ -98,13 +98,13 @@ impl Mailbox {
 }
 
 /// The client of a task.
-pub(super) struct Lane {
+pub(super) struct LaneClient {
     mailbox: Rc<Mailbox>,
     sim: Sim,
     number: usize,
 }
 
-impl Lane {
+impl LaneClient {
     fn ask(&self, request: Request) -> Reply {
         if let Some(error) = &*self.mailbox.lost.borrow() {
             return Reply::Lost(error.clone());
@@ -129,7 +129,7 @@ pub(super) struct Carried<V> {
 }
 
 /// A call is carried out where it is submitted: a task does one thing at a time.
-impl Client for Lane {
+impl Client for LaneClient {
     type Ticket<V: Content> = Carried<V>;
 
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Carried<V>, Error> {
@@ -165,7 +165,7 @@ impl Client for Lane {
     }
 }
 
-impl Party for Lane {
+impl TaskClient for LaneClient {
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error> {
         match self.ask(Request::Settle { lane: self.number }) {
             Reply::Settled(failures) => {

@@ -12,7 +12,7 @@ use kvdrive_host::Pipelined;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, Sim};
 
-use super::lanes::{self, Lane, Mailbox, Sent};
+use super::lanes::{self, LaneClient, Mailbox, Sent};
 use crate::intervals::Tally;
 use crate::stream::{Clock, Stream};
 use crate::verify::Verifier;
@@ -175,7 +175,7 @@ impl<'d> Threads<'d> {
         let stream = stream_of(&self.work, &self.clock);
         let checked = Rc::new(Cell::new(None));
         let found = checked.clone();
-        let task = move |stream: &Stream, lane: &mut Lane| {
+        let task = move |stream: &Stream, lane: &mut LaneClient| {
             found.set(Some(stream.check_units_by(lane, errors)));
         };
         in_tasks(&stream, &mut self.ways[0], 1, Rc::new(task), &|| ());
@@ -198,7 +198,7 @@ fn run_tasks(
 ) -> Seen {
     let stream = stream_of(work, clock);
     prepare(&stream);
-    let task = |stream: &Stream, lane: &mut Lane| {
+    let task = |stream: &Stream, lane: &mut LaneClient| {
         stream.application(lane, None, &|_| ());
         stream.sync(lane);
     };
@@ -207,7 +207,7 @@ fn run_tasks(
 }
 
 /// What a task does.
-type Body = Rc<dyn Fn(&Stream, &mut Lane)>;
+type Body = Rc<dyn Fn(&Stream, &mut LaneClient)>;
 
 /// Runs so many tasks on this thread, to their ends.
 fn in_tasks(stream: &Rc<Stream>, way: &mut Way<'_>, tasks: u32, body: Body, tell: &dyn Fn()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kvdrive_config::Document;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_run::report::{Report, Verified};
-use kvdrive_run::{Ran, Watch, run, run_watched};
+use kvdrive_run::{FinishedRun, Watch, run, run_watched};
 
 fn document(sets: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").unwrap();
@@ -168,7 +168,7 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
         intervals: Some((10_000_000, Rc::new(move |interval| taken.borrow_mut().push(interval.to_json())))),
         ..Watch::progress(&|_, _| {})
     };
-    let Ran { report, latencies, is_stopped } = run_watched(&document, &[], &watch).unwrap();
+    let FinishedRun { report, latencies, is_stopped } = run_watched(&document, &[], &watch).unwrap();
     assert!(!is_stopped);
     let same = |mut report: Report| {
         report.time.wall_s = 0.0;

@@ -16,7 +16,7 @@ use super::connect::ADMIN_ENTRIES_MAX;
 use super::controller::{Controller, Transport};
 use super::{ASYNC_REQUESTS_MAX, Event, Step, Subsystem};
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Look, Tag};
+use crate::namespace::{Completion, Refreshable, Tag};
 
 /// Admin commands in addition to those that every controller has.
 const ADMIN: [u8; 3] = [admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE];
@@ -43,7 +43,7 @@ const SGL_OF_FUNCTION: u32 = 1 | 1 << 18;
 pub(super) const NOT_ABORTED: u32 = 1;
 
 /// A page for a host that needs a fresh look at namespaces.
-pub(super) struct Question {
+pub(super) struct PendingPage {
     /// Namespaces that still have to look, in reverse order.
     rest: Vec<u32>,
     page: Page,
@@ -142,7 +142,9 @@ impl Subsystem {
     fn identify(&self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
         let Some(to) = data.get_mut(..IDENTIFY_BYTES) else { return Err(Status::SGL_LENGTH_INVALID) };
         match self.tell(index, |_, of| identify(of, sqe))? {
-            Answer::OfNamespace(nsid) => Ok(Step::Look(Question { rest: vec![nsid], page: Page::Identity })),
+            Answer::OfNamespace(nsid) => {
+                Ok(Step::Refresh(PendingPage { rest: vec![nsid], page: Page::Identity }))
+            }
             Answer::Page(page) => {
                 to.copy_from_slice(&page);
                 Ok(Step::Done { dw0: 0, data_bytes: IDENTIFY_BYTES })
@@ -151,33 +153,33 @@ impl Subsystem {
     }
 
     /// Asks the next namespace of a question to look at itself.
-    pub(super) fn ask(&mut self, tag: Tag, question: Question, data: Buffer) {
-        let nsid = question.rest.last().expect("a question is to somebody");
+    pub(super) fn ask(&mut self, tag: Tag, pending: PendingPage, data: Buffer) {
+        let nsid = pending.rest.last().expect("a page is pending for a namespace");
         let namespace = self.namespaces.get_mut(nsid).expect("namespaces stay");
-        let look = match question.page {
-            Page::Identity => Look::Identity,
-            Page::Health(_) => Look::Health,
+        let look = match pending.page {
+            Page::Identity => Refreshable::Identity,
+            Page::Health(_) => Refreshable::Health,
         };
         namespace.look(look, tag, data);
-        self.questions.push((tag, question));
+        self.pending_pages.push((tag, pending));
     }
 
     /// A namespace has looked at itself: continues with the next namespace, or makes the answer.
     pub(super) fn conclude(
         &mut self,
         tag: Tag,
-        mut question: Question,
+        mut pending: PendingPage,
         mut completion: Completion,
     ) -> Option<Completion> {
         if !completion.status.is_success() {
             return Some(completion);
         }
-        let nsid = question.rest.pop().expect("somebody was asked");
-        if !question.rest.is_empty() {
-            self.ask(tag, question, completion.data);
+        let nsid = pending.rest.pop().expect("a namespace was asked");
+        if !pending.rest.is_empty() {
+            self.ask(tag, pending, completion.data);
             return None;
         }
-        let told = match question.page {
+        let told = match pending.page {
             Page::Identity => self
                 .identity_of(nsid)
                 .and_then(|identity| fill(&mut completion.data, identity.as_bytes(), IDENTIFY_BYTES)),
@@ -211,7 +213,7 @@ impl Subsystem {
             if !rest.is_empty() {
                 // A request that is not valid fails before any namespace looks.
                 fill_part(data, Health::new_zeroed().as_bytes(), &request)?;
-                return Ok(Step::Look(Question { rest, page: Page::Health(request) }));
+                return Ok(Step::Refresh(PendingPage { rest, page: Page::Health(request) }));
             }
         }
         let page = self.tell(index, |controller, of| match (of.kind, request.page) {

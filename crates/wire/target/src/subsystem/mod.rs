@@ -56,7 +56,7 @@ use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
 pub use address::Address;
 pub(crate) use admin::NOT_OVER_NETWORKS;
-use admin::{NOT_ABORTED, Question};
+use admin::{NOT_ABORTED, PendingPage};
 use arbitration::{Arbiter, Held, HostIndex};
 use authentication::Authentication;
 pub use authentication::Host;
@@ -122,7 +122,7 @@ enum Step {
     /// The command waits for an asynchronous event.
     Parked,
     /// Namespaces have to refresh what they report first.
-    Look(Question),
+    Refresh(PendingPage),
     /// A namespace has to run the command.
     Submit(u32, Session),
     /// The command to abort may still be in the transport.
@@ -149,7 +149,7 @@ pub struct Subsystem {
     arbiter: Arbiter,
     events: VecDeque<Event>,
     /// Commands that wait for what namespaces report of themselves.
-    questions: Vec<(Tag, Question)>,
+    pending_pages: Vec<(Tag, PendingPage)>,
     discovery_generation: u64,
     served: Served,
     completed: Vec<Completion>,
@@ -177,7 +177,7 @@ impl Subsystem {
             free_queues: Vec::new(),
             arbiter: Arbiter::default(),
             events: VecDeque::new(),
-            questions: Vec::new(),
+            pending_pages: Vec::new(),
             discovery_generation: 1,
             served: Served::default(),
             completed: Vec::new(),
@@ -384,7 +384,7 @@ impl Subsystem {
                 self.events.push_back(Event::Completed(Completion { dw1, ..answer }));
             }
             Ok(Step::Parked) => self.deliver_events(index),
-            Ok(Step::Look(question)) => self.ask(tag, question, data),
+            Ok(Step::Refresh(pending)) => self.ask(tag, pending, data),
             Ok(Step::Submit(nsid, session)) => {
                 self.wait_turn(Held { nsid, session, tag, sqe: *sqe, data });
             }
@@ -497,9 +497,9 @@ impl Subsystem {
         }
         for mut completion in completed.drain(..) {
             self.note_done(&completion);
-            if let Some(at) = self.questions.iter().position(|(tag, _)| *tag == completion.tag) {
-                let (tag, question) = self.questions.swap_remove(at);
-                match self.conclude(tag, question, completion) {
+            if let Some(at) = self.pending_pages.iter().position(|(tag, _)| *tag == completion.tag) {
+                let (tag, pending) = self.pending_pages.swap_remove(at);
+                match self.conclude(tag, pending, completion) {
                     Some(concluded) => completion = concluded,
                     None => continue,
                 }

@@ -511,8 +511,11 @@ impl Server {
         let mut any = false;
         let was_full = !peer.connection.wants_input();
         if let Some(complaint) = peer.connection.take_complaint() {
-            let from =
-                peer.channel.socket.peer_addr().map_or_else(|_| "somebody".into(), |at| at.to_string());
+            let from = peer
+                .channel
+                .socket
+                .peer_addr()
+                .map_or_else(|_| "an unknown address".into(), |at| at.to_string());
             self.core.log.note(self.core.now_ms, &format!("{from}: {complaint}"));
         }
         peer.end_channel();

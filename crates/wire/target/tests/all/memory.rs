@@ -9,7 +9,7 @@ use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::log::Health;
 use kvdrive_spec::{Command, Key, Sqe, Status};
 use kvdrive_target::buffer::Buffer;
-use kvdrive_target::namespace::{Completion, Look, Namespace, Session, Tag};
+use kvdrive_target::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use zerocopy::FromZeros;
 
 /// Largest value.
@@ -124,7 +124,7 @@ impl Namespace for MemoryNamespace {
         &self.health
     }
 
-    fn look(&mut self, _: Look, tag: Tag, data: Buffer) {
+    fn look(&mut self, _: Refreshable, tag: Tag, data: Buffer) {
         self.state.borrow_mut().under_way += 1;
         self.waiting.push_back((tag, None, data));
     }

@@ -140,7 +140,7 @@ impl Layout for Sound {
                 }
             },
             Part::Data => {
-                let mut walk = Walk::seek(page, key)?;
+                let mut walk = PagePosition::seek(page, key)?;
                 Ok(match walk.next(page)? {
                     Some((found, entry)) if found == *key => ProbeStep::Found(entry),
                     _ => ProbeStep::Absent,
@@ -194,18 +194,18 @@ fn key_at(page: View<'_>, at: usize) -> Result<(Key, usize), Damaged> {
 }
 
 /// A position between two entries of a data page.
-struct Walk {
+struct PagePosition {
     at: usize,
     left: u16,
 }
 
-impl Walk {
-    fn first(page: View<'_>) -> Result<Walk, Damaged> {
-        Ok(Walk { at: HEAD_BYTES, left: u16_at(page, 0)? })
+impl PagePosition {
+    fn first(page: View<'_>) -> Result<PagePosition, Damaged> {
+        Ok(PagePosition { at: HEAD_BYTES, left: u16_at(page, 0)? })
     }
 
     /// Before the first entry whose key is not below `key`.
-    fn seek(page: View<'_>, key: &Key) -> Result<Walk, Damaged> {
+    fn seek(page: View<'_>, key: &Key) -> Result<PagePosition, Damaged> {
         let (entries, restarts) = (u16_at(page, 0)?, u16_at(page, 2)?);
         let offset = |restart: u16| {
             let back = 2 * usize::from(restart + 1);
@@ -223,7 +223,7 @@ impl Walk {
         }
         let before = restart.checked_mul(ENTRIES_PER_RESTART).ok_or(Damaged)?;
         let mut walk =
-            Walk { at: offset(restart)?.into(), left: entries.checked_sub(before).ok_or(Damaged)? };
+            PagePosition { at: offset(restart)?.into(), left: entries.checked_sub(before).ok_or(Damaged)? };
         while walk.left > 0 {
             let (found, bytes) = key_at(page, walk.at)?;
             if found >= *key {
@@ -424,7 +424,7 @@ struct SoundScan {
     /// The data page to visit next.
     next: u32,
     /// The data page being walked, and the place on it.
-    page: Option<(PageBytes, Walk)>,
+    page: Option<(PageBytes, PagePosition)>,
     /// The page that was asked for.
     given: Option<PageBytes>,
 }
@@ -458,7 +458,7 @@ impl SoundScan {
             }
             (Plan::Arrive { .. }, None) => return Ok(Some(ScanStep::Read(Part::Data, self.next))),
             (Plan::Arrive { from }, Some(page)) => {
-                let walk = Walk::seek(page.view(), from)?;
+                let walk = PagePosition::seek(page.view(), from)?;
                 self.page = Some((page, walk));
                 self.next += 1;
                 self.plan = Plan::Walk;
@@ -485,7 +485,7 @@ impl SoundScan {
                 return Ok(Some(next.map_or(ScanStep::End, |number| ScanStep::Read(Part::Data, number))));
             }
             (Plan::Walk | Plan::Visit { .. }, Some(page)) => {
-                let walk = Walk::first(page.view())?;
+                let walk = PagePosition::first(page.view())?;
                 self.page = Some((page, walk));
             }
         }

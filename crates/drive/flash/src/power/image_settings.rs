@@ -11,21 +11,23 @@ use borsh::{BorshDeserialize, BorshSerialize};
 /// A text: a line `key = value` for each, in the order of the declarations. Two makes are the same whatever their
 /// orders are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Make(Rc<str>);
+pub struct ImageSettings(Rc<str>);
 
-impl Make {
+impl ImageSettings {
     /// A make of these keys and values.
-    pub fn new<'a>(settings: impl IntoIterator<Item = (&'a str, String)>) -> Make {
-        Make(settings.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect::<String>().into())
+    pub fn new<'a>(settings: impl IntoIterator<Item = (&'a str, String)>) -> ImageSettings {
+        ImageSettings(
+            settings.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect::<String>().into(),
+        )
     }
 
     /// The settings of another drive that differ, one per line: `lsm.layout = "sound" (here "published")`, in
     /// the order of the other's keys. `None` if there is no difference.
-    pub fn difference(&self, other: &Make) -> Option<String> {
+    pub fn difference(&self, other: &ImageSettings) -> Option<String> {
         if self == other {
             return None;
         }
-        let value = |make: &'_ Make, key: &str| -> Option<String> {
+        let value = |make: &'_ ImageSettings, key: &str| -> Option<String> {
             make.settings().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
         };
         let changed = other.settings().filter_map(|(key, theirs)| match value(self, key) {
@@ -48,8 +50,8 @@ impl Make {
 mod tests {
     use super::*;
 
-    fn make(settings: &[(&str, &str)]) -> Make {
-        Make::new(settings.iter().map(|(key, value)| (*key, (*value).to_owned())))
+    fn make(settings: &[(&str, &str)]) -> ImageSettings {
+        ImageSettings::new(settings.iter().map(|(key, value)| (*key, (*value).to_owned())))
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | SAKER in front of the drive | one for each thread | one for each thread |
 //! | a store on the host | one for each thread | one for each thread |
 //!
-//! Writes that a drive has answered are durable. The other clients have something to sync: [`Party`].
+//! Writes that a drive has answered are durable. The other clients have something to sync: [`TaskClient`].
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ use kvdrive_config::setup;
 pub(super) type OnRefused<'a> = &'a mut dyn FnMut(usize, &Key, Status);
 
 /// A client as a task of a run uses it.
-pub(super) trait Party: Client {
+pub(super) trait TaskClient: Client {
     /// Makes all of its writes durable, and reports those that failed.
     ///
     /// # Errors
@@ -40,19 +40,19 @@ pub(super) trait Party: Client {
     fn before_waiting(&mut self) {}
 }
 
-impl Party for &Driver {
+impl TaskClient for &Driver {
     fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Error> {
         Ok(())
     }
 }
 
-impl Party for &HostKvClient {
+impl TaskClient for &HostKvClient {
     fn sync(&mut self, _: OnRefused<'_>) -> Result<(), Error> {
         Ok(HostKvClient::sync(self)?)
     }
 }
 
-impl Party for Handle<'_> {
+impl TaskClient for Handle<'_> {
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error> {
         tell_failures(Handle::sync(self), on_refused);
         Ok(())
@@ -76,7 +76,7 @@ pub(super) fn tell_failures(failures: Vec<Failure>, on_refused: OnRefused<'_>) {
 
 /// The client of a task.
 #[derive(Clone)]
-pub(super) enum Whom {
+pub(super) enum ConnectedClient {
     /// The drive, over a queue pair.
     Drive(Rc<Driver>),
     /// SAKER, over a queue pair.
@@ -87,8 +87,8 @@ pub(super) enum Whom {
 
 /// The place of a task: its client and its core.
 #[derive(Clone)]
-pub(super) struct Seat {
-    pub(super) whom: Whom,
+pub(super) struct TaskPlace {
+    pub(super) client: ConnectedClient,
     /// The core of its work between two operations, and how long that takes.
     pub(super) core: Rc<Resource>,
     pub(super) think_ns: Ns,
@@ -97,7 +97,7 @@ pub(super) struct Seat {
 /// The host's side of a run.
 pub(super) struct HostSide {
     pub(super) cores: Vec<Rc<Resource>>,
-    pub(super) seats: Vec<Seat>,
+    pub(super) places: Vec<TaskPlace>,
     kv: Option<Rc<HostKv>>,
     saker: Option<Rc<ModelledSaker>>,
 }
@@ -114,46 +114,46 @@ impl HostSide {
         let think_ns = config.host.think_ns;
         if config.has_store_on_host() {
             let kv = setup::store_on_host(config, link, memory, &cores)?;
-            let seat = |(thread, core): (usize, &Rc<Resource>)| Seat {
-                whom: Whom::Store(Rc::new(kv.client(thread as u32))),
+            let place = |(thread, core): (usize, &Rc<Resource>)| TaskPlace {
+                client: ConnectedClient::Store(Rc::new(kv.client(thread as u32))),
                 core: core.clone(),
                 think_ns,
             };
-            let seats = cores.iter().enumerate().map(seat).collect();
+            let places = cores.iter().enumerate().map(place).collect();
             let cores = cores.iter().chain(kv.background_core()).cloned().collect();
-            return Ok(HostSide { seats, cores, kv: Some(kv), saker: None });
+            return Ok(HostSide { places, cores, kv: Some(kv), saker: None });
         }
         let drivers: Vec<_> =
             setup::drivers(config, link, memory, &cores)?.into_iter().map(Rc::new).collect();
         let saker = setup::saker(config, link.sim())?;
-        let seats = match &saker {
+        let places = match &saker {
             Some(saker) => {
-                let seat = |(driver, core): (&Rc<Driver>, &Rc<Resource>)| Seat {
-                    whom: Whom::Saker(saker.clone(), driver.clone()),
+                let place = |(driver, core): (&Rc<Driver>, &Rc<Resource>)| TaskPlace {
+                    client: ConnectedClient::Saker(saker.clone(), driver.clone()),
                     core: core.clone(),
                     think_ns,
                 };
-                drivers.iter().zip(&cores).map(seat).collect()
+                drivers.iter().zip(&cores).map(place).collect()
             }
             None => {
-                let seat = |driver: usize| Seat {
-                    whom: Whom::Drive(drivers[driver].clone()),
+                let place = |driver: usize| TaskPlace {
+                    client: ConnectedClient::Drive(drivers[driver].clone()),
                     core: core(driver),
                     think_ns,
                 };
-                setup::driver_of_each_task(config).map(seat).collect()
+                setup::driver_of_each_task(config).map(place).collect()
             }
         };
-        Ok(HostSide { seats, cores, kv: None, saker })
+        Ok(HostSide { places, cores, kv: None, saker })
     }
 
     /// Makes durable what a store on the host holds in memory.
     pub(super) fn sync(&self) -> anyhow::Result<()> {
-        match &self.seats[0].whom {
+        match &self.places[0].client {
             // Tasks of SAKER sync before they end.
-            Whom::Drive(_) | Whom::Saker(..) => Ok(()),
+            ConnectedClient::Drive(_) | ConnectedClient::Saker(..) => Ok(()),
             // One sync covers all threads.
-            Whom::Store(client) => Ok(client.sync()?),
+            ConnectedClient::Store(client) => Ok(client.sync()?),
         }
     }
 
