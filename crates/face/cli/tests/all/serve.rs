@@ -107,7 +107,7 @@ fn a_program_uses_the_drive_as_one_of_its_own() {
             });
         }
     });
-    let too_large = drive.store(b"a", &vec![0; 100 << 20]).unwrap_err();
+    let too_large = drive.store(b"a", &vec![0; (256 << 20) + 1]).unwrap_err();
     assert!(matches!(too_large, kvdrive::Error::ValueSize { .. }), "{too_large}");
     for refused in [drive.numbers().map(drop), drive.inject("").map(drop), drive.async_client().map(drop)] {
         let refused = refused.unwrap_err().to_string();
