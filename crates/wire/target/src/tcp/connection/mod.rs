@@ -66,7 +66,7 @@ pub struct Limits {
     /// MAXH2CDATA: most data in one H2CData, bytes; at least 4096, a multiple of 4.
     pub data_max_bytes: u32,
     /// Bytes of a large value that move at once, and memory for them: at least 4096, a multiple of 4, at most
-    /// [`WHOLE_MAX_BYTES`].
+    /// [`WHOLE_MAX_BYTES`](crate::subsystem::transfer::WHOLE_MAX_BYTES).
     pub part_bytes: u32,
     /// Digests that may be used ([`digests`]).
     pub digests: u8,
