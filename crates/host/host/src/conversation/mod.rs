@@ -42,16 +42,20 @@ pub(crate) trait CommandSlot {
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>);
 
     /// Takes the queue's sequence: no inline command of others goes between those of this value.
-    fn take_sequence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>>;
+    fn take_sequence(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        unreachable!("{NO_METHOD}")
+    }
 
     /// The last inline command is submitted, or none is: other values may follow.
-    fn leave_sequence(&mut self);
+    fn leave_sequence(&mut self) {}
 
     /// Puts a value's first bytes into the slot's buffer.
-    fn stage(&mut self, value: Piece<'_>);
+    fn stage(&mut self, _value: Piece<'_>) {
+        unreachable!("{NO_METHOD}")
+    }
 
-    /// Makes the slot's buffer empty.
-    fn clear(&mut self);
+    /// Makes the slot's buffer empty. There is none where data travel beside the entry.
+    fn clear(&mut self) {}
 
     /// Names the first so many bytes of the slot's buffer in a chain of list pages behind its list page
     /// ([`answers::chain`]). Nothing is named where data travel beside the entry.
@@ -81,6 +85,7 @@ pub(crate) trait CommandSlot {
 }
 
 const NO_WINDOW: &str = "this driver offers no window";
+const NO_METHOD: &str = "this driver's values travel with their commands";
 
 /// What is submitted besides the entries.
 pub(crate) struct Submission<'v> {

@@ -123,7 +123,7 @@ impl Slot {
         self.outcome.filter(|_| self.awaited == 0)
     }
 
-    /// Who waits has taken the answer: nothing is left behind it.
+    /// The caller has taken the answer: nothing remains to be done.
     pub(crate) fn settled(&mut self) {
         (self.outcome, self.iterator_use) = (None, IteratorUse::None);
     }

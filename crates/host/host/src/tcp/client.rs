@@ -220,16 +220,6 @@ impl CommandSlot for Held {
         (OFFER, &mut self.outbox)
     }
 
-    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn leave_sequence(&mut self) {}
-
-    fn stage(&mut self, _: Piece<'_>) {}
-
-    fn clear(&mut self) {}
-
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let sqe = self.outbox.pop().expect("there is an entry to submit");
         let (completions, iterator_use) = (submission.completions, submission.iterator_use);

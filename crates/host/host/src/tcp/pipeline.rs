@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kvdrive_content::{Piece, Region};
+use kvdrive_content::Region;
 use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::client::{Client, OFFER, Received, lock};
@@ -76,16 +76,6 @@ impl CommandSlot for InPipeline<'_> {
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
         (OFFER, self.outbox)
     }
-
-    fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn leave_sequence(&mut self) {}
-
-    fn stage(&mut self, _: Piece<'_>) {}
-
-    fn clear(&mut self) {}
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let sqe = self.outbox.pop().expect("there is an entry to submit");

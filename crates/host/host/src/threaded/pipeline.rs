@@ -189,8 +189,8 @@ impl<'a, V: Content> Pipeline<'a, V> {
             Aftermath::Forget(iterator) => unclaimed.forget(|other| other == iterator),
             Aftermath::Close(iterator) => {
                 flight.failed = result.err();
-                flight.course =
-                    Course::of(self.driver.capabilities(), &Call::<()>::Close { iterator }, 0).ok()?;
+                let course = Course::of(self.driver.capabilities(), &Call::<()>::Close { iterator }, 0);
+                flight.course = course.expect("only a store can be too long");
                 return self.go_on(cid);
             }
             Aftermath::None => {}
