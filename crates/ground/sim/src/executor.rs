@@ -25,6 +25,8 @@
 //! What is not here: what tasks wait for and why ([`crate::Resource`], locks), and where the machine's clock
 //! comes in ([`crate::wall`]).
 
+mod serving;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -32,9 +34,10 @@ use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
 use crate::join::JoinHandle;
-use crate::occupation::{Cause, OccupationStatistics, Occupations, Place};
+use crate::occupation::{Occupations, Place};
 use crate::tasks::{Due, NO_TASK, ROOT, Ready, Schedule, TaskKey};
 use crate::{Ns, Rng, Trace};
+pub use serving::Spending;
 
 /// Bit set in the order of every internal event, so that external events of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
@@ -267,28 +270,6 @@ impl Sim {
     #[inline]
     pub fn current(&self) -> TaskKey {
         self.0.current.get()
-    }
-
-    /// The running task serves requests from now on: what its time goes to is added up under `name`, together with
-    /// that of the other tasks of that name.
-    pub fn occupy(&self, name: &'static str) {
-        let place = self.0.occupations.borrow_mut().open(name);
-        self.0.occupies.set(place);
-        self.0.schedule.borrow_mut().tasks.occupy(self.current(), place);
-    }
-
-    /// The running task spends its time on `cause` until the guard is dropped, or on a cause before it in the order
-    /// of the enumeration that one of its branches names. Without effect in a task that does not serve requests.
-    #[inline]
-    pub fn spend(&self, cause: Cause) -> Spending<'_> {
-        let spending = Spending { sim: self, place: self.0.occupies.get(), cause };
-        spending.change(1);
-        spending
-    }
-
-    /// What the time of tasks that serve requests went to until now, by name.
-    pub fn occupations(&self) -> Vec<OccupationStatistics> {
-        self.0.occupations.borrow().statistics(self.now())
     }
 
     /// Has the power been cut? Guards that are dropped afterwards do nothing.
@@ -592,29 +573,6 @@ pub struct ClockHold {
 impl Drop for ClockHold {
     fn drop(&mut self) {
         self.sim.0.clock_holders.set(self.sim.0.clock_holders.get() - 1);
-    }
-}
-
-/// A cause on which a task spends its time while this is held; see [`Sim::spend`].
-pub struct Spending<'a> {
-    sim: &'a Sim,
-    place: Place,
-    cause: Cause,
-}
-
-impl Spending<'_> {
-    #[inline]
-    fn change(&self, change: i32) {
-        if self.place != Place::default() {
-            self.sim.0.occupations.borrow_mut().change(self.place, self.cause, change, self.sim.now());
-        }
-    }
-}
-
-impl Drop for Spending<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.change(-1);
     }
 }
 

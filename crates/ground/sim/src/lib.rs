@@ -11,8 +11,8 @@
 //! * **wall** ([`wall`]): the same loop waits until the machine's clock has reached the event, and between
 //!   events polls a [`wall::Source`] for arrivals from other threads.
 //!
-//! This crate knows nothing of storage but the names of what a server's time goes to ([`Cause`]). It is the only crate that reads the machine's clock and the only
-//! source of randomness ([`Rng::stream`]).
+//! This crate knows nothing of storage but the names of what a server's time goes to ([`Cause`]). It is the only
+//! crate that reads the machine's clock and the only source of randomness ([`Rng::stream`]).
 
 mod agenda;
 mod buckets;

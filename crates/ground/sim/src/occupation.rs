@@ -108,10 +108,13 @@ impl Occupations {
     #[inline]
     pub(crate) fn change(&mut self, place: Place, cause: Cause, change: i32, now: Ns) {
         let occupation = &mut self.0[place.0 as usize - 1];
-        if let Some((cause, ns)) = occupation.open(now) {
-            occupation.spent_ns[cause] += ns;
+        // Most changes come in pairs at one moment.
+        if now > occupation.since {
+            if let Some((cause, ns)) = occupation.open(now) {
+                occupation.spent_ns[cause] += ns;
+            }
+            occupation.since = now;
         }
-        occupation.since = now;
         let named = &mut occupation.named[cause as usize];
         *named = named.checked_add_signed(change).expect("a cause ends after it began");
     }

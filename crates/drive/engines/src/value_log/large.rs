@@ -12,8 +12,8 @@
 //! image with the segments, so that neither the layout of the index nor that of the image changes.
 //!
 //! What follows from it: a value that is not committed is segments in which nothing lives, which every recovery gives
-//! back; the segments of a value die together, so garbage collection has nothing to move; and what is behind the
-//! value in its last segment is not used. In memory there are the page being filled, and the pages of
+//! back; the segments of a value die together, so garbage collection has nothing to move; and the rest of
+//! the last segment of a value is not used. In memory there are the page being filled, and the pages of
 //! [`ValueLog::large_pages`] programs for all values together.
 
 use std::cell::Cell;
@@ -377,7 +377,7 @@ impl LargeReader {
         Ok(())
     }
 
-    /// A page of the value, and with it those behind it, before page `stop`.
+    /// A page of the value; pages after it, up to page `stop`, are read with it.
     fn page(&self, number: u32, stop: u32) -> ReadPage {
         let found = {
             let window = self.window.borrow();

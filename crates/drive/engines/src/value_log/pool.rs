@@ -46,7 +46,6 @@ struct Pool {
     free: TaskCell<VecDeque<SegmentId>>,
     /// By segment.
     taken: TaskCell<Vec<bool>>,
-    lowest_free: Cell<u32>,
     on_free: Box<dyn Fn(Range<u32>)>,
 }
 
@@ -71,7 +70,6 @@ impl SegmentPool {
             reserve: Cell::new(reserve),
             free: TaskCell::new((0..segments).map(SegmentId).collect()),
             taken: TaskCell::new(vec![false; segments as usize]),
-            lowest_free: Cell::new(segments),
             on_free: Box::new(on_free),
         }))
     }
@@ -85,7 +83,6 @@ impl SegmentPool {
         let id = free.pop_front()?;
         let was_taken = std::mem::replace(&mut self.0.taken.borrow_mut()[id.0 as usize], true);
         assert!(!was_taken, "{id:?} was free and taken");
-        self.0.lowest_free.set(self.0.lowest_free.get().min(free.len() as u32));
         Some(id)
     }
 
@@ -128,11 +125,6 @@ impl SegmentPool {
     /// Segments free now, reserves included.
     pub fn free_count(&self) -> u32 {
         self.0.free.borrow().len() as u32
-    }
-
-    /// The fewest that were ever free.
-    pub fn lowest_free_count(&self) -> u32 {
-        self.0.lowest_free.get()
     }
 
     /// All segments.
@@ -193,6 +185,6 @@ mod tests {
         assert!(pool.claim(SegmentId(0)) && !pool.claim(SegmentId(0)) && !pool.claim(SegmentId(9)));
         assert!(pool.is_taken(SegmentId(0)) && !pool.is_taken(SegmentId(2)));
         assert_eq!(pool.alloc(Use::Gc), Some(SegmentId(2)));
-        assert_eq!((pool.segment_of(11), pool.lowest_free_count()), (SegmentId(2), 0));
+        assert_eq!((pool.segment_of(11), pool.free_count()), (SegmentId(2), 0));
     }
 }

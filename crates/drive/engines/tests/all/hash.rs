@@ -17,13 +17,18 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::small_hash::{flash_config, hash_config};
 
-struct Rig {
-    sim: Sim,
-    flash: FlashPort,
-    engine: HashEngine,
+pub(super) struct Rig {
+    pub(super) sim: Sim,
+    pub(super) flash: FlashPort,
+    pub(super) engine: HashEngine,
 }
 
-fn rig(scheme: &'static SchemeRow, sim: Sim, media_name: &str, change: impl FnOnce(&mut HashConfig)) -> Rig {
+pub(super) fn rig(
+    scheme: &'static SchemeRow,
+    sim: Sim,
+    media_name: &str,
+    change: impl FnOnce(&mut HashConfig),
+) -> Rig {
     let cores = Cores::new(&sim, Roles::Any(4));
     let (flash, engine) = on_cores(scheme, &sim, media_name, &cores, change);
     Rig { sim, flash, engine }
@@ -74,7 +79,7 @@ pub(super) fn store(
     engine.commit(key, place, options)
 }
 
-fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
     let Some(found) = engine.find(key)? else { return Ok(None) };
     let bytes = engine.value_bytes(&found);
     let mut region = Region::new();
@@ -94,7 +99,7 @@ fn at_of(part: u32, bytes: u32) -> u32 {
     if part == bytes / 3 && part != bytes - bytes / 3 { 0 } else { bytes / 3 }
 }
 
-fn expand(value: &Pattern) -> Vec<u8> {
+pub(super) fn expand(value: &Pattern) -> Vec<u8> {
     let mut bytes = vec![0; value.bytes as usize];
     value.expand(&mut bytes);
     bytes
@@ -114,7 +119,7 @@ pub(super) fn detail(engine: &HashEngine, name: &str) -> u64 {
     engine.counts().of(name)
 }
 
-type Oracle = BTreeMap<Key, Pattern>;
+pub(super) type Oracle = BTreeMap<Key, Pattern>;
 
 /// One task with keys of its own.
 fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle: &RefCell<Oracle>) {
@@ -158,7 +163,7 @@ fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle
     }
 }
 
-fn check(engine: &HashEngine, oracle: &Oracle) {
+pub(super) fn check(engine: &HashEngine, oracle: &Oracle) {
     for (key, value) in oracle {
         assert_eq!(load(engine, *key).unwrap().as_deref(), Some(&expand(value)[..]), "key {key}");
     }
@@ -527,109 +532,6 @@ fn every_medium_gives_the_same_report() {
         }
     }
     assert!(scheme("plus").is_some() && scheme("no such").is_none());
-}
-
-/// What was acknowledged when the power went.
-#[derive(Clone, Default)]
-struct Known {
-    oracle: Oracle,
-    /// The operation under way: its key and the value it stores, or deletes.
-    under_way: Option<(Key, Option<Pattern>)>,
-}
-
-fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>) {
-    let mut rng = Rng::stream(seed, "hash.cut");
-    for version in 0..ops {
-        let key = key(rng.below(1500));
-        if rng.below(5) > 0 {
-            let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
-            let new = value(&key, version, bytes);
-            known.borrow_mut().under_way = Some((key, Some(new)));
-            store(engine, key, new, StoreOptions::default()).unwrap();
-            known.borrow_mut().oracle.insert(key, new);
-        } else {
-            known.borrow_mut().under_way = Some((key, None));
-            engine.delete(key).unwrap();
-            known.borrow_mut().oracle.remove(&key);
-        }
-        known.borrow_mut().under_way = None;
-    }
-}
-
-/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up
-/// once more and compares it with what was known.
-fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &Known, seed: u64) {
-    let config = hash_config(scheme);
-    let open = |sim: &Sim, media_image: &[u8]| {
-        let flash_config = flash_config();
-        let medium = media::from_image("tags", &flash_config.geometry(), media_image).unwrap();
-        (FlashPort::new(sim, flash_config, medium), Cores::new(sim, Roles::Any(4)))
-    };
-    let first = Sim::new();
-    let (flash, cores) = open(&first, media_image);
-    let (config_of_task, flash_of_task, image_of_task) = (config.clone(), flash.clone(), image.to_vec());
-    first.spawn(move || {
-        HashEngine::recover(scheme, &config_of_task, &flash_of_task, cores, &image_of_task).map(|_| ())
-    });
-    let mut rng = Rng::stream(seed, "hash.second cut");
-    for _ in 0..rng.below(400) {
-        first.step();
-    }
-    let media_image = flash.media_image(&mut rng);
-    first.clear();
-    let sim = Sim::new();
-    let (flash, cores) = open(&sim, &media_image);
-    sim.block_on(|| {
-        let engine = HashEngine::recover(scheme, &config, &flash, cores, image).unwrap();
-        let mut oracle = known.oracle.clone();
-        if let Some((key, new)) = known.under_way {
-            let found = load(&engine, key).unwrap();
-            if found == new.as_ref().map(expand) {
-                match new {
-                    Some(new) => oracle.insert(key, new),
-                    None => oracle.remove(&key),
-                };
-            }
-        }
-        check(&engine, &oracle);
-        // It lives on: collection, overwrites, and what was torn.
-        let revived = RefCell::new(Known { oracle, under_way: None });
-        apply_known(&engine, seed, 150, &revived);
-        check(&engine, &revived.into_inner().oracle);
-    });
-    sim.clear();
-}
-
-#[test]
-fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
-    // An image says nothing of what the published emulator leaves out; sections that it leaves clean are in it.
-    let omissions = [Omissions::default(), Omissions { gc_leaves_clean: true, ..Omissions::default() }];
-    for (scheme, omissions) in
-        SCHEMES.iter().flat_map(|scheme| omissions.map(|omissions| (*scheme, omissions)))
-    {
-        let sim = Sim::new();
-        let rig = rig(scheme, sim.clone(), "tags", |config| config.omissions = omissions);
-        sim.step_every_event();
-        let known = Rc::new(RefCell::new(Known::default()));
-        let task = {
-            let (engine, known) = (rig.engine.clone(), known.clone());
-            sim.spawn(move || apply_known(&engine, 1, 7000, &known))
-        };
-        let mut rng = Rng::stream(9, "hash.cuts");
-        let (mut events, mut cuts) = (0u64, 0u64);
-        while task.try_take().is_none() && sim.step() {
-            events += 1;
-            // Dense at first, then here and there.
-            if events < 40 || rng.one_in(400) {
-                cuts += 1;
-                let media_image = rig.flash.media_image(&mut rng);
-                revive(scheme, &media_image, &rig.engine.protected_image(), &known.borrow(), cuts);
-            }
-        }
-        println!("{}: {cuts} cuts in {events} events, {:?}", scheme.name, rig.engine.counts());
-        assert!(detail(&rig.engine, "gc_moved_pairs") > 0 && cuts > 80, "{}: {cuts}", scheme.name);
-        rig.sim.clear();
-    }
 }
 
 /// Collection of pairs takes a superblock where commands begin to wait, and may take another for the sections that

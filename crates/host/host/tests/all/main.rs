@@ -6,3 +6,4 @@ mod firmware;
 mod recording;
 mod speed;
 mod threaded;
+mod threaded_ends;

@@ -75,7 +75,7 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
     (bytes, counters)
 }
 
-/// What is on the tape of an unpaced drive that somebody works with, and what the drive did.
+/// What is on the tape of an unpaced drive at work, and what the drive did.
 fn recorded(work: impl FnOnce(Connector)) -> (Vec<u8>, Counters) {
     let tape = Tape::default();
     let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();

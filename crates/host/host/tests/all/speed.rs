@@ -1,5 +1,5 @@
 //! Speed of the crossing, measured: `cargo test --release -p kvdrive-host --test all -- --ignored --nocapture
-//! speed`. The best of many short bursts: what the two threads can do when nobody takes a core away from
+//! speed`. The best of many short bursts: what the two threads can do when no other program takes a core away from
 //! them.
 
 use kvdrive_content::Piece;

@@ -4,7 +4,8 @@
 use kvdrive_spec::Key;
 
 use super::Log;
-use super::state::{FREE_FOR_RECOVERY, PageFields, Phase, RecordAt, SegmentShape, Stage, State, Victim};
+use super::shape::{FREE_FOR_RECOVERY, PageFields, SegmentShape};
+use super::state::{Phase, RecordAt, Stage, State, Victim};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose, Trouble};

@@ -33,6 +33,7 @@ mod cleaning;
 mod cursor;
 mod options;
 mod recovery;
+mod shape;
 mod state;
 
 use std::cell::RefCell;
@@ -49,7 +50,8 @@ use crate::records::{Flags, records};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
 pub use options::{HashlogOptions, WriteMode};
-use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, RecordAt, SegmentShape, State, UnderWay};
+use shape::{FREE_FOR_DELETES, FREE_FOR_PUTS, SegmentShape};
+use state::{Block, Entry, Phase, RecordAt, State, UnderWay};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {

@@ -2,7 +2,7 @@
 
 use kvdrive_declare::{Section, Words};
 
-use super::state::SegmentShape;
+use super::shape::SegmentShape;
 
 /// What a thread does while one of its blocks is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]

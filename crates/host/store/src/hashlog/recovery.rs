@@ -11,7 +11,8 @@ use kvdrive_spec::Key;
 
 use super::Log;
 use super::cleaning::Scanned;
-use super::state::{Mark, OpenSegment, PageFields, Phase, RecordAt, SegmentShape, Stage, Victim};
+use super::shape::{PageFields, SegmentShape};
+use super::state::{Mark, OpenSegment, Phase, RecordAt, Stage, Victim};
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
 use crate::records::{Flags, OpenPage};

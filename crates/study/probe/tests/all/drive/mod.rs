@@ -6,6 +6,7 @@ mod batches;
 mod bench;
 mod collection;
 mod corruption;
+mod fault_files;
 mod faults;
 mod flat;
 mod journal;

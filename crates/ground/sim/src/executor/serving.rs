@@ -1,0 +1,51 @@
+//! Tasks that serve requests say what they spend their time on; [`crate::occupation`] has the sums.
+
+use super::Sim;
+use crate::occupation::{Cause, OccupationStatistics, Place};
+
+impl Sim {
+    /// The running task serves requests from now on: what its time goes to is added up under `name`, together with
+    /// that of the other tasks of that name.
+    pub fn occupy(&self, name: &'static str) {
+        let place = self.0.occupations.borrow_mut().open(name);
+        self.0.occupies.set(place);
+        self.0.schedule.borrow_mut().tasks.occupy(self.current(), place);
+    }
+
+    /// The running task spends its time on `cause` until the guard is dropped, or on a cause before it in the order
+    /// of the enumeration that one of its branches names. Without effect in a task that does not serve requests.
+    #[inline]
+    pub fn spend(&self, cause: Cause) -> Spending<'_> {
+        let spending = Spending { sim: self, place: self.0.occupies.get(), cause };
+        spending.change(1);
+        spending
+    }
+
+    /// What the time of tasks that serve requests went to until now, by name.
+    pub fn occupations(&self) -> Vec<OccupationStatistics> {
+        self.0.occupations.borrow().statistics(self.now())
+    }
+}
+
+/// A cause on which a task spends its time while this is held; see [`Sim::spend`].
+pub struct Spending<'a> {
+    sim: &'a Sim,
+    place: Place,
+    cause: Cause,
+}
+
+impl Spending<'_> {
+    #[inline]
+    fn change(&self, change: i32) {
+        if self.place != Place::default() {
+            self.sim.0.occupations.borrow_mut().change(self.place, self.cause, change, self.sim.now());
+        }
+    }
+}
+
+impl Drop for Spending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.change(-1);
+    }
+}
