@@ -24,8 +24,6 @@ pub const REQUESTS_MAX: usize = 4;
 pub enum Notice {
     /// Identify data of a namespace has changed.
     Namespaces,
-    /// The discovery log has changed.
-    Discovery,
     /// Few spare blocks are left.
     FewSpares,
     /// The drive has become read-only.
@@ -34,8 +32,7 @@ pub enum Notice {
     Doorbell,
 }
 
-const NOTICES: [Notice; 5] =
-    [Notice::Namespaces, Notice::Discovery, Notice::FewSpares, Notice::ReadOnly, Notice::Doorbell];
+const NOTICES: [Notice; 4] = [Notice::Namespaces, Notice::FewSpares, Notice::ReadOnly, Notice::Doorbell];
 
 impl Notice {
     /// The bits of feature 0Bh that enable it, for those that can be disabled. Bits 7:0 are those of the critical
@@ -43,7 +40,6 @@ impl Notice {
     fn wanted_by(self) -> Option<u32> {
         let bits = match self {
             Notice::Namespaces => event::NAMESPACE_ATTRIBUTES,
-            Notice::Discovery => event::DISCOVERY_LOG,
             Notice::FewSpares => u32::from(Health::FEW_SPARES),
             Notice::ReadOnly => u32::from(Health::READ_ONLY),
             Notice::Doorbell => return None,
@@ -55,7 +51,6 @@ impl Notice {
     fn page(self) -> u8 {
         match self {
             Notice::Namespaces => lid::CHANGED_NAMESPACES,
-            Notice::Discovery => lid::DISCOVERY,
             Notice::FewSpares | Notice::ReadOnly => lid::HEALTH,
             Notice::Doorbell => lid::ERRORS,
         }
@@ -64,7 +59,6 @@ impl Notice {
     fn dword(self) -> u32 {
         let (kind, information) = match self {
             Notice::Namespaces => (event::NOTICE, event::NAMESPACE_CHANGED),
-            Notice::Discovery => (event::NOTICE, event::DISCOVERY_CHANGED),
             Notice::FewSpares => (event::HEALTH, event::FEW_SPARES),
             Notice::ReadOnly => (event::HEALTH, event::UNRELIABLE),
             Notice::Doorbell => (event::ERROR, event::WRONG_DOORBELL_VALUE),

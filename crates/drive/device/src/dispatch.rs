@@ -15,7 +15,7 @@
 //! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their
 //! queue: each waits on its thread for its turn. That cannot last for ever, since the one whose turn it
 //! is was dealt earlier: of all commands that are dealt and not done, the first dealt waits for no other.
-//! Commands about queues are not dealt: the dispatcher, who takes from queues, does what they ask himself.
+//! Commands about queues are not dealt: the dispatcher, which takes from queues, carries them out itself.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -86,10 +86,12 @@ impl DriveConfig {
     ///
     /// # Panics
     /// If the engine does not exist; [`DriveConfig::check`] finds that.
-    pub fn make(&self) -> ImageSettings {
+    pub fn image_settings(&self) -> ImageSettings {
         let row = engine_row(&self.engine).expect("the configuration was checked");
         let engine = std::iter::once(("engine.name", self.engine.clone()));
-        ImageSettings::new(engine.chain(image_keys(&self.flash)).chain((row.make)(&self.of_engine())))
+        ImageSettings::new(
+            engine.chain(image_keys(&self.flash)).chain((row.image_settings)(&self.of_engine())),
+        )
     }
 }
 
@@ -200,7 +202,7 @@ impl Drive {
                 (kind.open)(&geometry, &options)?
             }
         };
-        let owner = Owner { settings: config.make(), identity: medium.identity() };
+        let owner = Owner { settings: config.image_settings(), identity: medium.identity() };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
             None => open_journal(config, row, &owner, &*medium)?,

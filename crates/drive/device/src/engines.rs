@@ -51,7 +51,7 @@ pub struct EngineRow {
     /// Checks that such a drive can be made; an error is a line that begins with the key at fault.
     pub check: fn(&EngineConfig) -> Result<(), PowerOnError>,
     /// Settings that two drives must have in common to read each other's images.
-    pub make: fn(&EngineConfig) -> Vec<(&'static str, String)>,
+    pub image_settings: fn(&EngineConfig) -> Vec<(&'static str, String)>,
 }
 
 /// All engines: those with a row of their own, the hash FTLs, and the stores over pages.
@@ -67,7 +67,7 @@ const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     start: start::<LsmEngine>,
     fold: LsmEngine::fold,
     check: lsm::check,
-    make: |config| config.lsm.make(),
+    image_settings: |config| config.lsm.image_settings(),
 }];
 
 /// [`OTHER_ENGINES`], [`SCHEMES`] and [`STORES`], concatenated.
@@ -98,7 +98,7 @@ const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
-        make: hash::make,
+        image_settings: hash::image_settings,
     }
 }
 
@@ -113,7 +113,7 @@ const fn stored_row(store: &'static StoreRow) -> EngineRow {
         start: start::<StoredEngine>,
         fold: StoredEngine::fold,
         check: stored::check,
-        make: stored::make,
+        image_settings: stored::image_settings,
     }
 }
 
@@ -127,7 +127,7 @@ pub const BLOCK: EngineRow = EngineRow {
     start: block::start,
     fold: block::fold,
     check: block::check,
-    make: |config| image_keys(&config.ftl),
+    image_settings: |config| image_keys(&config.ftl),
 };
 
 /// Does the engine `name` use this section?

@@ -52,8 +52,6 @@ pub mod event {
     pub const FEW_SPARES: u8 = 0x02;
     /// Notice: namespace attributes changed.
     pub const NAMESPACE_CHANGED: u8 = 0x00;
-    /// Notice: the discovery log changed.
-    pub const DISCOVERY_CHANGED: u8 = 0xF0;
 
     /// Dword 0 of a completion that reports an event.
     #[must_use]

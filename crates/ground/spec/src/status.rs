@@ -132,9 +132,6 @@ impl Status {
     /// closed; the host may open another one at the last key it received.
     pub const ITERATOR_LOST: Status = Status(0x7D4);
 
-    /// Status code type of vendor codes.
-    pub const SCT_VENDOR: u8 = 7;
-
     /// The status of a status code type (its low 3 bits count, as in a completion) and a code.
     #[inline]
     #[must_use]

@@ -172,7 +172,7 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
 }
 
 /// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of
-/// `buffer_bytes` bytes. `None` behind the last pair.
+/// `buffer_bytes` bytes. `None` after the last pair.
 pub(crate) fn take_pair(
     cqe: &Cqe,
     memory: &dyn HostMemory,
@@ -187,7 +187,7 @@ pub(crate) fn take_pair(
     pair_from(memory, buffer, buffer_bytes, into).map(Some)
 }
 
-/// The pairs of such an answer behind its first one, each with its value.
+/// The pairs of such an answer after its first one, each with its value.
 pub(crate) fn take_more_pairs(
     cqe: &Cqe,
     memory: &dyn HostMemory,

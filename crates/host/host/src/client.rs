@@ -184,7 +184,7 @@ pub enum Answer {
     /// To a store, a delete, a close.
     Done,
     /// To a batch: how many of its requests, in their order, were carried out; without success, the status of
-    /// the one behind them, or of the whole.
+    /// the first request that was not, or of the whole.
     Applied(u32, Status),
     /// To an exist: is there a pair?
     Exists(bool),
@@ -195,7 +195,7 @@ pub enum Answer {
     /// To a seek: the iterator, which is open, and the first pair, if there is one; its value is where the
     /// answer was to go.
     Opened(IteratorId, Option<Pair>),
-    /// To a next: `None` behind the last pair; its value is where the answer was to go.
+    /// To a next: `None` after the last pair; its value is where the answer was to go.
     Pair(Option<Pair>),
 }
 
@@ -241,7 +241,7 @@ impl Answer {
 
 /// Key-value commands on a drive; see above. [`Calls`] has a function for each.
 pub trait Client {
-    /// A command under way. Dropping it leaves nothing behind that others would wait for: what was submitted is
+    /// A command under way. Dropping it leaves nothing that another command would wait for: what was submitted is
     /// carried out, an iterator that no caller learned of is closed, a pair that no caller learned of is the next one.
     type Ticket<V: Content>;
 
@@ -317,7 +317,7 @@ pub trait Calls: Sized {
         self.ask(NoValue::Seek { key }, into).map(Answer::opened)
     }
 
-    /// The iterator's next pair; `None` behind the last.
+    /// The iterator's next pair; `None` after the last.
     fn next(self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Self::Error> {
         self.ask(NoValue::Next { iterator }, into).map(Answer::pair)
     }

@@ -61,7 +61,7 @@ struct SlottedQueue {
     mended: WaitQueue,
     /// `None`: the drive exposes none.
     window: Option<HostWindow>,
-    /// Who waits until a value in the window is answered, because it is full.
+    /// Values that wait for room in the window, which is full.
     window_waiting: WaitQueue,
 }
 
@@ -93,7 +93,7 @@ pub struct Driver {
     choice: Box<dyn Choice>,
     /// Held while an inline value is being submitted.
     sequence: Mutex,
-    /// Queue entries that each command may use at once: an equal share, so that nobody waits for room.
+    /// Queue entries that each command may use at once: an equal share, so that no command waits for room.
     slots: u32,
 }
 
@@ -123,8 +123,8 @@ impl<'d> Client for &'d Driver {
 /// A command that was submitted.
 pub type Ticket<'d, V> = conversation::Ticket<V, Flight<'d>>;
 
-/// A command under way, as long as somebody waits for it. Dropped in the middle it leaves nothing behind that
-/// others would wait for.
+/// A command under way whose caller waits for it. Dropped in the middle it leaves nothing that another command
+/// would wait for.
 pub struct Flight<'a> {
     course: Course<'a>,
     slot: Taken<'a>,
@@ -140,7 +140,7 @@ struct Taken<'a> {
     entries: Entries,
 }
 
-/// What a command has in its queue, whoever waits for it.
+/// What a command has in its queue, also once its caller has dropped it.
 #[derive(Default)]
 struct Entries {
     slot: Slot,
@@ -186,7 +186,7 @@ impl Entries {
         self.slot.arrived(&cqe)
     }
 
-    /// Waits for what is under way of a command that nobody waits for.
+    /// Waits for what is under way of a dropped command.
     fn carry_out(mut self, slotted: &SlottedQueue, progress: Progress, mut left: Left) {
         let SlottedQueue { host, queue, .. } = slotted;
         if self.is_unrung {
@@ -196,7 +196,7 @@ impl Entries {
             match left {
                 Left::Wait => match self.completion(queue) {
                     Arrived::Left(next) => left = next,
-                    Arrived::More | Arrived::Answered => unreachable!("nobody waits for it"),
+                    Arrived::More | Arrived::Answered => unreachable!("the command is dropped"),
                 },
                 Left::Close(sqe) => {
                     assert!(queue.try_submit(sqe), "a command of this slot has ended");
@@ -377,7 +377,7 @@ impl Flight<'_> {
     /// All has come, its answer is taken, and nothing of it is left but the slot.
     fn end(mut self) {
         let (slotted, entries) = (&self.slot.driver.slotted, &mut self.slot.entries);
-        assert_eq!(entries.unacknowledged, 0, "who waits for a command acknowledges its completions");
+        assert_eq!(entries.unacknowledged, 0, "the task of a command acknowledges its completions");
         slotted.end_dropped(&mut self.course.progress(), entries.cqe.as_ref());
         entries.memory.outbox.clear();
         slotted.give(std::mem::take(&mut entries.memory));

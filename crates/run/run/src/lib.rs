@@ -253,7 +253,7 @@ impl Bench {
                     drive.faults().set(rules, config.run.seed);
                 }
                 Some(before) => {
-                    notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
+                    notes.push(format!("after {} {} on the same drive", before.name, before.distribution));
                 }
             }
             let began = self.snapshot(&drive, &host);

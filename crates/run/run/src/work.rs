@@ -139,7 +139,7 @@ impl Work {
         self.until.load(Relaxed)
     }
 
-    /// Draws the next operations behind those in `drawn`.
+    /// Appends the next operations to `drawn`.
     pub(super) fn draw(&self, drawn: &mut Drawn) {
         let Source { workload, left, ahead, arrivals, start, at_recorded_times } = &mut *lock(&self.source);
         let count = (*left).min(*ahead);

@@ -486,7 +486,7 @@ mod tests {
         let both = plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap();
         assert_eq!(plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap(), both);
         let alone = plan.add_session(&asked(&["plus-c"])).unwrap();
-        assert!(!both.contains(&alone[0]), "behind another run it is another run");
+        assert!(!both.contains(&alone[0]), "after another run it is another run");
         assert_eq!((ops(&plan), plan.sessions.len()), (vec![20, 20, 20], 2));
         assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
         for (options, expected) in [

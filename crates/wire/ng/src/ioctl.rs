@@ -32,7 +32,7 @@ const SUBSYSTEM_RESET: u64 = 0x4E56_4D65;
 /// Linux maps memory for transfers at addresses and of lengths that are multiples of this, and copies others.
 const DMA_ALIGNMENT: u64 = 4;
 
-/// Who asks.
+/// The process that makes the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// It has CAP_SYS_ADMIN.

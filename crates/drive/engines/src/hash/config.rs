@@ -1,6 +1,6 @@
 //! Configuration of a hash engine. Values and their sources are in the profiles.
 
-use kvdrive_declare::{Section, Words, image_keys};
+use kvdrive_declare::{Section, Words};
 use kvdrive_flash::Geometry;
 use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
@@ -201,12 +201,6 @@ impl HashConfig {
     pub fn largest_pair_pages(&self, layout: &Layout) -> u64 {
         let bytes = u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES;
         bytes.div_ceil(layout.page_bytes().into()) + 1
-    }
-
-    /// Settings that two drives must have in common to read each other's images:
-    /// [`kvdrive_flash::power::ImageSettings`].
-    pub fn make(&self) -> Vec<(&'static str, String)> {
-        image_keys(self)
     }
 
     /// Checks the keys; an error has the key and the reason.

@@ -1,6 +1,7 @@
 //! Checks a configuration against the drive: the hash FTL it names, its keys against the flash, and the
 //! amount of power-protected memory.
 
+use kvdrive_declare::image_keys;
 use kvdrive_flash::power::PowerOnError;
 
 use super::config::HashConfig;
@@ -25,12 +26,12 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
     Ok((scheme, hash))
 }
 
-/// Settings that two drives with this hash FTL must have in common ([`HashConfig::make`]).
+/// Settings that two drives with this hash FTL must have in common.
 ///
 /// # Panics
 /// If the configuration names another engine.
-pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    config.hash.of(scheme(&config.name).expect("the configuration was checked")).make()
+pub fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    image_keys(&config.hash.of(scheme(&config.name).expect("the configuration was checked")))
 }
 
 /// Checks that `config` describes a hash engine and has the power-protected memory it needs.

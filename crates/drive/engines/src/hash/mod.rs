@@ -66,5 +66,5 @@ pub mod validity;
 pub use commands::{Found, HashEngine, Place};
 pub use config::{Accounting, HashConfig, HashCosts, Omissions, SecondChance};
 pub use cursor::HashCursor;
-pub use fit::{check, make, of_config};
+pub use fit::{check, image_settings, of_config};
 pub use scheme::{SCHEMES, SchemeRow, scheme};

@@ -24,13 +24,13 @@ pub struct LsmConfig {
 
 impl LsmConfig {
     /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::ImageSettings`].
-    pub fn make(&self) -> Vec<(&'static str, String)> {
+    pub fn image_settings(&self) -> Vec<(&'static str, String)> {
         let LsmConfig { packing, index, gc, buffer } = self;
-        let mut make = packing.make();
-        make.extend(image_keys(buffer));
-        make.extend(image_keys(index));
-        make.extend(image_keys(gc));
-        make
+        let mut settings = packing.image_settings();
+        settings.extend(image_keys(buffer));
+        settings.extend(image_keys(index));
+        settings.extend(image_keys(gc));
+        settings
     }
 }
 

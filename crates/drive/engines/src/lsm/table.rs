@@ -135,7 +135,7 @@ impl PageTag {
     }
 }
 
-/// A table that exists. Who reads it holds an `Rc`: a merge that replaced it frees its pages when the last
+/// A table that exists. Each reader holds an `Rc`: a merge that replaced it frees its pages when the last
 /// one goes.
 pub struct Table {
     /// What is in it.

@@ -234,17 +234,17 @@ impl PackingConfig {
 
     /// Settings that decide where values go: two configurations that agree in them can read each other's
     /// images ([`kvdrive_flash::power::ImageSettings`]).
-    pub fn make(&self) -> Vec<(&'static str, String)> {
+    pub fn image_settings(&self) -> Vec<(&'static str, String)> {
         let policy = self.row().map_or(self.policy.as_str(), |row| row.name);
-        let mut make = image_keys(&PackingConfig { policy: policy.to_owned(), ..self.clone() });
+        let mut settings = image_keys(&PackingConfig { policy: policy.to_owned(), ..self.clone() });
         if self.weighs_costs() {
             let PackingCosts { copy, page_ns } = self.costs;
-            make.push(("controller.memcpy_setup_ns", copy.setup_ns.to_string()));
-            make.push(("controller.memcpy_ns_per_kib", copy.ns_per_kib.to_string()));
+            settings.push(("controller.memcpy_setup_ns", copy.setup_ns.to_string()));
+            settings.push(("controller.memcpy_ns_per_kib", copy.ns_per_kib.to_string()));
             // Of the times of flash and of `buffer.eviction`.
-            make.push(("time of a page", format!("{page_ns} ns")));
+            settings.push(("time of a page", format!("{page_ns} ns")));
         }
-        make
+        settings
     }
 }
 

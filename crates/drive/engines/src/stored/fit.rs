@@ -22,10 +22,10 @@ pub fn options(config: &EngineConfig) -> StoreOptions {
 }
 
 /// Settings that two drives with this store must have in common.
-pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    let mut make = image_keys(&config.ftl);
-    make.extend((row(config).layout)(&options(config)));
-    make
+pub fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    let mut settings = image_keys(&config.ftl);
+    settings.extend((row(config).layout)(&options(config)));
+    settings
 }
 
 pub(super) fn row(config: &EngineConfig) -> &'static StoreRow {

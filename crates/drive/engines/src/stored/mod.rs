@@ -44,7 +44,7 @@ pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
 use fit::{Shares, pages_of, row, threads};
-pub use fit::{make, options};
+pub use fit::{image_settings, options};
 use image::{OPERATION_BYTES, Operation, Protected, StoreRecord};
 use pages::FlashPages;
 use trimmed::Trimmed;

@@ -27,8 +27,8 @@ impl ImageSettings {
         if self == other {
             return None;
         }
-        let value = |make: &'_ ImageSettings, key: &str| -> Option<String> {
-            make.settings().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
+        let value = |settings: &'_ ImageSettings, key: &str| -> Option<String> {
+            settings.settings().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
         };
         let changed = other.settings().filter_map(|(key, theirs)| match value(self, key) {
             Some(ours) if ours == theirs => None,
@@ -50,14 +50,14 @@ impl ImageSettings {
 mod tests {
     use super::*;
 
-    fn make(settings: &[(&str, &str)]) -> ImageSettings {
+    fn image(settings: &[(&str, &str)]) -> ImageSettings {
         ImageSettings::new(settings.iter().map(|(key, value)| (*key, (*value).to_owned())))
     }
 
     #[test]
     fn differing_settings_are_named_with_both_values() {
-        let ours = make(&[("engine.name", "lsm"), ("flash.channels", "8"), ("lsm.layout", "sound")]);
-        let theirs = make(&[("engine.name", "lsm"), ("flash.channels", "4"), ("hash.unit_bytes", "1024")]);
+        let ours = image(&[("engine.name", "lsm"), ("flash.channels", "8"), ("lsm.layout", "sound")]);
+        let theirs = image(&[("engine.name", "lsm"), ("flash.channels", "4"), ("hash.unit_bytes", "1024")]);
         assert_eq!(ours.difference(&ours), None);
         assert_eq!(
             ours.difference(&theirs).as_deref(),

@@ -89,7 +89,7 @@ impl HostKv {
         HostKv::on(host, cores, config, false)
     }
 
-    /// As [`HostKv::open`], on a drive that nobody has written to: its blocks are known to be zero, and none is
+    /// As [`HostKv::open`], on a drive that was never written to: its blocks are known to be zero, and none is
     /// read for that.
     ///
     /// # Errors

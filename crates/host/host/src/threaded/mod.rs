@@ -115,7 +115,7 @@ impl Connector {
         self.admin(answers::identify_namespace, answers::take_namespace).await
     }
 
-    /// Why the drive is read-only, if it is: what is behind
+    /// Why the drive is read-only, if it is: the reason for
     /// [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
     pub async fn write_failure(&self) -> Result<Option<String>, Error> {
         self.admin(answers::write_protection_log, answers::take_write_protection).await

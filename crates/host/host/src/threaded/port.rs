@@ -1,6 +1,6 @@
-//! The application's end of one queue pair: command slots under one lock, who waits for which completion, and
-//! the drive's thread that brings them. What a completion means, and what is left of a command that nobody
-//! waits for any more, is decided in [`crate::conversation`]; it is carried out by whichever thread finds it.
+//! The application's end of one queue pair: command slots under one lock, the waker of each completion, and
+//! the drive's thread that brings them. What a completion means, and what is left of a dropped command, is
+//! decided in [`crate::conversation`]; the thread that finds it carries it out.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
@@ -28,7 +28,7 @@ use crate::conversation::{CommandSlot, SlotOffer, Submission};
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
 
-/// One slot, and who waits for its command.
+/// One slot, and the waker of its command.
 struct Seat {
     slot: Slot,
     waiter: Option<Waker>,
@@ -85,7 +85,7 @@ impl Board {
         lock(&self.slots).seats.len()
     }
 
-    /// What a NEXT brought that nobody waits for.
+    /// Pairs that a NEXT brought and no caller has asked for.
     fn answers(&self, cqe: &Cqe, buffer_bytes: u32) -> VecDeque<Answer> {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
         let buffer = &*buffers[usize::from(cqe.cid.get())];
@@ -108,7 +108,7 @@ impl Slots {
         }
     }
 
-    /// Nobody waits any more for the command of a slot.
+    /// The caller has dropped the command of a slot.
     fn abandon(&mut self, board: &Board, queue: &SharedQueue, cid: u16, wakers: &mut Vec<Waker>) {
         let seat = &mut self.seats[usize::from(cid)];
         seat.waiter = None;
@@ -119,8 +119,8 @@ impl Slots {
         self.carry_out(board, queue, cid, left, wakers);
     }
 
-    /// Does what is left of a command that nobody waits for. What it puts into the queue is seen when its caller,
-    /// which has a lock that completions take, rings behind that.
+    /// Does what is left of a dropped command. The drive sees what it puts into the queue once the caller, which
+    /// holds a lock that completions take, rings after it.
     fn carry_out(
         &mut self,
         board: &Board,

@@ -68,7 +68,7 @@ impl Tokens {
         None
     }
 
-    /// Who waits, for the last wake-up of all.
+    /// The wakers of all that wait, for the last wake-up.
     pub(super) fn drain_waiting(&mut self) -> impl Iterator<Item = Waker> + '_ {
         self.waiting.drain(..).map(|(_, waker)| waker)
     }

@@ -73,7 +73,7 @@ fn workloads_follow_each_other_on_a_preconditioned_drive() {
     }
     // What was inserted is found again: not one retrieve of the third run missed.
     assert_eq!(reports[2].value_bytes.retrieved, reports[2].ops.retrieve * 1000);
-    assert!(reports[1].notes.contains(&"behind plus-a uniform on the same drive".to_owned()));
+    assert!(reports[1].notes.contains(&"after plus-a uniform on the same drive".to_owned()));
     let other = on("original", "plus-a", "uniform");
     let error = run_session(&[documents[0].clone(), other], &|_, _| ()).unwrap_err().to_string();
     assert_eq!(error, "plus-a: runs of one session share all but their workload");

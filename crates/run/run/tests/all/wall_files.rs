@@ -114,7 +114,7 @@ fn what_was_acknowledged_in_a_group_outlives_a_power_cut() {
             format!("[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nafter = {}\n", 300 + 211 * round);
         serving.control().change(Change::AddFaults(rule)).expect("it is on").expect("it fits");
         let answers = store(&config, &connector, 0..3000);
-        assert!((100..2900).contains(&answers.len()), "the power went behind {} answers", answers.len());
+        assert!((100..2900).contains(&answers.len()), "the power went after {} answers", answers.len());
         assert!(serving.join().take_survivors().is_none(), "what survives is on the files");
         drop(connector);
         let (connector, serving) = serve(&config, Pace::Off);

@@ -262,7 +262,7 @@ pub const METHODS: &[MethodRow] = &[
     },
     MethodRow {
         name: "piggyback-pipelined",
-        origin: "piggyback with all commands of a value behind one doorbell (ours)",
+        origin: "piggyback with one doorbell for all commands of a value (ours)",
         build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::all_complete()),
         thresholds: &[],
         by_window: false,

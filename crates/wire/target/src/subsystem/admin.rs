@@ -256,10 +256,11 @@ impl Subsystem {
         answer
     }
 
-    /// The discovery entry of this subsystem, at the address that the host used.
+    /// The discovery entry of this subsystem, at the address that the host used. It stays the same as long as the
+    /// server runs: a host that asks to be told of changes is told of none.
     fn discovery(&self, controller: &Controller) -> Vec<u8> {
         let mut header = DiscoveryHeader::new_zeroed();
-        header.generation.set(self.discovery_generation);
+        header.generation.set(1);
         header.entries.set(1);
         let at = &controller.reached_at;
         let mut entry = DiscoveryEntry::empty();

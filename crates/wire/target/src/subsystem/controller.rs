@@ -148,12 +148,6 @@ impl Controller {
             self.note_namespace(nsid);
         }
     }
-
-    pub(super) fn note_discovery(&mut self) {
-        if self.kind == Kind::Discovery {
-            self.events.note(Notice::Discovery, self.features.wanted_events);
-        }
-    }
 }
 
 /// CAP.

@@ -150,7 +150,6 @@ pub struct Subsystem {
     events: VecDeque<Event>,
     /// Commands that wait for what namespaces report of themselves.
     pending_pages: Vec<(Tag, PendingPage)>,
-    discovery_generation: u64,
     served: Served,
     completed: Vec<Completion>,
     /// A namespace has lost its power: no host is connected, and none can connect until the namespace is
@@ -178,7 +177,6 @@ impl Subsystem {
             arbiter: Arbiter::default(),
             events: VecDeque::new(),
             pending_pages: Vec::new(),
-            discovery_generation: 1,
             served: Served::default(),
             completed: Vec::new(),
             is_dark: false,

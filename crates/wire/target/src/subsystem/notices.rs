@@ -16,17 +16,6 @@ impl Subsystem {
         }
     }
 
-    /// Notifies the hosts with a persistent discovery connection that the discovery log has changed.
-    pub fn discovery_changed(&mut self) {
-        self.discovery_generation += 1;
-        for index in 0..self.controllers.len() {
-            if let Some(controller) = &mut self.controllers[index] {
-                controller.note_discovery();
-                self.deliver_events(index);
-            }
-        }
-    }
-
     /// Completes Asynchronous Event Requests for which an event is pending.
     pub(super) fn deliver_events(&mut self, index: usize) {
         let Some(controller) = &mut self.controllers[index] else { return };

@@ -5,7 +5,7 @@
 //! another window, or whose last value would not fit a second time, gets a fresh one, and the old one is
 //! closed: its page may leave the buffer.
 //!
-//! There are fewer windows than there may be queues. Who has one keeps it as long as it is used: taking
+//! There are fewer windows than there may be queues. A queue keeps its window as long as it is used: taking
 //! windows from each other, queues would all ask for one with every store. One that is not used goes to the
 //! next queue that asks for one ([`Sessions::close_idle`]).
 
