@@ -1,7 +1,7 @@
 //! Features: values that a host sets in a controller and reads back.
 //!
 //! ```text
-//!   Set Features ─► Features::wanted ─► Change ─► the caller carries it out ─► Features::keep ─► dword 0
+//!   Set Features ─► Features::wanted ─► FeatureChange ─► the caller carries it out ─► Features::keep ─► dword 0
 //!   Get Features ─► Features::get ─► dword 0, or the host identifier as data
 //! ```
 
@@ -36,7 +36,7 @@ pub struct Limits {
 
 /// A change that a host requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum FeatureChange {
     /// Number of I/O queues, 0's based: 07h.
     Queues(u16),
     /// Enabled asynchronous events: 0Bh.
@@ -84,7 +84,7 @@ impl Features {
     ///
     /// # Errors
     /// The value is invalid, or cannot be set now.
-    pub fn wanted(&self, sqe: &Sqe, limits: Limits) -> Result<Change, Status> {
+    pub fn wanted(&self, sqe: &Sqe, limits: Limits) -> Result<FeatureChange, Status> {
         let (id, value) = (sqe.cdw10.get() as u8, sqe.cdw11.get());
         if sqe.cdw10.get() & feature::SAVE != 0 {
             return Err(Status::FEATURE_NOT_SAVEABLE);
@@ -99,35 +99,35 @@ impl Features {
                 if limits.has_io_queues {
                     return Err(Status::COMMAND_SEQUENCE_ERROR);
                 }
-                Ok(Change::Queues(submission_z.min(completion_z).min(limits.io_queues_max - 1)))
+                Ok(FeatureChange::Queues(submission_z.min(completion_z).min(limits.io_queues_max - 1)))
             }
-            feature::ASYNC_EVENTS => Ok(Change::Events(value)),
-            feature::KEEP_ALIVE => Ok(Change::KeepAlive(value)),
+            feature::ASYNC_EVENTS => Ok(FeatureChange::Events(value)),
+            feature::KEEP_ALIVE => Ok(FeatureChange::KeepAlive(value)),
             feature::KEY_VALUE if limits.kind == Kind::Io => {
                 if value & !feature::ERROR_ON_MISSING_KEY != 0 {
                     return Err(Status::INVALID_FIELD);
                 }
                 let on = value & feature::ERROR_ON_MISSING_KEY != 0;
-                Ok(Change::ErrorOnMissingKey { nsid: sqe.nsid.get(), on })
+                Ok(FeatureChange::ErrorOnMissingKey { nsid: sqe.nsid.get(), on })
             }
             _ => match KEPT.iter().find(|(of, _)| *of == id) {
-                Some((_, settable)) if value & !settable == 0 => Ok(Change::Kept { id, value }),
+                Some((_, settable)) if value & !settable == 0 => Ok(FeatureChange::Kept { id, value }),
                 _ => Err(Status::INVALID_FIELD),
             },
         }
     }
 
     /// Stores an executed change; returns dword 0 of the answer.
-    pub fn keep(&mut self, change: Change) -> u32 {
+    pub fn keep(&mut self, change: FeatureChange) -> u32 {
         match change {
-            Change::Queues(granted_z) => {
+            FeatureChange::Queues(granted_z) => {
                 self.queues_z = granted_z;
                 return queues(granted_z);
             }
-            Change::Events(wanted) => self.wanted_events = wanted,
-            Change::KeepAlive(timeout_ms) => self.keep_alive_ms = timeout_ms,
-            Change::ErrorOnMissingKey { on, .. } => self.error_on_missing_key = on,
-            Change::Kept { id, value } => {
+            FeatureChange::Events(wanted) => self.wanted_events = wanted,
+            FeatureChange::KeepAlive(timeout_ms) => self.keep_alive_ms = timeout_ms,
+            FeatureChange::ErrorOnMissingKey { on, .. } => self.error_on_missing_key = on,
+            FeatureChange::Kept { id, value } => {
                 let at =
                     KEPT.iter().position(|(of, _)| *of == id).expect("a change names a feature that is kept");
                 self.kept[at] = value;

@@ -19,7 +19,7 @@ pub mod log;
 pub mod queue;
 
 pub use event::{Events, Notice};
-pub use feature::{Change, Features, Limits};
+pub use feature::{FeatureChange, Features, Limits};
 pub use identify::{Answer, identify};
 pub use log::Logs;
 

@@ -46,7 +46,7 @@ pub const KNOWN_AHEAD: usize = 48;
 
 /// A store or a delete of an atomic batch.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct PairChange {
     /// The key.
     pub key: Key,
     /// Its value; `None` deletes.
@@ -54,8 +54,8 @@ pub struct Change {
 }
 
 /// The effect of changes by key: the last change of a key counts, since no reader sees the earlier ones.
-pub fn newest(changes: Vec<Change>) -> BTreeMap<Key, Option<Vec<u8>>> {
-    changes.into_iter().map(|Change { key, value }| (key, value)).collect()
+pub fn newest(changes: Vec<PairChange>) -> BTreeMap<Key, Option<Vec<u8>>> {
+    changes.into_iter().map(|PairChange { key, value }| (key, value)).collect()
 }
 
 /// What the controller asks of an engine.
@@ -82,7 +82,7 @@ pub trait Engine: Exposing + 'static {
     /// it.
     ///
     /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
-    fn commit_all(&self, _changes: Vec<Change>) -> Result<(), Status> {
+    fn commit_all(&self, _changes: Vec<PairChange>) -> Result<(), Status> {
         Err(Status::INVALID_FIELD)
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_config::{Document, Scale};
 use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
-use kvdrive_results::Ahead;
+use kvdrive_results::RunOrder;
 use kvdrive_run::many::run_sessions;
 use kvdrive_run::{Progress, operations_of_session};
 use kvdrive_sim::wall::Stopwatch;
@@ -97,7 +97,7 @@ pub struct TotalBar {
 
 impl TotalBar {
     /// A bar for the runs that are ahead.
-    pub fn new(documents: &[Document], ahead: &Ahead) -> anyhow::Result<TotalBar> {
+    pub fn new(documents: &[Document], ahead: &RunOrder) -> anyhow::Result<TotalBar> {
         let (mut total, mut runs) = (0, 0);
         for session in ahead.to_run() {
             let session: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();

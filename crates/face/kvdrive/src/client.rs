@@ -52,30 +52,30 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// The way of calls to a drive.
-pub(crate) enum Way {
+/// The route of calls to a drive.
+pub(crate) enum Route {
     /// To a drive of this program.
     Own(Driver),
     /// To one on a network, with the size of its largest value. A call waits on the socket, in its first poll.
     Network(tcp::Client, u32),
 }
 
-impl Way {
+impl Route {
     pub(crate) async fn call<V: Content>(
         &self,
         call: Call<V>,
         into: &mut Region,
     ) -> Result<Answer, kvdrive_host::Error> {
         match self {
-            Way::Own(driver) => driver.call(call, into).await,
-            Way::Network(client, _) => kvdrive_host::Client::call(&mut client.clone(), call, into),
+            Route::Own(driver) => driver.call(call, into).await,
+            Route::Network(client, _) => kvdrive_host::Client::call(&mut client.clone(), call, into),
         }
     }
 
     pub(crate) fn max_value_bytes(&self) -> u32 {
         match self {
-            Way::Own(driver) => driver.max_value_bytes(),
-            Way::Network(_, most) => *most,
+            Route::Own(driver) => driver.max_value_bytes(),
+            Route::Network(_, most) => *most,
         }
     }
 }
@@ -86,7 +86,7 @@ impl Way {
 /// A future may be dropped at any time; a command that it had submitted is executed all the same, and counted
 /// in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct AsyncClient {
-    way: Way,
+    route: Route,
     unanswered: Unanswered,
     neighbour: Neighbour,
 }
@@ -104,25 +104,25 @@ impl AsyncClient {
             .connect(method, host.queue_entries, host.depth)
             .map_err(|error| Error::of("connect", None, error))?;
         Ok(AsyncClient {
-            way: Way::Own(driver),
+            route: Route::Own(driver),
             unanswered: unanswered.clone(),
             neighbour: neighbour.clone(),
         })
     }
 
-    /// The caller waits for its futures on a thread of their own: see [`Way::Network`].
+    /// The caller waits for its futures on a thread of their own: see [`Route::Network`].
     pub(crate) fn on_network(
         client: tcp::Client,
         max_value_bytes: u32,
         unanswered: &Unanswered,
         neighbour: &Neighbour,
     ) -> AsyncClient {
-        let way = Way::Network(client, max_value_bytes);
-        AsyncClient { way, unanswered: unanswered.clone(), neighbour: neighbour.clone() }
+        let route = Route::Network(client, max_value_bytes);
+        AsyncClient { route, unanswered: unanswered.clone(), neighbour: neighbour.clone() }
     }
 
-    pub(crate) fn way(&self) -> &Way {
-        &self.way
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
     }
 
     /// Counts a call until it is answered.
@@ -145,12 +145,12 @@ impl AsyncClient {
         call: NoValue,
         into: &mut Region,
     ) -> Result<Answer, Error> {
-        self.counted(name, call.key(), self.way.call(call, into)).await
+        self.counted(name, call.key(), self.route.call(call, into)).await
     }
 
     /// Checks that a command can carry the key and value of a store.
     pub(crate) fn checked(&self, of: &[u8], value: &[u8]) -> Result<Key, Error> {
-        let (key, most) = (key(of)?, self.way.max_value_bytes());
+        let (key, most) = (key(of)?, self.route.max_value_bytes());
         match value.len() {
             bytes if bytes > most as usize => Err(Error::ValueSize { key, bytes, most }),
             _ => Ok(key),
@@ -175,7 +175,7 @@ impl AsyncClient {
         let key = self.checked(key, value)?;
         let _writing = self.neighbour.writing(key);
         let store = Call::Store { key, value: Piece::Bytes(value), options };
-        self.counted("store", Some(key), self.way.call(store, &mut Region::new())).await.map(|_| ())
+        self.counted("store", Some(key), self.route.call(store, &mut Region::new())).await.map(|_| ())
     }
 
     /// The value of a key; `None` if there is none.
@@ -280,6 +280,6 @@ impl Client {
     /// # Errors
     /// [`Error::Off`].
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
-        Pipeline::new(&mut self.0.way, &self.0.unanswered, &self.0.neighbour)
+        Pipeline::new(&mut self.0.route, &self.0.unanswered, &self.0.neighbour)
     }
 }

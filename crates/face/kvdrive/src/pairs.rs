@@ -57,7 +57,7 @@ impl Cursor {
     /// slot of the queue is taken, it is not, and the drive keeps the iterator until the drive is closed.
     fn close(&self, client: &AsyncClient) {
         let (call, mut into) = (NoValue::Close { iterator: self.iterator }, Region::new());
-        let mut close = pin!(client.way().call(call, &mut into));
+        let mut close = pin!(client.route().call(call, &mut into));
         _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }

@@ -4,7 +4,7 @@ use kvdrive_content::Region;
 use kvdrive_host::{Call, Completion, Pipelined};
 use kvdrive_spec::Status;
 
-use crate::client::{Unanswered, Way};
+use crate::client::{Route, Unanswered};
 use crate::error::{Error, key};
 use crate::pairs::bytes_of;
 use crate::saker::Neighbour;
@@ -58,16 +58,16 @@ impl kvdrive_host::Content for Value {
 
 impl<'c> Pipeline<'c> {
     pub(crate) fn new(
-        way: &'c mut Way,
+        route: &'c mut Route,
         unanswered: &'c Unanswered,
         neighbour: &'c Neighbour,
     ) -> Result<Pipeline<'c>, Error> {
-        let most = way.max_value_bytes();
-        let pipeline: Box<dyn Pipelined<Value> + 'c> = match way {
-            Way::Own(driver) => {
+        let most = route.max_value_bytes();
+        let pipeline: Box<dyn Pipelined<Value> + 'c> = match route {
+            Route::Own(driver) => {
                 Box::new(driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?)
             }
-            Way::Network(client, _) => Box::new(client.pipeline()),
+            Route::Network(client, _) => Box::new(client.pipeline()),
         };
         Ok(Pipeline { pipeline, most, begun: 0, unanswered, neighbour })
     }

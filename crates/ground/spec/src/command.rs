@@ -178,14 +178,14 @@ pub struct RetrievePart {
 pub struct Batch {
     /// Size of the structured value in bytes.
     pub value_bytes: u32,
-    /// How the value travels.
-    pub way: Way,
+    /// Where the drive takes the value from.
+    pub source: ValueSource,
 }
 
-/// How a value travels, of a pair or of a batch; each row names the command for pairs that travels the same
-/// way.
+/// Where the drive takes a value from, of a pair or of a batch; each row names the command for pairs that does the
+/// same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ValueSource {
     /// The value is where the data pointer says: [`Command::Store`], or opcode B1h.
     Data,
     /// The value starts in the entry: [`Command::Write`].
@@ -313,7 +313,7 @@ impl Command {
                 match optional_key(sqe)? {
                     Some(key) => Command::Express(Store { key, value_bytes: size_bytes, options }),
                     None if options != StoreOptions::default() => return Err(Status::INVALID_FIELD),
-                    None => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Chunks }),
+                    None => Command::Batch(Batch { value_bytes: size_bytes, source: ValueSource::Chunks }),
                 }
             }
             opcode::RETRIEVE => {
@@ -325,7 +325,7 @@ impl Command {
             opcode::EXIST => Command::Exist { key: key(sqe)? },
             opcode::WRITE => match optional_key(sqe)? {
                 Some(key) => Command::Write(Write { key, value_bytes: size_bytes }),
-                None => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Inline }),
+                None => Command::Batch(Batch { value_bytes: size_bytes, source: ValueSource::Inline }),
             },
             opcode::HYBRID => hybrid(sqe)?,
             opcode::TRANSFER => Command::Transfer,
@@ -347,7 +347,7 @@ impl Command {
             },
             opcode::ITER_CLOSE => Command::IterClose { iterator: sqe.cdw12.get() },
             opcode::CXL_STORE => cxl_store(sqe)?,
-            opcode::BATCH => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Data }),
+            opcode::BATCH => Command::Batch(Batch { value_bytes: size_bytes, source: ValueSource::Data }),
             _ => return Err(Status::INVALID_OPCODE),
         };
         // There are no fused operations here; for an unknown opcode that status says more.
@@ -395,12 +395,12 @@ impl Command {
             Command::Next { .. } => opcode::NEXT,
             Command::IterClose { .. } => opcode::ITER_CLOSE,
             Command::CxlStore { .. } => opcode::CXL_STORE,
-            Command::Batch(Batch { way, .. }) => match way {
-                Way::Data => opcode::BATCH,
-                Way::Inline => opcode::WRITE,
-                Way::Hybrid { .. } => opcode::HYBRID,
-                Way::Chunks => opcode::EXPRESS,
-                Way::Window { .. } => opcode::CXL_STORE,
+            Command::Batch(Batch { source, .. }) => match source {
+                ValueSource::Data => opcode::BATCH,
+                ValueSource::Inline => opcode::WRITE,
+                ValueSource::Hybrid { .. } => opcode::HYBRID,
+                ValueSource::Chunks => opcode::EXPRESS,
+                ValueSource::Window { .. } => opcode::CXL_STORE,
             },
         }
     }
@@ -459,12 +459,12 @@ impl Command {
                 sqe.cdw12 = U32::new(window_offset);
                 sqe.cdw13 = U32::new(generation);
             }
-            Command::Batch(Batch { value_bytes, way }) => {
+            Command::Batch(Batch { value_bytes, source }) => {
                 sqe.cdw10 = U32::new(value_bytes);
-                match way {
-                    Way::Data | Way::Inline | Way::Chunks => {}
-                    Way::Hybrid { pages_z } => sqe.cdw12 = U32::new(pages_z),
-                    Way::Window { window_offset, generation, tail_bytes } => {
+                match source {
+                    ValueSource::Data | ValueSource::Inline | ValueSource::Chunks => {}
+                    ValueSource::Hybrid { pages_z } => sqe.cdw12 = U32::new(pages_z),
+                    ValueSource::Window { window_offset, generation, tail_bytes } => {
                         sqe.cdw11 = U32::new(u32::from(tail_bytes) << 8);
                         sqe.cdw12 = U32::new(window_offset);
                         sqe.cdw13 = U32::new(generation);
@@ -484,7 +484,7 @@ fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
     }
     Ok(match optional_key(sqe)? {
         Some(key) => Command::Hybrid { key, value_bytes, pages_z },
-        None => Command::Batch(Batch { value_bytes, way: Way::Hybrid { pages_z } }),
+        None => Command::Batch(Batch { value_bytes, source: ValueSource::Hybrid { pages_z } }),
     })
 }
 
@@ -496,9 +496,10 @@ fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
     let (window_offset, generation) = (sqe.cdw12.get(), sqe.cdw13.get());
     Ok(match optional_key(sqe)? {
         Some(key) => Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes },
-        None => {
-            Command::Batch(Batch { value_bytes, way: Way::Window { window_offset, generation, tail_bytes } })
-        }
+        None => Command::Batch(Batch {
+            value_bytes,
+            source: ValueSource::Window { window_offset, generation, tail_bytes },
+        }),
     })
 }
 

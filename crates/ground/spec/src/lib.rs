@@ -50,7 +50,8 @@ pub mod window;
 pub mod write_protection;
 
 pub use command::{
-    ALL_STREAMS, Batch, Command, RetrieveOptions, RetrievePart, Store, StoreOptions, StorePart, Way, Write,
+    ALL_STREAMS, Batch, Command, RetrieveOptions, RetrievePart, Store, StoreOptions, StorePart, ValueSource,
+    Write,
 };
 pub use cqe::Cqe;
 pub use key::Key;

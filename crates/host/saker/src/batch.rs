@@ -12,7 +12,7 @@
 //! with a key of it, and each of those has this one among its `followers`. The call that brings the count to 0
 //! hands the batch out, once.
 //!
-//! A [`Lane`] is the sequence of batches that one client fills.
+//! A [`BatchSequence`] is the sequence of batches that one client fills.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,23 +27,23 @@ use crate::writer::{ClientId, Writer};
 /// The batches of one client, or of all clients where they share containers: the open container, and closed batches
 /// that are not answered.
 #[derive(Default)]
-pub(crate) struct Lane(Mutex<LaneState>);
+pub(crate) struct BatchSequence(Mutex<SequenceState>);
 
-/// The batches of a lane.
+/// The batches of a sequence.
 #[derive(Default)]
-pub(crate) struct LaneState {
+pub(crate) struct SequenceState {
     pub(crate) open: Option<Arc<Batch>>,
     /// Closed batches, the oldest first; answered ones may still be there.
     pub(crate) closed: Vec<Arc<Batch>>,
 }
 
-impl Lane {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState> {
+impl BatchSequence {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SequenceState> {
         lock(&self.0)
     }
 }
 
-impl LaneState {
+impl SequenceState {
     /// The oldest closed batch that is not answered, and how many there are.
     pub(crate) fn unanswered(&mut self) -> (Option<&Arc<Batch>>, u32) {
         self.closed.retain(|batch| !batch.is_answered());
@@ -64,7 +64,7 @@ impl LaneState {
 /// Requests that go to the drive together.
 pub struct Batch {
     number: u64,
-    lane: Weak<Lane>,
+    sequence: Weak<BatchSequence>,
     /// The key of a request that goes on its own.
     bypass: Option<Key>,
     ahead: AtomicU32,
@@ -150,8 +150,8 @@ pub enum Whereabouts {
 
 impl Batch {
     /// An open container.
-    pub(crate) fn open(number: u64, lane: &Arc<Lane>) -> Arc<Batch> {
-        Arc::new(Batch::new(number, Arc::downgrade(lane), None))
+    pub(crate) fn open(number: u64, sequence: &Arc<BatchSequence>) -> Arc<Batch> {
+        Arc::new(Batch::new(number, Arc::downgrade(sequence), None))
     }
 
     /// A request that goes on its own: closed from the beginning, and with its carrier.
@@ -162,7 +162,7 @@ impl Batch {
         Arc::new(batch)
     }
 
-    /// The writes of a transaction (`None`: a delete), all or none: closed, of no lane, with nothing ahead of it.
+    /// The writes of a transaction (`None`: a delete), all or none: closed, of no sequence, with nothing ahead of it.
     pub(crate) fn atomic<'a>(
         number: u64,
         requests: impl Iterator<Item = (Key, Option<Piece<'a>>)>,
@@ -180,7 +180,7 @@ impl Batch {
         Arc::new(batch)
     }
 
-    fn new(number: u64, lane: Weak<Lane>, bypass: Option<Key>) -> Batch {
+    fn new(number: u64, sequence: Weak<BatchSequence>, bypass: Option<Key>) -> Batch {
         let state = State {
             stage: Stage::Open,
             builder: BatchBuilder::new(),
@@ -194,7 +194,7 @@ impl Batch {
         };
         Batch {
             number,
-            lane,
+            sequence,
             bypass,
             ahead: AtomicU32::new(1),
             answered: AtomicBool::new(false),
@@ -222,8 +222,8 @@ impl Batch {
         self.closed.get().is_some()
     }
 
-    pub(crate) fn lane(&self) -> Option<Arc<Lane>> {
-        self.lane.upgrade()
+    pub(crate) fn sequence(&self) -> Option<Arc<BatchSequence>> {
+        self.sequence.upgrade()
     }
 
     /// The drive has answered it.

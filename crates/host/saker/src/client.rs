@@ -17,7 +17,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, RequestKind, request_bytes};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use crate::batch::{Batch, Lane, LaneState, State};
+use crate::batch::{Batch, BatchSequence, SequenceState, State};
 use crate::cache::{Cache, Value};
 use crate::counters::{Count, Counters};
 use crate::saker::Saker;
@@ -52,12 +52,12 @@ pub enum Read {
     /// Nothing was done. Call again when that batch has been answered.
     Wait(Arc<Batch>),
     /// Ask the drive, and hand what a retrieve brings to [`Client::fill`].
-    Ask(Ask),
+    Ask(Question),
 }
 
 /// A question to the drive, with the state of the key's bucket when it was asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Question {
     /// The key.
     pub key: Key,
     /// Writes that had entered the key's bucket.
@@ -78,7 +78,7 @@ pub enum Sync {
 pub struct Client {
     saker: Arc<Saker>,
     id: ClientId,
-    lane: Arc<Lane>,
+    sequence: Arc<BatchSequence>,
     writer: Arc<Writer>,
     /// Batches handed out to this client, until the runner takes them.
     outbox: RefCell<VecDeque<Arc<Batch>>>,
@@ -88,8 +88,15 @@ pub struct Client {
 impl Saker {
     /// A client, for one thread.
     pub fn client(self: &Arc<Saker>) -> Client {
-        let (id, lane, counters) = self.enlist();
-        Client { saker: self.clone(), id, lane, writer: Arc::default(), outbox: RefCell::default(), counters }
+        let (id, sequence, counters) = self.enlist();
+        Client {
+            saker: self.clone(),
+            id,
+            sequence,
+            writer: Arc::default(),
+            outbox: RefCell::default(),
+            counters,
+        }
     }
 }
 
@@ -165,7 +172,7 @@ impl Client {
             return (read, writes);
         }
         drop(bucket);
-        let ask = Read::Ask(Ask { key, writes });
+        let ask = Read::Ask(Question { key, writes });
         let Some(cache) = &saker.cache else { return (ask, writes) };
         let found = cache.get(&key);
         let bytes = found.as_ref().map_or(0, |value| value.piece().bytes());
@@ -201,43 +208,43 @@ impl Client {
                 return self.counted(Count::CacheHits, Read::Found(0));
             }
         }
-        Read::Ask(Ask { key, writes })
+        Read::Ask(Question { key, writes })
     }
 
     /// What a retrieve brought: the first `bytes` bytes of `value`, which is all of the pair's value. It enters
     /// the cache unless a write has come in between: then it is not known which of the two is newer.
-    pub fn fill(&mut self, ask: Ask, value: &Region, bytes: u32, steps: &mut impl Steps) {
+    pub fn fill(&mut self, question: Question, value: &Region, bytes: u32, steps: &mut impl Steps) {
         let Some(cache) = &self.saker.cache else { return };
         if bytes > self.saker.config.cache.admit_bytes {
             self.counters.add(Count::Rejected, 1);
             return;
         }
         let value = Value::of_region(value, bytes);
-        let bucket = self.saker.table.bucket(&ask.key);
+        let bucket = self.saker.table.bucket(&question.key);
         steps.step(Step::Bucket);
-        if bucket.writes != ask.writes {
+        if bucket.writes != question.writes {
             self.counters.add(Count::LostFills, 1);
             return;
         }
-        self.put(&**cache, ask.key, value, steps);
+        self.put(&**cache, question.key, value, steps);
         self.counters.add(Count::Admitted, 1);
     }
 
     /// Waits for all that this client wrote before. Call again as long as it says so.
     pub fn sync(&mut self, steps: &mut impl Steps) -> Sync {
-        let mut lane = self.lane.lock();
+        let mut sequence = self.sequence.lock();
         let waits = || self.writer.unanswered.load(Ordering::SeqCst) > 0;
         if waits() {
-            let full = lane.unanswered().1 >= self.saker.config.in_flight;
-            if !full && let Some(open) = lane.open.clone() {
-                self.close(&mut lane, &open, Count::ClosedBySync, steps);
+            let full = sequence.unanswered().1 >= self.saker.config.in_flight;
+            if !full && let Some(open) = sequence.open.clone() {
+                self.close(&mut sequence, &open, Count::ClosedBySync, steps);
             }
             // Answered between the two looks, or by a thread that is about to release it.
-            if let (Some(oldest), _) = lane.unanswered() {
+            if let (Some(oldest), _) = sequence.unanswered() {
                 return self.waits(oldest, Sync::Wait);
             }
         }
-        assert!(!waits(), "unanswered requests are in batches of their lane");
+        assert!(!waits(), "unanswered requests are in batches of their sequence");
         Sync::Done(std::mem::take(&mut lock(&self.writer.failures)))
     }
 
@@ -249,12 +256,12 @@ impl Client {
             return None;
         }
         let mut next_ns = None;
-        for lane in self.saker.lanes() {
-            let mut lane = lane.lock();
-            let Some(open) = lane.open.clone() else { continue };
+        for sequence in self.saker.sequences() {
+            let mut sequence = sequence.lock();
+            let Some(open) = sequence.open.clone() else { continue };
             let due_ns = open.lock().opened_ns + max_age_ns;
             if due_ns <= steps.now_ns() {
-                self.close(&mut lane, &open, Count::ClosedByAge, steps);
+                self.close(&mut sequence, &open, Count::ClosedByAge, steps);
             } else {
                 next_ns = Some(next_ns.map_or(due_ns, |next: u64| next.min(due_ns)));
             }
@@ -285,13 +292,13 @@ impl Client {
             }
         }
         if self.saker.is_adaptive()
-            && let Some(lane) = batch.lane()
+            && let Some(sequence) = batch.sequence()
         {
-            let mut lane = lane.lock();
-            if lane.unanswered().1 == 0
-                && let Some(open) = lane.open.clone()
+            let mut sequence = sequence.lock();
+            if sequence.unanswered().1 == 0
+                && let Some(open) = sequence.open.clone()
             {
-                self.close(&mut lane, &open, Count::ClosedByIdle, steps);
+                self.close(&mut sequence, &open, Count::ClosedByIdle, steps);
             }
         }
     }
@@ -373,15 +380,15 @@ impl Client {
                 None => self.bypass(&mut bucket, key),
             };
         }
-        let mut lane = self.lane.lock();
+        let mut sequence = self.sequence.lock();
         if let Some(place) = &newest
-            && lane.open.as_ref().is_none_or(|own| !Arc::ptr_eq(own, &place.batch))
+            && sequence.open.as_ref().is_none_or(|own| !Arc::ptr_eq(own, &place.batch))
         {
             // Another client's open container: were it to stay open, it could yet have to wait for ours.
             self.close_batch(&place.batch, Count::ClosedByOrder, steps);
         }
         loop {
-            let open = match self.container(&mut lane, bytes as u32, steps) {
+            let open = match self.container(&mut sequence, bytes as u32, steps) {
                 Ok(open) => open,
                 Err(oldest) => return self.waits(&oldest, Write::Wait),
             };
@@ -398,7 +405,7 @@ impl Client {
             let index = self.append(&mut state, kind, key, value, steps);
             let reason = match (state.count() >= config.most_requests(), saker.is_adaptive()) {
                 (true, _) => Some(Count::FullByCount),
-                (false, true) if lane.is_idle() => Some(Count::ClosedByIdle),
+                (false, true) if sequence.is_idle() => Some(Count::ClosedByIdle),
                 _ => None,
             };
             drop(state);
@@ -409,33 +416,33 @@ impl Client {
             bucket.enter(key, Newest { batch: open.clone(), index, pending });
             self.write_cache(kind, key, value, steps);
             if let Some(reason) = reason {
-                self.close(&mut lane, &open, reason, steps);
+                self.close(&mut sequence, &open, reason, steps);
             }
             return Write::Buffered;
         }
     }
 
     /// The container that the next request of `bytes` bytes goes into. Where that would leave more closed
-    /// batches unanswered than the lane may have: the oldest of them.
+    /// batches unanswered than the sequence may have: the oldest of them.
     fn container(
         &self,
-        lane: &mut LaneState,
+        sequence: &mut SequenceState,
         bytes: u32,
         steps: &mut impl Steps,
     ) -> Result<Arc<Batch>, Arc<Batch>> {
         let saker = &*self.saker;
         let (most_requests, in_flight) = (saker.config.most_requests(), saker.config.in_flight);
         loop {
-            let Some(open) = lane.open.clone() else {
+            let Some(open) = sequence.open.clone() else {
                 // It will be closed at once if one request fills it.
                 let filled = u32::from(most_requests == 1);
-                if let (Some(oldest), unanswered) = lane.unanswered()
+                if let (Some(oldest), unanswered) = sequence.unanswered()
                     && unanswered + filled > in_flight
                 {
                     return Err(oldest.clone());
                 }
-                let open = Batch::open(saker.next_number(), &self.lane);
-                lane.open = Some(open.clone());
+                let open = Batch::open(saker.next_number(), &self.sequence);
+                sequence.open = Some(open.clone());
                 return Ok(open);
             };
             let state = open.lock();
@@ -445,7 +452,7 @@ impl Client {
             if !lacks_room && !is_filled && !open.is_closed() {
                 return Ok(open);
             }
-            if let (Some(oldest), unanswered) = lane.unanswered()
+            if let (Some(oldest), unanswered) = sequence.unanswered()
                 && unanswered >= in_flight
             {
                 return Err(oldest.clone());
@@ -453,7 +460,7 @@ impl Client {
             if !lacks_room && !open.is_closed() {
                 return Ok(open);
             }
-            self.close(lane, &open, Count::FullByBytes, steps);
+            self.close(sequence, &open, Count::FullByBytes, steps);
         }
     }
 
@@ -511,10 +518,10 @@ impl Client {
         Write::Bypass(batch)
     }
 
-    /// Closes the lane's container.
-    fn close(&self, lane: &mut LaneState, open: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
+    /// Closes the sequence's container.
+    fn close(&self, sequence: &mut SequenceState, open: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
         self.close_batch(open, reason, steps);
-        lane.shelve();
+        sequence.shelve();
     }
 
     /// Closes a batch of any client if it is open; hands it out if nothing is ahead of it.
@@ -560,9 +567,9 @@ impl Client {
 /// Its container is sent by another client; [`Count::Unsynced`] counts what was not synced.
 impl Drop for Client {
     fn drop(&mut self) {
-        let mut lane = self.lane.lock();
-        if let Some(open) = lane.open.clone() {
-            self.close(&mut lane, &open, Count::ClosedByDrop, &mut NoSteps);
+        let mut sequence = self.sequence.lock();
+        if let Some(open) = sequence.open.clone() {
+            self.close(&mut sequence, &open, Count::ClosedByDrop, &mut NoSteps);
         }
         self.counters.add(Count::Unsynced, self.unsynced());
         let unsent = self.outbox.take();

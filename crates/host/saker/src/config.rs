@@ -10,7 +10,7 @@ use crate::cache::EVICTIONS;
 pub enum BatchSize {
     /// With so many requests; 1 sends every request on its own.
     Fixed(u32),
-    /// A container goes when nothing of its lane is under way; else when the last batch returns, or when
+    /// A container goes when nothing of its sequence is under way; else when the last batch returns, or when
     /// `container_bytes` are reached.
     Adaptive,
 }
@@ -58,7 +58,7 @@ pub struct Config {
     pub container_bytes: u32,
     /// One container a client, or one for all.
     pub containers: Containers,
-    /// Closed batches that a lane may have unanswered.
+    /// Closed batches that a sequence may have unanswered.
     pub in_flight: u32,
     /// Buckets of the pending table, rounded up to a power of two; many more than clients.
     pub buckets: u32,

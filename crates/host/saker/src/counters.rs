@@ -27,7 +27,7 @@ pub enum Count {
     ClosedByOrder,
     /// Containers closed because they were `max_age_ns` old.
     ClosedByAge,
-    /// Containers closed because nothing of their lane was under way.
+    /// Containers closed because nothing of their sequence was under way.
     ClosedByIdle,
     /// Containers closed because their client was dropped.
     ClosedByDrop,

@@ -42,7 +42,7 @@
 //!   answer means that the request is durable.
 //! * **A fill that lost against a write does not enter the cache.**
 //!
-//! Locks nest one way: bucket, lane, open batch, closed batch; the cache's are innermost. None is held when
+//! Locks nest one way: bucket, sequence, open batch, closed batch; the cache's are innermost. None is held when
 //! a call returns.
 
 pub mod batch;
@@ -62,7 +62,7 @@ pub mod transaction;
 mod writer;
 
 pub use batch::{Batch, Payload, Whereabouts};
-pub use client::{Ask, Client, Read, Sync, Write};
+pub use client::{Client, Question, Read, Sync, Write};
 pub use config::{BatchSize, CacheConfig, Charge, Config, ConfigError, Containers};
 pub use runner::Runner;
 pub use saker::Saker;

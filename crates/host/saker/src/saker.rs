@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use kvdrive_declare::Counts;
 use kvdrive_spec::Key;
 
-use crate::batch::{Batch, Lane};
+use crate::batch::{Batch, BatchSequence};
 use crate::cache::{self, Cache};
 use crate::config::{BatchSize, Config, ConfigError, Containers};
 use crate::counters::{Count, Counters};
@@ -25,8 +25,8 @@ pub struct Saker {
     /// Batches of dropped clients that can be sent: the next client that asks for its own gets them.
     orphans: Mutex<Vec<Arc<Batch>>>,
     has_orphans: AtomicBool,
-    lanes: Mutex<Vec<Weak<Lane>>>,
-    shared: Option<Arc<Lane>>,
+    sequences: Mutex<Vec<Weak<BatchSequence>>>,
+    shared: Option<Arc<BatchSequence>>,
     counters: Mutex<CountersOfAll>,
     batches: AtomicU64,
 }
@@ -80,7 +80,7 @@ impl Saker {
     /// A setting that cannot be.
     pub fn new(config: Config) -> Result<Arc<Saker>, ConfigError> {
         config.check()?;
-        let shared = (config.containers == Containers::Shared).then(Arc::<Lane>::default);
+        let shared = (config.containers == Containers::Shared).then(Arc::<BatchSequence>::default);
         let saker = Saker {
             table: PendingTable::new(config.buckets),
             cache: cache::new(&config.cache),
@@ -88,7 +88,7 @@ impl Saker {
             remembered: Remembered::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
-            lanes: Mutex::new(shared.iter().map(Arc::downgrade).collect()),
+            sequences: Mutex::new(shared.iter().map(Arc::downgrade).collect()),
             shared,
             counters: Mutex::default(),
             batches: AtomicU64::new(0),
@@ -97,22 +97,22 @@ impl Saker {
         Ok(Arc::new(saker))
     }
 
-    /// Counts one more client: its number, its lane and its counters.
-    pub(crate) fn enlist(&self) -> (ClientId, Arc<Lane>, Arc<Counters>) {
+    /// Counts one more client: its number, its sequence and its counters.
+    pub(crate) fn enlist(&self) -> (ClientId, Arc<BatchSequence>, Arc<Counters>) {
         let counters = Arc::<Counters>::default();
         let mut all = lock(&self.counters);
         let id = ClientId(all.clients);
         all.clients += 1;
         all.present.push(counters.clone());
         drop(all);
-        let lane = self.shared.clone().unwrap_or_else(|| {
-            let lane = Arc::<Lane>::default();
-            let mut lanes = lock(&self.lanes);
-            lanes.retain(|lane| lane.strong_count() > 0);
-            lanes.push(Arc::downgrade(&lane));
-            lane
+        let sequence = self.shared.clone().unwrap_or_else(|| {
+            let sequence = Arc::<BatchSequence>::default();
+            let mut sequences = lock(&self.sequences);
+            sequences.retain(|sequence| sequence.strong_count() > 0);
+            sequences.push(Arc::downgrade(&sequence));
+            sequence
         });
-        (id, lane, counters)
+        (id, sequence, counters)
     }
 
     /// A write of `key` that did not go through SAKER has been answered: what the cache has of the key is dropped,
@@ -185,8 +185,8 @@ impl Saker {
         self.batches.fetch_add(1, Ordering::SeqCst)
     }
 
-    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
-        lock(&self.lanes).iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn sequences(&self) -> Vec<Arc<BatchSequence>> {
+        lock(&self.sequences).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Leaves batches for the next client that asks.

@@ -20,7 +20,7 @@ const LONGER_THAN_ANY: u64 = 1 << 40;
 
 /// Sessions in the order in which they are to be done, and what they take.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ahead {
+pub struct RunOrder {
     /// Sessions to be run, those that take longest first, so that no thread is left with a long one at the end; then
     /// those that are remembered.
     pub sessions: Vec<Vec<usize>>,
@@ -33,7 +33,7 @@ impl ResultCache {
     ///
     /// # Errors
     /// A document is no configuration, or its workload cannot be built.
-    pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<Ahead> {
+    pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<RunOrder> {
         let mut latest: BTreeMap<String, _> = BTreeMap::new();
         for (name, used) in self.folder.iter().flat_map(|folder| folder.names()) {
             let of_runs = latest.entry(Key::runs_of(&name).to_owned()).or_insert((used, name.clone()));
@@ -64,11 +64,11 @@ impl ResultCache {
         to_run.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let (seconds, mut sessions): (Vec<f64>, Vec<_>) = to_run.into_iter().unzip();
         sessions.extend(remembered);
-        Ok(Ahead { sessions, seconds })
+        Ok(RunOrder { sessions, seconds })
     }
 }
 
-impl Ahead {
+impl RunOrder {
     /// The sessions that are to be run.
     pub fn to_run(&self) -> &[Vec<usize>] {
         &self.sessions[..self.seconds.len()]

@@ -25,7 +25,7 @@ use kvdrive_config::Document;
 use kvdrive_run::report::Report;
 use kvdrive_run::{Progress, run_session};
 
-pub use ahead::Ahead;
+pub use ahead::RunOrder;
 pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
 pub use key::program;
 

@@ -46,7 +46,7 @@ use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;
 use lanes::Sent;
 use late_file::LateFile;
-use threads::{Measured, Threads, Way};
+use threads::{Measured, ThreadDriver, Threads};
 
 /// First line of a recorded configuration; the profile's name follows.
 const PROFILE_LINE: &str = "# recorded with profile ";
@@ -275,15 +275,15 @@ fn run_application(
     let mut drivers = drivers(config, connector)?;
     let saker = threaded_saker(config, connector)?;
     let saker_counts = || saker.as_ref().map_or_else(Counts::default, |saker| saker.saker().counts());
-    let ways = drivers.iter_mut().map(|driver| {
+    let drivers = drivers.iter_mut().map(|driver| {
         let tasks = if saker.is_some() { 1 } else { driver.depth() };
         let pipeline: Box<dyn Pipelined<Sent> + Send> = match &saker {
             Some(saker) => Box::new(saker::Pipeline::new(saker.connect()?, driver)),
             None => Box::new(driver.pipeline()?),
         };
-        anyhow::Ok(Way { pipeline, tasks })
+        anyhow::Ok(ThreadDriver { pipeline, tasks })
     });
-    let mut threads = Threads::new(config, ways.collect::<Result<_, _>>()?, has_past, watch)?;
+    let mut threads = Threads::new(config, drivers.collect::<Result<_, _>>()?, has_past, watch)?;
     started.store(true, Ordering::Release);
     let (stores, stored_bytes) = threads.load(config, watch)?;
     let loading = (stores > 0).then(|| {

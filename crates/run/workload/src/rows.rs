@@ -35,7 +35,7 @@ pub struct Row {
     pub own_sizes: bool,
     /// Its keys have this length, whatever `key_size` says.
     pub own_key_bytes: Option<u32>,
-    /// It consists of units ([`Op::Unit`]).
+    /// It consists of units ([`crate::Op::Unit`]).
     pub has_units: bool,
     /// The choice of its keys.
     pub keys: Keys,

@@ -28,17 +28,17 @@ const FETCHED: usize = 256;
 /// list that it is in, and for more than 65 536 descriptors, [`Status::SGL_LENGTH_INVALID`] for a list of fewer bytes,
 /// [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped.
 pub fn walk(sqe: &Sqe, bytes: u32, fetch_list: &mut FetchList<'_>) -> Result<Segments, Status> {
-    let mut walk = Walk { segments: Segments::none(), left_bytes: bytes };
-    let mut list = walk.take(sqe.sgl(), true)?;
+    let mut reader = SegmentReader { segments: Segments::none(), left_bytes: bytes };
+    let mut list = reader.take(sqe.sgl(), true)?;
     let mut fetched = 0;
     while let Some(List { address, descriptors, is_last }) = list {
         fetched += u64::from(descriptors);
         if fetched > DESCRIPTORS_MAX {
             return Err(Status::INVALID_SGL_DESCRIPTOR);
         }
-        list = walk.take_list(address, descriptors, is_last, fetch_list)?;
+        list = reader.take_list(address, descriptors, is_last, fetch_list)?;
     }
-    if walk.left_bytes > 0 { Err(Status::SGL_LENGTH_INVALID) } else { Ok(walk.segments) }
+    if reader.left_bytes > 0 { Err(Status::SGL_LENGTH_INVALID) } else { Ok(reader.segments) }
 }
 
 /// A segment: descriptors in host memory.
@@ -48,12 +48,12 @@ struct List {
     is_last: bool,
 }
 
-struct Walk {
+struct SegmentReader {
     segments: Segments,
     left_bytes: u32,
 }
 
-impl Walk {
+impl SegmentReader {
     /// Takes all descriptors of a segment that are needed; returns the next segment.
     fn take_list(
         &mut self,

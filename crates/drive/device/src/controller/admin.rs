@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
 use kvdrive_admin::queue::{self, There};
-use kvdrive_admin::{Answer as Told, Change, Kind, Limits, Namespace, event, identify};
+use kvdrive_admin::{Answer as Told, FeatureChange, Kind, Limits, Namespace, event, identify};
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_link::port::Queues;
@@ -186,7 +186,7 @@ impl<P: Port> Controller<P> {
         let has_io_queues = request.queues().is_some_and(Queues::has_some);
         let limits = Limits { kind: Kind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
         let change = of.wanted(request.sqe(), limits)?;
-        if let Change::ErrorOnMissingKey { nsid, on } = change {
+        if let FeatureChange::ErrorOnMissingKey { nsid, on } = change {
             if nsid != NSID && nsid != u32::MAX {
                 return Err(Status::INVALID_NAMESPACE);
             }

@@ -16,7 +16,7 @@ use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_
 use kvdrive_spec::window::ASK;
 use kvdrive_spec::{
     ALL_STREAMS, Batch, Command, Cqe, Key, RetrievePart, SglDescriptor, Sqe, Status, Store, StoreOptions,
-    StorePart, Way, Write, opcode,
+    StorePart, ValueSource, Write, opcode,
 };
 use proptest::prelude::*;
 
@@ -192,8 +192,8 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
                 Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
             },
         ),
-        3 => (any_way(), prop_oneof![3 => Just(BATCHES[0].1), 3 => Just(BATCHES[1].1), 1 => any_size()])
-            .prop_map(|(way, value_bytes)| Command::Batch(Batch { value_bytes, way })),
+        3 => (any_source(), prop_oneof![3 => Just(BATCHES[0].1), 3 => Just(BATCHES[1].1), 1 => any_size()])
+            .prop_map(|(source, value_bytes)| Command::Batch(Batch { value_bytes, source })),
         1 => any_key().prop_map(|key| Command::Delete { key }),
         1 => any_key().prop_map(|key| Command::Exist { key }),
         1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
@@ -216,14 +216,14 @@ fn any_store_part() -> impl Strategy<Value = Command> + Clone {
     })
 }
 
-fn any_way() -> impl Strategy<Value = Way> + Clone {
+fn any_source() -> impl Strategy<Value = ValueSource> + Clone {
     prop_oneof![
-        6 => Just(Way::Data),
-        1 => Just(Way::Inline),
-        1 => (0u32..2).prop_map(|pages_z| Way::Hybrid { pages_z }),
-        1 => Just(Way::Chunks),
+        6 => Just(ValueSource::Data),
+        1 => Just(ValueSource::Inline),
+        1 => (0u32..2).prop_map(|pages_z| ValueSource::Hybrid { pages_z }),
+        1 => Just(ValueSource::Chunks),
         1 => (0u32..6, 0u32..200, 0u8..25).prop_map(|(generation, window_offset, tail_bytes)| {
-            Way::Window { window_offset, generation, tail_bytes }
+            ValueSource::Window { window_offset, generation, tail_bytes }
         }),
     ]
 }
@@ -334,7 +334,9 @@ impl Oracle {
                 Ok(
                     Command::Write(_)
                     | Command::Hybrid { .. }
-                    | Command::Batch(Batch { way: Way::Inline | Way::Hybrid { .. }, .. }),
+                    | Command::Batch(Batch {
+                        source: ValueSource::Inline | ValueSource::Hybrid { .. }, ..
+                    }),
                 ),
                 Status::COMMAND_SEQUENCE_ERROR,
             ) => {
@@ -407,21 +409,23 @@ impl Oracle {
                 let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
                 self.begin(queue, Some(key), value_bytes as usize, pages);
             }
-            Command::Batch(Batch { value_bytes, way }) => match way {
-                Way::Data => {
+            Command::Batch(Batch { value_bytes, source }) => match source {
+                ValueSource::Data => {
                     let value = self.memory.gather(sqe, value_bytes).expect("mapped");
                     assert_eq!(cqe.dw0.get(), self.apply(&value));
                 }
-                Way::Inline => {
+                ValueSource::Inline => {
                     let mut part = [0; WRITE_INLINE_BYTES];
                     get_write(sqe, &mut part);
                     self.begin(queue, None, value_bytes as usize, part.to_vec());
                 }
-                Way::Hybrid { pages_z } => {
+                ValueSource::Hybrid { pages_z } => {
                     let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
                     self.begin(queue, None, value_bytes as usize, pages);
                 }
-                Way::Chunks | Way::Window { .. } => panic!("its bytes are no structured value"),
+                ValueSource::Chunks | ValueSource::Window { .. } => {
+                    panic!("its bytes are no structured value")
+                }
             },
             Command::Transfer => {
                 let mut part = [0; 56];

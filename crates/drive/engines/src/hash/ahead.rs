@@ -11,12 +11,12 @@ use kvdrive_spec::Key;
 use super::core::Core;
 use super::layout::Grain;
 use super::pair::PairHeader;
-use super::space::Ahead;
+use super::space::Reservations;
 
 impl Core {
     /// Reserves the units of all hops of a lookup of `key`, in order and in no time.
-    pub fn reserve_ahead(&self, key: &Key) -> Ahead {
-        let ahead = Ahead::default();
+    pub fn reserve_ahead(&self, key: &Key) -> Reservations {
+        let ahead = Reservations::default();
         let take = |grain: Grain| {
             let page = self.layout.page(grain);
             self.space.reserve(page).into_iter().for_each(|unit| ahead.note(page, unit));

@@ -22,12 +22,12 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status};
 
 use super::commands::{HashEngine, Place};
-use super::core::{Aim, Core, Lookup, PairRead, Spot};
+use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::section::{Entry, Probe};
 use super::snapshot::TableSlot;
-use crate::{Change, newest};
+use crate::{PairChange, newest};
 
 /// A key, and its value after arrival; `None` deletes the key.
 type PlacedPair = (Key, Option<Place>);
@@ -38,37 +38,37 @@ struct Plan {
     points: Vec<Point>,
     /// Slots that pairs of the batch will take, besides those that their keys have.
     taken: BTreeSet<TableSlot>,
-    /// Places where a pair of the batch finds no slot because of the others.
-    passed: Vec<Spot>,
+    /// Sections where a pair of the batch finds no slot because of the others.
+    passed: Vec<Probed>,
 }
 
 /// A slot that a batch changes.
 struct Point {
     /// Index of the pair of the batch that is put there or removed.
     index: usize,
-    spot: Spot,
+    probed: Probed,
     slot: u32,
     /// The present pair of the same key.
     old: Option<PairHeader>,
 }
 
 impl Plan {
-    /// A slot of a spot that is neither used nor reserved.
-    fn vacancy(&self, spot: &Spot) -> Option<u32> {
-        spot.pin.vacancy_besides(spot.tag, &|slot| self.taken.contains(&(spot.section, slot)))
+    /// A slot of a section that is neither used nor reserved.
+    fn vacancy(&self, probed: &Probed) -> Option<u32> {
+        probed.pin.vacancy_besides(probed.tag, &|slot| self.taken.contains(&(probed.section, slot)))
     }
 
     /// Is the plan still valid? The batch's own keys are locked.
     fn holds(&self) -> bool {
         let mut new = self.points.iter().filter(|point| point.old.is_none());
-        new.all(|point| !matches!(point.spot.pin.get(point.slot), Entry::At(_)))
-            && self.passed.iter().all(|spot| self.vacancy(spot).is_none())
+        new.all(|point| !matches!(point.probed.pin.get(point.slot), Entry::At(_)))
+            && self.passed.iter().all(|probed| self.vacancy(probed).is_none())
     }
 
     /// Bytes by which altered sections may grow when it is carried out.
     fn altered_bytes(&self, core: &Core) -> u64 {
-        let spots = self.points.iter().map(|point| &point.spot).chain(&self.passed);
-        let sections: BTreeSet<u64> = spots.map(|spot| spot.section).collect();
+        let all_probed = self.points.iter().map(|point| &point.probed).chain(&self.passed);
+        let sections: BTreeSet<u64> = all_probed.map(|probed| probed.section).collect();
         sections.len() as u64 * u64::from(core.layout.unit_bytes)
     }
 }
@@ -92,7 +92,7 @@ impl HashEngine {
     }
 
     /// [`crate::Engine::commit_all`].
-    pub(super) fn commit_batch(&self, changes: Vec<Change>) -> Result<(), Status> {
+    pub(super) fn commit_batch(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         let core = &*self.0;
         let place = |key: Key, value: Vec<u8>| {
             let place = self.place(key, value.len() as u32);
@@ -166,35 +166,35 @@ impl HashEngine {
         let core = &*self.0;
         let mut plan = Plan::default();
         for (index, (key, place)) in arrived.iter().enumerate() {
-            let aim = if place.is_some() { Aim::Store } else { Aim::Read };
-            let (spot, slot, old) = match core.walk(key, aim)? {
-                Lookup::Found(spot, slot, PairRead { header, .. }) => (spot, slot, Some(header)),
+            let purpose = if place.is_some() { LookupPurpose::Store } else { LookupPurpose::Read };
+            let (probed, slot, old) = match core.walk(key, purpose)? {
+                Lookup::Found(probed, slot, PairRead { header, .. }) => (probed, slot, Some(header)),
                 Lookup::Absent(_) if place.is_none() => continue,
                 Lookup::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
-                Lookup::Absent(Some(spot)) => {
-                    let (spot, slot) = self.free_slot(key, spot, &mut plan)?;
-                    plan.taken.insert((spot.section, slot));
-                    (spot, slot, None)
+                Lookup::Absent(Some(probed)) => {
+                    let (probed, slot) = self.free_slot(key, probed, &mut plan)?;
+                    plan.taken.insert((probed.section, slot));
+                    (probed, slot, None)
                 }
             };
-            plan.points.push(Point { index, spot, slot, old });
+            plan.points.push(Point { index, probed, slot, old });
         }
         Ok(plan)
     }
 
-    /// The first slot for a new pair that no other pair of the batch takes, from `spot` on along its probe
+    /// The first slot for a new pair that no other pair of the batch takes, from `probed` on along its probe
     /// sequence.
-    fn free_slot(&self, key: &Key, mut spot: Spot, plan: &mut Plan) -> Result<(Spot, u32), Status> {
+    fn free_slot(&self, key: &Key, mut probed: Probed, plan: &mut Plan) -> Result<(Probed, u32), Status> {
         let core = &*self.0;
         loop {
-            if let Some(slot) = plan.vacancy(&spot) {
-                return Ok((spot, slot));
+            if let Some(slot) = plan.vacancy(&probed) {
+                return Ok((probed, slot));
             }
-            let number = spot.probe.checked_add(1).filter(|next| u32::from(*next) < core.config.max_probes);
+            let number = probed.probe.checked_add(1).filter(|next| u32::from(*next) < core.config.max_probes);
             let number = number.ok_or(Status::CAPACITY_EXCEEDED)?;
-            plan.passed.push(spot);
+            plan.passed.push(probed);
             let Probe { section, tag } = core.probe(key, number);
-            spot = core.spot(Probe { section, tag }, number)?;
+            probed = core.probed(Probe { section, tag }, number)?;
         }
     }
 
@@ -205,18 +205,18 @@ impl HashEngine {
         let _one_step = step.borrow();
         let append = |point: &Point| {
             let place = arrived[point.index].1.as_ref()?;
-            Some(self.append(place, &point.spot).expect("a batch takes no more than one superblock"))
+            Some(self.append(place, &point.probed).expect("a batch takes no more than one superblock"))
         };
         // All pairs first, because the changes that follow may take superblocks, too.
         let grains: Vec<Option<Grain>> = plan.points.iter().map(append).collect();
-        for (Point { index, spot, slot, old }, grain) in plan.points.iter().zip(&grains) {
+        for (Point { index, probed, slot, old }, grain) in plan.points.iter().zip(&grains) {
             match (&arrived[*index].1, grain, old) {
-                (Some(place), Some(grain), old) => self.point(spot, *slot, *grain, place, old.as_ref()),
-                (_, _, Some(old)) => self.empty(spot, *slot, old),
+                (Some(place), Some(grain), old) => self.point(probed, *slot, *grain, place, old.as_ref()),
+                (_, _, Some(old)) => self.empty(probed, *slot, old),
                 _ => unreachable!("what is neither there nor stored has no slot"),
             }
         }
-        plan.passed.iter().for_each(|spot| spot.pin.mark_passed(spot.tag));
+        plan.passed.iter().for_each(|probed| probed.pin.mark_passed(probed.tag));
         grains.into_iter().flatten().collect()
     }
 }

@@ -12,7 +12,7 @@ use kvdrive_content::Region;
 
 use super::layout::Grain;
 use super::section::Section;
-use super::state::{State, Stream};
+use super::state::{Stream, SuperblockState};
 
 /// A change of a slot of a section in DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -55,7 +55,7 @@ pub(super) enum Change<'a> {
     /// The first free superblock is taken for pages of a kind.
     Taken { superblock: u32, kind: u8 },
     /// A superblock has a new state other than free.
-    State { superblock: u32, state: State },
+    Superblock { superblock: u32, state: SuperblockState },
     /// A superblock was erased and is the last of the free ones.
     Erased { superblock: u32 },
     /// Present position of a stream.

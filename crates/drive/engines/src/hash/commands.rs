@@ -16,7 +16,7 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
-use super::core::{Aim, Core, Lookup, PairRead, Spot};
+use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};
 use super::cursor::HashCursor;
 use super::fit::of_config;
 use super::gc;
@@ -30,7 +30,7 @@ use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{Cores, Role};
-use crate::{Change, Engine, Utilization};
+use crate::{Engine, PairChange, Utilization};
 
 /// Regions kept for reuse.
 const SPARE_REGIONS: usize = 64;
@@ -127,20 +127,20 @@ impl HashEngine {
         self.0.config.costs.copy.copy_ns(bytes)
     }
 
-    /// Stores the pair of `place` under `spot`, replacing `old`, which was found in a slot there; returns its
+    /// Stores the pair of `place` under `probed`, replacing `old`, which was found in a slot there; returns its
     /// address. `None` if space or slot is no longer available.
-    fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
-        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.outlook(spot.tag).vacancy)?;
-        let grain = self.append(place, spot)?;
-        self.point(spot, slot, grain, place, old.map(|(_, old)| old));
+    fn put(&self, place: &Place, probed: &Probed, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
+        let slot = old.map(|(slot, _)| *slot).or_else(|| probed.pin.outlook(probed.tag).vacancy)?;
+        let grain = self.append(place, probed)?;
+        self.point(probed, slot, grain, place, old.map(|(_, old)| old));
         Some(grain)
     }
 
-    /// Appends the pair of `place`, to be found under `spot`; returns its address. `None` if there is no
+    /// Appends the pair of `place`, to be found under `probed`; returns its address. `None` if there is no
     /// space.
     #[inline]
-    pub(super) fn append(&self, place: &Place, spot: &Spot) -> Option<Grain> {
-        let header = PairHeader { probe: spot.probe, ..place.header };
+    pub(super) fn append(&self, place: &Place, probed: &Probed) -> Option<Grain> {
+        let header = PairHeader { probe: probed.probe, ..place.header };
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         self.0.space.append(Stream::Data, Content::Stored(&region, 0), header.pair_bytes())
@@ -150,32 +150,32 @@ impl HashEngine {
     #[inline]
     pub(super) fn point(
         &self,
-        spot: &Spot,
+        probed: &Probed,
         slot: u32,
         grain: Grain,
         place: &Place,
         old: Option<&PairHeader>,
     ) {
         let core = &*self.0;
-        let replaced = old.map(|old| (spot.pin.get(slot), old));
+        let replaced = old.map(|old| (probed.pin.get(slot), old));
         if old.is_none() && !core.snapshots.is_empty() {
-            let _nothing_held = core.snapshots.note((spot.section, slot), None);
+            let _nothing_held = core.snapshots.note((probed.section, slot), None);
             core.drop_released(core.snapshots.give_up_large());
         }
-        spot.pin.set(slot, spot.tag, grain);
+        probed.pin.set(slot, probed.tag, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(place.header.value_bytes));
         if let Some((Entry::At(grain), old)) = replaced {
-            core.drop_pair(old, grain, spot.section, slot);
+            core.drop_pair(old, grain, probed.section, slot);
         }
     }
 
     /// Removes the pair of this header from its slot.
-    pub(super) fn empty(&self, spot: &Spot, slot: u32, header: &PairHeader) {
-        let Entry::At(grain) = spot.pin.get(slot) else {
+    pub(super) fn empty(&self, probed: &Probed, slot: u32, header: &PairHeader) {
+        let Entry::At(grain) = probed.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
-        spot.pin.remove(slot);
-        self.0.drop_pair(header, grain, spot.section, slot);
+        probed.pin.remove(slot);
+        self.0.drop_pair(header, grain, probed.section, slot);
     }
 
     /// A place for a value, without room in the write buffer.
@@ -210,18 +210,18 @@ impl HashEngine {
         let grains = core.layout.grains_of(place.header.pair_bytes());
         loop {
             core.admit()?;
-            let (spot, old) = match core.walk(key, Aim::Store)? {
+            let (probed, old) = match core.walk(key, LookupPurpose::Store)? {
                 Lookup::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
                 // The bytes that were read are not needed any more, so their superblock may be erased.
-                Lookup::Found(spot, slot, PairRead { header, .. }) => (spot, Some((slot, header))),
+                Lookup::Found(probed, slot, PairRead { header, .. }) => (probed, Some((slot, header))),
                 Lookup::Absent(_) if options.update_only => return Err(Status::KEY_NOT_FOUND),
-                Lookup::Absent(Some(spot)) => (spot, None),
+                Lookup::Absent(Some(probed)) => (probed, None),
                 Lookup::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
             core.space.map_room();
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             core.check_room(grains, old_grains)?;
-            if let Some(grain) = self.put(place, &spot, old.as_ref()) {
+            if let Some(grain) = self.put(place, &probed, old.as_ref()) {
                 if core.config.omissions.wait_for_program {
                     core.space.page_programmed(core.layout.page(grain));
                 }
@@ -315,7 +315,7 @@ impl Engine for HashEngine {
         self.batch_limits()
     }
 
-    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+    fn commit_all(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         self.commit_batch(changes)
     }
 
@@ -348,7 +348,7 @@ impl Engine for HashEngine {
     }
 
     fn find(&self, key: Key) -> Result<Option<Found>, Status> {
-        Ok(match self.0.walk(&key, Aim::Read)? {
+        Ok(match self.0.walk(&key, LookupPurpose::Read)? {
             Lookup::Found(_, _, pair) => Some(self.found(pair)),
             Lookup::Absent(_) => None,
         })
@@ -395,11 +395,12 @@ impl Engine for HashEngine {
     fn delete(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
         let _key = core.locks.lock(key);
-        let Lookup::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read)? else {
+        let Lookup::Found(probed, slot, PairRead { header, .. }) = core.walk(&key, LookupPurpose::Read)?
+        else {
             return Ok(());
         };
         core.space.map_room();
-        self.empty(&spot, slot, &header);
+        self.empty(&probed, slot, &header);
         Ok(())
     }
 

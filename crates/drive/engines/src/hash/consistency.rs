@@ -8,7 +8,7 @@ use kvdrive_flash::power::ImageError;
 use super::image::{PageState, Protected};
 use super::layout::{Grain, Layout, Location};
 use super::section::{Format, Section, SectionHeader};
-use super::state::{KIND_DATA, KIND_MAP, STREAMS, State};
+use super::state::{KIND_DATA, KIND_MAP, STREAMS, SuperblockState};
 
 /// Upper limit for counters of any drive; counters that continue from it still fit into the 48 bits of
 /// headers.
@@ -60,9 +60,9 @@ pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected)
         && protected.directory.len() as u64 == format.sections();
     ensure(fits, "the image is of a drive with another layout")?;
     ensure(protected.sequence < FAR && protected.version < FAR, "it has counted too far")?;
-    let is_worn = |(_, _, epoch): &(State, u8, u32)| *epoch > u32::MAX / 2;
+    let is_worn = |(_, _, epoch): &(SuperblockState, u8, u32)| *epoch > u32::MAX / 2;
     ensure(!protected.superblocks.iter().any(is_worn), "a superblock was erased too often")?;
-    let has_kind = |(_, kind, _): &(State, u8, u32)| [KIND_DATA, KIND_MAP].contains(kind);
+    let has_kind = |(_, kind, _): &(SuperblockState, u8, u32)| [KIND_DATA, KIND_MAP].contains(kind);
     ensure(protected.superblocks.iter().all(has_kind), "a superblock is of no kind")?;
     check_free(protected)?;
     check_streams(layout, protected)?;
@@ -79,15 +79,17 @@ fn check_free(protected: &Protected) -> Result<(), ImageError> {
     let mut free = protected.free.clone();
     free.sort_unstable();
     free.dedup();
-    let count = protected.superblocks.iter().filter(|superblock| superblock.0 == State::Free).count();
+    let count =
+        protected.superblocks.iter().filter(|superblock| superblock.0 == SuperblockState::Free).count();
     let fits = free.len() == protected.free.len() && free.len() == count;
-    let fits = fits && free.iter().all(|superblock| state(*superblock) == Some(State::Free));
+    let fits = fits && free.iter().all(|superblock| state(*superblock) == Some(SuperblockState::Free));
     ensure(fits, "the free superblocks are not those in its list")
 }
 
 /// Every open superblock belongs to one stream, whose open page is at the position of the stream.
 fn check_streams(layout: &Layout, protected: &Protected) -> Result<(), ImageError> {
-    let open = protected.superblocks.iter().filter(|superblock| superblock.0 == State::Open).count();
+    let open =
+        protected.superblocks.iter().filter(|superblock| superblock.0 == SuperblockState::Open).count();
     let mut taken: Vec<u32> = protected.streams.iter().flatten().map(|(superblock, _)| *superblock).collect();
     taken.sort_unstable();
     taken.dedup();
@@ -97,7 +99,8 @@ fn check_streams(layout: &Layout, protected: &Protected) -> Result<(), ImageErro
     for (index, stream) in protected.streams.iter().enumerate() {
         let Some((superblock, at)) = *stream else { continue };
         let known = protected.superblocks.get(superblock as usize);
-        let fits = known.is_some_and(|known| (known.0, known.1) == (State::Open, STREAMS[index].kind()));
+        let fits =
+            known.is_some_and(|known| (known.0, known.1) == (SuperblockState::Open, STREAMS[index].kind()));
         ensure(fits && at <= layout.superblock_grains, "a stream is where it cannot be")?;
         if at % layout.page_grains > 0 {
             let page = protected.pages.get(&(layout.first_page(superblock) + at / layout.page_grains));
@@ -116,7 +119,7 @@ fn check_pages(layout: &Layout, protected: &Protected) -> Result<(), ImageError>
         let superblock = protected.superblocks.get(layout.superblock_of_page(*number) as usize);
         let fits = superblock.is_some_and(|superblock| {
             let is_its_kind = superblock.1 == page.stream.kind();
-            superblock.0 != State::Free && (is_its_kind || page.state == PageState::Stranded)
+            superblock.0 != SuperblockState::Free && (is_its_kind || page.state == PageState::Stranded)
         });
         ensure(fits, "a buffered page belongs to no superblock")?;
         let fits = page.region.written_end() <= layout.page_bytes() && page.first_item <= layout.page_grains;
@@ -132,7 +135,7 @@ fn check_directory(layout: &Layout, protected: &Protected) -> Result<(), ImageEr
     locations.sort_unstable_by_key(|location| location.grain);
     let is_kept = |grain: Grain, kind: u8| {
         let superblock = protected.superblocks.get(layout.superblock(grain) as usize);
-        superblock.is_some_and(|known| known.0 != State::Free && known.1 == kind)
+        superblock.is_some_and(|known| known.0 != SuperblockState::Free && known.1 == kind)
     };
     let is_written = |location: &Location| {
         let superblock = layout.superblock(location.grain);
@@ -150,6 +153,6 @@ fn check_directory(layout: &Layout, protected: &Protected) -> Result<(), ImageEr
 }
 
 /// Can a superblock with this state and kind hold a pair that a section points at?
-pub(super) fn holds_pairs(state: State, kind: u8) -> bool {
-    state != State::Free && kind == KIND_DATA
+pub(super) fn holds_pairs(state: SuperblockState, kind: u8) -> bool {
+    state != SuperblockState::Free && kind == KIND_DATA
 }

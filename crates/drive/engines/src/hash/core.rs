@@ -28,13 +28,13 @@ use super::protected::Bounds;
 use super::records::Records;
 use super::scheme::SchemeRow;
 use super::section::{Entry, Outlook, Probe};
-use super::snapshot::{Held, Released, Snapshots};
-use super::space::{Ahead, KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
+use super::snapshot::{DetachedPair, Released, Snapshots};
+use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Reservations, Space};
 use crate::firmware::{Cores, Role};
 use crate::{Memcpy, Moved};
 
-/// A place of the hash table in a pinned section.
-pub(super) struct Spot {
+/// A section that a probe of a lookup led to, pinned.
+pub(super) struct Probed {
     pub pin: Pin,
     /// The section.
     pub section: u64,
@@ -56,14 +56,14 @@ pub(super) struct PairRead {
 /// The end of a lookup.
 pub(super) enum Lookup {
     /// The key was found, in a slot of the section.
-    Found(Spot, u32, PairRead),
-    /// The key does not exist. The first place of its sequence with a vacancy; `None`: there is none.
-    Absent(Option<Spot>),
+    Found(Probed, u32, PairRead),
+    /// The key does not exist. The first section of its sequence with a vacancy; `None`: there is none.
+    Absent(Option<Probed>),
 }
 
 /// The purpose of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum LookupPurpose {
     /// Read: sections that never existed are not created.
     Read,
     /// Store: sections that are passed are marked.
@@ -313,10 +313,15 @@ impl Core {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
     pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
-        self.read_pair_ahead(grain, purpose, &Ahead::default())
+        self.read_pair_ahead(grain, purpose, &Reservations::default())
     }
 
-    fn read_pair_ahead(&self, grain: Grain, purpose: Purpose, ahead: &Ahead) -> Result<PairRead, Status> {
+    fn read_pair_ahead(
+        &self,
+        grain: Grain,
+        purpose: Purpose,
+        ahead: &Reservations,
+    ) -> Result<PairRead, Status> {
         let reader = self.space.pin(grain);
         let at = self.layout.byte_in_page(grain);
         let unit = self.layout.unit_begin(at);
@@ -334,33 +339,36 @@ impl Core {
     }
 
     /// Follows the key's probe sequence.
-    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Lookup, Status> {
+    pub fn walk(&self, key: &Key, purpose: LookupPurpose) -> Result<Lookup, Status> {
         raise(&self.counters.lookups, 1);
-        let ahead =
-            if self.config.omissions.reserve_ahead { self.reserve_ahead(key) } else { Ahead::default() };
+        let ahead = if self.config.omissions.reserve_ahead {
+            self.reserve_ahead(key)
+        } else {
+            Reservations::default()
+        };
         let mut vacant = None;
         for number in 0..self.config.max_probes {
             let number = number as u8;
             let Probe { section, tag } = self.probe(key, number);
             raise(&self.counters.probes, 1);
-            if aim == Aim::Read && !self.cache.exists(section) {
+            if purpose == LookupPurpose::Read && !self.cache.exists(section) {
                 self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
                 return Ok(Lookup::Absent(None));
             }
-            let spot = self.spot_ahead(Probe { section, tag }, number, &ahead)?;
-            if let Some((slot, pair)) = self.look(key, &spot, &ahead)? {
-                return Ok(Lookup::Found(spot, slot, pair));
+            let probed = self.spot_ahead(Probe { section, tag }, number, &ahead)?;
+            if let Some((slot, pair)) = self.look(key, &probed, &ahead)? {
+                return Ok(Lookup::Found(probed, slot, pair));
             }
-            if aim == Aim::Store {
+            if purpose == LookupPurpose::Store {
                 self.space.map_room();
             }
-            let Outlook { vacancy, goes_on } = spot.pin.outlook(tag);
-            if aim == Aim::Store && vacancy.is_none() {
-                spot.pin.mark_passed(tag);
+            let Outlook { vacancy, goes_on } = probed.pin.outlook(tag);
+            if purpose == LookupPurpose::Store && vacancy.is_none() {
+                probed.pin.mark_passed(tag);
             } else if vacancy.is_some() {
-                vacant = vacant.or(Some(spot));
+                vacant = vacant.or(Some(probed));
             }
-            if !goes_on && (vacancy.is_some() || aim == Aim::Read) {
+            if !goes_on && (vacancy.is_some() || purpose == LookupPurpose::Read) {
                 return Ok(Lookup::Absent(vacant));
             }
         }
@@ -368,23 +376,33 @@ impl Core {
     }
 
     /// Fetches the section that probe `number` of a key leads to.
-    pub fn spot(&self, probe: Probe, number: u8) -> Result<Spot, Status> {
-        self.spot_ahead(probe, number, &Ahead::default())
+    pub fn probed(&self, probe: Probe, number: u8) -> Result<Probed, Status> {
+        self.spot_ahead(probe, number, &Reservations::default())
     }
 
-    fn spot_ahead(&self, Probe { section, tag }: Probe, number: u8, ahead: &Ahead) -> Result<Spot, Status> {
+    fn spot_ahead(
+        &self,
+        Probe { section, tag }: Probe,
+        number: u8,
+        ahead: &Reservations,
+    ) -> Result<Probed, Status> {
         let pin = self.cache.fetch_ahead(section, Purpose::Map, ahead)?;
-        Ok(Spot { pin, section, tag, probe: number })
+        Ok(Probed { pin, section, tag, probe: number })
     }
 
-    /// Reads the pairs with the spot's tag until one has the key; returns its slot, and the pair.
-    fn look(&self, key: &Key, spot: &Spot, ahead: &Ahead) -> Result<Option<(u32, PairRead)>, Status> {
+    /// Reads the pairs with the probed's tag until one has the key; returns its slot, and the pair.
+    fn look(
+        &self,
+        key: &Key,
+        probed: &Probed,
+        ahead: &Reservations,
+    ) -> Result<Option<(u32, PairRead)>, Status> {
         let costs = &self.config.costs;
         let mut from = 0;
         let mut work = costs.probe_ns;
         loop {
             let seen = self.cache.alterations();
-            let (candidate, comparisons) = spot.pin.candidate(spot.tag, from);
+            let (candidate, comparisons) = probed.pin.candidate(probed.tag, from);
             raise(&self.counters.comparisons, comparisons);
             work += comparisons * costs.comparison_ns;
             if work > 0 {
@@ -392,7 +410,7 @@ impl Core {
             }
             let Some((slot, grain)) = candidate else { return Ok(None) };
             from = slot;
-            let is_there = || self.cache.alterations() == seen || spot.pin.get(slot) == Entry::At(grain);
+            let is_there = || self.cache.alterations() == seen || probed.pin.get(slot) == Entry::At(grain);
             if !is_there() {
                 // Moved or replaced while the core worked; its page may have been dropped.
                 continue;
@@ -432,7 +450,7 @@ impl Core {
 
     /// Frees pairs that no snapshot holds any more.
     pub fn drop_released(&self, released: Released) {
-        for (grain, Held { header, slot: (section, slot), .. }) in released {
+        for (grain, DetachedPair { header, slot: (section, slot), .. }) in released {
             self.invalidate_pair(&header, grain, section, slot);
         }
     }

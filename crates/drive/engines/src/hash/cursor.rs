@@ -11,7 +11,7 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_spec::{Key, Status};
 
-use super::core::{Aim, Core, Lookup, PairRead};
+use super::core::{Core, Lookup, LookupPurpose, PairRead};
 use super::section::{Entry, Probe};
 use super::snapshot::Snapshot;
 
@@ -36,7 +36,7 @@ impl HashCursor {
     pub(super) fn open(core: &Rc<Core>, from: Option<Key>) -> Result<HashCursor, Status> {
         let position = match from {
             None => (0, 0),
-            Some(key) => match core.walk(&key, Aim::Read)? {
+            Some(key) => match core.walk(&key, LookupPurpose::Read)? {
                 Lookup::Found(spot, slot, _) => (spot.section, slot),
                 Lookup::Absent(_) => {
                     let Probe { section, tag } = core.probe(&key, 0);

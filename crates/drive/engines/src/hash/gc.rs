@@ -23,7 +23,7 @@ use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
-use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, filling};
+use super::space::{Content, KIND_DATA, KIND_MAP, Stream, SuperblockState, filling};
 use crate::firmware::Role;
 
 /// Collects as long as the drive has power.
@@ -52,7 +52,7 @@ pub(super) fn run(core: Rc<Core>) {
 /// Collects the best victim; `false` if there is none.
 fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     let Some(victim) = core.space.victim(kind) else { return false };
-    core.space.set_state(victim, State::Victim);
+    core.space.set_state(victim, SuperblockState::Victim);
     let kind = core.space.superblocks.borrow()[victim as usize].kind;
     let (counter, purpose) = match kind {
         KIND_DATA => (&core.counters.gc_data_superblocks, Purpose::DataGc),
@@ -65,7 +65,7 @@ fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     }
     if core.space.superblocks.borrow()[victim as usize].valid > 0 {
         // Lost items stay where they are; items for which there was no space are collected later.
-        core.space.set_state(victim, if lost.get() { State::Lost } else { State::Full });
+        core.space.set_state(victim, if lost.get() { SuperblockState::Lost } else { SuperblockState::Full });
         raise(&core.counters.lost_superblocks, u64::from(lost.get()));
         return lost.get();
     }

@@ -16,7 +16,7 @@ use kvdrive_content::Region;
 use kvdrive_flash::PageData;
 
 use super::core::Core;
-use super::state::{STREAMS, State, Stream};
+use super::state::{STREAMS, Stream, SuperblockState};
 
 /// Why a page is in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -45,7 +45,7 @@ pub(super) struct Protected {
     pub sequence: u64,
     pub version: u64,
     /// State, kind and erase count of each superblock.
-    pub superblocks: Vec<(State, u8, u32)>,
+    pub superblocks: Vec<(SuperblockState, u8, u32)>,
     pub free: Vec<u32>,
     /// Superblock and next grain of each stream.
     pub streams: [Option<(u32, u32)>; 4],

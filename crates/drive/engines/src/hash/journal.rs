@@ -18,7 +18,7 @@ use super::layout::{Layout, Location};
 use super::scheme::SchemeRow;
 use super::section::{Entry, Format, Section};
 use super::space::filling;
-use super::state::{KIND_DATA, KIND_MAP, State, Stream};
+use super::state::{KIND_DATA, KIND_MAP, Stream, SuperblockState};
 
 /// An image with changes being applied to it.
 struct Folding {
@@ -64,14 +64,15 @@ impl Folding {
     fn apply(&mut self, change: Change<'_>) -> Option<()> {
         match change {
             Change::Taken { superblock, kind } => self.take(superblock, kind),
-            Change::State { superblock, state } => {
+            Change::Superblock { superblock, state } => {
                 let superblock = self.superblock(superblock)?;
-                let may_be = ![state, superblock.0].contains(&State::Free) && state != State::Open;
+                let may_be =
+                    ![state, superblock.0].contains(&SuperblockState::Free) && state != SuperblockState::Open;
                 may_be.then(|| superblock.0 = state)
             }
             Change::Erased { superblock } => self.erase(superblock),
             Change::Stream { stream, superblock, at } => {
-                self.superblock(superblock).filter(|open| open.0 == State::Open)?;
+                self.superblock(superblock).filter(|open| open.0 == SuperblockState::Open)?;
                 let fits = at <= self.layout.superblock_grains;
                 let stream = self.protected.streams.get_mut(stream as usize)?;
                 fits.then(|| *stream = Some((superblock, at)))
@@ -123,21 +124,21 @@ impl Folding {
     }
 
     /// The image's entry for a superblock, if the number is in range.
-    fn superblock(&mut self, superblock: u32) -> Option<&mut (State, u8, u32)> {
+    fn superblock(&mut self, superblock: u32) -> Option<&mut (SuperblockState, u8, u32)> {
         self.protected.superblocks.get_mut(superblock as usize)
     }
 
     fn take(&mut self, superblock: u32, kind: u8) -> Option<()> {
         self.protected.free.first().filter(|free| **free == superblock)?;
         self.protected.free.remove(0);
-        let taken = self.superblock(superblock).filter(|taken| taken.0 == State::Free)?;
-        (taken.0, taken.1) = (State::Open, kind);
+        let taken = self.superblock(superblock).filter(|taken| taken.0 == SuperblockState::Free)?;
+        (taken.0, taken.1) = (SuperblockState::Open, kind);
         [KIND_DATA, KIND_MAP].contains(&kind).then_some(())
     }
 
     fn erase(&mut self, superblock: u32) -> Option<()> {
-        let erased = self.superblock(superblock).filter(|erased| erased.0 == State::Victim)?;
-        erased.0 = State::Free;
+        let erased = self.superblock(superblock).filter(|erased| erased.0 == SuperblockState::Victim)?;
+        erased.0 = SuperblockState::Free;
         erased.2 = erased.2.checked_add(1)?;
         self.protected.free.push(superblock);
         let first = self.layout.first_page(superblock);
@@ -152,7 +153,7 @@ impl Folding {
             return None;
         }
         let superblock = self.layout.superblock_of_page(page);
-        self.superblock(superblock).filter(|open| open.0 == State::Open)?;
+        self.superblock(superblock).filter(|open| open.0 == SuperblockState::Open)?;
         let page = self.protected.pages.entry(page).or_insert_with(|| BufferedPage {
             state: PageState::Open,
             stream,
@@ -220,7 +221,7 @@ mod tests {
         let stream = Stream::MapGc;
         let changes = [
             Change::Taken { superblock, kind: KIND_MAP },
-            Change::State { superblock, state: State::Lost },
+            Change::Superblock { superblock, state: SuperblockState::Lost },
             Change::Erased { superblock },
             Change::Stream { stream, superblock, at: 9 },
             Change::Put { stream, page, at: 9, first_item: 0, region: Cow::Borrowed(&region) },
@@ -245,7 +246,7 @@ mod tests {
             region: region.clone(),
         };
         every_byte(&Protected {
-            superblocks: vec![(State::Open, KIND_DATA, 12)],
+            superblocks: vec![(SuperblockState::Open, KIND_DATA, 12)],
             free: vec![13],
             streams: [None, Some((14, 15)), None, None],
             pages: [(16, buffered)].into(),

@@ -35,7 +35,7 @@ use super::image::{BufferedPage, PageState, Protected};
 use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::RecordsHeader;
-use super::space::{KIND_DATA, KIND_MAP, Space, State};
+use super::space::{KIND_DATA, KIND_MAP, Space, SuperblockState};
 
 /// The error if the pages of a superblock do not continue each other.
 const INSIDE: &str = "a pair begins inside another";
@@ -205,7 +205,7 @@ fn scan(
         let all = core.space.superblocks.borrow();
         let used = |superblock: &u32| {
             let superblock = &all[*superblock as usize];
-            superblock.kind == kind && superblock.state != State::Free
+            superblock.kind == kind && superblock.state != SuperblockState::Free
         };
         superblocks.filter(used).collect()
     };
@@ -524,7 +524,8 @@ fn count_pairs(
     let superblocks = core.space.superblocks.borrow();
     let is_cut = |page: &u32| {
         let superblock = superblocks.get(core.layout.superblock_of_page(*page) as usize);
-        superblock.is_some_and(|superblock| superblock.state == State::Victim || superblock.valid == 0)
+        superblock
+            .is_some_and(|superblock| superblock.state == SuperblockState::Victim || superblock.valid == 0)
     };
     live.ensure(seams.borrow().reach.keys().all(is_cut), INSIDE);
     live.result().map(drop)

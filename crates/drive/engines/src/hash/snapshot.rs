@@ -33,7 +33,7 @@ pub(super) struct Snapshot {
 }
 
 /// A pair that is in no slot any more.
-pub(super) struct Held {
+pub(super) struct DetachedPair {
     pub header: PairHeader,
     pub slot: TableSlot,
     /// Number of snapshots that still have to show it.
@@ -41,13 +41,13 @@ pub(super) struct Held {
 }
 
 /// Pairs that no snapshot holds any more; the caller has to invalidate them.
-pub(super) type Released = Vec<(Grain, Held)>;
+pub(super) type Released = Vec<(Grain, DetachedPair)>;
 
 /// All open snapshots of an engine.
 #[derive(Default)]
 pub(super) struct Snapshots {
     open: TaskCell<Vec<Rc<Snapshot>>>,
-    held: TaskCell<BTreeMap<Grain, Held>>,
+    held: TaskCell<BTreeMap<Grain, DetachedPair>>,
 }
 
 impl Snapshots {
@@ -81,7 +81,7 @@ impl Snapshots {
             users += 1;
         }
         let Some((grain, header)) = old.filter(|_| users > 0) else { return false };
-        self.held.borrow_mut().insert(grain, Held { header: *header, slot, users });
+        self.held.borrow_mut().insert(grain, DetachedPair { header: *header, slot, users });
         true
     }
 
@@ -92,7 +92,7 @@ impl Snapshots {
 
     /// Grains of the pairs that snapshots hold.
     pub fn held_grains(&self, layout: &Layout) -> u64 {
-        let grains = |held: &Held| u64::from(layout.grains_of(held.header.pair_bytes()));
+        let grains = |held: &DetachedPair| u64::from(layout.grains_of(held.header.pair_bytes()));
         self.held.borrow().values().map(grains).sum()
     }
 

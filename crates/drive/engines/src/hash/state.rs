@@ -11,7 +11,7 @@ pub const KIND_MAP: u8 = 2;
 
 /// The state of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub enum State {
+pub enum SuperblockState {
     /// Erased.
     Free,
     /// A stream appends to it.

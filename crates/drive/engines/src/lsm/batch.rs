@@ -16,14 +16,14 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use super::engine::LsmEngine;
 use super::entry::Entry;
 use crate::value_log::{Place, Vaddr};
-use crate::{Change, newest};
+use crate::{PairChange, newest};
 
 /// The new state of a key: a value, which has landed, or none.
 pub(super) type Placed = (Key, Option<Place>);
 
 impl LsmEngine {
     /// [`crate::Engine::commit_all`].
-    pub(super) fn commit_batch(&self, changes: Vec<Change>) -> Result<(), Status> {
+    pub(super) fn commit_batch(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         let changes = newest(changes);
         let mut placed: Vec<Placed> = Vec::with_capacity(changes.len());
         for (key, value) in changes {

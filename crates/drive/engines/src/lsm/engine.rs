@@ -43,7 +43,7 @@ use crate::page_buffer::PageBuffer;
 use crate::value_log::{
     Head, LargeReader, LastingPin, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
-use crate::{Change, Engine, Gap, Memcpy, Moved, Utilization};
+use crate::{Engine, Gap, Memcpy, Moved, PairChange, Utilization};
 
 /// The engine.
 pub struct LsmEngine {
@@ -272,7 +272,7 @@ impl Engine for LsmEngine {
         Some(AtomicLimits { requests, bytes: self.log.packed_max_bytes() })
     }
 
-    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+    fn commit_all(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         self.commit_batch(changes)
     }
 

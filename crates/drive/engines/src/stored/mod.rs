@@ -39,7 +39,7 @@ use kvdrive_store::{
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
-use crate::{Change, Engine, EngineConfig, Memcpy, Parts, Utilization};
+use crate::{Engine, EngineConfig, Memcpy, PairChange, Parts, Utilization};
 pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
@@ -383,7 +383,7 @@ impl Engine for StoredEngine {
         Some(AtomicLimits { requests, bytes: half.min(self.max_value_bytes().into()) as u32 })
     }
 
-    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+    fn commit_all(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         let Some(first) = changes.first() else { return Ok(()) };
         let values = || changes.iter().filter_map(|change| change.value.as_deref());
         let bytes: usize = values().map(<[u8]>::len).sum();
@@ -395,7 +395,7 @@ impl Engine for StoredEngine {
         // All tasks that hold several keys take them in this order.
         let _keys: Vec<_> = keys.into_iter().map(|key| self.keys.lock(key)).collect();
         let last = changes.len() - 1;
-        let operation = |(index, Change { key, value }): (usize, Change)| Operation {
+        let operation = |(index, PairChange { key, value }): (usize, PairChange)| Operation {
             number: 0,
             is_carried_out: false,
             goes_on: index < last,

@@ -26,9 +26,9 @@ pub(super) enum Stream {
     Copies,
 }
 
-/// State of a block; see the drawing above.
+/// The state of a block; see the drawing above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BlockState {
     Clean,
     /// Holds nothing valid and was not erased in this power cycle.
     Dirty,
@@ -40,7 +40,7 @@ pub(super) enum State {
 /// One block.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
-    pub state: State,
+    pub state: BlockState,
     /// Valid pages.
     pub live: u32,
     /// Programs in flight.
@@ -92,7 +92,7 @@ const GAIN_DIVISOR: u32 = 8;
 
 impl Blocks {
     /// All blocks in `state`: clean on a fresh drive, another state if recovery sorts them later.
-    pub fn new(geometry: &Geometry, low: u32, state: State) -> Blocks {
+    pub fn new(geometry: &Geometry, low: u32, state: BlockState) -> Blocks {
         let block = Block { state, live: 0, pending: 0, pins: 0, erases: 0, youngest: 0 };
         let mut blocks = Blocks {
             geometry: *geometry,
@@ -103,7 +103,7 @@ impl Blocks {
             collectors: 0,
             pending: 0,
         };
-        if state == State::Clean {
+        if state == BlockState::Clean {
             for unit in 0..geometry.units() {
                 let all = (0..geometry.blocks_per_unit()).map(|index| geometry.block_of_unit(unit, index));
                 blocks.units[unit as usize].clean = all.map(|block| Reverse((0, block.0))).collect();
@@ -157,7 +157,7 @@ impl Blocks {
                 return None;
             }
             let Reverse((_, block)) = home.clean.pop()?;
-            self.blocks[block as usize].state = State::Open;
+            self.blocks[block as usize].state = BlockState::Open;
             *open = Some((BlockId(block), 0));
         }
         let (block, page) = (*open)?;
@@ -166,7 +166,7 @@ impl Blocks {
         self.pending += 1;
         *open = Some((block, page + 1));
         if page + 1 == self.geometry.pages_per_block {
-            entry.state = State::Closed;
+            entry.state = BlockState::Closed;
             *open = None;
         }
         Some(self.geometry.ppa(block, page))
@@ -224,7 +224,7 @@ impl Blocks {
         (0..self.geometry.blocks_per_unit()).filter_map(move |index| {
             let id = self.geometry.block_of_unit(unit, index);
             let block = self.block(id);
-            let fit = block.state == State::Closed && block.pending == 0 && block.live < pages;
+            let fit = block.state == BlockState::Closed && block.pending == 0 && block.live < pages;
             let age = now.saturating_sub(block.youngest);
             fit.then_some(Candidate { block: id, live: block.live, pages, age, erases: block.erases })
         })
@@ -247,7 +247,7 @@ impl Blocks {
             }
             Job::Collect(block) => block,
         };
-        self.block_mut(block).state = State::Collecting;
+        self.block_mut(block).state = BlockState::Collecting;
         block
     }
 
@@ -261,7 +261,7 @@ impl Blocks {
             "block {} was erased while in use",
             block.0
         );
-        entry.state = State::Clean;
+        entry.state = BlockState::Clean;
         entry.erases += 1;
         entry.youngest = 0;
         let worn = Reverse((entry.erases, block.0));
@@ -273,9 +273,9 @@ impl Blocks {
         let unit = self.geometry.unit_of(block) as usize;
         let entry = self.block_mut(block);
         if entry.live > 0 {
-            entry.state = State::Closed;
+            entry.state = BlockState::Closed;
         } else {
-            entry.state = State::Dirty;
+            entry.state = BlockState::Dirty;
             let worn = Reverse((entry.erases, block.0));
             self.units[unit].dirty.push(worn);
         }

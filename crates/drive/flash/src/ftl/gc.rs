@@ -26,7 +26,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 
-use super::blocks::{Job, State, Stream};
+use super::blocks::{BlockState, Job, Stream};
 use super::{Core, Ftl, Lpa, Pin, Twin};
 use crate::media::PageData;
 use crate::{BlockId, Ppa, Purpose, Spare};
@@ -84,7 +84,12 @@ impl Ftl {
         }
         drop(pin);
         let block = *core.blocks.borrow().block(victim);
-        assert_eq!((block.state, block.live), (State::Collecting, 0), "a page stayed in block {}", victim.0);
+        assert_eq!(
+            (block.state, block.live),
+            (BlockState::Collecting, 0),
+            "a page stayed in block {}",
+            victim.0
+        );
     }
 
     fn copy(&self, unit: u32, source: Ppa, data: PageData, spare: Spare) {
@@ -141,13 +146,13 @@ impl Core {
             let mut ways: Vec<Twin> = twins
                 .iter()
                 .filter(|twin| home(twin.mapped) == id && home(twin.other) != id)
-                .filter(|twin| self.blocks.borrow_mut().of(twin.other).state == State::Closed)
+                .filter(|twin| self.blocks.borrow_mut().of(twin.other).state == BlockState::Closed)
                 .copied()
                 .collect();
             ways.sort_by_key(|twin| (twin.lpa, twin.other));
             ways.dedup_by_key(|twin| twin.lpa);
             let block = *self.blocks.borrow().block(id);
-            if block.state != State::Closed || block.pending > 0 || ways.len() as u32 != block.live {
+            if block.state != BlockState::Closed || block.pending > 0 || ways.len() as u32 != block.live {
                 continue;
             }
             for twin in ways {

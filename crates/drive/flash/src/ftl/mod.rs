@@ -38,7 +38,7 @@ use kvdrive_spec::Status;
 use crate::media::PageData;
 use crate::spare::TAG_BYTES;
 use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
-use blocks::{Blocks, State};
+use blocks::{BlockState, Blocks};
 use map::PageMap;
 use victim::VictimPolicy;
 
@@ -171,7 +171,7 @@ impl Ftl {
     ///
     /// Panics if `config` does not pass [`FtlConfig::check`].
     pub fn new(flash: FlashPort, config: &FtlConfig) -> Ftl {
-        Ftl::build(flash, config, State::Clean)
+        Ftl::build(flash, config, BlockState::Clean)
     }
 
     /// As [`Ftl::new`], over the flash of a drive that was switched off or lost its power. Reads the header
@@ -184,12 +184,12 @@ impl Ftl {
         config: &FtlConfig,
         found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES]),
     ) -> Ftl {
-        let ftl = Ftl::build(flash, config, State::Dirty);
+        let ftl = Ftl::build(flash, config, BlockState::Dirty);
         recovery::rebuild(&ftl, found);
         ftl
     }
 
-    fn build(flash: FlashPort, config: &FtlConfig, state: State) -> Ftl {
+    fn build(flash: FlashPort, config: &FtlConfig, state: BlockState) -> Ftl {
         let geometry = *flash.geometry();
         config.check(&geometry).expect("an FTL configuration is checked when it is loaded");
         let policy = victim::kind(&config.victim).expect("the victim policy was checked");

@@ -344,23 +344,23 @@ fn blocks() {
 #[test]
 fn a_vendor_store_without_a_key_is_a_batch() {
     let value_bytes = 5_000;
-    let window = Way::Window { window_offset: 64, generation: 3, tail_bytes: 7 };
+    let window = ValueSource::Window { window_offset: 64, generation: 3, tail_bytes: 7 };
     let rows = [
-        (opcode::BATCH, Way::Data),
-        (opcode::WRITE, Way::Inline),
-        (opcode::HYBRID, Way::Hybrid { pages_z: 0 }),
-        (opcode::EXPRESS, Way::Chunks),
+        (opcode::BATCH, ValueSource::Data),
+        (opcode::WRITE, ValueSource::Inline),
+        (opcode::HYBRID, ValueSource::Hybrid { pages_z: 0 }),
+        (opcode::EXPRESS, ValueSource::Chunks),
         (opcode::CXL_STORE, window),
     ];
-    for (opcode, way) in rows {
+    for (opcode, source) in rows {
         let mut sqe = Sqe::new(opcode, CID, NSID);
         sqe.cdw10.set(value_bytes);
-        if way == window {
+        if source == window {
             sqe.cdw11.set(7 << 8);
             sqe.cdw12.set(64);
             sqe.cdw13.set(3);
         }
-        let command = Command::Batch(Batch { value_bytes, way });
+        let command = Command::Batch(Batch { value_bytes, source });
         assert_eq!(Command::decode(&sqe), Ok(command), "{opcode:02x}h");
         assert_eq!(command.encode(CID, NSID).as_bytes(), sqe.as_bytes());
     }

@@ -23,14 +23,14 @@ fn store_options() -> impl Strategy<Value = StoreOptions> {
     })
 }
 
-fn way() -> impl Strategy<Value = Way> {
+fn value_source() -> impl Strategy<Value = ValueSource> {
     prop_oneof![
-        Just(Way::Data),
-        Just(Way::Inline),
-        Just(Way::Chunks),
-        (0..100u32).prop_map(|pages_z| Way::Hybrid { pages_z }),
+        Just(ValueSource::Data),
+        Just(ValueSource::Inline),
+        Just(ValueSource::Chunks),
+        (0..100u32).prop_map(|pages_z| ValueSource::Hybrid { pages_z }),
         (any::<u32>(), any::<u32>(), 0..=24u8).prop_map(|(window_offset, generation, tail_bytes)| {
-            Way::Window { window_offset, generation, tail_bytes }
+            ValueSource::Window { window_offset, generation, tail_bytes }
         }),
     ]
 }
@@ -79,8 +79,8 @@ fn command() -> impl Strategy<Value = Command> {
             let options = StoreOptions { add_only: true, ..StoreOptions::default() };
             Command::Express(Store { key, value_bytes, options })
         }),
-        (way(), 1_000_000..u32::MAX)
-            .prop_map(|(way, value_bytes)| Command::Batch(Batch { value_bytes, way })),
+        (value_source(), 1_000_000..u32::MAX)
+            .prop_map(|(source, value_bytes)| Command::Batch(Batch { value_bytes, source })),
     ]
 }
 

@@ -14,7 +14,9 @@ use std::task::{Context, Poll};
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
+use kvdrive_spec::{
+    Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, ValueSource,
+};
 
 use super::slot::IteratorUse;
 use super::{Aftermath, Arrival, CommandSlot, Submission, unclaimed};
@@ -469,7 +471,7 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
     let pair_bytes = answers::pair_bytes(capabilities.max_value_bytes).min(most);
     let (command, room) = match *call {
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
-        Call::Batch { .. } => (Command::Batch(Batch { value_bytes, way: Way::Data }), 0),
+        Call::Batch { .. } => (Command::Batch(Batch { value_bytes, source: ValueSource::Data }), 0),
         Call::Retrieve { key } => {
             // A network has no page to name, and moves what there is.
             let at_once = if capabilities.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };

@@ -32,12 +32,12 @@ pub struct Client {
 
 pub(super) struct Connection {
     pub(super) queue: Queue,
-    seats: Vec<Seat>,
+    slots: Vec<SlotEntry>,
     pub(super) unclaimed: Unclaimed,
 }
 
 /// One command slot.
-struct Seat {
+struct SlotEntry {
     slot: Slot,
     is_free: bool,
     /// The identifier under which the connection has its command.
@@ -51,13 +51,13 @@ pub type Ticket<V> = conversation::Ticket<V, Flight>;
 /// A command under way.
 pub struct Flight {
     course: Course<'static>,
-    slot: Held,
+    slot: TakenSlot,
 }
 
 /// A taken slot, given back when it is dropped.
-struct Held {
+struct TakenSlot {
     connection: Arc<Mutex<Connection>>,
-    seat: usize,
+    index: usize,
     outbox: Vec<Sqe>,
     /// What came with the last completion.
     data: Vec<u8>,
@@ -125,9 +125,9 @@ impl Client {
     /// [`super::Initiator::identify_controller`]): of a longer answer the first so many come, as of a pair whose
     /// value alone is as long as that.
     pub fn new(queue: Queue, depth: u32, max_value_bytes: u32, max_transfer_bytes: u32) -> Client {
-        let seat = |cid| Seat { slot: Slot::new(cid), is_free: true, cid: None, completed: None };
-        let seats = (0..depth as u16).map(seat).collect();
-        let connection = Connection { queue, seats, unclaimed: Unclaimed::default() };
+        let free = |cid| SlotEntry { slot: Slot::new(cid), is_free: true, cid: None, completed: None };
+        let slots = (0..depth as u16).map(free).collect();
+        let connection = Connection { queue, slots, unclaimed: Unclaimed::default() };
         Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes, max_transfer_bytes }
     }
 
@@ -138,7 +138,7 @@ impl Client {
 
     /// How many commands it has under way at most.
     pub(super) fn depth(&self) -> u32 {
-        lock(&self.connection).seats.len() as u32
+        lock(&self.connection).slots.len() as u32
     }
 
     pub(super) fn capabilities(&self) -> Capabilities<'static> {
@@ -147,16 +147,16 @@ impl Client {
     }
 
     /// Takes a slot, waiting for one.
-    fn take_slot(&self) -> Result<Held, Error> {
+    fn take_slot(&self) -> Result<TakenSlot, Error> {
         let mut connection = lock(&self.connection);
-        let seat = loop {
-            match connection.seats.iter().position(|seat| seat.is_free) {
-                Some(seat) => break seat,
+        let index = loop {
+            match connection.slots.iter().position(|entry| entry.is_free) {
+                Some(index) => break index,
                 None => connection.take_one()?,
             }
         };
-        connection.seats[seat].is_free = false;
-        Ok(Held { connection: self.connection.clone(), seat, outbox: Vec::new(), data: Vec::new() })
+        connection.slots[index].is_free = false;
+        Ok(TakenSlot { connection: self.connection.clone(), index, outbox: Vec::new(), data: Vec::new() })
     }
 }
 
@@ -213,7 +213,7 @@ impl Flight {
 }
 
 /// A command and its data go in one capsule, or the controller asks for them.
-impl CommandSlot for Held {
+impl CommandSlot for TakenSlot {
     type Error = Error;
 
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
@@ -223,23 +223,23 @@ impl CommandSlot for Held {
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let sqe = self.outbox.pop().expect("there is an entry to submit");
         let (completions, iterator_use) = (submission.completions, submission.iterator_use);
-        let Connection { queue, seats, .. } = &mut *lock(&self.connection);
+        let Connection { queue, slots, .. } = &mut *lock(&self.connection);
         let cid = queue.gather_call(sqe, submission, &mut Vec::new())?;
         queue.push()?;
-        seats[self.seat].cid = Some(cid);
-        seats[self.seat].slot.submitted(completions, iterator_use, false);
+        slots[self.index].cid = Some(cid);
+        slots[self.index].slot.submitted(completions, iterator_use, false);
         Ok(())
     }
 
     fn completion(&mut self, _: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
         let mut connection = lock(&self.connection);
         let Completed { cqe, data } = loop {
-            match connection.seats[self.seat].completed.take() {
+            match connection.slots[self.index].completed.take() {
                 Some(completed) => break completed,
                 None => connection.take_one()?,
             }
         };
-        connection.seats[self.seat].slot.settled();
+        connection.slots[self.index].slot.settled();
         drop(connection);
         self.data = data;
         Poll::Ready(Ok(cqe))
@@ -260,51 +260,51 @@ impl Connection {
 
     /// Waits for the next completion of any command.
     fn take_one(&mut self) -> Result<(), Error> {
-        let is_under_way = self.seats.iter().any(|seat| seat.cid.is_some());
+        let is_under_way = self.slots.iter().any(|entry| entry.cid.is_some());
         assert!(is_under_way, "every slot is a ticket's, and no caller waits for one of them");
         let completed = self.queue.next_completion()?;
         let cid = completed.cqe.cid.get();
-        let seat = self.seats.iter().position(|seat| seat.cid == Some(cid));
-        let seat = seat.ok_or(Error::Protocol("a response to nothing"))?;
-        self.seats[seat].cid = None;
-        match self.seats[seat].slot.arrived(&completed.cqe) {
+        let index = self.slots.iter().position(|entry| entry.cid == Some(cid));
+        let index = index.ok_or(Error::Protocol("a response to nothing"))?;
+        self.slots[index].cid = None;
+        match self.slots[index].slot.arrived(&completed.cqe) {
             Arrived::More => Ok(()),
             Arrived::Answered => {
-                self.seats[seat].completed = Some(completed);
+                self.slots[index].completed = Some(completed);
                 Ok(())
             }
-            Arrived::Left(left) => self.carry_out(seat, left, &completed.data),
+            Arrived::Left(left) => self.carry_out(index, left, &completed.data),
         }
     }
 
     /// Completes a dropped command, for which `data` arrived.
-    fn carry_out(&mut self, seat: usize, left: Left, data: &[u8]) -> Result<(), Error> {
+    fn carry_out(&mut self, index: usize, left: Left, data: &[u8]) -> Result<(), Error> {
         match left {
             Left::Wait => {}
-            Left::Close(sqe) => self.seats[seat].cid = Some(self.queue.submit(sqe, Data::None)?),
+            Left::Close(sqe) => self.slots[index].cid = Some(self.queue.submit(sqe, Data::None)?),
             Left::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
                     let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
                     self.unclaimed.arrive(iterator, answers);
                 }
-                self.seats[seat].is_free = true;
+                self.slots[index].is_free = true;
             }
         }
         Ok(())
     }
 }
 
-impl Drop for Held {
+impl Drop for TakenSlot {
     fn drop(&mut self) {
         let mut connection = lock(&self.connection);
-        let seat = &mut connection.seats[self.seat];
-        let steps = seat.slot.steps();
-        let (left, completed) = (seat.slot.abandon(), seat.completed.take());
+        let entry = &mut connection.slots[self.index];
+        let steps = entry.slot.steps();
+        let (left, completed) = (entry.slot.abandon(), entry.completed.take());
         if let Some(iterator) = steps {
             connection.unclaimed.expect(iterator);
         }
         let data = completed.map(|completed| completed.data).unwrap_or_default();
         // A socket that fails here fails its next user.
-        let _ = connection.carry_out(self.seat, left, &data);
+        let _ = connection.carry_out(self.index, left, &data);
     }
 }

@@ -29,13 +29,13 @@ use crate::conversation::{CommandSlot, SlotOffer, Submission};
 const SEQUENCE: u16 = 0;
 
 /// One slot, and the waker of its command.
-struct Seat {
+struct SlotEntry {
     slot: Slot,
     waiter: Option<Waker>,
 }
 
 struct Slots {
-    seats: Vec<Seat>,
+    entries: Vec<SlotEntry>,
     free: Tokens,
     sequence: Tokens,
     off: bool,
@@ -65,7 +65,9 @@ impl Board {
     pub(super) fn new(depth: u32, unclaimed: Arc<SharedUnclaimed>) -> Arc<Board> {
         Arc::new(Board {
             slots: Mutex::new(Slots {
-                seats: (0..depth as u16).map(|cid| Seat { slot: Slot::new(cid), waiter: None }).collect(),
+                entries: (0..depth as u16)
+                    .map(|cid| SlotEntry { slot: Slot::new(cid), waiter: None })
+                    .collect(),
                 // The last one is taken first: a lone command always has identifier 0.
                 free: Tokens::new((0..depth as u16).rev().collect()),
                 sequence: Tokens::new(vec![SEQUENCE]),
@@ -82,7 +84,7 @@ impl Board {
     }
 
     fn depth(&self) -> usize {
-        lock(&self.slots).seats.len()
+        lock(&self.slots).entries.len()
     }
 
     /// Pairs that a NEXT brought and no caller has asked for.
@@ -100,22 +102,22 @@ impl Slots {
             wakers.extend(self.collector.take());
             return;
         }
-        let Some(seat) = self.seats.get_mut(usize::from(cqe.cid.get())) else { return };
-        match seat.slot.arrived(cqe) {
+        let Some(entry) = self.entries.get_mut(usize::from(cqe.cid.get())) else { return };
+        match entry.slot.arrived(cqe) {
             Arrived::More => {}
-            Arrived::Answered => wakers.extend(seat.waiter.take()),
+            Arrived::Answered => wakers.extend(entry.waiter.take()),
             Arrived::Left(left) => self.carry_out(board, queue, cqe.cid.get(), left, wakers),
         }
     }
 
     /// The caller has dropped the command of a slot.
     fn abandon(&mut self, board: &Board, queue: &SharedQueue, cid: u16, wakers: &mut Vec<Waker>) {
-        let seat = &mut self.seats[usize::from(cid)];
-        seat.waiter = None;
-        if let Some(iterator) = seat.slot.steps() {
+        let entry = &mut self.entries[usize::from(cid)];
+        entry.waiter = None;
+        if let Some(iterator) = entry.slot.steps() {
             board.unclaimed.expect(iterator);
         }
-        let left = seat.slot.abandon();
+        let left = entry.slot.abandon();
         self.carry_out(board, queue, cid, left, wakers);
     }
 
@@ -168,10 +170,10 @@ impl CompletionSink for Board {
     fn power_off(&self) {
         let mut slots = lock(&self.slots);
         slots.off = true;
-        let Slots { seats, free, sequence, collector, .. } = &mut *slots;
+        let Slots { entries, free, sequence, collector, .. } = &mut *slots;
         let mut wakers: Vec<Waker> = free.drain_waiting().chain(sequence.drain_waiting()).collect();
         wakers.extend(collector.take());
-        wakers.extend(seats.iter_mut().filter_map(|seat| seat.waiter.take()));
+        wakers.extend(entries.iter_mut().filter_map(|entry| entry.waiter.take()));
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
         self.unclaimed.forget(|_| true);
@@ -349,7 +351,7 @@ impl Port {
         for cid in (0..self.depth() as u16).rev() {
             let slot = slot(cid);
             is_inside |= slot.is_inside();
-            slots.seats[usize::from(cid)].slot = slot;
+            slots.entries[usize::from(cid)].slot = slot;
             slots.abandon(&self.board, &self.queue, cid, &mut wakers);
         }
         if !is_inside {
@@ -390,7 +392,7 @@ impl Claimed<'_> {
         if slots.off {
             return Err(PowerOff.into());
         }
-        slots.seats[usize::from(self.cid)].slot.submitted(completions, iterator_use, self.holds_sequence);
+        slots.entries[usize::from(self.cid)].slot.submitted(completions, iterator_use, self.holds_sequence);
         drop(slots);
         let quiet = self.outbox.len() as u32 - completions;
         assert!(self.port.queue.submit(&mut self.outbox, quiet), "a port has fewer slots than its queue");
@@ -406,15 +408,15 @@ impl Claimed<'_> {
     fn poll_completion(&mut self, context: &Context<'_>) -> Poll<Result<Cqe, Error>> {
         let mut slots = lock(&self.port.board.slots);
         let off = slots.off;
-        let seat = &mut slots.seats[usize::from(self.cid)];
-        let Some(cqe) = seat.slot.outcome() else {
+        let entry = &mut slots.entries[usize::from(self.cid)];
+        let Some(cqe) = entry.slot.outcome() else {
             if off {
                 return Poll::Ready(Err(PowerOff.into()));
             }
-            seat.waiter = Some(context.waker().clone());
+            entry.waiter = Some(context.waker().clone());
             return Poll::Pending;
         };
-        seat.slot.settled();
+        entry.slot.settled();
         drop(slots);
         self.port.queue.ring_completion();
         Poll::Ready(Ok(cqe))
@@ -447,7 +449,7 @@ impl CommandSlot for Claimed<'_> {
     fn leave_sequence(&mut self) {
         if std::mem::take(&mut self.holds_sequence) {
             let mut slots = lock(&self.port.board.slots);
-            slots.seats[usize::from(self.cid)].slot.leave_sequence();
+            slots.entries[usize::from(self.cid)].slot.leave_sequence();
             let next = slots.sequence.put(SEQUENCE);
             drop(slots);
             next.into_iter().for_each(Waker::wake);
@@ -483,7 +485,7 @@ impl Drop for Claimed<'_> {
         *lock(&port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut wakers = Vec::new();
         let mut slots = lock(&port.board.slots);
-        if self.holds_sequence && !slots.seats[usize::from(self.cid)].slot.is_inside() {
+        if self.holds_sequence && !slots.entries[usize::from(self.cid)].slot.is_inside() {
             wakers.extend(slots.sequence.put(SEQUENCE));
         }
         slots.abandon(&port.board, &port.queue, self.cid, &mut wakers);

@@ -9,7 +9,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::range::Merged;
-use kvdrive_saker::{Ask, BatchSize, Client, Config, Containers, NoSteps, Read, Sync, Write};
+use kvdrive_saker::{BatchSize, Client, Config, Containers, NoSteps, Question, Read, Sync, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, StoreOptions};
 
@@ -24,7 +24,7 @@ enum Doing {
     /// A store on its own that is under way.
     Bypass(Arc<kvdrive_saker::Batch>, Key),
     /// A question, and how many versions the key had when the read began.
-    Read(Key, Ask, usize),
+    Read(Key, Question, usize),
     /// A sync, and what the client had written of each key when it began.
     Sync(BTreeMap<Key, usize>),
 }
@@ -175,7 +175,7 @@ impl Rig {
     }
 
     /// The drive answers a retrieve: with what was the newest when it was asked, or with a later version.
-    fn asked(&mut self, who: usize, key: Key, ask: Ask, from: usize) -> Doing {
+    fn asked(&mut self, who: usize, key: Key, ask: Question, from: usize) -> Doing {
         let found = self.drive.pairs.get(&key).cloned();
         let allowed = &self.versions[&key][from..];
         assert!(allowed.contains(&found), "{key}: {found:?} is none of {allowed:?}");
@@ -303,9 +303,10 @@ impl Rig {
         }
         let saker = self.clients[0].0.saker();
         assert_eq!(saker.pending_bytes(), 0);
-        let lanes = if saker.config().containers == Containers::Own { self.clients.len() as u64 } else { 1 };
+        let sequences =
+            if saker.config().containers == Containers::Own { self.clients.len() as u64 } else { 1 };
         let most =
-            lanes * u64::from(saker.config().in_flight + 1) * u64::from(saker.config().container_bytes);
+            sequences * u64::from(saker.config().in_flight + 1) * u64::from(saker.config().container_bytes);
         assert!(saker.most_pending_bytes() <= most, "{} of {most} bytes", saker.most_pending_bytes());
     }
 }

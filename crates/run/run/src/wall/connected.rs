@@ -11,7 +11,7 @@ use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::identify::{self, CSI_KV, KvFormat, cns};
 use kvdrive_spec::property;
 
-use super::threads::{Measured, Threads, Way};
+use super::threads::{Measured, ThreadDriver, Threads};
 use crate::report::Target;
 use crate::{FinishedRun, Outcome, Snapshot, Watch};
 use kvdrive_config::{Config, Document};
@@ -66,10 +66,11 @@ pub fn run_measured(
     }
     let at = || format!("tcp://{}", remote.address);
     let (mut target, mut initiator, clients) = connect(&config, remote).with_context(at)?;
-    let ways =
-        clients.iter().map(|(client, depth)| Way { pipeline: Box::new(client.pipeline()), tasks: *depth });
+    let drivers = clients
+        .iter()
+        .map(|(client, depth)| ThreadDriver { pipeline: Box::new(client.pipeline()), tasks: *depth });
     // The drive may hold pairs of other origin.
-    let mut threads = Threads::new(&config, ways.collect(), true, watch)?;
+    let mut threads = Threads::new(&config, drivers.collect(), true, watch)?;
     (target.loaded_pairs, target.loaded_bytes) = threads.load(&config, watch).with_context(at)?;
     look();
     // The inside of the drive is not seen from here.

@@ -20,19 +20,19 @@ use crate::work::{Work, lock};
 use crate::{PROGRESS_STEP, Seen, Snapshot, Watch, open_workload, report};
 use kvdrive_config::Config;
 
-/// The way of one thread to the drive, and how many tasks use it.
-pub(super) struct Way<'d> {
+/// The pipeline of one thread to the drive, and how many tasks use it.
+pub(super) struct ThreadDriver<'d> {
     pub(super) pipeline: Box<dyn Pipelined<Sent> + Send + 'd>,
     pub(super) tasks: u32,
 }
 
 /// Tells how the drive is at a time of the machine's clock, if that can be seen.
-pub(super) type Look = Rc<dyn Fn() -> Snapshot>;
+pub(super) type SnapshotSource = Rc<dyn Fn() -> Snapshot>;
 
 /// What the threads of a run do, in phases: first they load, then they are measured.
 pub(super) struct Threads<'d> {
     work: Arc<Work>,
-    ways: Vec<Way<'d>>,
+    drivers: Vec<ThreadDriver<'d>>,
     clock: Arc<Stopwatch>,
     stores: u64,
     ops: u64,
@@ -52,16 +52,16 @@ impl<'d> Threads<'d> {
     /// Threads that do the work of `config`, on a drive that may have pairs of an earlier life.
     pub(super) fn new(
         config: &Config,
-        ways: Vec<Way<'d>>,
+        drivers: Vec<ThreadDriver<'d>>,
         has_past: bool,
         watch: &Watch<'_>,
     ) -> anyhow::Result<Threads<'d>> {
         let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
         let (source, ops) = open_workload(config, &config.workload, config.run.seed, &verifier)?;
         let stores = source.preload();
-        let sees_all = !config.saker.enabled || ways.len() == 1;
+        let sees_all = !config.saker.enabled || drivers.len() == 1;
         let work = Arc::new(Work::new(source, &config.workload, verifier, sees_all, watch.stop.clone()));
-        Ok(Threads { work, ways, clock: Arc::new(Stopwatch::start()), stores, ops })
+        Ok(Threads { work, drivers, clock: Arc::new(Stopwatch::start()), stores, ops })
     }
 
     /// Loads the pairs that the workload begins with; how many, and their bytes.
@@ -82,12 +82,12 @@ impl<'d> Threads<'d> {
     pub(super) fn measure(
         &mut self,
         config: &Config,
-        look: Look,
+        look: SnapshotSource,
         watch: &Watch<'_>,
     ) -> anyhow::Result<Measured> {
         let (work, params) = (self.work.clone(), &config.workload);
         let (loaded, start) = (work.done(), self.clock.ns());
-        work.begin(params, config.run.seed, self.ops, start, self.ways.len() as u32);
+        work.begin(params, config.run.seed, self.ops, start, self.drivers.len() as u32);
         let interval_ns = config.run.interval_ns;
         let (slices, sampler) = (Cell::new(None), Cell::new(None));
         let began = Snapshot { at: start, ..look() };
@@ -109,7 +109,7 @@ impl<'d> Threads<'d> {
                 });
             }
         };
-        *lock(&work.elsewhere) = self.ways[1..].iter().map(|_| Tally::default()).collect();
+        *lock(&work.elsewhere) = self.drivers[1..].iter().map(|_| Tally::default()).collect();
         let mut seen = self.run(watch, &first, &others);
         let end = self.clock.ns();
         work.check_failure()?;
@@ -150,16 +150,18 @@ impl<'d> Threads<'d> {
                 (watch.progress)(done, total);
             }
         };
-        let (way, rest) = self.ways.split_first_mut().expect("a run has a thread");
+        let (driver, rest) = self.drivers.split_first_mut().expect("a run has a thread");
         thread::scope(|scope| {
             let threads: Vec<_> = rest
                 .iter_mut()
                 .enumerate()
-                .map(|(number, way)| {
-                    scope.spawn(move || run_tasks(work, way, clock, &|stream| others(stream, number), &|| ()))
+                .map(|(number, driver)| {
+                    scope.spawn(move || {
+                        run_tasks(work, driver, clock, &|stream| others(stream, number), &|| ())
+                    })
                 })
                 .collect();
-            let mut seen = run_tasks(work, way, clock, first, &tell);
+            let mut seen = run_tasks(work, driver, clock, first, &tell);
             for thread in threads {
                 seen.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
@@ -178,7 +180,7 @@ impl<'d> Threads<'d> {
         let task = move |stream: &Stream, lane: &mut LaneClient| {
             found.set(Some(stream.check_units_by(lane, errors)));
         };
-        in_tasks(&stream, &mut self.ways[0], 1, Rc::new(task), &|| ());
+        in_tasks(&stream, &mut self.drivers[0], 1, Rc::new(task), &|| ());
         checked.take().expect("the task has ended")
     }
 }
@@ -191,7 +193,7 @@ fn stream_of(work: &Arc<Work>, clock: &Arc<Stopwatch>) -> Rc<Stream> {
 /// Runs the tasks of one thread until no operation is left, and makes what they wrote durable; what they have seen.
 fn run_tasks(
     work: &Arc<Work>,
-    way: &mut Way<'_>,
+    driver: &mut ThreadDriver<'_>,
     clock: &Arc<Stopwatch>,
     prepare: &dyn Fn(&Rc<Stream>),
     tell: &dyn Fn(),
@@ -202,7 +204,7 @@ fn run_tasks(
         stream.application(lane, None, &|_| ());
         stream.sync(lane);
     };
-    in_tasks(&stream, way, way.tasks, Rc::new(task), tell);
+    in_tasks(&stream, driver, driver.tasks, Rc::new(task), tell);
     stream.seen.take()
 }
 
@@ -210,12 +212,12 @@ fn run_tasks(
 type Body = Rc<dyn Fn(&Stream, &mut LaneClient)>;
 
 /// Runs so many tasks on this thread, to their ends.
-fn in_tasks(stream: &Rc<Stream>, way: &mut Way<'_>, tasks: u32, body: Body, tell: &dyn Fn()) {
+fn in_tasks(stream: &Rc<Stream>, driver: &mut ThreadDriver<'_>, tasks: u32, body: Body, tell: &dyn Fn()) {
     let mailbox = Rc::<Mailbox>::default();
     for _ in 0..tasks {
         let (mut lane, body) = (mailbox.lane(&stream.sim), body.clone());
         stream.spawn(move |stream| body(stream, &mut lane));
     }
-    lanes::run(stream, &mailbox, &mut *way.pipeline, tell);
+    lanes::run(stream, &mailbox, &mut *driver.pipeline, tell);
     stream.sim.clear();
 }

@@ -10,7 +10,7 @@
 //! entry's slot. A value for which the host has too few queue entries is sent by `prp`.
 
 use kvdrive_spec::inline::{CHUNK_BYTES, chunk, chunks_for};
-use kvdrive_spec::{Cqe, Sqe, Status, Way};
+use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
 
 use super::piggyback::take;
 use super::prp::Prp;
@@ -36,7 +36,7 @@ impl Method for ByteExpress {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        outbox.push(store.command(Way::Chunks));
+        outbox.push(store.command(ValueSource::Chunks));
         while progress.sent_bytes < value_bytes {
             let mut part = [0; CHUNK_BYTES];
             progress.sent_bytes += take(store, progress.sent_bytes, &mut part) as u32;

@@ -8,7 +8,7 @@
 //! A value longer than a window, and every value while the drive has no window to give, is sent by `prp`.
 
 use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Cqe, Sqe, Status, Way};
+use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
 
 use super::prp::Prp;
 use super::{Choice, Method, Next, Progress, StoreRequest, WindowClaim};
@@ -22,7 +22,7 @@ pub struct Cxl;
 
 /// The command of a value in a window.
 fn command(store: &StoreRequest<'_>, window_offset: u32, generation: u32, tail_bytes: u8) -> Sqe {
-    store.command(Way::Window { window_offset, generation, tail_bytes })
+    store.command(ValueSource::Window { window_offset, generation, tail_bytes })
 }
 
 /// Places the value in the window, except for its last `tail_bytes`, which `put_tail` puts into the command;
@@ -37,21 +37,21 @@ pub(super) fn place_or_ask(
     let value_bytes = store.value.bytes();
     let Some(window) = store.window.filter(|window| window.holds(value_bytes)) else { return Next::ByPrp };
     let stored_bytes = value_bytes - u32::from(tail_bytes);
-    let Some(spot) = window.place(value_bytes, stored_bytes) else {
+    let Some(place) = window.place(value_bytes, stored_bytes) else {
         let Some(generation) = window.ask() else { return Next::WaitForWindow };
         progress.claim = Some(WindowClaim::Asked);
         outbox.push(command(store, ASK, generation, 0));
         return Next::Submit;
     };
-    progress.claim = Some(WindowClaim::Placed(spot.generation));
-    let mut sqe = command(store, spot.at, spot.generation, tail_bytes);
+    progress.claim = Some(WindowClaim::Placed(place.generation));
+    let mut sqe = command(store, place.at, place.generation, tail_bytes);
     put_tail(&mut sqe);
     outbox.push(sqe);
     progress.sent_bytes = value_bytes;
     if stored_bytes == 0 {
         Next::Submit
     } else {
-        Next::WriteWindow { address: spot.address, bytes: stored_bytes }
+        Next::WriteWindow { address: place.address, bytes: stored_bytes }
     }
 }
 

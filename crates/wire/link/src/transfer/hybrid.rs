@@ -5,7 +5,7 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Cqe, Psdt, Sqe, Status, Way};
+use kvdrive_spec::{Cqe, Psdt, Sqe, Status, ValueSource};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_part};
@@ -54,7 +54,7 @@ impl Method for Hybrid {
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
         let pages_z = value_bytes / PAGE_BYTES - 1;
-        let mut sqe = store.command(Way::Hybrid { pages_z });
+        let mut sqe = store.command(ValueSource::Hybrid { pages_z });
         progress.sent_bytes = self.staged_bytes(value_bytes);
         point_at(&mut sqe, store.buffer, store.list, progress.sent_bytes);
         outbox.push(sqe);

@@ -23,7 +23,7 @@ pub mod window;
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_declare::{Section, When};
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Way, Write};
+use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, ValueSource, Write};
 
 use kvdrive_content::Piece;
 
@@ -88,16 +88,16 @@ pub struct StoreRequest<'a> {
 }
 
 impl StoreRequest<'_> {
-    /// The command that carries the value, or starts to carry it, in this way.
-    fn command(&self, way: Way) -> Sqe {
+    /// The command that carries the value, or starts to carry it, from this source.
+    fn command(&self, source: ValueSource) -> Sqe {
         let (value_bytes, options) = (self.value.bytes(), self.options);
-        let command = match (self.key, way) {
-            (None, way) => Command::Batch(Batch { value_bytes, way }),
-            (Some(key), Way::Data) => Command::Store(Store { key, value_bytes, options }),
-            (Some(key), Way::Inline) => Command::Write(Write { key, value_bytes }),
-            (Some(key), Way::Hybrid { pages_z }) => Command::Hybrid { key, value_bytes, pages_z },
-            (Some(key), Way::Chunks) => Command::Express(Store { key, value_bytes, options }),
-            (Some(key), Way::Window { window_offset, generation, tail_bytes }) => {
+        let command = match (self.key, source) {
+            (None, source) => Command::Batch(Batch { value_bytes, source }),
+            (Some(key), ValueSource::Data) => Command::Store(Store { key, value_bytes, options }),
+            (Some(key), ValueSource::Inline) => Command::Write(Write { key, value_bytes }),
+            (Some(key), ValueSource::Hybrid { pages_z }) => Command::Hybrid { key, value_bytes, pages_z },
+            (Some(key), ValueSource::Chunks) => Command::Express(Store { key, value_bytes, options }),
+            (Some(key), ValueSource::Window { window_offset, generation, tail_bytes }) => {
                 Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
             }
         };

@@ -13,7 +13,7 @@
 use kvdrive_spec::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
 };
-use kvdrive_spec::{Cqe, Key, Sqe, Way, opcode};
+use kvdrive_spec::{Cqe, Key, Sqe, ValueSource, opcode};
 
 use super::{Choice, Landing, Method, Next, Progress, StoreRequest};
 
@@ -29,7 +29,7 @@ pub(super) fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
 
 /// The *write* of a value.
 pub(super) fn first(store: &StoreRequest<'_>, progress: &mut Progress) -> Sqe {
-    let mut sqe = store.command(Way::Inline);
+    let mut sqe = store.command(ValueSource::Inline);
     let mut part = [0; WRITE_INLINE_BYTES];
     let bytes = take(store, 0, &mut part);
     progress.sent_bytes = put_write(&mut sqe, &part[..bytes]) as u32;

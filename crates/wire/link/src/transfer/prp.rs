@@ -6,7 +6,7 @@
 //! ```
 
 use kvdrive_content::expanding;
-use kvdrive_spec::{Cqe, Sqe, Status, Way};
+use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::PAGE_BYTES;
@@ -51,7 +51,7 @@ impl Method for Prp {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let mut sqe = store.command(Way::Data);
+        let mut sqe = store.command(ValueSource::Data);
         point_at(&mut sqe, store.buffer, store.list, value_bytes);
         // A structured value is not stored as it arrives, so it cannot use a window.
         if let Some(window) = store.window.filter(|_| store.key.is_some()) {

@@ -10,7 +10,7 @@
 //!
 //! This host names its buffer by one data block; the drive takes lists of segments, too ([`crate::sgl`]).
 
-use kvdrive_spec::{Cqe, SglDescriptor, Sqe, Way};
+use kvdrive_spec::{Cqe, SglDescriptor, Sqe, ValueSource};
 
 use super::{Choice, Method, Next, Progress, StoreRequest};
 
@@ -34,7 +34,7 @@ impl Method for Sgl {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let mut sqe = store.command(Way::Data);
+        let mut sqe = store.command(ValueSource::Data);
         sqe.set_sgl(SglDescriptor::data_block(store.buffer, value_bytes));
         outbox.push(sqe);
         progress.sent_bytes = value_bytes;

@@ -35,9 +35,9 @@ pub fn lined(at: u32, bytes: u32) -> u32 {
     if touched > bytes.div_ceil(LINE_BYTES) { at.next_multiple_of(LINE_BYTES) } else { at }
 }
 
-/// Position for a value in the host's window.
+/// The place of a value in the host's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct WindowPlace {
     /// Generation of the window.
     pub generation: u32,
     /// Offset in the window.
@@ -145,7 +145,7 @@ impl HostWindow {
 
     /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`, until
     /// [`HostWindow::end`]. `None`: the window is full, or there is none.
-    pub fn place(&self, bytes: u32, stored_bytes: u32) -> Option<Spot> {
+    pub fn place(&self, bytes: u32, stored_bytes: u32) -> Option<WindowPlace> {
         let state = &mut *self.state();
         if state.generation == NO_WINDOW {
             return None;
@@ -171,7 +171,7 @@ impl HostWindow {
         state.write_pointer = at + bytes;
         state.placed += 1;
         let address = u64::from(state.generation) * u64::from(state.window_bytes) + u64::from(at);
-        Some(Spot { generation: state.generation, at, address })
+        Some(WindowPlace { generation: state.generation, at, address })
     }
 
     /// Takes over the window that a completion named.

@@ -2,7 +2,7 @@
 //! knows and a drive does not: the connected hosts, and the commands that wait.
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
-use kvdrive_admin::{Answer, Capsules, Change, Kind, Limits, Namespace, identify};
+use kvdrive_admin::{Answer, Capsules, FeatureChange, Kind, Limits, Namespace, identify};
 use kvdrive_spec::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
 use kvdrive_spec::feature::{self, event};
@@ -316,8 +316,8 @@ impl Subsystem {
         let limits = Limits { kind: controller.kind, io_queues_max, has_io_queues };
         let change = controller.features.wanted(sqe, limits)?;
         match change {
-            Change::Queues(granted_z) => controller.io = vec![None; usize::from(granted_z) + 1],
-            Change::ErrorOnMissingKey { nsid, on } => {
+            FeatureChange::Queues(granted_z) => controller.io = vec![None; usize::from(granted_z) + 1],
+            FeatureChange::ErrorOnMissingKey { nsid, on } => {
                 let of_all = nsid == u32::MAX;
                 if !of_all && !self.namespaces.contains_key(&nsid) {
                     return Err(Status::INVALID_NAMESPACE);
@@ -327,7 +327,7 @@ impl Subsystem {
                     namespace.set_error_on_missing_key(on)?;
                 }
             }
-            Change::Events(_) | Change::KeepAlive(_) | Change::Kept { .. } => {}
+            FeatureChange::Events(_) | FeatureChange::KeepAlive(_) | FeatureChange::Kept { .. } => {}
         }
         Ok(Step::Done { dw0: controller.features.keep(change), data_bytes: 0 })
     }

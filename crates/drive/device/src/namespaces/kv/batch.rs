@@ -19,13 +19,13 @@
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_engines::firmware::{Cores, Role};
-use kvdrive_engines::{Change, Engine};
+use kvdrive_engines::{Engine, PairChange};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{Arrival, Landing, Request};
 use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::batch::{BatchReader, Request as Member, RequestKind};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
-use kvdrive_spec::{Batch, Status, StoreOptions, Way};
+use kvdrive_spec::{Batch, Status, StoreOptions, ValueSource};
 
 use super::{KvNamespace, Unfinished};
 use crate::answers::Refusal;
@@ -87,25 +87,25 @@ pub(crate) fn batch<E: Engine>(
     request: &dyn Request,
     command: Batch,
 ) -> Result<(u32, u32), Refusal> {
-    let Batch { value_bytes, way } = command;
-    if let Way::Inline | Way::Hybrid { .. } = way {
+    let Batch { value_bytes, source } = command;
+    if let ValueSource::Inline | ValueSource::Hybrid { .. } = source {
         drive.refuse_inside_value(request)?;
     }
     drive.check_batch_bytes(value_bytes)?;
     let staging = &drive.staging;
-    let staged = match way {
-        Way::Data => prp::receive(request, &(), value_bytes, staging)?,
-        Way::Chunks => byte_express::receive(request.chunks(), &(), value_bytes, staging)?,
-        Way::Inline => {
+    let staged = match source {
+        ValueSource::Data => prp::receive(request, &(), value_bytes, staging)?,
+        ValueSource::Chunks => byte_express::receive(request.chunks(), &(), value_bytes, staging)?,
+        ValueSource::Inline => {
             let place = staging.reserve(&(), value_bytes, Arrival::Inline)?;
             let received_bytes = piggyback::copy_write(request.sqe(), value_bytes, &place, staging);
             return keep_or_apply(drive, request, Assembly { key: (), value_bytes, received_bytes, place });
         }
-        Way::Hybrid { pages_z } => {
+        ValueSource::Hybrid { pages_z } => {
             let assembly = hybrid::receive(request, (), value_bytes, pages_z, staging)?;
             return keep_or_apply(drive, request, assembly);
         }
-        Way::Window { window_offset, generation, tail_bytes } => {
+        ValueSource::Window { window_offset, generation, tail_bytes } => {
             drive.take_in_window(request.session(), generation, window_offset, value_bytes)?;
             let staged = read_window(drive, request, window_offset, value_bytes, tail_bytes);
             let applied = apply(drive, request, staged);
@@ -214,7 +214,7 @@ fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
             content.copy_to(value_at, &mut value);
             value
         });
-        changes.push(Change { key, value });
+        changes.push(PairChange { key, value });
         if changes.len().is_multiple_of(SLICE_REQUESTS as usize) {
             drive.end_slice(request.session());
         }

@@ -27,7 +27,7 @@ use kvdrive_link::transfer::{Assembly, byte_express, hybrid as hybrid_transfer, 
 use kvdrive_link::{Arrival, Request, Session};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Way, Write, opcode};
+use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, ValueSource, Write, opcode};
 
 use super::walks::{list, next, seek};
 use super::{KvNamespace, Unfinished, batch, parts};
@@ -68,7 +68,7 @@ fn is_inline(command: &Command) -> bool {
         Command::Write(_)
             | Command::Hybrid { .. }
             | Command::Transfer
-            | Command::Batch(Batch { way: Way::Inline | Way::Hybrid { .. }, .. })
+            | Command::Batch(Batch { source: ValueSource::Inline | ValueSource::Hybrid { .. }, .. })
     )
 }
 

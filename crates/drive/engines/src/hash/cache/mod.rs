@@ -29,7 +29,7 @@ use crate::firmware::{Cores, Role};
 use crate::hash::change::Change;
 use crate::hash::layout::Location;
 use crate::hash::section::{Format, Section, SectionHeader};
-use crate::hash::space::{Ahead, Content, Space, Stream};
+use crate::hash::space::{Content, Reservations, Space, Stream};
 
 mod expect;
 mod pin;
@@ -241,11 +241,16 @@ impl Cache {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
     pub fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
-        self.fetch_ahead(id, purpose, &Ahead::default())
+        self.fetch_ahead(id, purpose, &Reservations::default())
     }
 
     /// As [`Cache::fetch`], for a lookup that may have reserved the unit in advance.
-    pub fn fetch_ahead(self: &Rc<Self>, id: u64, purpose: Purpose, ahead: &Ahead) -> Result<Pin, Status> {
+    pub fn fetch_ahead(
+        self: &Rc<Self>,
+        id: u64,
+        purpose: Purpose,
+        ahead: &Reservations,
+    ) -> Result<Pin, Status> {
         let pin = loop {
             let word = self.directory.borrow()[id as usize];
             if word & CACHED != 0 {
@@ -310,7 +315,7 @@ impl Cache {
         id: u64,
         location: Location,
         purpose: Purpose,
-        ahead: &Ahead,
+        ahead: &Reservations,
     ) -> Result<Pin, Status> {
         self.count(|s| s.misses += 1);
         let slot = self.insert(id, None, Some(location));
@@ -344,7 +349,7 @@ impl Cache {
         id: u64,
         location: Location,
         purpose: Purpose,
-        ahead: &Ahead,
+        ahead: &Reservations,
     ) -> Result<Box<dyn Section>, Status> {
         let layout = &self.space.layout;
         let _reader = self.space.pin(location.grain);

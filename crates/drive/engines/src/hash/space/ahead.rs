@@ -6,9 +6,9 @@ use kvdrive_flash::Reservation;
 
 /// Reservations of a lookup that are not used yet: pages, and the units they lie in.
 #[derive(Default)]
-pub struct Ahead(RefCell<Vec<(u32, Reservation)>>);
+pub struct Reservations(RefCell<Vec<(u32, Reservation)>>);
 
-impl Ahead {
+impl Reservations {
     /// Adds the reservation of `unit`, in which `page` lies.
     pub fn note(&self, page: u32, unit: Reservation) {
         self.0.borrow_mut().push((page, unit));

@@ -28,7 +28,7 @@ use kvdrive_sim::{Cause, Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use super::layout::Layout;
-pub use super::state::{KIND_DATA, KIND_MAP, STREAMS, State, Stream};
+pub use super::state::{KIND_DATA, KIND_MAP, STREAMS, Stream, SuperblockState};
 use super::validity::Validity;
 
 mod ahead;
@@ -38,7 +38,7 @@ mod restore;
 mod stream;
 mod superblock;
 
-pub use ahead::Ahead;
+pub use ahead::Reservations;
 pub use program::first_item;
 pub use read::{Part, ReadHold};
 pub use stream::{Content, filling};
@@ -137,7 +137,7 @@ impl Space {
     ) -> Rc<Space> {
         let sim = flash.sim();
         let superblock = Superblock {
-            state: State::Free,
+            state: SuperblockState::Free,
             kind: KIND_DATA,
             valid: 0,
             epoch: 0,
@@ -198,7 +198,7 @@ impl Space {
         let stranded = self.stranded.borrow();
         let mut pages =
             stranded.keys().map(|page| superblocks[self.layout.superblock_of_page(*page) as usize]);
-        pages.any(|superblock| superblock.state == State::Full)
+        pages.any(|superblock| superblock.state == SuperblockState::Full)
     }
 
     /// Do host commands wait?

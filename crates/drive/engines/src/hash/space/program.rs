@@ -10,7 +10,7 @@ use super::stream::OpenPage;
 use crate::hash::change::Change;
 use crate::hash::layout::Grain;
 use crate::hash::section::HEADER_BYTES;
-use crate::hash::state::{KIND_MAP, State, Stream};
+use crate::hash::state::{KIND_MAP, Stream, SuperblockState};
 
 /// A medium that drops an item keeps the header by which collection finds the next item.
 const _: () = assert!(HEADER_BYTES <= items::HEAD_BYTES);
@@ -77,7 +77,7 @@ impl Space {
             let mut superblocks = self.superblocks.borrow_mut();
             let superblock = &mut superblocks[superblock as usize];
             superblock.programming -= 1;
-            superblock.programming == 0 && superblock.state == State::Victim
+            superblock.programming == 0 && superblock.state == SuperblockState::Victim
         };
         if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() - 1);

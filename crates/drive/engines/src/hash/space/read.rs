@@ -9,11 +9,11 @@ use kvdrive_flash::{PageData, Purpose, Reservation};
 use kvdrive_spec::Status;
 
 use super::Space;
-use super::ahead::Ahead;
+use super::ahead::Reservations;
 use super::program::first_item;
 use super::stream::filling;
 use crate::hash::layout::Grain;
-use crate::hash::state::State;
+use crate::hash::state::SuperblockState;
 
 /// Bytes of a page, from flash or from the buffer, addressed by their offsets in the page.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl Drop for ReadHold {
         let mut superblocks = self.space.superblocks.borrow_mut();
         let superblock = &mut superblocks[self.superblock as usize];
         superblock.readers -= 1;
-        if superblock.readers == 0 && superblock.state == State::Victim {
+        if superblock.readers == 0 && superblock.state == SuperblockState::Victim {
             self.space.quiet.wake_all();
         }
     }
@@ -68,7 +68,7 @@ impl Space {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
-        self.read_ahead(page, at, bytes, purpose, &Ahead::default())
+        self.read_ahead(page, at, bytes, purpose, &Reservations::default())
     }
 
     /// Reserves the unit of a page, unless the page is in the buffer.
@@ -91,7 +91,7 @@ impl Space {
         at: u32,
         bytes: u32,
         purpose: Purpose,
-        ahead: &Ahead,
+        ahead: &Reservations,
     ) -> Result<Part, Status> {
         if let Some(part) = self.buffered(page, at, bytes) {
             return Ok(part);
@@ -126,7 +126,10 @@ impl Space {
 
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
         let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
-        if superblock.state != State::Open && superblock.programming == 0 && superblock.stranded == 0 {
+        if superblock.state != SuperblockState::Open
+            && superblock.programming == 0
+            && superblock.stranded == 0
+        {
             return None;
         }
         if let Some(programming) = self.programming.borrow().get(&page) {

@@ -9,7 +9,7 @@ use super::Space;
 use super::program::{Job, Programming, spare};
 use super::stream::{OpenPage, OpenStream};
 use crate::hash::layout::Grain;
-use crate::hash::state::{State, Stream};
+use crate::hash::state::{Stream, SuperblockState};
 
 impl Space {
     /// The flash itself.
@@ -21,7 +21,7 @@ impl Space {
     pub(in crate::hash) fn restore(
         &self,
         sequence: u64,
-        superblocks: &[(State, u8, u32)],
+        superblocks: &[(SuperblockState, u8, u32)],
         free: Vec<u32>,
         streams: &[Option<(u32, u32)>; 4],
     ) {
@@ -119,8 +119,8 @@ impl Space {
     pub(in crate::hash) fn settle_states(&self) {
         self.recovering.set(false);
         for superblock in self.superblocks.borrow_mut().iter_mut() {
-            if matches!(superblock.state, State::Victim | State::Lost) {
-                superblock.state = State::Full;
+            if matches!(superblock.state, SuperblockState::Victim | SuperblockState::Lost) {
+                superblock.state = SuperblockState::Full;
             }
         }
     }

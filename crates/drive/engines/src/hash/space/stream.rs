@@ -9,7 +9,7 @@ use kvdrive_flash::{Forward, PageData};
 use super::Space;
 use crate::hash::change::Change;
 use crate::hash::layout::Grain;
-use crate::hash::state::{KIND_MAP, STREAMS, State, Stream};
+use crate::hash::state::{KIND_MAP, STREAMS, Stream, SuperblockState};
 
 /// Content to append.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl Space {
             let next = self.take_superblock(stream)?;
             if let Some(full) = open.superblock {
                 self.pad(stream, open, self.layout.superblock_grains - open.at);
-                self.set_state(full, State::Full);
+                self.set_state(full, SuperblockState::Full);
             }
             *open = OpenStream { superblock: Some(next), at: 0, open: None };
         }

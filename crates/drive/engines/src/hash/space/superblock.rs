@@ -6,13 +6,13 @@ use kvdrive_flash::Purpose;
 
 use super::Space;
 use crate::hash::change::Change;
-use crate::hash::state::{KIND_DATA, KIND_MAP, State, Stream};
+use crate::hash::state::{KIND_DATA, KIND_MAP, Stream, SuperblockState};
 
 /// A superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct Superblock {
     /// What it is.
-    pub state: State,
+    pub state: SuperblockState,
     /// [`KIND_DATA`] or [`KIND_MAP`]; if free, its last kind.
     pub kind: u8,
     /// Valid grains.
@@ -27,9 +27,9 @@ pub struct Superblock {
 
 impl Space {
     /// Sets the state of a superblock that is not free.
-    pub fn set_state(&self, superblock: u32, state: State) {
+    pub fn set_state(&self, superblock: u32, state: SuperblockState) {
         self.superblocks.borrow_mut()[superblock as usize].state = state;
-        self.journal.append(&Change::State { superblock, state });
+        self.journal.append(&Change::Superblock { superblock, state });
     }
 
     /// A free superblock for `stream`, if it may take one.
@@ -45,8 +45,11 @@ impl Space {
         let is_low = free.len() as u32 <= self.limits.low;
         let mut superblocks = self.superblocks.borrow_mut();
         let taken = &mut superblocks[superblock as usize];
-        assert!(taken.state == State::Free && taken.valid == 0, "superblock {superblock} is not free");
-        taken.state = State::Open;
+        assert!(
+            taken.state == SuperblockState::Free && taken.valid == 0,
+            "superblock {superblock} is not free"
+        );
+        taken.state = SuperblockState::Open;
         taken.kind = stream.kind();
         self.journal.append(&Change::Taken { superblock, kind: stream.kind() });
         if is_low {
@@ -61,7 +64,7 @@ impl Space {
         let superblocks = self.superblocks.borrow();
         let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));
         let candidates = superblocks.iter().enumerate().filter(|(_, superblock)| {
-            superblock.state == State::Full
+            superblock.state == SuperblockState::Full
                 && superblock.programming == 0
                 && kind.is_none_or(|kind| superblock.kind == kind)
         });
@@ -140,10 +143,10 @@ impl Space {
             let mut superblocks = self.superblocks.borrow_mut();
             let erased = &mut superblocks[superblock as usize];
             assert!(
-                erased.valid == 0 && erased.state == State::Victim,
+                erased.valid == 0 && erased.state == SuperblockState::Victim,
                 "superblock {superblock} holds valid grains"
             );
-            erased.state = State::Free;
+            erased.state = SuperblockState::Free;
             erased.epoch += 1;
             erased.stranded = 0;
         }

@@ -9,7 +9,7 @@ use kvdrive_spec::{Cqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Connection, Fatal, NO_CID, State, Step};
+use super::{Connection, ConnectionState, Fatal, NO_CID, Step};
 use crate::buffer::Buffer;
 use crate::namespace::Completion;
 use crate::subsystem::transfer::Transfer;
@@ -132,7 +132,7 @@ impl Connection {
     pub(super) fn terminate(&mut self, core: &mut Core, reason: Fatal) {
         let about = self.filled_header();
         self.complain(match self.state {
-            State::Initializing if self.header.starts_with(&TLS_RECORD) => {
+            ConnectionState::Initializing if self.header.starts_with(&TLS_RECORD) => {
                 "it speaks TLS, which there is none of here".to_owned()
             }
             _ => format!("it broke the protocol: FES {:02X}h, FEI {:X}h", reason.reason, reason.information),

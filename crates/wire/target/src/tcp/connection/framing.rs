@@ -3,7 +3,7 @@
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use zerocopy::IntoBytes;
 
-use super::{Body, Connection, Fatal, Slot, Stage, State, Step, fatal};
+use super::{Body, Connection, ConnectionState, Fatal, Slot, Stage, Step, fatal};
 use crate::tcp::Core;
 use crate::tcp::digest::{self, Reading};
 
@@ -83,7 +83,7 @@ impl Connection {
         let Stage::Data(Body { slot: Some(slot), skip: 0, at, base, left, .. }) = self.stage else {
             return None;
         };
-        if left < ROOM_MIN_BYTES || self.state != State::Open {
+        if left < ROOM_MIN_BYTES || self.state != ConnectionState::Open {
             return None;
         }
         let at = (at - base) as usize;
@@ -158,8 +158,10 @@ impl Connection {
         const AT_BYTES: u32 = 4;
         let common = self.common();
         let expected = match (self.state, common.kind) {
-            (State::Initializing, kind::IC_REQ) => true,
-            (State::Initializing, _) | (_, kind::IC_REQ) => return Err(fatal(fatal::SEQUENCE, AT_KIND)),
+            (ConnectionState::Initializing, kind::IC_REQ) => true,
+            (ConnectionState::Initializing, _) | (_, kind::IC_REQ) => {
+                return Err(fatal(fatal::SEQUENCE, AT_KIND));
+            }
             (_, kind::CAPSULE_CMD | kind::H2C_DATA | kind::H2C_TERM_REQ) => true,
             _ => false,
         };

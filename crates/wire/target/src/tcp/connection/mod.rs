@@ -97,7 +97,7 @@ const fn fatal(reason: u16, information: u32) -> Fatal {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ConnectionState {
     /// ICReq is expected.
     Initializing,
     /// Commands are expected.
@@ -174,7 +174,7 @@ pub struct Connection {
     psk: Option<TlsPsk>,
     /// Why the connection failed, until the log has taken it.
     complaint: Option<String>,
-    state: State,
+    state: ConnectionState,
     digests: u8,
     /// Data to the host start at multiples of this.
     alignment_bytes: usize,
@@ -222,7 +222,7 @@ impl Connection {
             from: None,
             psk: None,
             complaint: None,
-            state: State::Initializing,
+            state: ConnectionState::Initializing,
             digests: 0,
             alignment_bytes: 4,
             reading: Reading::Unknown,
@@ -297,12 +297,12 @@ impl Connection {
     /// Can it take more bytes from its host? Not while a received command waits for memory, nor while the
     /// host does not read.
     pub fn wants_input(&self) -> bool {
-        self.state != State::Ending && self.output.bytes() < OUTPUT_MAX_BYTES && !self.is_stalled()
+        self.state != ConnectionState::Ending && self.output.bytes() < OUTPUT_MAX_BYTES && !self.is_stalled()
     }
 
     /// Does it end as soon as its output is sent?
     pub fn is_ending(&self) -> bool {
-        self.state == State::Ending
+        self.state == ConnectionState::Ending
     }
 
     fn is_stalled(&self) -> bool {
@@ -316,14 +316,14 @@ impl Connection {
     /// [`Connection::wants_input`] is true.
     pub fn receive(&mut self, core: &mut Core, bytes: &[u8]) -> usize {
         let mut rest = bytes;
-        while !rest.is_empty() && self.state != State::Ending && !self.is_stalled() {
+        while !rest.is_empty() && self.state != ConnectionState::Ending && !self.is_stalled() {
             if let Err(reason) = self.step(core, &mut rest) {
                 self.terminate(core, reason);
             }
         }
         self.received_bytes += (bytes.len() - rest.len()) as u64;
         // Bytes after the end are ignored.
-        if self.state == State::Ending { bytes.len() } else { bytes.len() - rest.len() }
+        if self.state == ConnectionState::Ending { bytes.len() } else { bytes.len() - rest.len() }
     }
 
     /// Handles a complete header.
@@ -364,7 +364,7 @@ impl Connection {
         response.digests = self.digests;
         response.data_max_bytes = U32::new(self.limits.data_max_bytes);
         self.output.put(response.as_bytes());
-        self.state = State::Open;
+        self.state = ConnectionState::Open;
         Ok(())
     }
 
@@ -388,7 +388,7 @@ impl Connection {
 
     /// Ends the connection: its queue, its commands, its memory. Pending output is still sent.
     pub fn end(&mut self, core: &mut Core) {
-        self.state = State::Ending;
+        self.state = ConnectionState::Ending;
         self.stage = Stage::Header;
         self.slots.clear();
         self.cids.clear();
