@@ -7,14 +7,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_config::{Document, Scale};
 use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::RunOrder;
-use kvdrive_run::many::run_sessions;
-use kvdrive_run::{Progress, operations_of_session};
+use kvdrive_run::many::run_sessions_until;
+use kvdrive_run::{Progress, Watch, operations_of_session};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
 
 use crate::cache::Remember;
 use crate::progress::style;
 use crate::settings::at_least_one;
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of commands that do many runs.
 #[derive(Args)]
@@ -69,13 +70,25 @@ impl Batch {
         plan.run(|documents, sessions| {
             let ahead = cache.ahead(documents, sessions)?;
             eprintln!("{}", ahead.in_words(jobs));
-            let bar = TotalBar::new(documents, &ahead)?;
-            let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+            let (bar, stop) = (TotalBar::new(documents, &ahead)?, stop_on_interrupt()?);
+            let run = |runs: &[Document], progress: Progress<'_>| {
+                cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
+            };
             let update = |index: usize, done: u64, _: u64| bar.update(index, done);
-            let reports = run_sessions(documents, &ahead.sessions, jobs, &run, &update);
+            let reports = run_sessions_until(documents, &ahead.sessions, jobs, &run, &update, &stop);
             bar.finish();
             Remember::end(&cache);
-            reports
+            if stop.load(Ordering::Relaxed) {
+                // A verdict or a curve is of whole runs.
+                match cache.path() {
+                    Some(_) => eprintln!(
+                        "kvdrive: stopped; runs that had ended are remembered, and the same command goes on"
+                    ),
+                    None => eprintln!("kvdrive: stopped; nothing is remembered (--no-cache)"),
+                }
+                std::process::exit(STOPPED);
+            }
+            Ok(reports?.into_iter().map(|report| report.expect("every run has ended")).collect())
         })
     }
 }

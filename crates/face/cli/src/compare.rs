@@ -1,18 +1,27 @@
 //! `kvdrive compare`: every combination of the given choices, side by side.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
 use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_device::engines::looks_at;
 use kvdrive_results::ResultCache;
-use kvdrive_run::Progress;
-use kvdrive_run::many::{run_sessions, sessions};
+use kvdrive_run::many::{RunSession, run_sessions_until, sessions};
 use kvdrive_run::report::{Report, compare_in as comparison, record};
-use kvdrive_text::output::check_apart;
+use kvdrive_run::{HistogramLog, Progress, Watch, cumulative, run_session_watched};
+use kvdrive_text::output::{check_apart, check_writable};
+use serde_json::Value;
 
 use crate::cache::Remember;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `compare`: those of `run`, with lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
 /// the workloads follow each other on it.
@@ -29,6 +38,14 @@ pub struct Compare {
     /// if to standard output (-)
     #[arg(long, value_name = "FILE|-")]
     records: Option<String>,
+    /// Writes the latencies of every run as a log in the format of HdrHistogram, whose tags are `RUN.OPERATION`; every run
+    /// is computed
+    #[arg(long, value_name = "FILE")]
+    histogram: Option<PathBuf>,
+    /// Writes the cumulative distribution of latencies of every run as CSV: run, settings, operation, latency in ns,
+    /// share; every run is computed
+    #[arg(long, value_name = "FILE")]
+    cdf: Option<PathBuf>,
 }
 
 impl Compare {
@@ -39,18 +56,101 @@ impl Compare {
         let to_output = files.iter().flatten().filter(|path| **path == "-").count();
         anyhow::ensure!(to_output < 2, "--records: --json goes to standard output; give one of them a file");
         let [json, records] = files.map(output::json_file);
-        check_apart(&[("--json", json), ("--records", records)])?;
+        let (histogram, cdf) = (self.histogram.as_deref(), self.cdf.as_deref());
+        check_apart(&[("--json", json), ("--records", records), ("--histogram", histogram), ("--cdf", cdf)])?;
         files.into_iter().try_for_each(output::check_json)?;
-        let reports = run_with_bars(&documents, &self.remember.cache())?;
+        [histogram, cdf].into_iter().flatten().try_for_each(check_writable)?;
+        let stop = stop_on_interrupt()?;
+        let ran = match histogram.or(cdf) {
+            None => run_with_bars(&documents, &self.remember.cache(), &stop)?,
+            Some(_) => self.run_with_latencies(&documents, &stop)?,
+        };
+        let reports = &ran.reports;
         if to_output == 0 {
-            output::print(&comparison(&reports, output::columns()));
+            output::print(&comparison(reports, output::columns()));
         }
         if let Some(path) = &self.records {
             output::write_json(path, &reports.iter().map(record).collect::<Vec<_>>())?;
         }
-        match &self.json {
-            Some(path) => output::write_json(path, &reports),
-            None => Ok(()),
+        if let Some(path) = &self.json {
+            output::write_json(path, reports)?;
+        }
+        ran.end();
+        Ok(())
+    }
+
+    /// Computes every run, since reports that are remembered have no histograms, and writes the latencies.
+    fn run_with_latencies(&self, documents: &[Document], stop: &Arc<AtomicBool>) -> anyhow::Result<Ran> {
+        let seen = Mutex::new(BTreeMap::new());
+        let run = |runs: &[Document], progress: Progress<'_>| {
+            let watch = Watch { stop: stop.clone(), ..Watch::progress(progress) };
+            let ended = run_session_watched(runs, &watch)?;
+            let mut seen = seen.lock().expect("nothing panics under it");
+            let reports = runs.iter().zip(ended).map(|(document, ran)| {
+                seen.insert(document.to_string(), ran.latencies);
+                ran.report
+            });
+            Ok(reports.collect())
+        };
+        let ran = run_all(documents, &ResultCache::none(), stop, &run)?;
+        let seen = seen.into_inner().expect("no run panicked");
+        let latencies: Vec<_> =
+            documents.iter().filter_map(|document| seen.get(&document.to_string())).collect();
+        let of_run = |report: &Report| own_settings(report, &ran.reports);
+        let settings: Vec<String> = ran.reports.iter().map(of_run).collect();
+        if let Some(path) = &self.cdf {
+            let runs = settings.iter().map(String::as_str).zip(latencies.iter().copied());
+            output::write(path, &cumulative::csv(runs))?;
+        }
+        if let Some(path) = &self.histogram {
+            let numbered = (1..).zip(&settings).map(|(number, settings)| format!("run {number}: {settings}"));
+            let head = std::iter::once(format!("kvdrive {}", kvdrive_revision::REVISION)).chain(numbered);
+            let head = head.collect::<Vec<_>>().join("\n");
+            let mut log = HistogramLog::new(BufWriter::new(File::create(path)?), &head)?;
+            for (number, (report, latencies)) in (1..).zip(ran.reports.iter().zip(latencies)) {
+                let tagged =
+                    latencies.iter().map(|(kind, histogram)| (format!("{number}.{kind}"), histogram));
+                log.interval(0, report.time.virtual_ns, tagged)?;
+            }
+        }
+        Ok(ran)
+    }
+}
+
+/// The settings in which a run differs from another one, its profile and seed among them.
+fn own_settings(report: &Report, all: &[Report]) -> String {
+    let settings = |report: &Report| {
+        let of_config = |key: &String| key == "profile" || key.starts_with("config.");
+        record(report).into_iter().filter(|(key, _)| of_config(key)).collect::<BTreeMap<_, _>>()
+    };
+    let others: Vec<_> = all.iter().map(settings).collect();
+    let differs = |key: &String, value: &Value| others.iter().any(|other| other.get(key) != Some(value));
+    let own = settings(report).into_iter().filter(|(key, value)| differs(key, value));
+    let shown = own.map(|(key, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{}={text}", key.strip_prefix("config.").unwrap_or(&key))
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// What came of runs.
+pub struct Ran {
+    /// The reports that there are, in the order of the runs.
+    pub reports: Vec<Report>,
+    /// Runs that were asked for.
+    asked: usize,
+    is_stopped: bool,
+}
+
+impl Ran {
+    /// Ends the program, after the reports so far were printed, if it was interrupted.
+    pub fn end(self) {
+        if self.is_stopped {
+            let (done, asked) = (self.reports.len(), self.asked);
+            eprintln!(
+                "kvdrive: stopped; {done} of {asked} runs have a report so far, the others had not begun"
+            );
+            std::process::exit(STOPPED);
         }
     }
 }
@@ -60,8 +160,24 @@ pub const HELP_OF_LISTS: &str = "Every option takes a list, as --transfer prp,pi
      flash.channels=4,8. Every combination is run; runs that differ in nothing but the seed are one row, with mean and \
      spread.";
 
-/// Runs `documents` on all cores with a bar for each drive, but for those that are remembered.
-pub fn run_with_bars(documents: &[Document], cache: &ResultCache) -> anyhow::Result<Vec<Report>> {
+/// Runs `documents` on all cores with a bar for each drive, but for those that are remembered, until `stop` is set.
+pub fn run_with_bars(
+    documents: &[Document],
+    cache: &ResultCache,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Ran> {
+    let run = |runs: &[Document], progress: Progress<'_>| {
+        cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
+    };
+    run_all(documents, cache, stop, &run)
+}
+
+fn run_all(
+    documents: &[Document],
+    cache: &ResultCache,
+    stop: &AtomicBool,
+    run: RunSession<'_>,
+) -> anyhow::Result<Ran> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let ahead = cache.ahead(documents, &sessions(documents)?)?;
     eprintln!("{}", ahead.in_words(threads));
@@ -70,11 +186,11 @@ pub fn run_with_bars(documents: &[Document], cache: &ResultCache) -> anyhow::Res
         labels[session[0]] = label(&documents[session[0]], session.len())?;
     }
     let bars = Bars::new(&labels);
-    let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
     let update = |index: usize, done: u64, total: u64| bars.update(index, done, total);
-    let reports = run_sessions(documents, &ahead.sessions, threads, &run, &update);
+    let reports = run_sessions_until(documents, &ahead.sessions, threads, run, &update, stop);
     Remember::end(cache);
-    reports
+    let reports = reports?.into_iter().flatten().collect();
+    Ok(Ran { reports, asked: documents.len(), is_stopped: stop.load(Ordering::Relaxed) })
 }
 
 fn label(document: &Document, runs: usize) -> anyhow::Result<String> {

@@ -13,6 +13,7 @@ use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::SMALL;
 use kvdrive_run::many::in_model_time;
 use kvdrive_text::grouped;
+use kvdrive_text::scaled::time;
 
 use crate::output;
 use crate::settings::{Settings, at_least_one, count, crash_rules};
@@ -183,7 +184,7 @@ fn text(verdict: &Verdict) -> String {
         "{} operations, {} events, {} power cuts, {} of them again during recovery, and {} of drives that had come \
          back and worked on (counted)\n\
          {} keys looked at in recovered drives, {} answered 88h for an injected fault (counted)\n\
-         recovery took {} ns, {} ns at most (modelled)\n{fate}\n",
+         recovery took {}, {} at most (modelled)\n{fate}\n",
         grouped(*operations),
         grouped(*events),
         grouped(*cuts),
@@ -191,8 +192,8 @@ fn text(verdict: &Verdict) -> String {
         grouped(verdict.further_cuts),
         grouped(*keys_checked),
         grouped(*unreadable),
-        grouped(mean_ns),
-        grouped(verdict.longest_recovery_ns),
+        time(mean_ns as f64),
+        time(verdict.longest_recovery_ns as f64),
     )
 }
 

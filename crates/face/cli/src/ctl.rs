@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use kvdrive_flash::faults::{self, FAULTS};
+use kvdrive_text::scaled::{bytes, time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -111,7 +112,7 @@ impl Ctl {
                 format!("the power is off; `{} power on` gives it back", self.again())
             }
             Request::PowerOn => {
-                format!("recovered in {:.3} ms of model time", from::<u64>(answer)? as f64 / 1e6)
+                format!("recovered in {} of model time", time(from::<u64>(answer)? as f64))
             }
             Request::Drain | Request::Shutdown => return Ok(()),
         };
@@ -207,9 +208,9 @@ fn status(seen: &Seen) -> String {
     }
     let power = if of("server.has_power") > 0 { "on" } else { "off" };
     text += &format!(
-        "power       {power}, life {}; the server runs for {:.1} s\n",
+        "power       {power}, life {}; the server runs for {}\n",
         of("server.power_ons"),
-        of("server.uptime_ns") as f64 / 1e9
+        time(of("server.uptime_ns") as f64)
     );
     text += &format!(
         "hosts       {} controllers, {} admin commands, {} I/O commands did not succeed\n",
@@ -220,16 +221,17 @@ fn status(seen: &Seen) -> String {
     for (name, count) in seen.counts.labels("hosts.io_commands") {
         text += &format!("            {name:<12} {count}\n");
     }
-    let (came, went) = (of("hosts.written_bytes"), of("hosts.read_bytes"));
-    text += &format!("            {came} bytes came, {went} bytes went\n");
+    let amount = |path: &str| bytes(of(path) as f64);
+    let (came, went) = (amount("hosts.written_bytes"), amount("hosts.read_bytes"));
+    text += &format!("            {came} came, {went} went\n");
     text += &format!(
-        "buffers     {} of {} bytes are given out\n",
-        of("hosts.buffer_used_bytes"),
-        of("hosts.buffer_limit_bytes")
+        "buffers     {} of {} are given out\n",
+        amount("hosts.buffer_used_bytes"),
+        amount("hosts.buffer_limit_bytes")
     );
     text += &format!(
-        "this look   took {:.1} us of the threads that serve: measured\n",
-        of("server.snapshot_ns") as f64 / 1e3
+        "this look   took {} of the threads that serve: measured\n",
+        time(of("server.snapshot_ns") as f64)
     );
     if let Some(drive) = &seen.drive {
         text += &drive_status(drive);
@@ -244,22 +246,21 @@ fn drive_status(drive: &SeenDrive) -> String {
         format!("{}  {}", of(path), named.collect::<Vec<_>>().join(", "))
     };
     let mut text = format!(
-        "drive       {} commands, {:.6} s of model time; power-on took {:.3} ms of it\n",
+        "drive       {} commands, {} of model time; power-on took {} of it\n",
         of("drive.commands"),
-        of("drive.model_ns") as f64 / 1e9,
-        of("drive.recovery_ns") as f64 / 1e6
+        time(of("drive.model_ns") as f64),
+        time(of("drive.recovery_ns") as f64)
     );
-    let (live, capacity) = (of("drive.live_bytes"), of("drive.capacity_bytes"));
-    text += &format!("values      {live} of {capacity} bytes live\n");
+    let [live, capacity] = ["drive.live_bytes", "drive.capacity_bytes"].map(|path| bytes(of(path) as f64));
+    // Engine lsm learns that a value was overwritten when it merges.
+    text += &format!("values      {live} of {capacity} live, as far as the drive knows\n");
     for (what, path) in [("programs", "nand.programs"), ("reads", "nand.reads"), ("erases", "nand.erases")] {
         text += &format!("{what:<11} {}\n", by_purpose(path));
     }
     if let Some(late) = &drive.lateness {
-        let us = |ns: u64| ns as f64 / 1e3;
+        let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
         text += &format!(
-            "late        {:.1} us (median), {:.1} us (p99) of {} events later than the model: measured\n",
-            us(late.p50_ns),
-            us(late.p99_ns),
+            "late        {median} (median), {p99} (p99) of {} events later than the model: measured\n",
             late.count
         );
     }

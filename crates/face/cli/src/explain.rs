@@ -9,6 +9,7 @@ use kvdrive_run::many::in_model_time;
 use kvdrive_sim::TraceEntry;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_text::grouped;
+use kvdrive_text::scaled::time;
 
 use crate::output;
 use crate::settings::{Settings, fault_rules};
@@ -129,20 +130,21 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
     };
     text += &format!(
-        "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) \
+        "\n{status}: {} (modelled: {sources}), {} payload bytes over the link (counted) \
          for a value of {} B\n",
-        grouped(*latency_ns),
+        time(*latency_ns as f64),
         grouped(crossed(steps)),
         grouped(u64::from(*value_bytes))
     );
     for of in occupied.iter().filter(|of| of.occupied_ns() > 0) {
-        let spent: Vec<_> = of.spent().map(|(cause, ns)| format!("{cause} {}", grouped(ns))).collect();
-        text += &format!("{} occupied for {} ns: {}\n", of.name, grouped(of.occupied_ns()), spent.join(", "));
+        let spent: Vec<_> = of.spent().map(|(cause, ns)| format!("{cause} {}", time(ns as f64))).collect();
+        text +=
+            &format!("{} occupied for {}: {}\n", of.name, time(of.occupied_ns() as f64), spent.join(", "));
     }
     if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
         text += &format!(
-            "without asking for a window: {} ns, {} payload bytes\n",
-            grouped(latency_ns - first.at),
+            "without asking for a window: {}, {} payload bytes\n",
+            time((latency_ns - first.at) as f64),
             grouped(crossed(store))
         );
     }

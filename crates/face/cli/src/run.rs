@@ -18,7 +18,7 @@ use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{Settings, fault_rules};
-use crate::watch::{STOPPED, WatchOptions, Watcher};
+use crate::watch::{STOPPED, WatchOptions, Watcher, stop_on_interrupt};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PaceName {
@@ -137,6 +137,7 @@ impl Run {
         }
         let (target, ran) = run_connected(document, remote, &watcher.watch(progress))?;
         watcher.end(&ran)?;
+        let failure = ran.failure;
         let connected = Connected { target, report: ran.report };
         if self.json.as_deref() != Some("-") {
             output::print(&connected.in_columns(output::columns()));
@@ -144,6 +145,7 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &connected)?;
         }
+        failure.map_or(Ok(()), Err)?;
         conclude(ran.is_stopped, &connected.report, false)
     }
 
@@ -155,7 +157,7 @@ impl Run {
             ("--record", self.record.is_some()),
             ("--pace", self.pace.is_some()),
             ("--own-thread", self.own_thread),
-            ("--interval and --histogram", self.watch_options.is_asked_for()),
+            ("--interval, --histogram and --cdf", self.watch_options.is_asked_for()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("--seed: {option} are of one run; give one seed");
@@ -163,14 +165,16 @@ impl Run {
         check_is_one(&options.clone().without("seed"))?;
         let documents = options.documents()?;
         output::check_json(self.json.as_ref())?;
-        let reports = run_with_bars(&documents, &ResultCache::none())?;
+        let stop = stop_on_interrupt()?;
+        let ran = run_with_bars(&documents, &ResultCache::none(), &stop)?;
         if self.json.as_deref() != Some("-") {
-            output::print(&comparison(&reports, output::columns()));
+            output::print(&comparison(&ran.reports, output::columns()));
         }
-        match &self.json {
-            Some(path) => output::write_json(path, &reports),
-            None => Ok(()),
+        if let Some(path) = &self.json {
+            output::write_json(path, &ran.reports)?;
         }
+        ran.end();
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use kvdrive_text::grouped;
+use kvdrive_text::scaled::{bytes, rate, time};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -21,7 +23,9 @@ const KEPT: usize = 600;
 /// Counters of the drive, in this order as far as there are lines.
 const SECTIONS: [&str; 7] = ["nand", "traffic", "drive", "engine", "flash_health", "dram", "store"];
 /// Columns of a bar that is full.
-const BAR: u16 = 12;
+const BAR: u16 = 8;
+/// Columns of the resources: a name, its share, its bar. The counts have the others, 44 of 80.
+const HEAT: u16 = 36;
 
 /// Options of `top`.
 #[derive(Args)]
@@ -116,8 +120,8 @@ impl Watched {
     fn draw(&self, frame: &mut Frame<'_>) {
         let Some(seen) = &self.now else { return };
         let areas = Layout::vertical([
-            Constraint::Length(4),
-            Constraint::Length(7),
+            Constraint::Length(5),
+            Constraint::Length(6),
             Constraint::Min(6),
             Constraint::Length(1),
         ]);
@@ -126,10 +130,11 @@ impl Watched {
         // A column of the curve is a second.
         let columns = usize::from(curve.width.saturating_sub(2));
         let shown = &self.rates[self.rates.len().saturating_sub(columns)..];
-        let title = format!(" commands a second, counted; at most {} ", shown.iter().max().unwrap_or(&0));
+        let most = *shown.iter().max().unwrap_or(&0);
+        let title = format!(" commands a second, counted; at most {} ", rate(most as f64));
         let line = Sparkline::default().data(shown).style(Style::new().fg(Color::Blue));
         frame.render_widget(line.block(Block::bordered().title(title)), curve);
-        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
+        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(HEAT)]).areas(middle);
         self.counts(frame, left, seen);
         if let Some(drive) = &seen.drive {
             self.heat(frame, right, drive);
@@ -142,31 +147,28 @@ impl Watched {
             None => format!(" no power: {} power on ", seen.ctl).white().on_red(),
             Some(SeenDrive { read_only: Some(why), .. }) => format!(" {why} ").white().on_red(),
             Some(drive) => format!(
-                "power on, life {}; {:.3} s of model time, recovery {:.3} ms",
+                "power on, life {}; {} of model time, recovery {}",
                 seen.counts.of("server.power_ons"),
-                drive.counts.of("drive.model_ns") as f64 / 1e9,
-                drive.counts.of("drive.recovery_ns") as f64 / 1e6
+                time(drive.counts.of("drive.model_ns") as f64),
+                time(drive.counts.of("drive.recovery_ns") as f64)
             )
             .into(),
         };
         let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref());
         let late = late.map_or_else(String::new, |late| {
-            let us = |ns: u64| ns as f64 / 1e3;
-            format!(
-                "events late by {:.1} us (median), {:.1} us (p99): measured",
-                us(late.p50_ns),
-                us(late.p99_ns)
-            )
+            let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
+            format!("events late by {median} (median), {p99} (p99): measured")
         });
-        let rate = self.per_second("hosts.io_commands");
-        let (came, went) = (self.per_second("hosts.written_bytes"), self.per_second("hosts.read_bytes"));
+        let amount = |path: &str| bytes(self.per_second(path));
         vec![
-            Line::from(format!("{}  {}", seen.nqn, seen.listening.join("  "))).bold(),
+            Line::from(seen.nqn.clone()).bold(),
+            Line::from(seen.listening.join("  ")),
             Line::from(power),
             Line::from(format!(
-                "{rate:.0} commands/s   {:.2} MB/s in   {:.2} MB/s out   {} controllers   {} not succeeded",
-                came / 1e6,
-                went / 1e6,
+                "{}   in {}/s   out {}/s   {} controllers   {} not succeeded",
+                rate(self.per_second("hosts.io_commands")),
+                amount("hosts.written_bytes"),
+                amount("hosts.read_bytes"),
                 seen.counts.of("hosts.controllers"),
                 seen.counts.of("hosts.io_errors")
             )),
@@ -175,12 +177,11 @@ impl Watched {
     }
 
     fn counts(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
-        let row = |name: &str, count: u64| Row::new([name.to_owned(), count.to_string()]);
+        let row = |name: &str, count: u64| (name.to_owned(), grouped(count), Style::new());
         let latency = |name: &str| {
             let latency = seen.latencies.get(name);
             latency.map_or_else(String::new, |latency| {
-                let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
-                format!("  {} / {} us", us(latency.p50_ns), us(latency.p99_ns))
+                format!("  {} / {}", time(latency.p50_ns as f64), time(latency.p99_ns as f64))
             })
         };
         let commands = seen.counts.labels("hosts.io_commands").into_iter();
@@ -194,10 +195,17 @@ impl Watched {
             SECTIONS.into_iter().flat_map(named)
         });
         let faults = drive.flat_map(|drive| {
-            drive.faults.iter().map(|fault| row(&format!("fault {}", fault.name), fault.fired).red())
+            drive.faults.iter().map(|fault| {
+                let (name, fired, style) = row(&format!("fault {}", fault.name), fault.fired);
+                (name, fired, style.red())
+            })
         });
         let rows: Vec<_> = commands.chain(faults).chain(counted).collect();
-        let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
+        let widest = rows.iter().map(|(_, count, _)| count.len()).max().unwrap_or(0);
+        let rows = rows.into_iter().map(|(name, count, style)| {
+            Row::new([name.into(), Line::from(count).right_aligned()]).style(style)
+        });
+        let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(widest as u16)]);
         frame.render_widget(table.block(Block::bordered().title(" counted; p50 / p99 measured ")), area);
     }
 
@@ -264,15 +272,14 @@ mod tests {
         terminal.draw(|frame| watched.draw(frame)).unwrap();
         let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
         for part in [
-            "15.0 / 250.0 us",
-            "1000 commands/s",
-            "1.00 MB/s in",
-            "store",
-            "2100",
+            "│store  15.00 us / 250.0 us ",
+            "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controllers   0 not succeeded ",
+            "tcp://127.0.0.1:4420",
+            "2 100│",
             "firmware.cores",
             " 50%",
             "life 1",
-            "late by 1.5 us (median), 62.0 us (p99): measured",
+            "late by 1.500 us (median), 62.00 us (p99): measured",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }

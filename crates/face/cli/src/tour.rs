@@ -9,6 +9,7 @@ use kvdrive_text::grouped;
 use crate::compare::run_with_bars;
 use crate::output;
 use crate::settings::count;
+use crate::watch::stop_on_interrupt;
 
 /// Options of the tour.
 #[derive(Args)]
@@ -38,16 +39,16 @@ impl Tour {
             env!("CARGO_PKG_VERSION"),
         ));
         // It shows how fast the program is, so nothing of it is remembered.
-        let run = |documents: Vec<Document>| run_with_bars(&documents, &ResultCache::none());
-        output::print(&comparison(
-            &run(self.documents(transfers, "nand.enabled=false")?)?,
-            output::columns(),
-        ));
+        let stop = stop_on_interrupt()?;
+        let show = |documents: Vec<Document>| {
+            let ran = run_with_bars(&documents, &ResultCache::none(), &stop)?;
+            output::print(&comparison(&ran.reports, output::columns()));
+            ran.end();
+            anyhow::Ok(())
+        };
+        show(self.documents(transfers, "nand.enabled=false")?)?;
         output::print("\n2. Packing them into 16 KiB NAND pages (flash on, adaptive transfer)\n");
-        output::print(&comparison(
-            &run(self.documents(packings, "host.transfer=adaptive")?)?,
-            output::columns(),
-        ));
+        show(self.documents(packings, "host.transfer=adaptive")?)?;
         output::print(
             "\nNext:  kvdrive run --workload w-m --packing all      one run in full\n\
              \x20      kvdrive list                                  what there is to choose from\n\

@@ -1,4 +1,4 @@
-//! WatchOptions on while a run goes: Ctrl-C, intervals as JSON lines, and the log of latencies.
+//! What is looked at while a run goes: Ctrl-C, intervals as JSON lines, latencies as a log and as a distribution.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_run::{FinishedRun, HistogramLog, Interval, OnInterval, Progress, Watch};
+use kvdrive_run::{FinishedRun, HistogramLog, Interval, OnInterval, Progress, Watch, cumulative};
 use kvdrive_text::output::{check_writable, shown};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -20,6 +20,14 @@ use crate::settings::span;
 
 /// Exit status of a program that Ctrl-C ended, as shells report it.
 pub const STOPPED: i32 = 128 + SIGINT;
+
+/// A flag that the first Ctrl-C sets; the second ends the program.
+pub fn stop_on_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    flag::register_conditional_shutdown(SIGINT, STOPPED, stop.clone())?;
+    flag::register(SIGINT, stop.clone())?;
+    Ok(stop)
+}
 
 /// Options of what is shown while a run lasts.
 #[derive(Args)]
@@ -34,6 +42,9 @@ pub struct WatchOptions {
     /// operation
     #[arg(long, value_name = "FILE")]
     histogram: Option<PathBuf>,
+    /// Writes the cumulative distribution of latencies as CSV, a line for each latency that occurred
+    #[arg(long, value_name = "FILE")]
+    cdf: Option<PathBuf>,
 }
 
 fn interval(text: &str) -> Result<u64, String> {
@@ -90,18 +101,23 @@ pub struct Watcher {
     interval: Option<(u64, OnInterval)>,
     log: Option<Log>,
     lines: Option<Lines>,
+    cdf: Option<PathBuf>,
 }
 
 impl WatchOptions {
     /// Is one of these options given?
     pub fn is_asked_for(&self) -> bool {
-        self.interval.is_some() || self.histogram.is_some()
+        self.interval.is_some() || self.histogram.is_some() || self.cdf.is_some()
     }
 
     /// Files that are written, with their options.
-    pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
+    pub fn files(&self) -> [(&'static str, Option<&Path>); 3] {
         let lines = self.interval_file.as_deref().filter(|path| *path != "-").map(Path::new);
-        [("--interval-file", lines), ("--histogram", self.histogram.as_deref())]
+        [
+            ("--interval-file", lines),
+            ("--histogram", self.histogram.as_deref()),
+            ("--cdf", self.cdf.as_deref()),
+        ]
     }
 
     /// Looks whether the files can be written, and takes Ctrl-C: the first ends the run, the second the program.
@@ -111,9 +127,8 @@ impl WatchOptions {
             self.interval.is_none() || !to_output || json != Some("-"),
             "--interval: its lines and --json both go to standard output; give one of them a file"
         );
-        let stop = Arc::new(AtomicBool::new(false));
-        flag::register_conditional_shutdown(SIGINT, STOPPED, stop.clone())?;
-        flag::register(SIGINT, stop.clone())?;
+        self.cdf.as_deref().map_or(Ok(()), check_writable)?;
+        let stop = stop_on_interrupt()?;
         let log = self.histogram.as_deref().map(|path| {
             let what = what.to_owned();
             Late::new(path, move |file| Ok(HistogramLog::new(BufWriter::new(file), &what)?))
@@ -121,7 +136,7 @@ impl WatchOptions {
         let log = log.transpose()?;
         let lines = self.files()[0].1.map(|path| Late::new(path, Ok)).transpose()?;
         let interval = self.interval.map(|length_ns| (length_ns, teller(log.clone(), lines.clone())));
-        Ok(Watcher { stop, interval, log, lines })
+        Ok(Watcher { stop, interval, log, lines, cdf: self.cdf.clone() })
     }
 }
 
@@ -155,6 +170,10 @@ impl Watcher {
             };
             let latencies = ran.latencies.iter().map(|(kind, histogram)| (*kind, histogram));
             log.borrow_mut().with(|log| log.interval(0, span_ns, latencies));
+        }
+        if let Some(path) = &self.cdf {
+            let settings = ran.report.set.join(" ");
+            output::write(path, &cumulative::csv([(settings.as_str(), &ran.latencies)]))?;
         }
         let logged = self.log.map_or(Ok(()), |log| log.borrow_mut().end());
         logged.and(self.lines.map_or(Ok(()), |lines| lines.borrow_mut().end()))

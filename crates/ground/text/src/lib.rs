@@ -5,6 +5,7 @@ pub mod input;
 pub mod names;
 pub mod output;
 pub mod quantity;
+pub mod scaled;
 mod unit;
 
 pub use unit::Unit;

@@ -9,7 +9,9 @@ use kvdrive_declare::{Rule, Section, Setting, When, settings};
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::hash;
 use kvdrive_store::STORES;
+use kvdrive_text::grouped;
 use kvdrive_text::names::nearest;
+use kvdrive_text::scaled::bytes;
 use toml_edit::Value;
 
 use super::{Config, ConfigError};
@@ -149,6 +151,10 @@ const CONDITIONS: &[(&str, Condition)] = &[
         (!c.workload.timed_load && c.run.clock == "wall")
             .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
     }),
+    ("workload.atomic", |c| {
+        let has_store = c.workload.atomic && c.workload.has_units() && c.has_store_on_host();
+        has_store.then(|| "true; is for a drive of pairs, and blocks have no batches".to_owned())
+    }),
     ("workload.trace", |c| {
         (c.workload.name == "trace" && c.workload.trace.is_empty())
             .then(|| "empty; workload.name = \"trace\" needs the path of one".to_owned())
@@ -182,6 +188,28 @@ const CONDITIONS: &[(&str, Condition)] = &[
         })
     }),
 ];
+
+impl Config {
+    /// Refuses a workload that leaves more bytes of values than the drive has flash: it would end with a drive that is
+    /// full. A run asks this before it begins.
+    ///
+    /// # Errors
+    /// The key that says how many, with both sizes.
+    pub fn check_room(&self) -> Result<(), ConfigError> {
+        let Some((key, values)) = self.workload.least_values().filter(|_| self.flash.enabled) else {
+            return Ok(());
+        };
+        let all = u128::from(values) * u128::from(self.workload.value_size);
+        let has = self.flash.geometry().data_bytes();
+        if all <= u128::from(has) {
+            return Ok(());
+        }
+        let (values, each) = (grouped(values), grouped(self.workload.value_size.into()));
+        let (all, has) = (bytes(all as f64), bytes(has as f64));
+        let problem = format!("{values} values of {each} B are {all}, and the drive has {has} of flash");
+        Err(ConfigError::new(key, problem))
+    }
+}
 
 /// Checks the conditions between keys: those of the drive, which knows them itself, and those above.
 ///

@@ -23,7 +23,7 @@ use std::sync::Mutex;
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
-use kvdrive_run::{Progress, run_session};
+use kvdrive_run::{Progress, Watch, run_session_watched};
 
 pub use ahead::RunOrder;
 pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
@@ -53,12 +53,36 @@ impl ResultCache {
     }
 
     /// The reports of runs that follow each other on one drive: those that are remembered, or else those of
-    /// [`run_session`], which are remembered from then on.
+    /// [`kvdrive_run::run_session`], which are remembered from then on.
     ///
     /// # Errors
-    /// As [`run_session`]. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).
+    /// As there. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).
     pub fn run_session(&self, documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-        self.reports(documents, progress, run_session)
+        self.run_session_watched(documents, &Watch::progress(progress))
+    }
+
+    /// As [`run_session`](ResultCache::run_session); `watch` may stop the runs, and reports of runs that were stopped are
+    /// returned and not remembered.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_session_watched(
+        &self,
+        documents: &[Document],
+        watch: &Watch<'_>,
+    ) -> anyhow::Result<Vec<Report>> {
+        let mut stopped = None;
+        let remembered = self.reports(documents, watch.progress, |documents, _| {
+            let ran = run_session_watched(documents, watch)?;
+            let is_stopped = ran.iter().any(|ran| ran.is_stopped);
+            let reports: Vec<_> = ran.into_iter().map(|ran| ran.report).collect();
+            if is_stopped {
+                stopped = Some(reports);
+                anyhow::bail!("stopped: no result of this configuration");
+            }
+            Ok(reports)
+        });
+        stopped.map_or(remembered, Ok)
     }
 
     /// As [`run_session`](ResultCache::run_session), computing what is not remembered by `run`.

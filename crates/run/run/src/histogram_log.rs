@@ -44,7 +44,7 @@ impl<W: Write> HistogramLog<W> {
         &mut self,
         began_ns: Ns,
         ended_ns: Ns,
-        latencies: impl IntoIterator<Item = (&'static str, &'a Histogram)>,
+        latencies: impl IntoIterator<Item = (impl AsRef<str>, &'a Histogram)>,
     ) -> anyhow::Result<()> {
         let mut serializer = V2DeflateSerializer::new();
         let mut lines = IntervalLogWriterBuilder::new();
@@ -55,7 +55,7 @@ impl<W: Write> HistogramLog<W> {
         let mut writer = lines.begin_log_with(&mut text, &mut serializer)?;
         for (kind, histogram) in latencies {
             let (start, length) = (Duration::from_nanos(began_ns), Duration::from_nanos(ended_ns - began_ns));
-            let tag = Tag::new(kind).expect("a kind of operation is a word");
+            let tag = Tag::new(kind.as_ref()).expect("a kind of operation is a word");
             writer
                 .write_histogram(histogram.values(), start, length, Some(tag))
                 .map_err(|error| anyhow::anyhow!("{error}"))?;

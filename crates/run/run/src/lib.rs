@@ -14,6 +14,7 @@
 //! contains the cost of loading, too.
 
 mod arrivals;
+pub mod cumulative;
 pub mod declared;
 mod histogram_log;
 mod intervals;
@@ -84,6 +85,8 @@ pub struct FinishedRun {
     pub latencies: Vec<(&'static str, Histogram)>,
     /// Whether it was stopped before its end.
     pub is_stopped: bool,
+    /// Why it ended before its end by itself: over a network, the connection was lost. The report is of what was done.
+    pub failure: Option<anyhow::Error>,
 }
 
 /// As [`run_faulty`]; `watch` observes the run and may stop it.
@@ -103,8 +106,13 @@ pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Resul
 /// # Errors
 /// Two of them describe different drives or hosts, or a run fails.
 pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-    let (ran, _) = run_all(documents, &[], &Watch::progress(progress))?;
+    let ran = run_session_watched(documents, &Watch::progress(progress))?;
     Ok(ran.into_iter().map(|ran| ran.report).collect())
+}
+
+/// As [`run_session`]; `watch` observes the runs and may stop them.
+pub fn run_session_watched(documents: &[Document], watch: &Watch<'_>) -> anyhow::Result<Vec<FinishedRun>> {
+    run_all(documents, &[], watch).map(|(ran, _)| ran)
 }
 
 fn run_all(
@@ -113,6 +121,7 @@ fn run_all(
     watch: &Watch<'_>,
 ) -> anyhow::Result<(Vec<FinishedRun>, u64)> {
     let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+    configs[0].check_room()?;
     for config in &configs[1..] {
         let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
         anyhow::ensure!(same, "{}: runs of one session share all but their workload", config.workload.name);
@@ -124,7 +133,7 @@ fn run_all(
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         let latencies = outcome.seen.latencies();
         let report = outcome.into_report(document, config)?;
-        all.push(FinishedRun { report, latencies, is_stopped: watch.is_stopped() });
+        all.push(FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure: None });
     }
     // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
     // sessions run.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{bail, ensure};
 
@@ -44,10 +44,31 @@ pub fn run_sessions(
     run: RunSession<'_>,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
+    let reports = run_sessions_until(documents, sessions, threads, run, progress, &AtomicBool::new(false))?;
+    Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
+}
+
+/// As [`run_sessions`]; after `stop` is set, no session begins. A run has no report if its session had not begun then, or
+/// failed after: `run` may end early by the same flag.
+///
+/// # Errors
+/// As [`run_sessions`].
+pub fn run_sessions_until(
+    documents: &[Document],
+    sessions: &[Vec<usize>],
+    threads: usize,
+    run: RunSession<'_>,
+    progress: &(dyn Fn(usize, u64, u64) + Sync),
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<Option<Report>>> {
     check(sessions.iter().map(|session| &documents[session[0]]))?;
+    let is_stopped = || stop.load(Ordering::Relaxed);
     let ended: Vec<Mutex<Option<anyhow::Result<Vec<Report>>>>> =
         sessions.iter().map(|_| Mutex::new(None)).collect();
     spread(sessions.len(), threads, &|index| {
+        if is_stopped() {
+            return false;
+        }
         let session = &sessions[index];
         let runs: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
         let reports = run(&runs, &|done, total| progress(session[0], done, total));
@@ -56,12 +77,15 @@ pub fn run_sessions(
     });
     let mut reports: Vec<Option<Report>> = documents.iter().map(|_| None).collect();
     for (session, slot) in sessions.iter().zip(ended) {
-        let ended = slot.into_inner().expect("no run panicked").expect("every session has ended")?;
+        let ended = match slot.into_inner().expect("no run panicked") {
+            Some(Err(_)) | None if is_stopped() => continue,
+            ended => ended.expect("every session has ended")?,
+        };
         for (run, report) in session.iter().zip(ended) {
             reports[*run] = Some(report);
         }
     }
-    Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
+    Ok(reports)
 }
 
 /// Refuses drives (each given by its first run) that cannot run side by side: with a clock that only `kvdrive
@@ -74,6 +98,7 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
+        config.check_room()?;
         if let (true, Some(path)) = (config.media.has_file(), &config.media.path) {
             images.entry(spelled_out(path)).or_insert((path.clone(), 0)).1 += 1;
         }

@@ -10,15 +10,17 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Sections;
 use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
-use kvdrive_host::{Client, Error};
+use kvdrive_host::{Call, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_saker::Failure;
+use kvdrive_saker::transaction::Ending;
 use kvdrive_sim::{Ns, Resource};
-use kvdrive_spec::batch::RequestKind;
+use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
 use kvdrive_spec::{Key, Status};
 
 use super::seen::{DELETE, STORE};
@@ -35,6 +37,24 @@ pub(super) trait TaskClient: Client {
     /// # Errors
     /// The writes are not durable, and it is unknown which of them.
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error>;
+
+    /// Carries out these stores as one atomic batch: all or none.
+    ///
+    /// # Errors
+    /// What the drive answered; or the way to it.
+    fn commit(&mut self, stores: &[(Key, Vec<u8>)]) -> Result<(), Error> {
+        let mut batch = BatchBuilder::new();
+        let mut value = vec![0; BATCH_HEAD_BYTES as usize];
+        for (key, stored) in stores {
+            batch.append(&mut value, RequestKind::Store, *key, stored);
+        }
+        value[..BATCH_HEAD_BYTES as usize].copy_from_slice(&batch.head(true));
+        let answer = self.call(Call::Batch { value: &value[..] }, &mut Region::new())?;
+        match answer.applied() {
+            (_, Status::SUCCESS) => Ok(()),
+            (_, status) => Err(status.into()),
+        }
+    }
 
     /// Called before the task waits for another task of the run: completes what that task may be waiting for.
     fn before_waiting(&mut self) {}
@@ -56,6 +76,17 @@ impl TaskClient for Handle<'_> {
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error> {
         tell_failures(Handle::sync(self), on_refused);
         Ok(())
+    }
+
+    fn commit(&mut self, stores: &[(Key, Vec<u8>)]) -> Result<(), Error> {
+        let mut transaction = self.transaction();
+        for (key, value) in stores {
+            transaction.store(*key, Piece::Bytes(value))?;
+        }
+        match transaction.commit()? {
+            Ending::Committed => Ok(()),
+            Ending::Conflict => unreachable!("nothing was read in it"),
+        }
     }
 
     fn before_waiting(&mut self) {

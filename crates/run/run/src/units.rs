@@ -49,11 +49,14 @@ pub(super) struct ClientPairs<'a, C> {
     /// Is it needed that rows are locked? Not where there is only one client.
     locks: bool,
     held: Vec<Key>,
+    /// What the unit writes, until it commits; `None`: each write goes at once.
+    kept: Option<Vec<(Key, Vec<u8>)>>,
 }
 
 impl<'a, C: TaskClient> ClientPairs<'a, C> {
     pub(super) fn new(client: &'a mut C, buffer: &'a mut Region, stream: &'a Stream) -> ClientPairs<'a, C> {
-        ClientPairs { client, buffer, stream, locks: false, held: Vec::new() }
+        let kept = stream.work.atomic.then(Vec::new);
+        ClientPairs { client, buffer, stream, locks: false, held: Vec::new(), kept }
     }
 
     pub(super) fn with_locks(self) -> ClientPairs<'a, C> {
@@ -78,6 +81,10 @@ impl<'a, C: TaskClient> ClientPairs<'a, C> {
 
 impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
     fn read(&mut self, key: Key, into: &mut Vec<u8>) -> Result<bool, Failed> {
+        if let Some((_, own)) = self.kept.iter().flatten().find(|(kept, _)| *kept == key) {
+            into.clone_from(own);
+            return Ok(true);
+        }
         let began = self.stream.clock.now();
         let found = super::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;
         into.clear();
@@ -99,10 +106,29 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
     }
 
     fn write(&mut self, key: Key, value: &[u8]) -> Result<(), Failed> {
+        if let Some(kept) = &mut self.kept {
+            kept.retain(|(other, _)| *other != key);
+            kept.push((key, value.to_vec()));
+            return Ok(());
+        }
         let began = self.stream.clock.now();
         let stored = super::answered(self.client.store(key, Piece::Bytes(value))).map_err(Failed::lost)?;
         self.note(STORE, key, began, stored)?;
         self.stream.seen.borrow_mut().stored_bytes += value.len() as u64;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Failed> {
+        let Some(kept) = self.kept.as_mut().map(std::mem::take).filter(|kept| !kept.is_empty()) else {
+            return Ok(());
+        };
+        let began = self.stream.clock.now();
+        let committed = super::answered(self.client.commit(&kept)).map_err(Failed::lost)?;
+        // Each of them took as long as all.
+        for (key, value) in &kept {
+            self.note(STORE, *key, began, committed)?;
+            self.stream.seen.borrow_mut().stored_bytes += value.len() as u64;
+        }
         Ok(())
     }
 

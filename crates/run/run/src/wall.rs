@@ -44,6 +44,7 @@ use crate::{FinishedRun, Loading, Outcome, Progress, Seen, Snapshot, Watch, oper
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;
+use kvdrive_text::scaled::time;
 use lanes::Sent;
 use late_file::LateFile;
 use threads::{Measured, ThreadDriver, Threads};
@@ -205,6 +206,7 @@ pub fn run_wall_watched(
     watch: &Watch<'_>,
 ) -> anyhow::Result<FinishedRun> {
     let config = document.config()?;
+    config.check_room()?;
     anyhow::ensure!(
         config.host.threads > 0 || config.host.queues == 1,
         "host.queues: {}; in wall time each thread has a queue pair: --threads says how many",
@@ -240,11 +242,10 @@ pub fn run_wall_watched(
     }
     if options.pace == Pace::Model {
         let Summary { p50, p99, max, .. } = lateness;
-        report
-            .notes
-            .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
+        let [p50, p99, max] = [p50, p99, max].map(|ns| time(ns as f64));
+        report.notes.push(format!("events ran late by {p50} (median), {p99} (p99), {max} (most): measured"));
     }
-    Ok(FinishedRun { report, latencies, is_stopped: watch.is_stopped() })
+    Ok(FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure: None })
 }
 
 /// What the application of a run saw.
@@ -294,8 +295,9 @@ fn run_application(
     let seeing = control.clone();
     // A drive that is off has nothing to show: the run ends with it.
     let look = Rc::new(move || seeing.look(|_, running| running.snapshot()).unwrap_or_default());
-    let Measured { seen, wall_ns, notes, workload, series, verified } =
+    let Measured { seen, wall_ns, notes, workload, series, verified, failure } =
         threads.measure(config, look, watch)?;
+    failure.map_or(Ok(()), Err)?;
     let (loading, saker) = (loading.transpose()?, saker_counts());
     Ok(Application { seen, loading, wall_ns: Some(wall_ns), notes, workload, series, verified, saker })
 }

@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Was the run asked to stop?
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

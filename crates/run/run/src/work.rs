@@ -29,6 +29,8 @@ pub(crate) struct Work {
     pub(super) units: Option<Arc<dyn Units>>,
     pub(super) units_begun: AtomicU64,
     pub(super) rows: Mutex<BTreeSet<Key>>,
+    /// Are the writes of a unit one atomic batch?
+    pub(super) atomic: bool,
     /// Operations of a task between two syncs; 0: none.
     pub(super) sync_every: u64,
     /// Does a scan see what every task has stored?
@@ -88,6 +90,7 @@ impl Work {
             units,
             units_begun: AtomicU64::new(0),
             rows: Mutex::default(),
+            atomic: params.atomic,
             sync_every: params.sync_every,
             sees_all,
             loaded: AtomicU64::new(0),

@@ -205,6 +205,18 @@ impl WorkloadParams {
         self.own.map(OwnWorkload::row).or_else(|| row(&self.name))
     }
 
+    /// Values of `value_size` that are on the drive at once before the run has ended, at least, and the setting that says
+    /// how many; `None` where that is not known ahead.
+    pub fn least_values(&self) -> Option<(&'static str, u64)> {
+        let row = self.row().filter(|row| self.own.is_none() && !row.own_sizes && !row.ends)?;
+        let may_end_early = self.until_full || self.duration_ns > 0;
+        match row.keys {
+            Keys::Unique => (!may_end_early).then_some(("workload.ops", self.ops)),
+            Keys::Asked | Keys::Latest => Some(("workload.num", self.num)),
+            Keys::Drawn | Keys::Spread => row.loads_num.then_some(("workload.num", self.num)),
+        }
+    }
+
     /// Does the workload consist of units?
     pub fn has_units(&self) -> bool {
         self.row().is_some_and(|row| row.has_units)

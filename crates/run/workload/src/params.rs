@@ -131,6 +131,9 @@ pub struct WorkloadParams {
     pub shrink: u32,
     /// `tpcc`: whether a New Order writes the rows of STOCK that it reads.
     pub stock_update: bool,
+    /// `tpcc`: whether what a transaction writes is kept back and sent as one atomic batch, which the drive carries out
+    /// wholly or not at all; with SAKER, when it commits. Otherwise each row is a store.
+    pub atomic: bool,
     /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     #[setting(is = Integer(1, 1 << 20))]
     pub scan_length_max: u32,

@@ -39,6 +39,8 @@ pub struct Row {
     pub has_units: bool,
     /// The choice of its keys.
     pub keys: Keys,
+    /// It begins with `num` pairs of `value_size`, as every workload does whose keys are `Asked` or `Latest`.
+    pub loads_num: bool,
     /// Settings of `[workload]` that this workload uses and not every workload does, besides those implied by
     /// `keys` and `own_sizes`.
     pub looks_at: &'static [&'static str],
@@ -58,6 +60,7 @@ impl Row {
         own_key_bytes: None,
         has_units: false,
         keys: Unique,
+        loads_num: false,
         looks_at: &[],
         build: |params, _| Err(format!("workload.name: {:?} cannot be built", params.name)),
         ends: false,
@@ -140,6 +143,7 @@ pub const WORKLOADS: &[Row] = &[
         name: "readrandom",
         origin: "retrieves, keys out of num preloaded pairs (db_bench readrandom)",
         keys: Spread,
+        loads_num: true,
         looks_at: &["scramble"],
         build: readrandom::build,
         ..Row::PLAIN
@@ -298,9 +302,9 @@ pub const WORKLOADS: &[Row] = &[
         own_key_bytes: Some(8),
         has_units: true,
         keys: Unique,
-        looks_at: &["warehouses", "shrink", "stock_update"],
+        looks_at: &["warehouses", "shrink", "stock_update", "atomic"],
         build: tpcc::build,
-        ends: false,
+        ..Row::PLAIN
     },
 ];
 

@@ -21,6 +21,15 @@ pub trait Pairs {
     /// As [`Pairs::read`].
     fn write(&mut self, key: Key, value: &[u8]) -> Result<(), Failed>;
 
+    /// Ends the writes of a unit, before its rows are unlocked: those that were kept back ([`WorkloadParams::atomic`]) are
+    /// carried out now, all or none.
+    ///
+    /// [`WorkloadParams::atomic`]: super::WorkloadParams::atomic
+    ///
+    /// # Errors
+    /// As [`Pairs::read`]; none of them was carried out.
+    fn commit(&mut self) -> Result<(), Failed>;
+
     /// Locks all of these rows until [`Pairs::unlock`], after waiting until no other unit holds any of them.
     /// A unit locks once, so deadlock is impossible.
     fn lock(&mut self, rows: &[Key]);

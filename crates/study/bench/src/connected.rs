@@ -165,6 +165,7 @@ pub fn connected(
                 moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads)));
             };
             let (found, ran) = run_measured(&document, remote, &Watch::progress(progress), &look)?;
+            ran.failure.map_or(Ok(()), Err)?;
             let errors = ran.report.ops.errors;
             anyhow::ensure!(errors == 0, "{errors} operations failed: {}", ran.report.notes.join("; "));
             let [(client_before, server_before), (client_after, server_after)] =

@@ -6,11 +6,13 @@
 //! | `/metrics` | for Prometheus |
 //! | `/seen` | one snapshot as JSON: [`super::seen::Seen`] |
 //! | `/events` | a snapshot each second, as server-sent events |
+//! | `/curve` | commands of hosts at each of the last seconds, for a page that is opened later |
 //! | `/2/`, ... | the same of namespace 2 |
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -47,6 +49,40 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 const PAGE: &str = include_str!("page.html");
 
+/// Seconds that the curve of the page has.
+const CURVE_SECONDS: usize = 120;
+
+/// Commands of hosts so far, with the time of the server in ns, at each of the last seconds.
+#[derive(Default)]
+struct Curve(Mutex<VecDeque<(u64, u64)>>);
+
+impl Curve {
+    fn add(&self, point: (u64, u64)) {
+        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A rate is between two points.
+        if points.len() > CURVE_SECONDS {
+            points.pop_front();
+        }
+        points.push_back(point);
+    }
+
+    fn points(&self) -> Vec<(u64, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+}
+
+/// Looks each second how many commands there were, for as long as the server answers.
+async fn draw(station: Arc<Station>, curve: Arc<Curve>) {
+    let mut ticks = tokio::time::interval(SECOND);
+    loop {
+        ticks.tick().await;
+        match look(station.clone(), Station::io_commands).await {
+            Ok(point) => curve.add(point),
+            Err(_) => return,
+        }
+    }
+}
+
 /// Serves page and metrics at `at` for as long as the program runs; returns the address, with the port if the
 /// system chose it.
 ///
@@ -58,11 +94,13 @@ pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> 
     let bound = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("http".into()).spawn(move || {
+        let curve = Arc::<Curve>::default();
         let router = stations.iter().enumerate().fold(Router::new(), |router, (index, station)| {
             let of = if index == 0 { "/".to_owned() } else { format!("/{}/", station.nsid()) };
-            router.merge(pages(&of, station.clone()))
+            router.merge(pages(&of, station.clone(), curve.clone()))
         });
         let serve = async {
+            tokio::spawn(draw(stations[0].clone(), curve));
             let listener = TcpListener::from_std(listener)?;
             serve(&listener, &router).await;
             Ok::<(), std::io::Error>(())
@@ -103,13 +141,14 @@ async fn serve_one(socket: TcpStream, router: Router) {
     let _ = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router)).await;
 }
 
-/// The pages of one drive, at `of` and below.
-fn pages(of: &str, station: Arc<Station>) -> Router {
+/// The pages of one drive, at `of` and below. The curve is that of all of its server's hosts.
+fn pages(of: &str, station: Arc<Station>, curve: Arc<Curve>) -> Router {
     Router::new()
         .route(of, get(async || Html(PAGE)))
         .route(&format!("{of}metrics"), get(metrics_page))
         .route(&format!("{of}seen"), get(seen))
         .route(&format!("{of}events"), get(events))
+        .route(&format!("{of}curve"), get(async move || Json(curve.points())))
         .with_state(station)
 }
 

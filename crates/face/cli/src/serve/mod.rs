@@ -39,6 +39,7 @@ use kvdrive_target::tcp::connection::{LeastRate, Limits};
 use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
+use kvdrive_text::scaled::bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
@@ -377,8 +378,10 @@ fn summary(served: &Served) -> String {
         text += &format!("  {name:<12} {count}\n");
     }
     text += &format!(
-        "  {} I/O commands did not succeed; {} bytes came, {} bytes went\n",
-        served.io_errors, served.written_bytes, served.read_bytes
+        "  {} I/O commands did not succeed; {} came, {} went\n",
+        served.io_errors,
+        bytes(served.written_bytes as f64),
+        bytes(served.read_bytes as f64)
     );
     text
 }

@@ -176,6 +176,12 @@ impl Station {
         })
     }
 
+    /// I/O commands of hosts so far, and the time since the beginning, ns.
+    pub fn io_commands(&self) -> anyhow::Result<(u64, u64)> {
+        let commands = self.server.ask(|core| core.subsystem.served().io_commands.iter().sum())?;
+        Ok((commands, self.clock.ns()))
+    }
+
     /// The connected hosts.
     pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
         let (mut hosts, mut from) = (Vec::new(), Some(0));

@@ -45,6 +45,7 @@ fn numbers_have_units_wherever_one_is_asked_for() {
         (["--value-size", "1k"], "unknown unit \"k\""),
         (["--duration", "10"], "100ms or 10s"),
         (["--rate", "fast"], "workload.rate_per_s"),
+        (["--ops", "100G"], "workload.ops: 100 000 000 000 values of "),
     ] {
         let output = kvdrive(&[&["run", "--workload", "fillseq"], &arguments[..]].concat());
         assert!(!output.status.success() && text(&output.stderr).contains(line), "{}", text(&output.stderr));
@@ -125,6 +126,54 @@ fn ctrl_c_prints_the_report_so_far_and_says_so() {
     assert!(rest.contains("LATENCY"), "{rest}");
 }
 
+/// Of a comparison the runs under way are reported as far as they went, and the others are counted.
+#[test]
+fn ctrl_c_prints_the_comparison_so_far() {
+    let program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["compare", "--workload", "fillseq", "--set", "workload.key_size=8", "--ops", "1G"])
+        .args(["--depth", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"])
+        .args(["--no-cache", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let program = program.unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-INT", &program.id().to_string()]).status().unwrap().success());
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(" of 20 runs have a report so far"), "{}", text(&output.stderr));
+    let reports: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!reports.is_empty());
+    for report in &reports {
+        assert!(report["ops"]["store"].as_u64() > Some(0), "{report}");
+        assert!(report["notes"].to_string().contains("this is the report so far"), "{report}");
+    }
+}
+
+#[test]
+fn latencies_of_every_run_of_a_comparison_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (log, cdf) = (file("log.hlog"), file("cdf.csv"));
+    let load = ["--workload", "ycsb-a", "--num", "1k", "--ops", "2k"];
+    let files = ["--histogram", &log, "--cdf", &cdf];
+    let output = kvdrive(&[&["compare", "--depth", "1,8"], &load[..], &files].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let tags = ["1.store", "1.retrieve", "2.store", "2.retrieve"];
+    assert!(tags.iter().all(|tag| read(&log).contains(&format!("Tag={tag},"))), "{}", read(&log));
+    assert!(read(&log).contains("#[run 2: host.depth=8]"), "{}", read(&log));
+    let lines: Vec<String> = read(&cdf).lines().map(str::to_owned).collect();
+    assert_eq!(lines[0], "run,settings,operation,latency_ns,share");
+    for run in ["1,\"host.depth=1\",store,", "2,\"host.depth=8\",retrieve,"] {
+        let of_run: Vec<&String> = lines.iter().filter(|line| line.starts_with(run)).collect();
+        assert!(!of_run.is_empty() && of_run.last().unwrap().ends_with(",1"), "{run}: {of_run:?}");
+    }
+    // The same of one run.
+    let output = kvdrive(&[&["run", "--cdf", &cdf], &load[..]].concat());
+    assert!(output.status.success() && read(&cdf).contains(",store,"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_refusal_repeats_no_control_characters() {
     for arguments in
@@ -183,11 +232,11 @@ fn operations_that_fail_are_no_success() {
         "buffer.entries=16",
         "ftl.gc_low_blocks=2",
     ];
-    let mut small = vec!["run", "--workload", "w-a", "--value-size", "16KiB", "--ops", "3k"];
+    let mut small = vec!["run", "--workload", "w-a", "--value-size", "16KiB", "--ops", "1k"];
     small.extend(sizes.iter().flat_map(|size| ["--set", *size]));
     let output = kvdrive(&small);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("of 3 000 operations failed; first of "), "{error}");
+    assert!(error.contains("of 1 000 operations failed; first of "), "{error}");
     assert!(text(&output.stdout).contains("LATENCY"), "the report is printed all the same");
 }

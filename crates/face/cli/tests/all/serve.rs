@@ -492,6 +492,16 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     let seen = get("/seen");
     assert!(seen.contains("\"has_power\":1"), "{seen}");
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
+    // The commands come into the curve with the second that follows them, whether the page is open or not.
+    let last = || {
+        let curve = get("/curve");
+        let points: Vec<(u64, u64)> = serde_json::from_str(curve.rsplit("\r\n\r\n").next().unwrap()).unwrap();
+        points.last().copied().unwrap_or_default()
+    };
+    while last().0 < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(last().1 > 0, "a point has its time");
 }
 
 /// `kvdrive run --connect` with these arguments: what it printed, or what it said was wrong.
@@ -549,6 +559,28 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     gone.address = "127.0.0.1:1".into();
     let error = run_against(&gone, &work).unwrap_err();
     assert!(error.starts_with("kvdrive: tcp://127.0.0.1:1: ") && error.contains("refused"), "{error}");
+}
+
+#[test]
+fn a_lost_connection_leaves_the_report_so_far() {
+    let mut served = serve(&[]);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["run", "--connect", &format!("tcp://{}", served.address), "--workload", "fillseq"])
+        .args(["--set", "workload.key_size=8", "--ops", "1G", "--interval", "5ms", "--interval-file", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = run.stdout.take().unwrap();
+    out.read_exact(&mut [0; 64]).unwrap();
+    served.program.kill().unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(&served.address) && error.lines().count() == 1, "{error}");
+    assert!(rest.contains("this is the report so far") && rest.contains("LATENCY"), "{rest}");
 }
 
 #[test]

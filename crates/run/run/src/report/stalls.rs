@@ -1,6 +1,6 @@
 //! Means above a 99th percentile, in a line: few operations wait for so long that the mean is theirs.
 
-use kvdrive_text::wrap;
+use kvdrive_text::{grouped, wrap};
 
 use super::Report;
 use super::table::time;
@@ -27,14 +27,27 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
     let (Some(least), Some(most)) = (longest.clone().min(), longest.max()) else { return String::new() };
     let [least, most] = [least, most].map(|ns| time(ns as f64));
     let longest = if least == most { most } else { format!("{least} to {most}") };
-    let for_what = match stalled[0].0.setting("engine", "name").as_str() {
-        "lsm" => "flushes and merges of the index",
-        _ => "flushes, merges and collection",
-    };
+    let for_what = waits_for(stalled[0].0);
     let line = format!(
         "the mean of {kind} lies above its p99: fewer than 1 in 100 wait for {for_what}, the longest for {longest}"
     );
     wrap(&line, room)
+}
+
+/// What the longest operations of a run wait for. Engine `lsm` collects inside the store that needs room, and looks up each
+/// value's key in the index.
+fn waits_for(report: &Report) -> String {
+    let count = |path| report.counts.get(path).unwrap_or(0);
+    let (reads, moved) = (count("nand.reads.gc_index"), count("engine.gc_moved_pairs"));
+    match report.setting("engine", "name").as_str() {
+        "lsm" if reads > 0 => format!(
+            "collection of the value log ({} index reads to move {} values), flushes and merges",
+            grouped(reads),
+            grouped(moved)
+        ),
+        "lsm" => "flushes and merges of the index".to_owned(),
+        _ => "flushes, merges and collection".to_owned(),
+    }
 }
 
 #[cfg(test)]

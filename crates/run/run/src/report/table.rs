@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use kvdrive_text::{with_decimals, wrap};
+use kvdrive_text::wrap;
+
+pub(super) use kvdrive_text::scaled::{bytes, percent, rate, short, time};
 
 /// Minimum width of the first column of a [`Table`].
 const LABEL: usize = 15;
@@ -107,47 +109,6 @@ pub(super) fn edges(left: &str, right: &str, room: usize) -> String {
     }
     let gap = room.saturating_sub(before + behind).max(2);
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
-}
-
-/// A number with as many decimals as make four significant digits.
-pub(super) fn short(number: f64) -> String {
-    let decimals = match number.abs() {
-        n if n >= 100.0 => 1,
-        n if n >= 10.0 => 2,
-        _ => 3,
-    };
-    with_decimals(number, decimals)
-}
-
-fn scaled(number: f64, units: &[(&str, f64)]) -> String {
-    let (unit, size) = units.iter().rev().find(|(_, size)| number.abs() >= *size).unwrap_or(&units[0]);
-    if *size == 1.0 && number.fract() == 0.0 {
-        return format!("{number:.0} {unit}");
-    }
-    format!("{} {unit}", short(number / size))
-}
-
-/// A time: `10.80 us`.
-pub(super) fn time(ns: f64) -> String {
-    scaled(ns, &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)])
-}
-
-/// A number of bytes: `34.87 MB`, decimal as the papers count.
-pub(super) fn bytes(bytes: f64) -> String {
-    scaled(bytes, &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)])
-}
-
-/// A share: `97.90 %`; from ten times on a factor: `12.50 x`.
-pub(super) fn percent(share: f64) -> String {
-    if share.abs() >= 10.0 {
-        return short(share) + " x";
-    }
-    format!("{:.2} %", 100.0 * share)
-}
-
-/// A rate: `57.4 k/s`.
-pub(super) fn rate(per_s: f64) -> String {
-    scaled(per_s, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)])
 }
 
 /// `part / whole`; 0 if `whole` is 0.

@@ -37,7 +37,8 @@ pub struct Remote {
 /// Runs the workload of `document` against a drive on a network.
 ///
 /// # Errors
-/// A line with the address: no answer there, no such namespace, or the connection was lost.
+/// A line with the address: no answer there, no such namespace, or the connection was lost while loading. One that is lost
+/// later ends the run with [`FinishedRun::failure`].
 pub fn run_connected(
     document: &Document,
     remote: &Remote,
@@ -75,20 +76,25 @@ pub fn run_measured(
     look();
     // The inside of the drive is not seen from here.
     let inside = Rc::new(Snapshot::default);
-    let Measured { seen, wall_ns, notes, workload, series, verified } =
+    let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
         threads.measure(&config, inside, watch).with_context(at)?;
+    let failure = failure.map(|failure| failure.context(at()));
+    notes.extend(failure.as_ref().map(|failure| format!("{failure:#}: this is the report so far")));
     look();
     target.sleeps = clients.iter().map(|(client, _)| client.sleeps()).sum();
     drop(threads);
     drop(clients);
-    initiator.shut_down().with_context(at)?;
+    match initiator.shut_down() {
+        Err(_) if failure.is_some() => {}
+        ended => ended.with_context(at)?,
+    }
     let (latencies, none) = (seen.latencies(), Snapshot::default);
     let (began, ended, drained) = (none(), none(), none());
     let (wall_ns, loading) = (Some(wall_ns), None);
     let outcome =
         Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
     let report = outcome.into_report(document, &config)?;
-    Ok((target, FinishedRun { report, latencies, is_stopped: watch.is_stopped() }))
+    Ok((target, FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure }))
 }
 
 /// Where hosts look for a drive unless they are told otherwise.

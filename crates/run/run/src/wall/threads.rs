@@ -46,6 +46,8 @@ pub(super) struct Measured {
     pub(super) workload: Counts,
     pub(super) series: Option<report::Series>,
     pub(super) verified: Option<(report::Verified, Option<String>)>,
+    /// Why it ended before its last operation: there is no way to the drive any more, or the workload cannot go on.
+    pub(super) failure: Option<anyhow::Error>,
 }
 
 impl<'d> Threads<'d> {
@@ -75,10 +77,11 @@ impl<'d> Threads<'d> {
         Ok((self.stores, seen.stored_bytes))
     }
 
-    /// Does the operations; `look` sees the drive where an interval ends.
+    /// Does the operations; `look` sees the drive where an interval ends. What was done is there even if they cannot go
+    /// on.
     ///
     /// # Errors
-    /// There is no way to the drive, or the workload cannot go on.
+    /// What units left cannot be read back.
     pub(super) fn measure(
         &mut self,
         config: &Config,
@@ -112,7 +115,7 @@ impl<'d> Threads<'d> {
         *lock(&work.elsewhere) = self.drivers[1..].iter().map(|_| Tally::default()).collect();
         let mut seen = self.run(watch, &first, &others);
         let end = self.clock.ns();
-        work.check_failure()?;
+        let failure = work.check_failure().err();
         for other in lock(&work.elsewhere).drain(..) {
             seen.recent.get_or_insert_default().add(&other.recent);
         }
@@ -128,9 +131,11 @@ impl<'d> Threads<'d> {
         let mut notes = work.of_workload(|workload| workload.notes().to_vec());
         notes.extend(work.notes_at_end(params, self.ops, done, wall_ns, end));
         let verified = work.verified();
-        notes.extend(self.check_units(seen.errors)?);
+        if failure.is_none() {
+            notes.extend(self.check_units(seen.errors)?);
+        }
         let workload = work.of_workload(|workload| workload.counts());
-        Ok(Measured { seen, wall_ns, notes, workload, series, verified })
+        Ok(Measured { seen, wall_ns, notes, workload, series, verified, failure })
     }
 
     /// Runs the tasks of every thread, those of the first on this one; what all have seen. `first` and `others`

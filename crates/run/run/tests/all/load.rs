@@ -168,7 +168,7 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
         intervals: Some((10_000_000, Rc::new(move |interval| taken.borrow_mut().push(interval.to_json())))),
         ..Watch::progress(&|_, _| {})
     };
-    let FinishedRun { report, latencies, is_stopped } = run_watched(&document, &[], &watch).unwrap();
+    let FinishedRun { report, latencies, is_stopped, .. } = run_watched(&document, &[], &watch).unwrap();
     assert!(!is_stopped);
     let same = |mut report: Report| {
         report.time.wall_s = 0.0;

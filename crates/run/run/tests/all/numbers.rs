@@ -254,14 +254,14 @@ fn refused_stores_are_counted_as_errors_and_in_no_latency() {
             "gc.segment_pages=64",
             "workload.name=fillseq",
             "workload.value_size=4096",
-            "workload.ops=20000",
+            "workload.ops=16384",
             &format!("workload.until_full={until_full}"),
         ])
     };
     let (ended, went_on) = (full(true), full(false));
-    assert!(ended.ops.errors == 0 && ended.ops.store < 19_000, "{:?}", ended.ops);
+    assert!(ended.ops.errors == 0 && ended.ops.store < 16_000, "{:?}", ended.ops);
     assert_eq!(went_on.ops.store, ended.ops.store);
-    assert_eq!(went_on.ops.errors, 20_000 - ended.ops.store);
+    assert_eq!(went_on.ops.errors, 16_384 - ended.ops.store);
     assert_eq!(went_on.latency_ns, ended.latency_ns);
     assert!(went_on.throughput_ops_per_s < ended.throughput_ops_per_s);
     let note = went_on.notes.iter().find(|note| note.starts_with("first of ")).expect("a note");

@@ -56,12 +56,37 @@ fn clients_at_the_same_time_lose_no_update() {
     }
 }
 
+/// What a transaction writes is one command then, over the driver and with SAKER in front.
+#[test]
+fn transactions_as_atomic_batches_lose_no_update_and_take_fewer_commands() {
+    let sides: &[&[&str]] = &[
+        &["engine.name=hashlog", "host.depth=8"],
+        &["engine.name=lsm", "host.depth=8"],
+        &["engine.name=plus", "host.depth=8"],
+        &["engine.name=hashlog", "saker.enabled=true", "saker.container_bytes=16384", "host.threads=4"],
+    ];
+    for side in sides {
+        let of = |atomic: &str| {
+            let report = report(&[side, &[atomic][..]].concat());
+            assert_eq!(report.ops.errors, 0, "{side:?}: {:?}", report.notes);
+            assert!(report.notes.iter().any(|note| note.contains("no update is lost")), "{:?}", report.notes);
+            (report.ops.store, report.counts.of("drive.commands"))
+        };
+        let ((rows, single), (at_once, batched)) = (of("workload.atomic=false"), of("workload.atomic=true"));
+        // A row of STOCK that two lines of an order change is in its batch once.
+        assert!(at_once <= rows && 10 * at_once > 9 * rows, "{side:?}: {at_once} of {rows} rows");
+        let is_batched_anyway = side.contains(&"saker.enabled=true");
+        assert!(is_batched_anyway || batched + rows / 2 < single, "{side:?}: {batched} of {single} commands");
+    }
+}
+
 /// Threads and tasks by the machine's clock meet at the same rows, too.
 #[test]
 fn clients_in_wall_time_lose_no_update() {
     let sides: &[&[&str]] = &[
         &["engine.name=hashlog", "host.depth=8"],
         &["engine.name=hashlog", "host.depth=8", "host.threads=2"],
+        &["engine.name=hashlog", "host.depth=8", "host.threads=2", "workload.atomic=true"],
         &["engine.name=hashlog", "saker.enabled=true", "saker.cache_bytes=65536", "host.threads=2"],
     ];
     for side in sides {
@@ -102,4 +127,7 @@ fn what_units_cannot_do_is_refused_in_a_line() {
         let error = document(&[setting]).config().unwrap_err().to_string();
         assert!(error.starts_with(problem), "{error}");
     }
+    let on_host = ["engine.name=block", "host.store=lsmtree", "workload.atomic=true"];
+    let error = document(&on_host).config().unwrap_err().to_string();
+    assert!(error.starts_with("workload.atomic: true; is for a drive of pairs"), "{error}");
 }

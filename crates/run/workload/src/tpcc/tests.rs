@@ -32,6 +32,11 @@ impl Pairs for Map {
         Ok(())
     }
 
+    fn commit(&mut self) -> Result<(), Failed> {
+        assert!(!self.locked.is_empty(), "what was written is there before the rows are unlocked");
+        Ok(())
+    }
+
     fn lock(&mut self, rows: &[Key]) {
         assert!(self.locked.is_empty(), "a unit locks once");
         assert!(rows.is_sorted_by(|a, b| a < b), "in one order, each once");

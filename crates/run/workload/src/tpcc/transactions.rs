@@ -91,6 +91,7 @@ pub(super) fn new_order(
         }
         line.write(pairs, keys::order_line(place, order, number))?;
     }
+    pairs.commit()?;
     Ok(true)
 }
 
@@ -147,7 +148,8 @@ pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> R
         district: home.district,
         ..History::new_zeroed()
     };
-    history.write(pairs, keys::history(place, number))
+    history.write(pairs, keys::history(place, number))?;
+    pairs.commit()
 }
 
 /// Of the customers with a name, in the order of their first names, the one in the middle, rounded up.

@@ -56,7 +56,8 @@ impl Format for Csv {
 }
 
 fn quantity(key: &str, field: &[u8]) -> Result<u64, String> {
-    let text = std::str::from_utf8(field).map_err(|_| format!("{:?} is no text", shortened(field)))?;
+    let text = std::str::from_utf8(field).ok().filter(|text| !text.chars().any(char::is_control));
+    let text = text.ok_or_else(|| format!("{}; expected a number", shortened(field)))?;
     let what = key.split('_').next().unwrap_or(key);
     let number = quantity::parse(Unit::of(key), text).map_err(|problem| format!("{what}: {problem}"))?;
     u64::try_from(number).map_err(|_| format!("{what}: {number} is below 0"))

@@ -302,10 +302,17 @@ fn seconds(field: &[u8]) -> Result<Ns, String> {
     Ok(seconds.trunc() as u64 * 1_000_000_000 + (seconds.fract() * 1e9).round() as u64)
 }
 
-/// The beginning of a field, for messages.
+/// The beginning of a field, for messages; of one that is no text, how long it is.
 fn shortened(field: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
-    if field.len() > 40 { text + "..." } else { text }
+    let begin = &field[..field.len().min(40)];
+    let text = String::from_utf8_lossy(begin).into_owned();
+    let is_cut_char = |at: usize| at + 4 > begin.len() && field.len() > begin.len();
+    let is_binary = std::str::from_utf8(begin).is_err_and(|error| !is_cut_char(error.valid_up_to()));
+    match is_binary || begin.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        true => format!("{} bytes that are no text", field.len()),
+        false if field.len() > 40 => text + "...",
+        false => text,
+    }
 }
 
 /// What a cache is asked by this word.

@@ -1,0 +1,48 @@
+//! Latencies as cumulative distributions: a table of CSV, which a data frame or a plot takes as it is.
+
+use std::fmt::Write;
+
+use kvdrive_sim::Histogram;
+
+/// Latencies of a run by kind of operation, in ns.
+pub type Latencies = Vec<(&'static str, Histogram)>;
+
+/// The table of several runs: a line for each latency that occurred, as exact as the histogram has it, with the share
+/// of its kind of operation that took no longer. Runs have numbers from 1 on, and the settings by which they differ.
+pub fn csv<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Latencies)>) -> String {
+    let mut text = "run,settings,operation,latency_ns,share\n".to_owned();
+    for (number, (settings, latencies)) in (1..).zip(runs) {
+        for (kind, histogram) in latencies {
+            let all = histogram.values().len().max(1) as f64;
+            let mut below = 0;
+            for step in histogram.values().iter_recorded() {
+                below += step.count_at_value();
+                let (latency_ns, share) = (step.value_iterated_to(), below as f64 / all);
+                let settings = settings.replace('"', "\"\"");
+                let _ = writeln!(text, "{number},\"{settings}\",{kind},{latency_ns},{share}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_grow_to_one_for_each_kind_of_each_run() {
+        let mut stores = Histogram::default();
+        [100, 100, 200, 400].into_iter().for_each(|ns| stores.record(ns));
+        let mut retrieves = Histogram::default();
+        retrieves.record(50);
+        let runs: [(&str, Latencies); 2] =
+            [("a=1", vec![("store", stores)]), ("trace=\"x\"", vec![("retrieve", retrieves)])];
+        assert_eq!(
+            csv(runs.iter().map(|(settings, latencies)| (*settings, latencies))),
+            "run,settings,operation,latency_ns,share\n\
+             1,\"a=1\",store,100,0.5\n1,\"a=1\",store,200,0.75\n1,\"a=1\",store,400,1\n\
+             2,\"trace=\"\"x\"\"\",retrieve,50,1\n"
+        );
+    }
+}
