@@ -13,6 +13,8 @@
 //! Queues of the drive outlive sessions: one that ends gives its queue to a later one, after its commands have
 //! come back, the value it had begun is discarded and its iterators are closed.
 
+mod inbox;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,14 +25,13 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{
-    BuildError, Built, CompletionSink, Controlled, DriveLoop, Ended, ServerConfig, Serving, SharedBuffer,
-    SharedLink, SharedQueue, serve_beside, serve_thread,
+    BuildError, Built, Controlled, DriveLoop, Ended, ServerConfig, Serving, SharedBuffer, SharedLink,
+    SharedQueue, serve_beside, serve_thread,
 };
 use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, Direction};
-use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{ALL_STREAMS, Command, Cqe, SglDescriptor, Sqe, Status, feature};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
@@ -40,6 +41,7 @@ use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
 use crate::subsystem::transfer::WHOLE_MAX_BYTES;
+use inbox::{Inbox, Outlet};
 
 /// The one namespace of a drive.
 const DRIVE_NSID: u32 = 1;
@@ -52,55 +54,6 @@ const LOOK: Duration = Duration::from_micros(200);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the drive's thread has for ours: completions with the number of their queue.
-struct Inbox {
-    completions: Mutex<Vec<(u32, Cqe)>>,
-    /// What answers are to suffer that come next: number of their queue, identifier.
-    struck: Mutex<Vec<(u32, u16, TransportFault)>>,
-    is_struck: AtomicBool,
-    filled: AtomicBool,
-    off: AtomicBool,
-    bell: Arc<Bell>,
-}
-
-impl Inbox {
-    /// What the answer to this command is to suffer.
-    fn take_struck(&self, number: u32, cid: u16) -> Option<TransportFault> {
-        if !self.is_struck.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut struck = lock(&self.struck);
-        let at = struck.iter().position(|(of, which, _)| (*of, *which) == (number, cid));
-        let fault = at.map(|at| struck.swap_remove(at).2);
-        self.is_struck.store(!struck.is_empty(), Ordering::Release);
-        fault
-    }
-}
-
-/// Where one queue's completions go.
-struct Outlet {
-    number: u32,
-    inbox: Arc<Inbox>,
-}
-
-impl CompletionSink for Outlet {
-    fn complete(&self, _: &SharedQueue, cqes: &[Cqe]) {
-        lock(&self.inbox.completions).extend(cqes.iter().map(|cqe| (self.number, *cqe)));
-        self.inbox.filled.store(true, Ordering::Release);
-        self.inbox.bell.ring();
-    }
-
-    fn struck(&self, cid: u16, fault: TransportFault) {
-        lock(&self.inbox.struck).push((self.number, cid, fault));
-        self.inbox.is_struck.store(true, Ordering::Release);
-    }
-
-    fn power_off(&self) {
-        self.inbox.off.store(true, Ordering::Release);
-        self.inbox.bell.ring();
-    }
 }
 
 /// The recipient of a command's completion.
