@@ -17,8 +17,8 @@ use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace};
 use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
 use zerocopy::FromBytes;
 
-use super::crafted::{config, in_memory};
 use super::rig;
+use super::small_drives::{config, in_memory};
 
 const NSID: u32 = 1;
 /// Blocks that the tests work on: few, so that they meet.

@@ -12,8 +12,8 @@ use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Command, Status};
 
-use super::crafted::{config, connect, key};
 use super::rig;
+use super::small_drives::{config, connect, key};
 
 /// Pairs that stay, and pairs that come and go between them.
 const COLD: u64 = 100;

@@ -18,8 +18,8 @@ use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 
-use super::crafted::{config, connect, key};
 use super::rig;
+use super::small_drives::{config, connect, key};
 
 const KEYS: u64 = 40;
 /// Commands of the drive during which calls fail, and commands before them.

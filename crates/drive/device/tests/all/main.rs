@@ -20,6 +20,7 @@ mod random_drives;
 mod random_streams;
 mod rig;
 mod saker;
+mod small_drives;
 #[path = "../../../engines/tests/all/small_hash.rs"]
 mod small_hash;
 mod strays;

@@ -20,8 +20,8 @@ use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 
-use super::crafted::{connect, in_memory, key, variants};
 use super::rig;
+use super::small_drives::{connect, in_memory, key, variants};
 
 const KEYS: u64 = 60;
 /// Moments of a life of which the medium is kept.

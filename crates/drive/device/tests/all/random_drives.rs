@@ -15,9 +15,9 @@ use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Write, opcod
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::crafted::{in_memory, variants};
 use super::random_streams::{BASE, Flat, SharedFlat, any_stream};
 use super::rig;
+use super::small_drives::{in_memory, variants};
 
 struct World {
     sim: Sim,
