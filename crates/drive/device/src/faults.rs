@@ -56,7 +56,7 @@ fn key_of(decoded: &Decoded) -> Option<Key> {
         Command::StorePart(part) => Some(part.store.key),
         Command::RetrievePart(part) => Some(part.key),
         Command::Retrieve { key, .. }
-        | Command::Delete { key }
+        | Command::Delete { key, .. }
         | Command::Exist { key }
         | Command::Hybrid { key, .. }
         | Command::CxlStore { key, .. } => Some(key),

@@ -65,9 +65,11 @@ pub fn newest(changes: Vec<PairChange>) -> BTreeMap<Key, Option<Vec<u8>>> {
 pub trait Engine: Exposing + 'static {
     /// A stored value that stays readable while this is held.
     type Found;
-    /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash
-    /// table (`EngineRow::ordered` of crate `device`).
+    /// A walk over the pairs that existed when it was opened, in the engine's order.
     type Cursor;
+
+    /// Is that the order of keys? Otherwise it is that of a table.
+    const ORDERED: bool;
 
     /// The atomic batches that it takes, by the size of their structured value ([`kvdrive_spec::batch`]);
     /// `None`: none, which is for engines of tests; those of drives take them, and transactions stand on that.
@@ -133,6 +135,11 @@ pub trait Engine: Exposing + 'static {
     /// Removes `key`; removing what is not there succeeds. Never fails for lack of space, but may with
     /// [`Status::COMMAND_INTERRUPTED`] as long as open cursors hold it.
     fn delete(&self, key: Key) -> Result<(), Status>;
+
+    /// As [`Engine::delete`], of what is there: looking and removing are one step for commands of the same key.
+    ///
+    /// Errors: [`Status::KEY_NOT_FOUND`]; as of a lookup.
+    fn delete_existing(&self, key: Key) -> Result<(), Status>;
 
     /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
     fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status>;

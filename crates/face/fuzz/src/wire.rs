@@ -13,7 +13,7 @@ pub fn entry_seeds() -> Vec<Vec<u8>> {
     let commands = [
         Command::Store(store),
         Command::Retrieve { key, buffer_bytes: 4096, options: RetrieveOptions::default() },
-        Command::Delete { key },
+        Command::Delete { key, must_exist: true },
         Command::Exist { key },
         Command::List { start: Some(key), buffer_bytes: 4096 },
     ];

@@ -136,7 +136,7 @@ impl Builder {
     /// [`Error::Configuration`], or [`Error::Run`].
     pub fn run(&self, own: &'static Row) -> Result<Report, Error> {
         if self.pace.is_some() {
-            return Err(Error::Configuration("pace: a run in model time has none".into()));
+            return Err(Error::configuration("pace", "a run in model time has none"));
         }
         let mut described = self.clone();
         described.own_workload = Some(own);
@@ -152,9 +152,8 @@ impl Builder {
         let (document, config) = self.describe()?;
         let (pace, is_here) = (self.pace.unwrap_or(Pace::Off), self.is_here);
         if is_here && pace == Pace::Model {
-            let problem =
-                "pace: a drive at the speed of its model waits for the clock, on a thread of its own";
-            return Err(Error::Configuration(problem.to_owned()));
+            let problem = "a drive at the speed of its model waits for the clock, on a thread of its own";
+            return Err(Error::configuration("pace", problem));
         }
         Drive::power_on(Arc::new(Description { document, config, pace, is_here }), None)
     }
@@ -174,8 +173,8 @@ impl Builder {
         let config = document.config()?;
         assigned.check_looked_at([&config])?;
         if self.is_here {
-            let problem = "in_this_thread: stores over blocks work on threads of their own";
-            return Err(Error::Configuration(problem.to_owned()));
+            let problem = "stores over blocks work on threads of their own";
+            return Err(Error::configuration("in_this_thread", problem));
         }
         let pace = self.pace.unwrap_or(Pace::Off);
         BlockDrive::power_on(Arc::new(Description { document, config, pace, is_here: false }), None)

@@ -8,12 +8,18 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{Connector, Driver, block_on};
 use kvdrive_host::{Answer, Call, Content, tcp};
 use kvdrive_link::transfer;
+use kvdrive_sim::ForkCount;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::error::{Error, key};
+use crate::keys::{AsyncKeys, Keys, OwnedKeys};
+use crate::owned_pipeline::OwnedPipeline;
 use crate::pairs::{AsyncPairs, OwnedPairs, Pairs};
 use crate::pipeline::Pipeline;
 use crate::saker::Neighbour;
+
+/// Longest part that one command brings, in bytes.
+const PART_MAX_BYTES: u32 = 2 << 20;
 
 /// A call without a value.
 pub(crate) type NoValue = Call<&'static [u8]>;
@@ -52,6 +58,39 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// What all clients of a drive have in common.
+#[derive(Clone)]
+pub(crate) struct ClientContext {
+    pub(crate) unanswered: Unanswered,
+    pub(crate) neighbour: Neighbour,
+    pub(crate) forks: ForkCount,
+    /// Are Lists and iterators in order of keys?
+    pub(crate) is_ordered: bool,
+    /// Can a Delete say whether there was a pair?
+    pub(crate) delete_says: bool,
+}
+
+impl ClientContext {
+    pub(crate) fn new(is_ordered: bool, delete_says: bool) -> ClientContext {
+        let (unanswered, neighbour) = (Unanswered::default(), Neighbour::default());
+        ClientContext { unanswered, neighbour, forks: ForkCount::now(), is_ordered, delete_says }
+    }
+
+    /// May this process ask the drive?
+    pub(crate) fn check_process(&self, call: &'static str) -> Result<(), Error> {
+        if self.forks.is_forked() { Err(Error::ForkedChild { call }) } else { Ok(()) }
+    }
+}
+
+/// A part of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its bytes: fewer than were asked for where the value ends.
+    pub bytes: Vec<u8>,
+    /// Size of the whole value in bytes.
+    pub value_bytes: u32,
+}
+
 /// The route of calls to a drive.
 pub(crate) enum Route {
     /// To a drive of this program.
@@ -87,38 +126,34 @@ impl Route {
 /// in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct AsyncClient {
     route: Route,
-    unanswered: Unanswered,
-    neighbour: Neighbour,
+    context: ClientContext,
 }
 
 impl AsyncClient {
     pub(crate) fn connect(
         connector: &Connector,
         config: &Config,
-        unanswered: &Unanswered,
-        neighbour: &Neighbour,
+        context: &ClientContext,
     ) -> Result<AsyncClient, Error> {
         let host = &config.host;
         let method = transfer::method(&host.transfer).expect("the configuration was checked");
         let driver = connector
             .connect(method, host.queue_entries, host.depth)
             .map_err(|error| Error::of("connect", None, error))?;
-        Ok(AsyncClient {
-            route: Route::Own(driver),
-            unanswered: unanswered.clone(),
-            neighbour: neighbour.clone(),
-        })
+        Ok(AsyncClient { route: Route::Own(driver), context: context.clone() })
     }
 
     /// The caller waits for its futures on a thread of their own: see [`Route::Network`].
     pub(crate) fn on_network(
         client: tcp::Client,
         max_value_bytes: u32,
-        unanswered: &Unanswered,
-        neighbour: &Neighbour,
+        context: &ClientContext,
     ) -> AsyncClient {
-        let route = Route::Network(client, max_value_bytes);
-        AsyncClient { route, unanswered: unanswered.clone(), neighbour: neighbour.clone() }
+        AsyncClient { route: Route::Network(client, max_value_bytes), context: context.clone() }
+    }
+
+    pub(crate) fn context(&self) -> &ClientContext {
+        &self.context
     }
 
     pub(crate) fn route(&self) -> &Route {
@@ -132,7 +167,8 @@ impl AsyncClient {
         key: Option<Key>,
         answer: impl Future<Output = Result<T, kvdrive_host::Error>>,
     ) -> Result<T, Error> {
-        let mut begun = self.unanswered.begin();
+        self.context.check_process(call)?;
+        let mut begun = self.context.unanswered.begin();
         let answer = answer.await;
         begun.is_answered = matches!(&answer, Ok(_) | Err(kvdrive_host::Error::Status(_)));
         answer.map_err(|error| Error::of(call, key, error))
@@ -173,7 +209,7 @@ impl AsyncClient {
     /// [`Status::KEY_EXISTS`], [`Status::KEY_NOT_FOUND`]; as [`AsyncClient::store`].
     pub async fn store_with(&self, key: &[u8], value: &[u8], options: StoreOptions) -> Result<(), Error> {
         let key = self.checked(key, value)?;
-        let _writing = self.neighbour.writing(key);
+        let _writing = self.context.neighbour.writing(key);
         let store = Call::Store { key, value: Piece::Bytes(value), options };
         self.counted("store", Some(key), self.route.call(store, &mut Region::new())).await.map(|_| ())
     }
@@ -192,14 +228,51 @@ impl AsyncClient {
         }
     }
 
+    /// A part of the value of a key, from byte `at` on; `None` if there is no pair. It has `bytes` bytes, or fewer where the
+    /// value ends, and 2 MiB at most. Two parts may be of two values, if another call stores one meanwhile.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`]: the value ends before byte `at`; [`Status::INVALID_OPCODE`]: a drive on a network that
+    /// is no kvdrive; as [`AsyncClient::get`].
+    pub async fn get_part(&self, key: &[u8], at: u32, bytes: u32) -> Result<Option<Part>, Error> {
+        let key = crate::error::key(key)?;
+        let mut part = Region::new();
+        match self.call("get part", Call::RetrievePart { key, at, bytes }, &mut part).await {
+            Ok(answer) => {
+                let value_bytes = answer.value();
+                let came = bytes.min(value_bytes.saturating_sub(at)).min(PART_MAX_BYTES);
+                Ok(Some(Part { bytes: part.to_bytes(came), value_bytes }))
+            }
+            Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes a pair; removing a missing pair succeeds.
     ///
     /// # Errors
     /// [`Status::NAMESPACE_WRITE_PROTECTED`].
     pub async fn delete(&self, key: &[u8]) -> Result<(), Error> {
         let key = crate::error::key(key)?;
-        let _writing = self.neighbour.writing(key);
+        let _writing = self.context.neighbour.writing(key);
         self.call("delete", Call::Delete { key }, &mut Region::new()).await.map(|_| ())
+    }
+
+    /// Removes a pair, and says whether there was one: of several callers that remove the same one, one hears so.
+    ///
+    /// A drive on a network that is no kvdrive is asked before: another host may come in between.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::delete`] and [`AsyncClient::get`]: the drive has to look.
+    pub async fn remove(&self, key: &[u8]) -> Result<bool, Error> {
+        if !self.context.delete_says {
+            let is_there = self.exist(key).await?;
+            self.delete(key).await?;
+            return Ok(is_there);
+        }
+        let key = crate::error::key(key)?;
+        let _writing = self.context.neighbour.writing(key);
+        self.call("remove", Call::Remove { key }, &mut Region::new()).await.map(Answer::exists)
     }
 
     /// Does the pair exist?
@@ -216,7 +289,7 @@ impl AsyncClient {
     /// # Errors
     /// [`Status::TOO_MANY_ITERATORS`]: all iterators of the drive are in use.
     pub async fn pairs(&self) -> Result<AsyncPairs<'_>, Error> {
-        AsyncPairs::open(self, None).await
+        AsyncPairs::open(self, None, &[]).await
     }
 
     /// The pairs from `start` on.
@@ -224,7 +297,43 @@ impl AsyncClient {
     /// # Errors
     /// As [`AsyncClient::pairs`].
     pub async fn pairs_from(&self, start: &[u8]) -> Result<AsyncPairs<'_>, Error> {
-        AsyncPairs::open(self, Some(key(start)?)).await
+        AsyncPairs::open(self, Some(key(start)?), &[]).await
+    }
+
+    /// The pairs whose keys begin with `prefix`; an empty one: all. A drive that keeps keys in order
+    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)) is asked for these alone, another one goes through all.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::pairs`]; a prefix is no longer than a key.
+    pub async fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<AsyncPairs<'_>, Error> {
+        AsyncPairs::open(self, None, prefix).await
+    }
+
+    /// All keys, without their values: many of them cross with each command.
+    ///
+    /// They are not those of one moment: a key that is stored or deleted meanwhile may come or not.
+    pub fn keys(&self) -> AsyncKeys<'_> {
+        AsyncKeys::new(self, &[]).expect("no prefix is longer than a key")
+    }
+
+    /// The keys that begin with `prefix`, as [`AsyncClient::keys`] has all.
+    ///
+    /// # Errors
+    /// [`Error::KeySize`]: a prefix is no longer than a key.
+    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<AsyncKeys<'_>, Error> {
+        AsyncKeys::new(self, prefix)
+    }
+
+    /// How many keys begin with `prefix`; an empty one: all. It goes through them, without their values.
+    ///
+    /// # Errors
+    /// As [`AsyncKeys::next`].
+    pub async fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
+        let (mut keys, mut count) = (AsyncKeys::new(self, prefix)?, 0);
+        while keys.next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
     }
 }
 
@@ -255,6 +364,16 @@ impl Client {
         block_on(self.0.delete(key))
     }
 
+    /// [`AsyncClient::get_part`].
+    pub fn get_part(&self, key: &[u8], at: u32, bytes: u32) -> Result<Option<Part>, Error> {
+        block_on(self.0.get_part(key, at, bytes))
+    }
+
+    /// [`AsyncClient::remove`].
+    pub fn remove(&self, key: &[u8]) -> Result<bool, Error> {
+        block_on(self.0.remove(key))
+    }
+
     /// [`AsyncClient::exist`].
     pub fn exist(&self, key: &[u8]) -> Result<bool, Error> {
         block_on(self.0.exist(key))
@@ -270,9 +389,34 @@ impl Client {
         block_on(self.0.pairs_from(start)).map(Pairs)
     }
 
-    /// As [`Client::pairs`], or from `start` on, in an iterator that borrows nothing.
-    pub fn owned_pairs(self: &Arc<Self>, start: Option<&[u8]>) -> Result<OwnedPairs, Error> {
-        OwnedPairs::open(self, start.map(key).transpose()?)
+    /// [`AsyncClient::pairs_with_prefix`].
+    pub fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<Pairs<'_>, Error> {
+        block_on(self.0.pairs_with_prefix(prefix)).map(Pairs)
+    }
+
+    /// [`AsyncClient::keys`].
+    pub fn keys(&self) -> Keys<'_> {
+        Keys(self.0.keys())
+    }
+
+    /// [`AsyncClient::keys_with_prefix`].
+    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<Keys<'_>, Error> {
+        self.0.keys_with_prefix(prefix).map(Keys)
+    }
+
+    /// [`AsyncClient::count`].
+    pub fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
+        block_on(self.0.count(prefix))
+    }
+
+    /// As [`Client::pairs_with_prefix`], in an iterator that borrows nothing.
+    pub fn owned_pairs(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedPairs, Error> {
+        OwnedPairs::open(self, prefix)
+    }
+
+    /// As [`Client::keys_with_prefix`], in an iterator that borrows nothing.
+    pub fn owned_keys(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedKeys, Error> {
+        OwnedKeys::new(self, prefix)
     }
 
     /// Many commands at once from one thread, with few doorbells.
@@ -280,6 +424,14 @@ impl Client {
     /// # Errors
     /// [`Error::Off`].
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
-        Pipeline::new(&mut self.0.route, &self.0.unanswered, &self.0.neighbour)
+        Pipeline::new(&mut self.0.route, &self.0.context)
+    }
+
+    /// As [`Client::pipeline`], in a value that borrows nothing and may go from thread to thread.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn into_pipeline(self) -> Result<OwnedPipeline, Error> {
+        OwnedPipeline::new(self)
     }
 }

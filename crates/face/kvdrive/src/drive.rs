@@ -13,8 +13,10 @@ use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_spec::StoreOptions;
 
-use crate::client::{AsyncClient, Client, Unanswered};
+use crate::client::{AsyncClient, Client, ClientContext, Part};
 use crate::error::Error;
+use crate::keys::Keys;
+use crate::namespace::Namespace;
 use crate::network::Network;
 use crate::numbers::Numbers;
 use crate::pairs::Pairs;
@@ -40,8 +42,7 @@ pub(crate) struct Description {
 pub struct Drive {
     client: Client,
     place: Place,
-    unanswered: Unanswered,
-    neighbour: saker::Neighbour,
+    context: ClientContext,
     clock: Stopwatch,
 }
 
@@ -70,21 +71,25 @@ impl Drive {
         let opened = if described.is_here { serve_here(server, build) } else { serve_thread(server, build) };
         let (connector, serving) = opened.map_err(|error| Error::PowerOn(error.to_string()))?;
         let control = serving.control().clone();
-        Drive::at(Place::Own(Own { described, connector, serving: Some(serving), control }))
+        let engine = &described.config.engine.name;
+        let is_ordered = ENGINES.iter().any(|row| row.name == engine && row.ordered);
+        let own = Own { described, connector, serving: Some(serving), control };
+        Drive::at(Place::Own(own), ClientContext::new(is_ordered, true))
     }
 
     pub(crate) fn on_network(network: Network) -> Result<Drive, Error> {
-        Drive::at(Place::Network(Box::new(network)))
+        let context = network.context();
+        Drive::at(Place::Network(Box::new(network)), context)
     }
 
-    fn at(place: Place) -> Result<Drive, Error> {
-        let (unanswered, neighbour) = (Unanswered::default(), saker::Neighbour::default());
-        let client = Client(place.connect(&unanswered, &neighbour)?);
-        Ok(Drive { client, place, unanswered, neighbour, clock: Stopwatch::start() })
+    fn at(place: Place, context: ClientContext) -> Result<Drive, Error> {
+        let client = Client(place.connect(&context)?);
+        Ok(Drive { client, place, context, clock: Stopwatch::start() })
     }
 
     /// The drive, if it is this program's.
-    fn own(&self, call: &str) -> Result<&Own, Error> {
+    fn own(&self, call: &'static str) -> Result<&Own, Error> {
+        self.context.check_process(call)?;
         match &self.place {
             Place::Own(own) => Ok(own),
             Place::Network(network) => Err(network.refused(call)),
@@ -96,7 +101,7 @@ impl Drive {
     /// # Errors
     /// The drive is off, or all queue identifiers are used.
     pub fn client(&self) -> Result<Client, Error> {
-        self.place.connect(&self.unanswered, &self.neighbour).map(Client)
+        self.place.connect(&self.context).map(Client)
     }
 
     /// A queue pair for futures.
@@ -105,7 +110,7 @@ impl Drive {
     /// As [`Drive::client`]; the drive is on a network, where calls wait on their socket.
     pub fn async_client(&self) -> Result<AsyncClient, Error> {
         self.own("async_client")?;
-        self.place.connect(&self.unanswered, &self.neighbour)
+        self.place.connect(&self.context)
     }
 
     /// SAKER in front of this drive: small writes travel together, small reads may come from memory. There is one at
@@ -117,11 +122,11 @@ impl Drive {
     pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
         let own = self.own("saker")?;
         if own.described.is_here {
-            let problem = "in_this_thread: SAKER is shared by threads, and so is its drive";
-            return Err(Error::Configuration(problem.to_owned()));
+            let problem = "SAKER is shared by threads, and so is its drive";
+            return Err(Error::configuration("in_this_thread", problem));
         }
         let (drive, below) = (&own.described.config, self.async_client()?);
-        saker::Saker::new(&own.connector, drive, config, below, &self.unanswered, &self.neighbour)
+        saker::Saker::new(&own.connector, drive, config, below)
     }
 
     /// [`AsyncClient::store`].
@@ -147,6 +152,16 @@ impl Drive {
         self.client.delete(key)
     }
 
+    /// [`AsyncClient::get_part`].
+    pub fn get_part(&self, key: &[u8], at: u32, bytes: u32) -> Result<Option<Part>, Error> {
+        self.client.get_part(key, at, bytes)
+    }
+
+    /// [`AsyncClient::remove`].
+    pub fn remove(&self, key: &[u8]) -> Result<bool, Error> {
+        self.client.remove(key)
+    }
+
     /// [`AsyncClient::exist`].
     pub fn exist(&self, key: &[u8]) -> Result<bool, Error> {
         self.client.exist(key)
@@ -162,12 +177,46 @@ impl Drive {
         self.client.pairs_from(start)
     }
 
-    /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own. Of a drive on a
-    /// network it is not known, and so false.
+    /// [`AsyncClient::pairs_with_prefix`].
+    pub fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<Pairs<'_>, Error> {
+        self.client.pairs_with_prefix(prefix)
+    }
+
+    /// [`AsyncClient::keys`].
+    pub fn keys(&self) -> Keys<'_> {
+        self.client.keys()
+    }
+
+    /// [`AsyncClient::keys_with_prefix`].
+    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<Keys<'_>, Error> {
+        self.client.keys_with_prefix(prefix)
+    }
+
+    /// [`AsyncClient::count`].
+    pub fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
+        self.client.count(prefix)
+    }
+
+    /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own. A drive on a network
+    /// that is no kvdrive does not say, and counts as one without.
     pub fn is_ordered(&self) -> bool {
-        let Place::Own(own) = &self.place else { return false };
-        let engine = &own.described.config.engine.name;
-        ENGINES.iter().any(|row| row.name == engine && row.ordered)
+        self.context.is_ordered
+    }
+
+    /// What the drive says of its room for pairs, and of what they may be.
+    ///
+    /// # Errors
+    /// [`Error::Off`], [`Error::Network`].
+    pub fn namespace(&self) -> Result<Namespace, Error> {
+        self.context.check_process("identify")?;
+        match &self.place {
+            Place::Network(network) => network.namespace(),
+            Place::Own(own) => {
+                let identified = block_on(own.connector.identify());
+                let identified = identified.map_err(|error| Error::of("identify", None, error))?;
+                Ok(Namespace::of(&identified))
+            }
+        }
     }
 
     /// Is it [on a network](crate::connect)?
@@ -222,6 +271,7 @@ impl Drive {
     /// # Errors
     /// [`Error::Off`]. A drive on a network is closed, and goes on there.
     pub fn cut_power(mut self, torn: bool) -> Result<PoweredOff, Error> {
+        self.context.check_process("cut power")?;
         let own = match &mut self.place {
             Place::Own(own) => own,
             Place::Network(network) => return Err(network.refused("cut_power")),
@@ -241,7 +291,8 @@ impl Drive {
     /// # Errors
     /// A number of the report cannot be obtained; a network that cannot be left.
     pub fn close(mut self) -> Result<Closed, Error> {
-        let (seconds, unanswered) = (self.clock.seconds(), self.unanswered.count());
+        self.context.check_process("close")?;
+        let (seconds, unanswered) = (self.clock.seconds(), self.context.unanswered.count());
         let own = match &mut self.place {
             Place::Own(own) => own,
             Place::Network(network) => {
@@ -271,12 +322,13 @@ impl Drive {
 
 impl Place {
     /// A queue pair.
-    fn connect(&self, unanswered: &Unanswered, neighbour: &saker::Neighbour) -> Result<AsyncClient, Error> {
+    fn connect(&self, context: &ClientContext) -> Result<AsyncClient, Error> {
+        context.check_process("connect")?;
         match self {
             Place::Own(Own { described, connector, .. }) => {
-                AsyncClient::connect(connector, &described.config, unanswered, neighbour)
+                AsyncClient::connect(connector, &described.config, context)
             }
-            Place::Network(network) => network.connect(unanswered, neighbour),
+            Place::Network(network) => network.connect(context),
         }
     }
 }
@@ -301,7 +353,9 @@ impl Own {
 
 impl Drop for Drive {
     fn drop(&mut self) {
-        if let (false, Place::Own(own)) = (std::thread::panicking(), &mut self.place) {
+        // The threads of a drive are those of the process that opened it.
+        let is_left = std::thread::panicking() || self.context.forks.is_forked();
+        if let (false, Place::Own(own)) = (is_left, &mut self.place) {
             own.end();
         }
     }

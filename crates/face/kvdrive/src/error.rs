@@ -10,9 +10,14 @@ use kvdrive_spec::{Key, Status};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The described drive cannot be built: the line begins with the key, file or profile at fault.
-    #[error("{0}")]
-    Configuration(String),
+    /// The described drive or run cannot be had: the line begins with what is at fault.
+    #[error("{}{problem}", .at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default())]
+    Configuration {
+        /// The key, option, file, profile or address at fault; `None`: none of them alone is.
+        at: Option<String>,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
     /// The drive cannot be powered on: its image belongs to another drive, is damaged, is in use, or cannot
     /// be accessed.
     #[error("the drive does not come up: {0}")]
@@ -58,6 +63,14 @@ pub enum Error {
         /// What was asked for.
         call: &'static str,
     },
+    /// The drive was opened by the process that this one was forked off: its threads and sockets are that one's.
+    #[error(
+        "{call}: the drive was opened before this process was forked off, and stayed with its parent; open one here"
+    )]
+    ForkedChild {
+        /// What was asked for.
+        call: &'static str,
+    },
     /// The drive has as many queue pairs as there are identifiers.
     #[error("{0}")]
     NoQueue(String),
@@ -71,6 +84,46 @@ impl Error {
     pub fn status(&self) -> Option<Status> {
         match self {
             Error::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// A configuration that cannot be: what is at fault, and why.
+    pub fn configuration(at: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Configuration { at: Some(at.into()), problem: problem.into() }
+    }
+
+    /// The key of the configuration at fault, or the option, file, profile or address.
+    pub fn setting(&self) -> Option<&str> {
+        // A keyword argument is named with its value.
+        if let Error::Configuration { at: Some(at), .. } = self { at.split('=').next() } else { None }
+    }
+
+    /// What the setting at fault may be, in words; `None`: the error is of no key of the configuration.
+    pub fn allowed(&self) -> Option<String> {
+        let at = self.setting()?.trim_start_matches("--");
+        let option = at.replace('_', "-");
+        let declared = kvdrive_config::settings()
+            .find(|setting| setting.key == at || setting.option == Some(option.as_str()));
+        declared.map(|setting| setting.rule.allowed())
+    }
+
+    /// The key of the pair that a call was about.
+    pub fn pair(&self) -> Option<Key> {
+        match self {
+            Error::Status { key, .. } => *key,
+            Error::ValueSize { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// The call that the drive refused, or that could not be made from here.
+    pub fn call(&self) -> Option<&'static str> {
+        match self {
+            Error::Status { call, .. } | Error::OtherThread { call } | Error::ForkedChild { call } => {
+                Some(call)
+            }
+            Error::ValueSize { .. } => Some("store"),
             _ => None,
         }
     }
@@ -100,7 +153,7 @@ impl Error {
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Error {
-        Error::Configuration(error.to_string())
+        Error::configuration(error.key, error.problem)
     }
 }
 

@@ -27,6 +27,11 @@
 //! | a drive on a network | [`connect`] |
 //! | one thread, as fast as can be | [`Builder::in_this_thread`] |
 //! | several threads; many commands at once; `async` | [`Drive::client`], [`Client::pipeline`], [`Drive::async_client`] |
+//! | a pipeline in a struct or another language's object | [`Client::into_pipeline`], [`OwnedPipeline`] |
+//! | keys without values, prefixes, how many there are | [`Drive::keys`], [`Drive::pairs_with_prefix`], [`Drive::count`] |
+//! | a part of a value; a removal that says whether the pair was there | [`Drive::get_part`], [`Drive::remove`] |
+//! | how much fits, and how much is there | [`Drive::namespace`], [`Namespace`] |
+//! | what exactly went wrong | [`Error`]: status, call, pair, setting, what is allowed |
 //! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
 //! | what outlasts what, and what an end leaves | [`Closed`], [`Lasting`] |
 //! | what was counted, modelled and measured | [`Numbers`] |
@@ -51,24 +56,31 @@ mod builder;
 mod client;
 mod drive;
 mod error;
+mod keys;
+mod namespace;
 mod network;
 pub mod numbers;
+mod owned_pipeline;
 mod pairs;
 mod pipeline;
 pub mod saker;
 
 pub use block_drive::{BlockDrive, BlocksOff};
 pub use builder::Builder;
-pub use client::{AsyncClient, Client};
+pub use client::{AsyncClient, Client, Part};
 pub use drive::{Closed, Drive, Lasting, PoweredOff};
 pub use error::Error;
+pub use keys::{AsyncKeys, Keys, OwnedKeys};
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
 pub use kvdrive_run::wall::connected::Remote;
+pub use kvdrive_sim::ForkCount;
 pub use kvdrive_sim::wall::Pace;
 pub use kvdrive_spec::{Key, Status, StoreOptions};
+pub use namespace::Namespace;
 pub use network::{connect, connect_to};
 pub use numbers::Numbers;
+pub use owned_pipeline::OwnedPipeline;
 pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
 pub use pipeline::{Done, Ended, Pipeline};
 

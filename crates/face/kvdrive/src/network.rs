@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use kvdrive_host::tcp::{self, Initiator};
 use kvdrive_run::wall::connected::{Reached, Remote, address, reach};
 
-use crate::client::{AsyncClient, Unanswered};
+use crate::client::{AsyncClient, ClientContext};
 use crate::drive::Drive;
 use crate::error::Error;
-use crate::saker::Neighbour;
+use crate::namespace::Namespace;
 
 /// Commands of one client at once, as those of a drive of this program.
 const DEPTH: u16 = 32;
@@ -30,7 +30,7 @@ const CLIENTS: u16 = 64;
 /// [`Error::Configuration`]: no such address; [`Error::Network`]: no answer there, no subsystem or several of them, no
 /// pairs.
 pub fn connect(at: &str) -> Result<Drive, Error> {
-    let address = address(at).map_err(|problem| Error::Configuration(format!("{at}: {problem}")))?;
+    let address = address(at).map_err(|problem| Error::configuration(at, problem))?;
     connect_to(&Remote { address, ..Remote::default() })
 }
 
@@ -47,7 +47,7 @@ pub fn connect_to(remote: &Remote) -> Result<Drive, Error> {
 pub(crate) struct Network {
     at: String,
     nsid: u32,
-    value_max_bytes: u32,
+    namespace: Namespace,
     transfer_max_bytes: u32,
     host: Mutex<Host>,
 }
@@ -62,15 +62,27 @@ struct Host {
 
 impl Network {
     fn new(at: String, reached: Reached) -> Result<Network, Error> {
-        let Reached { mut initiator, nsid, format, transfer_max_bytes, .. } = reached;
+        let Reached { mut initiator, nsid, namespace, transfer_max_bytes, .. } = reached;
         let granted =
             initiator.ask_for_queues(CLIENTS).map_err(|error| Error::Network(format!("{at}: {error}")))?;
         let host = Mutex::new(Host { initiator, granted, connected: 0 });
-        Ok(Network { at, nsid, value_max_bytes: format.value_max_bytes.get(), transfer_max_bytes, host })
+        Ok(Network { at, nsid, namespace: Namespace::of(&namespace), transfer_max_bytes, host })
+    }
+
+    /// What its clients know of the drive.
+    pub fn context(&self) -> ClientContext {
+        ClientContext::new(self.namespace.is_ordered, self.namespace.delete_says)
+    }
+
+    /// What the drive says of its room now.
+    pub fn namespace(&self) -> Result<Namespace, Error> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let identified = host.initiator.identify_namespace(self.nsid);
+        identified.map(|now| Namespace::of(&now)).map_err(|error| Error::of("identify", None, error))
     }
 
     /// One more connection.
-    pub fn connect(&self, unanswered: &Unanswered, neighbour: &Neighbour) -> Result<AsyncClient, Error> {
+    pub fn connect(&self, context: &ClientContext) -> Result<AsyncClient, Error> {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         if host.connected == host.granted {
             return Err(Error::NoQueue(format!("{}: it gives a host {} queues", self.at, host.granted)));
@@ -81,8 +93,9 @@ impl Network {
         let mut queue = queue.map_err(|error| Error::Network(format!("{}: {error}", self.at)))?;
         host.connected = number;
         queue.nsid = self.nsid;
-        let client = tcp::Client::new(queue, DEPTH.into(), self.value_max_bytes, self.transfer_max_bytes);
-        Ok(AsyncClient::on_network(client, self.value_max_bytes, unanswered, neighbour))
+        let value_max_bytes = self.namespace.value_max_bytes;
+        let client = tcp::Client::new(queue, DEPTH.into(), value_max_bytes, self.transfer_max_bytes);
+        Ok(AsyncClient::on_network(client, value_max_bytes, context))
     }
 
     /// Says that this host goes.

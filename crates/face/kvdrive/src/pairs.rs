@@ -11,7 +11,7 @@ use kvdrive_spec::Key;
 use kvdrive_spec::Status;
 
 use crate::client::{AsyncClient, Client, NoValue};
-use crate::error::Error;
+use crate::error::{Error, key};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -22,17 +22,33 @@ struct Cursor {
     /// The pair that SEEK brought, until it is returned.
     first: Option<Pair>,
     is_over: bool,
+    prefix: Vec<u8>,
 }
 
 impl Cursor {
-    async fn open(client: &AsyncClient, start: Option<Key>) -> Result<Cursor, Error> {
+    /// The pairs from `start` on that have this prefix.
+    async fn open(client: &AsyncClient, start: Option<Key>, prefix: &[u8]) -> Result<Cursor, Error> {
+        let from = if prefix.is_empty() { None } else { Some(key(prefix)?) };
+        let start = start.or(from.filter(|_| client.context().is_ordered));
         let mut value = Region::new();
         let (iterator, first) = client.call("seek", NoValue::Seek { key: start }, &mut value).await?.opened();
         let first = first.map(|pair| taken(pair, &value));
-        Ok(Cursor { iterator, is_over: first.is_none(), first })
+        Ok(Cursor { iterator, is_over: first.is_none(), first, prefix: prefix.to_vec() })
     }
 
     async fn next(&mut self, client: &AsyncClient) -> Result<Option<Pair>, Error> {
+        while let Some(pair) = self.next_of_all(client).await? {
+            if pair.0.starts_with(&self.prefix) {
+                return Ok(Some(pair));
+            }
+            if client.context().is_ordered {
+                self.is_over = true;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn next_of_all(&mut self, client: &AsyncClient) -> Result<Option<Pair>, Error> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
@@ -56,6 +72,9 @@ impl Cursor {
     /// Closes the iterator and does not wait: a future that was polled once is submitted, and carried out. If every
     /// slot of the queue is taken, it is not, and the drive keeps the iterator until the drive is closed.
     fn close(&self, client: &AsyncClient) {
+        if client.context().forks.is_forked() {
+            return;
+        }
         let (call, mut into) = (NoValue::Close { iterator: self.iterator }, Region::new());
         let mut close = pin!(client.route().call(call, &mut into));
         _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -71,8 +90,12 @@ pub struct AsyncPairs<'c> {
 }
 
 impl<'c> AsyncPairs<'c> {
-    pub(crate) async fn open(client: &'c AsyncClient, start: Option<Key>) -> Result<AsyncPairs<'c>, Error> {
-        Ok(AsyncPairs { client, cursor: Cursor::open(client, start).await? })
+    pub(crate) async fn open(
+        client: &'c AsyncClient,
+        start: Option<Key>,
+        prefix: &[u8],
+    ) -> Result<AsyncPairs<'c>, Error> {
+        Ok(AsyncPairs { client, cursor: Cursor::open(client, start, prefix).await? })
     }
 
     /// The next pair; `None` after the last. One whose future was dropped is not lost: the next call has it.
@@ -119,8 +142,8 @@ pub struct OwnedPairs {
 }
 
 impl OwnedPairs {
-    pub(crate) fn open(client: &Arc<Client>, start: Option<Key>) -> Result<OwnedPairs, Error> {
-        let cursor = block_on(Cursor::open(&client.0, start))?;
+    pub(crate) fn open(client: &Arc<Client>, prefix: &[u8]) -> Result<OwnedPairs, Error> {
+        let cursor = block_on(Cursor::open(&client.0, None, prefix))?;
         Ok(OwnedPairs { client: client.clone(), cursor })
     }
 }

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use kvdrive_config::Config as DriveConfig;
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Counts;
-use kvdrive_device::engines::ENGINES;
 use kvdrive_host::threaded::saker::Queues;
 use kvdrive_host::threaded::{Connector, block_on};
 use kvdrive_saker::range::{Merged, View};
@@ -28,7 +27,7 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::batch::BATCH_BYTES_MAX;
 use kvdrive_spec::{Key, Status};
 
-use crate::client::{AsyncClient, Unanswered};
+use crate::client::AsyncClient;
 use crate::error::{Error, key};
 use crate::pairs::{self, AsyncPairs, Pair, bytes_of};
 
@@ -87,8 +86,6 @@ pub struct Saker {
     threaded: Arc<threaded::Threaded<Queues>>,
     /// Past SAKER, for the iterators of ranges.
     below: Arc<AsyncClient>,
-    is_ordered: bool,
-    unanswered: Unanswered,
 }
 
 impl Saker {
@@ -97,24 +94,22 @@ impl Saker {
         drive: &DriveConfig,
         config: Config,
         below: AsyncClient,
-        unanswered: &Unanswered,
-        neighbour: &Neighbour,
     ) -> Result<Saker, Error> {
         let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes.min(BATCH_BYTES_MAX));
         if config.container_bytes > most_bytes {
-            return Err(Error::Configuration(format!(
-                "saker.container_bytes is {}; a value of this drive has at most {most_bytes} bytes \
-                 (controller.max_value_bytes)",
+            let problem = format!(
+                "is {}; a value of this drive has at most {most_bytes} bytes (controller.max_value_bytes)",
                 config.container_bytes
-            )));
+            );
+            return Err(Error::configuration("saker.container_bytes", problem));
         }
         let queues = Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, host.depth);
-        let core = Core::new(config).map_err(|error| Error::Configuration(error.to_string()))?;
-        neighbour.settle(&core)?;
-        let is_ordered = ENGINES.iter().any(|row| row.name == drive.engine.name && row.ordered);
+        let core = Core::new(config)
+            .map_err(|error| Error::Configuration { at: None, problem: error.to_string() })?;
+        below.context().neighbour.settle(&core)?;
         let clock = Stopwatch::start();
         let threaded = threaded::Threaded::new(core, queues, Arc::new(move || clock.ns()));
-        Ok(Saker { threaded, below: Arc::new(below), is_ordered, unanswered: unanswered.clone() })
+        Ok(Saker { threaded, below: Arc::new(below) })
     }
 
     /// A handle with a queue pair of its own, for one thread.
@@ -122,9 +117,9 @@ impl Saker {
     /// # Errors
     /// [`Error::Off`].
     pub fn handle(&self) -> Result<Handle, Error> {
+        self.below.context().check_process("saker")?;
         let handle = self.threaded.connect().map_err(|_| Error::Off)?;
-        let (below, is_ordered) = (self.below.clone(), self.is_ordered);
-        Ok(Handle { handle, below, is_ordered, unanswered: self.unanswered.clone() })
+        Ok(Handle { handle, below: self.below.clone() })
     }
 
     /// What all handles have done so far ([`kvdrive_saker::counters`]): batches sent, requests in them, reads
@@ -149,8 +144,6 @@ impl Saker {
 pub struct Handle {
     handle: threaded::Handle<Queues>,
     below: Arc<AsyncClient>,
-    is_ordered: bool,
-    unanswered: Unanswered,
 }
 
 impl Handle {
@@ -159,6 +152,7 @@ impl Handle {
     /// # Errors
     /// For a value that fits no container, the drive's answer; [`Error::Off`].
     pub fn store(&mut self, of: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.below.context().check_process("store")?;
         let key = key(of)?;
         let stored = self.handle.store(key, Piece::Bytes(value));
         stored.map_err(|error| Error::of_saker("store", Some(key), error))
@@ -169,6 +163,7 @@ impl Handle {
     /// # Errors
     /// The drive's answer; [`Error::Off`].
     pub fn get(&mut self, of: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.below.context().check_process("get")?;
         let (key, mut value) = (key(of)?, Region::new());
         match self.handle.retrieve(key, &mut value) {
             Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
@@ -182,6 +177,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::store`].
     pub fn delete(&mut self, of: &[u8]) -> Result<(), Error> {
+        self.below.context().check_process("delete")?;
         let key = key(of)?;
         self.handle.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
     }
@@ -191,6 +187,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::get`].
     pub fn exist(&mut self, of: &[u8]) -> Result<bool, Error> {
+        self.below.context().check_process("exist")?;
         let key = key(of)?;
         self.handle.exist(key).map_err(|error| Error::of_saker("exist", Some(key), error))
     }
@@ -216,7 +213,7 @@ impl Handle {
     /// # Errors
     /// [`Error::Refused`]: the engine is not ordered by key; as [`Handle::pairs`].
     pub fn pairs_from(&mut self, start: &[u8]) -> Result<Pairs<'_>, Error> {
-        if !self.is_ordered {
+        if !self.below.context().is_ordered {
             let what = "pairs_from: this engine has an order of its own, in which pending pairs have no place; pairs \
                         returns all of them";
             return Err(Error::Refused(what.to_owned()));
@@ -228,12 +225,12 @@ impl Handle {
         let below = &*self.below;
         loop {
             let range = self.handle.ask(|client, _| client.begin_range());
-            let cursor = block_on(AsyncPairs::open(below, start))?;
+            let cursor = block_on(AsyncPairs::open(below, start, &[]))?;
             // A write on its own was answered meanwhile: what the cursor has of it is not known.
             let Some(view) = self.handle.ask(|client, steps| client.view(range, start, steps)) else {
                 continue;
             };
-            let (below, is_ordered) = (pairs::Pairs(cursor), self.is_ordered);
+            let (below, is_ordered) = (pairs::Pairs(cursor), below.context().is_ordered);
             return Ok(Pairs { below, view, ahead: None, is_over: false, is_ordered, pending: 0 });
         }
     }
@@ -243,6 +240,7 @@ impl Handle {
     /// # Errors
     /// [`Error::Unsynced`]: which writes have failed since the last sync; [`Error::Off`].
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.below.context().check_process("sync")?;
         self.handle.sync().map_err(|error| Error::of_saker("sync", None, error))
     }
 
@@ -373,6 +371,6 @@ impl Transaction<'_> {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.unanswered.add(self.handle.unsynced());
+        self.below.context().unanswered.add(self.handle.unsynced());
     }
 }

@@ -59,16 +59,18 @@ pub struct By {
     pub is_sparse: bool,
 }
 
-impl Counter {
+impl Kind {
     /// `counted`, `modelled` or `measured`.
-    pub fn kind_name(&self) -> &'static str {
-        match self.kind {
+    pub fn name(self) -> &'static str {
+        match self {
             Kind::Counted => "counted",
             Kind::Modelled => "modelled",
             Kind::Measured => "measured",
         }
     }
+}
 
+impl Counter {
     /// `sum`, `state` or `maximum`.
     pub fn form_name(&self) -> &'static str {
         match self.form {

@@ -7,7 +7,7 @@
 //!  Store      key         data   value size    key len   option     -        -
 //!  Retrieve   key         data   buffer size   key len   option     -        -
 //!  List       start key   data   buffer size   key len¹  -          -        -
-//!  Delete     key         -      -             key len   -          -        -
+//!  Delete     key         -      -             key len   option     -        -
 //!  Exist      key         -      -             key len   -          -        -
 //!  write      key         value  value size    key len   value      value    value    (and 4-5)
 //!  hybrid     key         data²  value size    key len   -          pages_z  -
@@ -27,7 +27,8 @@
 //!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
 //!  ⁴ bytes 46 and 47: the stream, which parts of one value have in common in their queue
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
-//!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw
+//!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw; of Delete: bit 0
+//!  only what is there, which is ours: a drive whose Identify does not offer it ignores the bit
 //! ```
 //!
 //! This module checks what an entry says of itself: opcode, FUSE, key length, option bits, the page count of
@@ -68,6 +69,8 @@ pub enum Command {
     Delete {
         /// The key.
         key: Key,
+        /// The answer is [`Status::KEY_NOT_FOUND`] if there is no pair, as feature 20h has it for all commands.
+        must_exist: bool,
     },
     /// Ask whether a pair is there.
     Exist {
@@ -137,6 +140,9 @@ pub enum Command {
     /// Execute the requests of a structured value ([`crate::batch`]).
     Batch(Batch),
 }
+
+/// Option of a Delete: there has to be a pair.
+const MUST_EXIST: u8 = 1;
 
 /// Names all streams of a queue.
 pub const ALL_STREAMS: u16 = u16::MAX;
@@ -321,7 +327,9 @@ impl Command {
                 Command::Retrieve { key: key(sqe)?, buffer_bytes: size_bytes, options }
             }
             opcode::LIST => Command::List { start: optional_key(sqe)?, buffer_bytes: size_bytes },
-            opcode::DELETE => Command::Delete { key: key(sqe)? },
+            opcode::DELETE => {
+                Command::Delete { key: key(sqe)?, must_exist: option_bits(sqe) & MUST_EXIST != 0 }
+            }
             opcode::EXIST => Command::Exist { key: key(sqe)? },
             opcode::WRITE => match optional_key(sqe)? {
                 Some(key) => Command::Write(Write { key, value_bytes: size_bytes }),
@@ -427,7 +435,10 @@ impl Command {
                 }
                 sqe.cdw10 = U32::new(buffer_bytes);
             }
-            Command::Delete { key } | Command::Exist { key } => set_key(&mut sqe, key, 0),
+            Command::Delete { key, must_exist } => {
+                set_key(&mut sqe, key, if must_exist { MUST_EXIST } else { 0 });
+            }
+            Command::Exist { key } => set_key(&mut sqe, key, 0),
             Command::Write(Write { key, value_bytes }) => {
                 set_key(&mut sqe, key, 0);
                 sqe.cdw10 = U32::new(value_bytes);

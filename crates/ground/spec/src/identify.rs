@@ -22,7 +22,8 @@
 //!    32  NOVG, bytes      3840  vendor specific
 //!
 //!  Vendor specific bytes of a KV namespace
-//!     0  tag "kvdrive\0"         8  features: bit 0 batch, bit 1 atomic batches
+//!     0  tag "kvdrive\0"         8  features: bit 0 batch, bit 1 atomic batches, bit 2 a Delete can say whether there was
+//!                                 a pair, bit 3 Lists and iterators are in order of keys
 //!    10  most requests in a batch, 0's based
 //!    12  most bytes of a structured value, head included
 //!    16  most requests in an atomic batch, 0's based
@@ -141,7 +142,8 @@ pub struct KvNamespace {
 pub struct VendorNamespace {
     /// [`VendorNamespace::TAG`]; without it the other fields belong to another vendor.
     pub tag: [u8; 8],
-    /// Bit 0: batch ([`crate::opcode::BATCH`]); bit 1: batches may be atomic.
+    /// Bit 0: batch ([`crate::opcode::BATCH`]); bit 1: batches may be atomic; bit 2: a Delete can be told that there has to
+    /// be a pair; bit 3: Lists and iterators are in order of keys.
     pub features: U16,
     /// Most requests in a batch, 0's based.
     pub batch_requests_z: U16,
@@ -183,6 +185,8 @@ impl VendorNamespace {
     pub const TAG: [u8; 8] = *b"kvdrive\0";
     const BATCH: u16 = 1 << 0;
     const ATOMIC_BATCH: u16 = 1 << 1;
+    const DELETE_SAYS: u16 = 1 << 2;
+    const ORDERED: u16 = 1 << 3;
 
     /// The vendor area of a namespace that accepts batches within these limits, of 1 to 65536 requests;
     /// `None`: no batches.
@@ -217,14 +221,37 @@ impl VendorNamespace {
         vendor
     }
 
+    /// As of a drive whose Delete can say whether there was a pair, and whose keys are in order if `is_ordered`.
+    #[must_use]
+    pub fn with_pairs(mut self, is_ordered: bool) -> VendorNamespace {
+        let bits = Self::DELETE_SAYS | if is_ordered { Self::ORDERED } else { 0 };
+        self.features = U16::new(self.features.get() | bits);
+        self
+    }
+
+    /// Can a Delete say whether there was a pair?
+    #[must_use]
+    pub fn delete_says(&self) -> bool {
+        self.has(Self::DELETE_SAYS)
+    }
+
+    /// Are Lists and iterators in order of keys?
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.has(Self::ORDERED)
+    }
+
+    fn has(&self, feature: u16) -> bool {
+        self.tag == Self::TAG && self.features.get() & feature != 0
+    }
+
     /// The limits of batches; `None`: the namespace accepts none, or it is another vendor's.
     #[must_use]
     pub fn batches(&self) -> Option<BatchLimits> {
-        let features = self.features.get();
-        (self.tag == Self::TAG && features & Self::BATCH != 0).then(|| BatchLimits {
+        self.has(Self::BATCH).then(|| BatchLimits {
             requests: u32::from(self.batch_requests_z.get()) + 1,
             bytes: self.batch_max_bytes.get(),
-            atomic: (features & Self::ATOMIC_BATCH != 0).then(|| AtomicLimits {
+            atomic: self.has(Self::ATOMIC_BATCH).then(|| AtomicLimits {
                 requests: u32::from(self.atomic_requests_z.get()) + 1,
                 bytes: self.atomic_max_bytes.get(),
             }),

@@ -95,8 +95,23 @@ pub enum Call<V> {
         /// The key.
         key: Key,
     },
+    /// Retrieve a part of a value.
+    RetrievePart {
+        /// The key.
+        key: Key,
+        /// Where the part begins, in bytes from the front of the value.
+        at: u32,
+        /// Its size in bytes; less comes where the value ends, and of more than 2 MiB the first 2 MiB.
+        bytes: u32,
+    },
     /// Remove a pair; removing what is not there succeeds.
     Delete {
+        /// The key.
+        key: Key,
+    },
+    /// Remove a pair, and say whether there was one. For drives whose Identify offers it
+    /// ([`kvdrive_spec::identify::VendorNamespace::delete_says`]); others say that there was.
+    Remove {
         /// The key.
         key: Key,
     },
@@ -133,9 +148,12 @@ impl<V> Call<V> {
     /// The key that it names.
     pub fn key(&self) -> Option<Key> {
         match *self {
-            Call::Store { key, .. } | Call::Retrieve { key } | Call::Delete { key } | Call::Exist { key } => {
-                Some(key)
-            }
+            Call::Store { key, .. }
+            | Call::Retrieve { key }
+            | Call::RetrievePart { key, .. }
+            | Call::Delete { key }
+            | Call::Remove { key }
+            | Call::Exist { key } => Some(key),
             Call::List { start: key, .. } | Call::Seek { key } => key,
             Call::Batch { .. } | Call::Next { .. } | Call::Close { .. } => None,
         }
@@ -149,7 +167,9 @@ impl<V> Call<V> {
             }
             Call::Batch { value } => return (Call::Batch { value: () }, Some(value)),
             Call::Retrieve { key } => Call::Retrieve { key },
+            Call::RetrievePart { key, at, bytes } => Call::RetrievePart { key, at, bytes },
             Call::Delete { key } => Call::Delete { key },
+            Call::Remove { key } => Call::Remove { key },
             Call::Exist { key } => Call::Exist { key },
             Call::List { start, buffer_bytes } => Call::List { start, buffer_bytes },
             Call::Seek { key } => Call::Seek { key },
@@ -186,9 +206,9 @@ pub enum Answer {
     /// To a batch: how many of its requests, in their order, were carried out; without success, the status of
     /// the first request that was not, or of the whole.
     Applied(u32, Status),
-    /// To an exist: is there a pair?
+    /// To an exist: is there a pair? To a remove: was there?
     Exists(bool),
-    /// To a retrieve: the value's size; the value is where the answer was to go.
+    /// To a retrieve, of a part too: the whole value's size; what was asked for of it is where the answer was to go.
     Value(u32),
     /// To a list.
     Keys(Vec<Key>),
@@ -202,7 +222,7 @@ pub enum Answer {
 const OTHER_CALL: &str = "an answer is to the call that was made";
 
 impl Answer {
-    /// To an exist. Panics for other calls, as do the others here.
+    /// To an exist or a remove. Panics for other calls, as do the others here.
     pub fn exists(self) -> bool {
         let Answer::Exists(exists) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         exists

@@ -97,18 +97,23 @@ fn add(all: &mut Vec<Declared>, section: &'static str, counts: &Counts, of: &str
     }
 }
 
-/// Reads the sections that the JSON of a report has beside its other keys. Engines of the same section declare counters of
-/// the same name alike but for the help text, so the first declaration serves for all.
-pub(crate) fn sections<'de, D: Deserializer<'de>>(from: D) -> Result<Sections, D::Error> {
+/// The declaration of a counter, by its section and name. Engines of the same section declare counters of the same name
+/// alike but for the help text, so the first declaration serves for all.
+pub(crate) fn find(section: &str, name: &str) -> Option<&'static Declared> {
     static DECLARED: LazyLock<Vec<Declared>> =
         LazyLock::new(|| declared().expect("small drives of every kind are powered on in tests, too"));
+    DECLARED.iter().find(|known| known.section == section && known.counter.name == name)
+}
+
+/// Reads the sections that the JSON of a report has beside its other keys.
+pub(crate) fn sections<'de, D: Deserializer<'de>>(from: D) -> Result<Sections, D::Error> {
     let mut sections = Sections::default();
     for (section, json) in Named::<Value>::deserialize(from)?.iter() {
         let wrong = |problem| D::Error::custom(format!("{section}: {problem}"));
         let values = json.as_object().ok_or_else(|| wrong("no section of counters".to_owned()))?;
         let (mut name_of, mut counts) = ("", Counts::default());
         for (name, json) in values {
-            let known = DECLARED.iter().find(|known| known.section == section && known.counter.name == name);
+            let known = find(section, name);
             let known = known.ok_or_else(|| wrong(format!("there is no counter {name}")))?;
             name_of = known.section;
             counts.put_json(known.counter, json).map_err(wrong)?;
@@ -136,7 +141,7 @@ pub fn reference(further: Vec<Declared>) -> anyhow::Result<String> {
         )?;
         for Declared { counter, of, .. } in all.iter().filter(|declared| declared.section == section) {
             let (name, unit) = (counter.name, counter.unit.name());
-            let kind = format!("{}, {}", counter.kind_name(), counter.form_name());
+            let kind = format!("{}, {}", counter.kind.name(), counter.form_name());
             let by = counter.by.map_or_else(String::new, |by| format!(" By {}.", by.label));
             writeln!(page, "| `{name}` | {unit} | {kind} | {} | {}{by} |", of.join(", "), counter.help)?;
         }

@@ -7,6 +7,7 @@
 mod compare;
 mod connected;
 mod dram;
+mod kinds;
 mod named;
 mod occupied;
 mod stalls;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::declared;
 pub use compare::{compare, compare_in};
 pub use connected::{Connected, Target};
+pub use kinds::kind_of;
 pub use named::Named;
 
 /// The result of a run.

@@ -129,7 +129,7 @@ fn no_chunk_is_ever_taken_for_a_command() {
             for (lane, queue) in queues.iter().enumerate() {
                 // A value that reads as deletes of the key itself.
                 let number = lane as u32;
-                let delete = Command::Delete { key: key(number) }.encode(0xEE, 1);
+                let delete = Command::Delete { key: key(number), must_exist: false }.encode(0xEE, 1);
                 let value: Vec<u8> = delete.as_bytes().iter().copied().cycle().take(bytes as usize).collect();
                 let sqes = express(lane as u16, number, &value);
                 assert_eq!(sqes.len() as u32, 1 + chunks_for(bytes));

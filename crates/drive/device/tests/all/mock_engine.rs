@@ -180,6 +180,7 @@ impl Engine for MockEngine {
     type Found = Rc<Stored>;
     /// The pairs that are left, last first.
     type Cursor = Vec<(Key, Rc<Stored>)>;
+    const ORDERED: bool = true;
 
     fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         self.wait();
@@ -231,6 +232,11 @@ impl Engine for MockEngine {
         self.wait();
         self.values.borrow_mut().remove(&key);
         Ok(())
+    }
+
+    fn delete_existing(&self, key: Key) -> Result<(), Status> {
+        self.wait();
+        self.values.borrow_mut().remove(&key).map(drop).ok_or(Status::KEY_NOT_FOUND)
     }
 
     fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status> {

@@ -194,7 +194,7 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
         ),
         3 => (any_source(), prop_oneof![3 => Just(BATCHES[0].1), 3 => Just(BATCHES[1].1), 1 => any_size()])
             .prop_map(|(source, value_bytes)| Command::Batch(Batch { value_bytes, source })),
-        1 => any_key().prop_map(|key| Command::Delete { key }),
+        1 => (any_key(), any::<bool>()).prop_map(|(key, must_exist)| Command::Delete { key, must_exist }),
         1 => any_key().prop_map(|key| Command::Exist { key }),
         1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
         2 => (start, any_size()).prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
@@ -456,8 +456,9 @@ impl Oracle {
                 let fits = value.len().min(buffer_bytes as usize);
                 self.memory.scatter(sqe, buffer_bytes, &value[..fits]).expect("mapped");
             }
-            Command::Delete { key } => {
-                self.pairs.remove(&key);
+            Command::Delete { key, must_exist } => {
+                let removed = self.pairs.remove(&key);
+                assert!(removed.is_some() || !must_exist);
             }
             Command::Exist { key } => assert!(self.pairs.contains_key(&key)),
             Command::List { .. }

@@ -63,7 +63,7 @@ fn example(opcode: u8) -> Command {
         opcode::STORE => Command::Store(Store { key, value_bytes, options }),
         opcode::RETRIEVE => Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() },
         opcode::LIST => Command::List { start: None, buffer_bytes },
-        opcode::DELETE => Command::Delete { key },
+        opcode::DELETE => Command::Delete { key, must_exist: true },
         opcode::EXIST => Command::Exist { key },
         opcode::SEEK => Command::Seek { key: None, buffer_bytes },
         opcode::NEXT => Command::Next { iterator: 0, buffer_bytes, pairs_z: 0 },

@@ -310,6 +310,7 @@ impl Exposing for HashEngine {
 impl Engine for HashEngine {
     type Found = Found;
     type Cursor = HashCursor;
+    const ORDERED: bool = false;
 
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         self.batch_limits()
@@ -393,11 +394,18 @@ impl Engine for HashEngine {
     }
 
     fn delete(&self, key: Key) -> Result<(), Status> {
+        match self.delete_existing(key) {
+            Err(Status::KEY_NOT_FOUND) => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    fn delete_existing(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
         let _key = core.locks.lock(key);
         let Lookup::Found(probed, slot, PairRead { header, .. }) = core.walk(&key, LookupPurpose::Read)?
         else {
-            return Ok(());
+            return Err(Status::KEY_NOT_FOUND);
         };
         core.space.map_room();
         self.empty(&probed, slot, &header);

@@ -160,9 +160,23 @@ impl LsmEngine {
         }
     }
 
-    fn delete_once(&self, key: Key) -> Result<(), Status> {
+    fn delete_once(&self, key: Key, must_exist: bool) -> Result<(), Status> {
         let _key = self.keys.lock(key);
+        let options = StoreOptions { update_only: must_exist, ..StoreOptions::default() };
+        self.check_options(&key, options)?;
         self.index.remove(key)
+    }
+
+    fn remove(&self, key: Key, must_exist: bool) -> Result<(), Status> {
+        loop {
+            match self.delete_once(key, must_exist) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
+                deleted => {
+                    self.forget_deleted();
+                    return deleted;
+                }
+            }
+        }
     }
 }
 
@@ -265,6 +279,7 @@ impl Exposing for LsmEngine {
 impl Engine for LsmEngine {
     type Found = Found;
     type Cursor = PairCursor;
+    const ORDERED: bool = true;
 
     /// Entries of one go to one memtable.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
@@ -321,15 +336,11 @@ impl Engine for LsmEngine {
     }
 
     fn delete(&self, key: Key) -> Result<(), Status> {
-        loop {
-            match self.delete_once(key) {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                deleted => {
-                    self.forget_deleted();
-                    return deleted;
-                }
-            }
-        }
+        self.remove(key, false)
+    }
+
+    fn delete_existing(&self, key: Key) -> Result<(), Status> {
+        self.remove(key, true)
     }
 
     fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {

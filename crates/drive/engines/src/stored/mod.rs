@@ -375,6 +375,7 @@ pub struct PairCursor(Box<dyn StoreCursor>);
 impl Engine for StoredEngine {
     type Found = Kept;
     type Cursor = PairCursor;
+    const ORDERED: bool = true;
 
     /// Half of what operations have is for what each takes beside its value.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
@@ -460,6 +461,15 @@ impl Engine for StoredEngine {
         self.catch_up()?;
         let _key = self.keys.lock(key);
         self.carry_out(key, None)
+    }
+
+    fn delete_existing(&self, key: Key) -> Result<(), Status> {
+        self.catch_up()?;
+        let _key = self.keys.lock(key);
+        match self.find(key)? {
+            Some(_) => self.carry_out(key, None),
+            None => Err(Status::KEY_NOT_FOUND),
+        }
     }
 
     fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {

@@ -100,7 +100,7 @@ impl Writer<'_> {
                 let labels = |label| counter.by.map(|by| by.label).zip(label).into_iter().collect();
                 let shown = values.iter().filter(|count| !count.is_hidden());
                 let values = shown.map(|count| (labels(count.label), count.value as f64 / unit)).collect();
-                let help = format!("{} ({})", counter.help.trim_end_matches('.'), counter.kind_name());
+                let help = format!("{} ({})", counter.help.trim_end_matches('.'), counter.kind.name());
                 self.write(counter.form, &name, &help, values)?;
             }
         }

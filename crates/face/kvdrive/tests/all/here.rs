@@ -167,5 +167,5 @@ fn unpaced_the_clock_stands_unless_a_fault_rule_needs_it() {
 #[test]
 fn a_drive_at_the_speed_of_its_model_has_a_thread() {
     let refused = kvdrive::build().in_this_thread().pace(Pace::Model).open().err();
-    assert!(matches!(refused, Some(Error::Configuration(why)) if why.starts_with("pace: ")));
+    assert!(matches!(refused, Some(error) if error.setting() == Some("pace")));
 }

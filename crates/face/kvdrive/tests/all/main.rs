@@ -4,6 +4,8 @@ mod blocks;
 mod calls;
 mod ends;
 mod examples;
+mod forks;
 mod here;
 mod large;
+mod more_calls;
 mod saker;

@@ -24,10 +24,9 @@ fn a_container_above_the_largest_value_is_refused_when_it_is_opened() {
     };
     assert_eq!(
         refused(65537),
-        Err(Error::Configuration(
-            "saker.container_bytes is 65537; a value of this drive has at most 65536 bytes \
-             (controller.max_value_bytes)"
-                .to_owned()
+        Err(Error::configuration(
+            "saker.container_bytes",
+            "is 65537; a value of this drive has at most 65536 bytes (controller.max_value_bytes)"
         ))
     );
     assert_eq!(refused(65536), Ok(()));

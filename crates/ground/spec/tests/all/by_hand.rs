@@ -111,8 +111,10 @@ fn delete_and_exist() {
         0, 0, 0, 0, 0, 0, 0, 0,
     ];
     let key = Key::from_u32_be(0xDEAD_BEEF);
-    check(Command::Delete { key }, expected);
-    expected[0] = 0x14;
+    check(Command::Delete { key, must_exist: false }, expected);
+    expected[45] = 1;
+    check(Command::Delete { key, must_exist: true }, expected);
+    (expected[0], expected[45]) = (0x14, 0);
     check(Command::Exist { key }, expected);
 }
 
@@ -277,7 +279,7 @@ fn malformed() {
         (store, 45, 0b1000, Status::INVALID_FIELD),
         (retrieve, 45, 0b10, Status::INVALID_FIELD),
         (retrieve, 44, 0, Status::INVALID_KEY_SIZE),
-        (Command::Delete { key: key3() }, 44, 0, Status::INVALID_KEY_SIZE),
+        (Command::Delete { key: key3(), must_exist: false }, 44, 0, Status::INVALID_KEY_SIZE),
         (Command::Exist { key: key3() }, 44, 17, Status::INVALID_KEY_SIZE),
         (list, 44, 17, Status::INVALID_KEY_SIZE),
         (write, 44, 17, Status::INVALID_KEY_SIZE),

@@ -50,7 +50,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         (proptest::option::of(key()), size())
             .prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
-        key().prop_map(|key| Command::Delete { key }),
+        (key(), any::<bool>()).prop_map(|(key, must_exist)| Command::Delete { key, must_exist }),
         key().prop_map(|key| Command::Exist { key }),
         (key(), size()).prop_map(|(key, value_bytes)| Command::Write(Write { key, value_bytes })),
         (key(), 0..1000u32, 1..100_000u32).prop_map(|(key, pages_z, tail_bytes)| {

@@ -15,7 +15,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{
-    Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, ValueSource,
+    Batch, Command, Cqe, Key, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions, ValueSource,
 };
 
 use super::slot::IteratorUse;
@@ -477,7 +477,14 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
             let at_once = if capabilities.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
             retrieve(key, capabilities.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
         }
-        Call::Delete { key } => (Command::Delete { key }, 0),
+        Call::RetrievePart { key, at, bytes } => {
+            let bytes = bytes.min(most).min(answers::AT_ONCE_BYTES);
+            let part =
+                RetrievePart { key, at, bytes, stream: 0, room: 0, options: RetrieveOptions::default() };
+            (Command::RetrievePart(part), bytes)
+        }
+        Call::Delete { key } => (Command::Delete { key, must_exist: false }, 0),
+        Call::Remove { key } => (Command::Delete { key, must_exist: true }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
         Call::List { start, buffer_bytes } => {
             let buffer_bytes = buffer_bytes.min(most).min(answers::buffer_bytes(answers::AT_ONCE_BYTES));
@@ -503,15 +510,21 @@ fn answer(
     into: &mut Region,
 ) -> Result<Answer, Status> {
     match (command, status) {
-        (Command::Exist { .. }, Status::KEY_NOT_FOUND) => return Ok(Answer::Exists(false)),
+        (Command::Exist { .. } | Command::Delete { must_exist: true, .. }, Status::KEY_NOT_FOUND) => {
+            return Ok(Answer::Exists(false));
+        }
         (Command::Batch(_), status) => return Ok(Answer::Applied(cqe.dw0.get(), status)),
         (_, status) => done(status)?,
     }
     let (memory, at) = arrived.memory();
     Ok(match command {
-        Command::Exist { .. } => Answer::Exists(true),
+        Command::Exist { .. } | Command::Delete { must_exist: true, .. } => Answer::Exists(true),
         Command::Retrieve { .. } => {
             arrived.take_value(cqe.dw0.get().min(room), into);
+            Answer::Value(cqe.dw0.get())
+        }
+        Command::RetrievePart(part) => {
+            arrived.take_value(cqe.dw0.get().saturating_sub(part.at).min(room), into);
             Answer::Value(cqe.dw0.get())
         }
         Command::List { .. } => Answer::Keys(answers::take_keys(memory, at, room)?),

@@ -69,6 +69,8 @@ impl HostKvClient {
             }
             // A batch saves crossings of a link, and there is none to a store on the host.
             Call::Batch { .. } => return Err(Status::INVALID_OPCODE),
+            // Between a look and a delete others could put the key; a pair is read as a whole.
+            Call::Remove { .. } | Call::RetrievePart { .. } => return Err(Status::INVALID_OPCODE),
             Call::Retrieve { key } => {
                 let kept = store.get(thread, *key).map_err(status_of)?.ok_or(Status::KEY_NOT_FOUND)?;
                 return Ok((Answer::Value(kept.bytes()), Some(kept)));

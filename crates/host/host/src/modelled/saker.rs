@@ -198,6 +198,8 @@ impl<'d> Handle<'d> {
             Call::Close { iterator } => self.driver.ask(NoValue::Close { iterator: *iterator }, into),
             // Batches are what this makes.
             Call::Batch { .. } => Err(Status::INVALID_OPCODE),
+            // A pending pair is retrieved as a whole, and deleted whether the drive has one or not.
+            Call::Remove { .. } | Call::RetrievePart { .. } => Err(Status::INVALID_OPCODE),
         }
     }
 

@@ -438,7 +438,7 @@ impl Queue {
     /// # Errors
     /// The status, or as [`Queue::next_completion`].
     pub fn delete(&mut self, key: Key) -> Result<(), Error> {
-        let sqe = Command::Delete { key }.encode(0, self.nsid);
+        let sqe = Command::Delete { key, must_exist: false }.encode(0, self.nsid);
         self.execute(sqe, Data::None)?.ok().map(|_| ())
     }
 

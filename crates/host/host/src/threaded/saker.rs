@@ -242,8 +242,11 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
             Call::Retrieve { key } => handle.retrieve(key, &mut into).map(Answer::Value),
             Call::Exist { key } => handle.exist(key).map(Answer::Exists),
-            // SAKER makes the batches.
-            Call::Batch { .. } => Err(threaded::Error::Status(Status::INVALID_OPCODE)),
+            // SAKER makes the batches; a pending pair is retrieved as a whole, and deleted whether the drive has one or
+            // not.
+            Call::Batch { .. } | Call::Remove { .. } | Call::RetrievePart { .. } => {
+                Err(threaded::Error::Status(Status::INVALID_OPCODE))
+            }
             Call::List { .. } | Call::Seek { .. } | Call::Next { .. } | Call::Close { .. } => {
                 self.ask_drive(call, &mut into)
             }

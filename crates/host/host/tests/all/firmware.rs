@@ -300,10 +300,10 @@ impl Drive {
             Command::Exist { key } => {
                 self.pairs.borrow().contains_key(&key).then_some((0, 0)).ok_or(Status::KEY_NOT_FOUND)
             }
-            Command::Delete { key } => {
-                self.pairs.borrow_mut().remove(&key);
-                Ok((0, 0))
-            }
+            Command::Delete { key, must_exist } => match self.pairs.borrow_mut().remove(&key) {
+                None if must_exist => Err(Status::KEY_NOT_FOUND),
+                _ => Ok((0, 0)),
+            },
             Command::List { start, buffer_bytes } => self.list(request, start, buffer_bytes),
             Command::Seek { key, buffer_bytes } => {
                 let from = key.map_or(Bound::Unbounded, Bound::Included);

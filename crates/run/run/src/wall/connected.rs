@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use kvdrive_host::tcp::{Client, Initiator, Options, discover};
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
-use kvdrive_spec::identify::{self, CSI_KV, KvFormat, cns};
+use kvdrive_spec::identify::{self, CSI_KV, KvNamespace, cns};
 use kvdrive_spec::property;
 
 use super::threads::{Measured, ThreadDriver, Threads};
@@ -125,8 +125,8 @@ pub struct Reached {
     pub identity: identify::Controller,
     /// The namespace.
     pub nsid: u32,
-    /// Its format of pairs.
-    pub format: KvFormat,
+    /// What it says of itself.
+    pub namespace: KvNamespace,
     /// Most bytes of one command.
     pub transfer_max_bytes: u32,
 }
@@ -143,12 +143,12 @@ pub fn reach(remote: &Remote) -> anyhow::Result<Reached> {
     let initiator = Initiator::connect(remote.address.as_str(), &nqn, &remote.options);
     let mut initiator = initiator.with_context(|| nqn.clone())?;
     let identity = initiator.identify_controller()?;
-    let (nsid, format) = namespace(&mut initiator, remote.nsid)?;
+    let (nsid, namespace) = namespace(&mut initiator, remote.nsid)?;
     let transfer_max_bytes = match identity.transfer_max_log2 {
         0 => u32::MAX,
         log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),
     };
-    Ok(Reached { initiator, nqn, identity, nsid, format, transfer_max_bytes })
+    Ok(Reached { initiator, nqn, identity, nsid, namespace, transfer_max_bytes })
 }
 
 /// Clients, each with how many operations it has under way at once.
@@ -156,7 +156,8 @@ type Clients = Vec<(Client, u32)>;
 
 /// Connects the I/O queues of the run, each for so many operations at once, and reports what the drive is.
 fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Clients)> {
-    let Reached { mut initiator, nqn, identity, nsid, format, transfer_max_bytes } = reach(remote)?;
+    let Reached { mut initiator, nqn, identity, nsid, namespace, transfer_max_bytes } = reach(remote)?;
+    let format = namespace.format();
     let queues = u16::try_from(config.host.queues.min(config.host.depth)).unwrap_or(u16::MAX);
     let granted = initiator.ask_for_queues(queues)?;
     anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
@@ -214,15 +215,15 @@ fn the_subsystem(remote: &Remote) -> anyhow::Result<String> {
     }
 }
 
-/// The requested namespace, or the first one that has pairs, with its format.
-fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(u32, KvFormat)> {
-    let format = |initiator: &mut Initiator, nsid| {
-        let format = *initiator.identify_namespace(nsid)?.format();
-        anyhow::ensure!(format.value_max_bytes.get() > 0, "it has no format of pairs");
-        Ok(format)
+/// The requested namespace, or the first one that has pairs.
+fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(u32, KvNamespace)> {
+    let identified = |initiator: &mut Initiator, nsid| {
+        let namespace = initiator.identify_namespace(nsid)?;
+        anyhow::ensure!(namespace.format().value_max_bytes.get() > 0, "it has no format of pairs");
+        Ok(namespace)
     };
     if let Some(nsid) = wanted {
-        return Ok((nsid, format(initiator, nsid).with_context(|| format!("--nsid {nsid}"))?));
+        return Ok((nsid, identified(initiator, nsid).with_context(|| format!("--nsid {nsid}"))?));
     }
     // Asks for the namespaces of the command set if the target supports that, otherwise for all.
     let list = initiator
@@ -232,8 +233,8 @@ fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(
     let mut seen = 0;
     for nsid in nsids.take_while(|nsid| *nsid != 0) {
         seen += 1;
-        if let Ok(format) = format(initiator, nsid) {
-            return Ok((nsid, format));
+        if let Ok(namespace) = identified(initiator, nsid) {
+            return Ok((nsid, namespace));
         }
     }
     anyhow::bail!("none of its {seen} namespaces has pairs (command set 1)")

@@ -18,8 +18,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
-use kvdrive_sim::Sim;
 use kvdrive_sim::wall::{Pace, WallRun, run_until_idle};
+use kvdrive_sim::{ForkCount, Sim};
 
 use super::server::Begun;
 use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, Serving, SharedLink};
@@ -35,6 +35,11 @@ pub struct OtherThread;
 pub(super) struct Carrier(Arc<OnceLock<u64>>);
 
 impl Carrier {
+    /// May this thread run the drive? Not in a process that was forked off: medium and file are the parent's.
+    fn may_run(&self, forks: ForkCount) -> bool {
+        self.check().is_ok() && !forks.is_forked()
+    }
+
     #[inline]
     pub(super) fn check(&self) -> Result<(), OtherThread> {
         if self.0.get().is_none_or(|carrier| *carrier == this_thread()) { Ok(()) } else { Err(OtherThread) }
@@ -63,6 +68,7 @@ trait CarriedDrive {
 
 /// What [`Carried`] has until the drive ends.
 struct Carried<D, F: FnOnce(Ended) -> R, R> {
+    forks: ForkCount,
     begun: Option<Begun<D, F>>,
     ended: mpsc::Sender<R>,
 }
@@ -82,6 +88,10 @@ impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> 
 
 impl<D, F: FnOnce(Ended) -> R, R> Drop for Carried<D, F, R> {
     fn drop(&mut self) {
+        if self.forks.is_forked() {
+            // The file of its medium is the parent's: nothing is written or unlocked here.
+            return std::mem::forget(self.begun.take());
+        }
         // Tasks would keep what the drive has, as the lock of its image.
         if let Some(begun) = self.begun.as_ref().filter(|_| !std::thread::panicking()) {
             begun.sim.clear();
@@ -127,16 +137,17 @@ where
         drives.push(None);
         drives.len() - 1
     });
+    let (carrier, forks) = (link.carrier.clone(), ForkCount::now());
     link.bell.set_call(move || {
         // Other threads ring, too, when they let go of what they had, or ask before they are refused.
-        if this_thread() == here {
+        if carrier.may_run(forks) {
             run_due(drive);
         }
     });
     let begun = server.begin();
     assert!(link.carrier.0.set(here).is_ok(), "a link is of one drive");
     let (ended, ending) = mpsc::channel();
-    let carried: Box<dyn CarriedDrive> = Box::new(Carried { begun: Some(begun), ended });
+    let carried: Box<dyn CarriedDrive> = Box::new(Carried { forks, begun: Some(begun), ended });
     DRIVES.with_borrow_mut(|drives| drives[drive] = Some(carried));
     run_due(drive);
     Ok(Serving::carried(link, control, ending))

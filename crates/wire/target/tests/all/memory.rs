@@ -78,8 +78,8 @@ impl MemoryNamespace {
             }
             Command::Exist { key } if state.pairs.contains_key(&key) => Ok((0, 0)),
             Command::Exist { .. } => Err(Status::KEY_NOT_FOUND),
-            Command::Delete { key } => match state.pairs.remove(&key) {
-                None if state.error_on_missing_key => Err(Status::KEY_NOT_FOUND),
+            Command::Delete { key, must_exist } => match state.pairs.remove(&key) {
+                None if must_exist || state.error_on_missing_key => Err(Status::KEY_NOT_FOUND),
                 _ => Ok((0, 0)),
             },
             Command::List { start, buffer_bytes } => {

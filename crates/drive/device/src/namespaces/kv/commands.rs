@@ -113,7 +113,7 @@ pub(super) fn answer_to<E: Engine>(
         Command::RetrievePart(command) => parts::retrieve(drive, request, &command),
         Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, request, key, buffer_bytes),
         Command::Exist { key } => exist(drive, key),
-        Command::Delete { key } => delete(drive, key),
+        Command::Delete { key, must_exist } => delete(drive, key, must_exist),
         Command::List { start, buffer_bytes } => list(drive, request, start, buffer_bytes),
         Command::Seek { key, buffer_bytes } => seek(drive, request, key, buffer_bytes),
         Command::Next { iterator, buffer_bytes, pairs_z } => {
@@ -304,8 +304,12 @@ fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-/// Deleting what is not there succeeds, as long as the feature that says otherwise (EDNEK) is off.
-fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
-    drive.engine.delete(key)?;
+/// Deleting what is not there succeeds unless the command says otherwise: the feature that says so of all commands (EDNEK)
+/// is off.
+fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key, must_exist: bool) -> Answer {
+    match must_exist {
+        true => drive.engine.delete_existing(key)?,
+        false => drive.engine.delete(key)?,
+    }
     Ok((0, 0))
 }

@@ -135,7 +135,8 @@ impl<E: Engine> KvNamespace<E> {
             requests: BATCH_REQUESTS_MAX,
             bytes: self.max_batch_bytes,
             atomic: self.atomic_batches(),
-        }));
+        }))
+        .with_pairs(E::ORDERED);
         answer.as_bytes().to_vec()
     }
 

@@ -1,0 +1,128 @@
+//! Iteration over keys, without their values.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kvdrive_content::Region;
+use kvdrive_host::threaded::block_on;
+use kvdrive_spec::{Key, Status};
+
+use crate::client::{AsyncClient, Client, NoValue};
+use crate::error::{Error, key};
+use crate::pairs::bytes_of;
+
+/// Room for the keys of one List, in bytes: some thousands.
+const LIST_BYTES: u32 = 64 << 10;
+
+/// What all kinds of keys below have in common.
+struct KeyCursor {
+    prefix: Vec<u8>,
+    /// Where the next List starts: at the first key wanted, or at the last one that came.
+    start: Option<Key>,
+    /// Did a List bring the key at `start`?
+    has_begun: bool,
+    ahead: VecDeque<Key>,
+    is_over: bool,
+}
+
+impl KeyCursor {
+    fn new(client: &AsyncClient, prefix: &[u8]) -> Result<KeyCursor, Error> {
+        let from = if prefix.is_empty() { None } else { Some(key(prefix)?) };
+        let start = from.filter(|_| client.context().is_ordered);
+        let (prefix, ahead) = (prefix.to_vec(), VecDeque::new());
+        Ok(KeyCursor { prefix, start, has_begun: false, ahead, is_over: false })
+    }
+
+    async fn next(&mut self, client: &AsyncClient) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            while let Some(key) = self.ahead.pop_front() {
+                let bytes = bytes_of(&key);
+                if bytes.starts_with(&self.prefix) {
+                    return Ok(Some(bytes));
+                }
+                if client.context().is_ordered {
+                    self.ahead.clear();
+                    self.is_over = true;
+                }
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            self.list(client).await?;
+        }
+    }
+
+    /// The next keys of the drive. A List begins with the key that it starts at, which came before.
+    async fn list(&mut self, client: &AsyncClient) -> Result<(), Error> {
+        let list = NoValue::List { start: self.start, buffer_bytes: LIST_BYTES };
+        let keys = client.call("list", list, &mut Region::new()).await?.keys();
+        let came = usize::from(self.has_begun && keys.first() == self.start.as_ref());
+        if self.has_begun && came == 0 && !client.context().is_ordered {
+            // The key was deleted, and in a table no other one says where it was.
+            return Err(Error::Status { call: "list", key: self.start, status: Status::ITERATOR_LOST });
+        }
+        self.is_over = keys.len() == came;
+        (self.start, self.has_begun) = (keys.last().copied().or(self.start), true);
+        self.ahead.extend(keys.into_iter().skip(came));
+        Ok(())
+    }
+
+    /// As [`KeyCursor::next`], for a thread that waits: an error is the end.
+    fn wait_for_next(&mut self, client: &AsyncClient) -> Option<Result<Vec<u8>, Error>> {
+        let next = block_on(self.next(client));
+        self.is_over |= next.is_err();
+        next.transpose()
+    }
+}
+
+/// The keys of a drive. Nothing of it is kept on the drive between two calls.
+pub struct AsyncKeys<'c> {
+    client: &'c AsyncClient,
+    cursor: KeyCursor,
+}
+
+impl<'c> AsyncKeys<'c> {
+    pub(crate) fn new(client: &'c AsyncClient, prefix: &[u8]) -> Result<AsyncKeys<'c>, Error> {
+        Ok(AsyncKeys { client, cursor: KeyCursor::new(client, prefix)? })
+    }
+
+    /// The next key; `None` after the last.
+    ///
+    /// # Errors
+    /// [`Status::ITERATOR_LOST`]: the key that came last was deleted, on a drive that keeps keys in no order; the drive
+    /// cannot list its keys, or is off.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        self.cursor.next(self.client).await
+    }
+}
+
+/// [`AsyncKeys`], for a thread that waits. Ends after the first error.
+pub struct Keys<'c>(pub(crate) AsyncKeys<'c>);
+
+impl Iterator for Keys<'_> {
+    type Item = Result<Vec<u8>, Error>;
+
+    fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        self.0.cursor.wait_for_next(self.0.client)
+    }
+}
+
+/// [`Keys`] that own a share of their client, and so may outlive the scope that made them.
+pub struct OwnedKeys {
+    client: Arc<Client>,
+    cursor: KeyCursor,
+}
+
+impl OwnedKeys {
+    pub(crate) fn new(client: &Arc<Client>, prefix: &[u8]) -> Result<OwnedKeys, Error> {
+        Ok(OwnedKeys { client: client.clone(), cursor: KeyCursor::new(&client.0, prefix)? })
+    }
+}
+
+impl Iterator for OwnedKeys {
+    type Item = Result<Vec<u8>, Error>;
+
+    fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        self.cursor.wait_for_next(&self.client.0)
+    }
+}

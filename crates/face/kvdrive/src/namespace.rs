@@ -1,0 +1,41 @@
+//! [`Namespace`]: what a drive says of the room that it has for pairs.
+
+use kvdrive_spec::identify::KvNamespace;
+use serde::Serialize;
+
+/// The namespace of a drive, as it says itself (Identify): the same of a drive of this program and on a network.
+///
+/// There is no number of pairs: the drive does not count them ([`Client::count`](crate::Client::count) goes through them).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Namespace {
+    /// Bytes of values that fit.
+    pub capacity_bytes: u64,
+    /// Bytes of values that are there, as far as the drive knows.
+    pub used_bytes: u64,
+    /// Longest key, bytes.
+    pub key_max_bytes: u16,
+    /// Longest value, bytes.
+    pub value_max_bytes: u32,
+    /// Most pairs; `None`: as many as fit.
+    pub keys_max: Option<u32>,
+    /// Are keys and pairs listed in order of keys? A drive that is no kvdrive does not say.
+    pub is_ordered: bool,
+    /// Does the drive itself say of a removed key whether it was there ([`Client::remove`](crate::Client::remove))?
+    pub delete_says: bool,
+}
+
+impl Namespace {
+    pub(crate) fn of(identified: &KvNamespace) -> Namespace {
+        let format = identified.format();
+        Namespace {
+            capacity_bytes: identified.size_bytes.get(),
+            used_bytes: identified.used_bytes.get(),
+            key_max_bytes: format.key_max_bytes.get(),
+            value_max_bytes: format.value_max_bytes.get(),
+            keys_max: Some(format.keys_max.get()).filter(|most| *most > 0),
+            is_ordered: identified.vendor.is_ordered(),
+            delete_says: identified.vendor.delete_says(),
+        }
+    }
+}

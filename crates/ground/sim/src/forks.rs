@@ -1,0 +1,45 @@
+//! Whether a process was forked off: its memory is a copy of its parent's, and of the parent's threads it has one alone.
+//! What other threads were to answer is not answered there, and a lock that one of them held stays taken.
+
+#![expect(unsafe_code, reason = "the handler of forks is registered with the system's C library")]
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How many forks lie between the first process that was noted and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which something was made, to be asked whether this is still the same one. Asking costs as much as a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkCount(u32);
+
+impl ForkCount {
+    /// Notes this process.
+    pub fn now() -> ForkCount {
+        static COUNTS: Once = Once::new();
+        COUNTS.call_once(count_forks);
+        ForkCount(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Is this another process, forked off since?
+    #[inline]
+    pub fn is_forked(self) -> bool {
+        FORKS.load(Ordering::Relaxed) != self.0
+    }
+}
+
+#[cfg(unix)]
+fn count_forks() {
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the handler adds to an atomic, which is all that a forked child of a process with threads may do. Without
+    // memory for it nothing is registered, and a child is not told apart.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    }
+}
+
+/// There is no fork.
+#[cfg(not(unix))]
+fn count_forks() {}
