@@ -6,25 +6,23 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kvdrive::{Client, Done, Ended, Error, Pace, PoweredOff};
-use pyo3::exceptions::PyKeyError;
+use kvdrive::{Client, Error, ForkCount, Pace, Pipeline, PoweredOff};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 use serde_json::json;
 
-use crate::failure::{exception, exception_at, forked};
+use crate::bulk::{self, Begin, Ending, Failure, FoundBuffer, FoundList, FoundParts, Stored};
+use crate::failure::{exception, forked, missing};
 use crate::items::Items;
 use crate::pairs::{Pairs, Part};
+use crate::saker::Saker;
 use crate::settings::{self, Argument};
-
-/// Commands of a list between two looks whether Ctrl-C was pressed.
-const LOOK_COMMANDS: usize = 4096;
 
 /// A drive of pairs on threads of this process.
 #[pyclass(subclass, frozen, module = "kvdrive._native")]
 pub struct Drive {
-    process: u32,
+    forks: ForkCount,
     is_ordered: bool,
     state: Mutex<State>,
 }
@@ -63,7 +61,7 @@ impl Drive {
     ) -> PyResult<Drive> {
         let on = py.detach(|| open(&profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
         let is_ordered = on.drive.is_ordered();
-        Ok(Drive { process: std::process::id(), is_ordered, state: Mutex::new(State::On(on)) })
+        Ok(Drive { forks: ForkCount::now(), is_ordered, state: Mutex::new(State::On(on)) })
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
@@ -78,13 +76,7 @@ impl Drive {
     }
 
     fn __delitem__(&self, py: Python<'_>, key: PyBackedBytes) -> PyResult<()> {
-        let is_there = self.call(py, |client| {
-            let is_there = client.exist(&key)?;
-            if is_there {
-                client.delete(&key)?;
-            }
-            Ok(is_there)
-        })?;
+        let is_there = self.call(py, |client| client.remove(&key))?;
         if is_there { Ok(()) } else { Err(missing(py, &key)) }
     }
 
@@ -114,17 +106,17 @@ impl Drive {
 
     #[pyo3(signature = (prefix=vec![]))]
     fn keys(&self, py: Python<'_>, prefix: Vec<u8>) -> PyResult<Pairs> {
-        self.pairs(py, Part::Key, prefix)
+        self.pairs(py, Part::Key, &prefix)
     }
 
     #[pyo3(signature = (prefix=vec![]))]
     fn values(&self, py: Python<'_>, prefix: Vec<u8>) -> PyResult<Pairs> {
-        self.pairs(py, Part::Value, prefix)
+        self.pairs(py, Part::Value, &prefix)
     }
 
     #[pyo3(signature = (prefix=vec![]))]
     fn items(&self, py: Python<'_>, prefix: Vec<u8>) -> PyResult<Pairs> {
-        self.pairs(py, Part::Pair, prefix)
+        self.pairs(py, Part::Pair, &prefix)
     }
 
     /// Stores value `i` under key `i`, many commands at once.
@@ -134,46 +126,63 @@ impl Drive {
             return Err(pyo3::exceptions::PyValueError::new_err(line));
         }
         let calls = py.detach(|| last_of_each(&keys));
-        self.pipelined(
-            py,
-            calls.len(),
-            |pipeline, call| pipeline.store(keys.get(calls[call]), values.get(calls[call])),
-            |_, _| (),
-        )
-        .map_err(|failure| failure.into_exception(py, |call| calls[call]))
+        let begin = |pipeline: &mut Pipeline<'_>, call: usize| {
+            pipeline.store(keys.get(calls[call]), values.get(calls[call]))
+        };
+        let stored = self.carry_out(py, calls.len(), &begin, &mut Stored::default());
+        stored.map_err(|failure| failure.into_exception(py, |call| calls[call]))
     }
 
     /// The values of `keys`, many commands at once; `None` where there is no pair.
-    fn retrieve_list<'py>(&self, py: Python<'py>, keys: Items) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let found = self.found(py, &keys)?;
-        Ok(found.into_iter().map(|value| value.map(|value| PyBytes::new(py, &value))).collect())
+    fn retrieve_list(&self, py: Python<'_>, keys: Items) -> PyResult<Py<PyList>> {
+        let mut found = FoundList::new(py);
+        self.retrieve(py, &keys, &mut found)?;
+        Ok(found.list)
     }
 
-    /// The values of `keys` behind each other, where they begin as `int64`, and whether each is there.
-    fn retrieve_buffer<'py>(
+    /// The values of `keys` in one buffer without gaps, where they begin as `int64`, and whether each is there.
+    fn retrieve_buffer<'py>(&self, py: Python<'py>, keys: Items) -> PyResult<FoundParts<'py>> {
+        let mut found = FoundBuffer::new(keys.len());
+        self.retrieve(py, &keys, &mut found)?;
+        found.into_parts(py)
+    }
+
+    /// Bytes `at` to `at + size` of a value, and the size of the whole value; `None`: there is no pair.
+    fn retrieve_part_of<'py>(
         &self,
         py: Python<'py>,
-        keys: Items,
-    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let found = self.found(py, &keys)?;
-        let mut offsets: Vec<u8> = Vec::with_capacity(8 * (found.len() + 1));
-        let mut end = 0;
-        offsets.extend(i64::to_ne_bytes(0));
-        for value in &found {
-            end += value.as_ref().map_or(0, Vec::len);
-            offsets.extend((end as i64).to_ne_bytes());
-        }
-        let data = PyBytes::new_with(py, end, |data| {
-            let mut rest = data;
-            for value in found.iter().flatten() {
-                let (here, behind) = rest.split_at_mut(value.len());
-                here.copy_from_slice(value);
-                rest = behind;
-            }
-            Ok(())
-        })?;
-        let is_there: Vec<u8> = found.iter().map(|value| u8::from(value.is_some())).collect();
-        Ok((data, PyBytes::new(py, &offsets), PyBytes::new(py, &is_there)))
+        key: PyBackedBytes,
+        at: u32,
+        size: u32,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u32)>> {
+        let part = self.call(py, |client| client.get_part(&key, at, size))?;
+        Ok(part.map(|part| (PyBytes::new(py, &part.bytes), part.value_bytes)))
+    }
+
+    /// How many keys begin with `prefix`.
+    #[pyo3(signature = (prefix=vec![]))]
+    fn count(&self, py: Python<'_>, prefix: Vec<u8>) -> PyResult<u64> {
+        self.call(py, |client| client.count(&prefix))
+    }
+
+    /// What the drive says of its room, as JSON.
+    fn namespace_json(&self, py: Python<'_>) -> PyResult<String> {
+        self.change(py, |state| Ok(json!(state.on()?.drive.namespace()?).to_string()))
+    }
+
+    /// Do keys and pairs come in the order of keys?
+    #[getter]
+    fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    /// SAKER in front of the drive, with these keys of its section.
+    fn open_saker(&self, py: Python<'_>, arguments: Vec<Argument>) -> PyResult<Saker> {
+        let saker = self.change(py, |state| {
+            let config = settings::of_saker(&arguments)?;
+            state.on()?.drive.saker(config)
+        });
+        Ok(Saker::new(saker?))
     }
 
     #[pyo3(signature = (*, torn=false))]
@@ -254,7 +263,7 @@ impl Drive {
     }
 
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
+        if self.forks.is_forked() { Err(forked(py, "drive")) } else { Ok(()) }
     }
 
     /// A call on the drive as a whole: others wait.
@@ -281,57 +290,44 @@ impl Drive {
         answer.map_err(|error| exception(py, &error))
     }
 
-    /// The values of `keys`.
-    fn found(&self, py: Python<'_>, keys: &Items) -> PyResult<Vec<Option<Vec<u8>>>> {
-        let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
-        let is_done = self.pipelined(
-            py,
-            keys.len(),
-            |pipeline, call| pipeline.get(keys.get(call)),
-            |call, done| {
-                if let Done::Got(value) = done {
-                    found[call] = value;
-                }
-            },
-        );
-        is_done.map_err(|failure| failure.into_exception(py, |call| call))?;
-        Ok(found)
+    fn retrieve(&self, py: Python<'_>, keys: &Items, found: &mut impl Ending) -> PyResult<()> {
+        let begin = |pipeline: &mut Pipeline<'_>, call: usize| pipeline.get(keys.get(call));
+        let retrieved = self.carry_out(py, keys.len(), &begin, found);
+        retrieved.map_err(|failure| failure.into_exception(py, |call| call))
     }
 
-    fn pairs(&self, py: Python<'_>, part: Part, prefix: Vec<u8>) -> PyResult<Pairs> {
-        self.call(py, |client| Pairs::open(client, part, prefix, self.is_ordered))
-    }
-
-    /// Has a pipeline carry out `count` calls, which `begin` begins by their number; `end` hears of each that
-    /// succeeded. After a failure or Ctrl-C no further call begins, and those under way are waited for.
-    fn pipelined(
+    /// Has a pipeline carry out `count` calls, without the interpreter's lock; see [`bulk::carry_out`].
+    fn carry_out(
         &self,
         py: Python<'_>,
         count: usize,
-        begin: impl Fn(&mut kvdrive::Pipeline<'_>, usize) -> Result<Option<Ended>, Error> + Send + Sync,
-        mut end: impl FnMut(usize, Done) + Send,
+        begin: Begin<'_>,
+        ending: &mut impl Ending,
     ) -> Result<(), Failure> {
         self.check_process(py)?;
-        let carry_out = || {
+        py.detach(|| {
             let mut client = {
                 let mut state = self.state();
                 let on = state.on()?;
                 on.idle.pop().map_or_else(|| on.drive.client(), Ok)?
             };
-            let result = carry_out(&mut client, count, begin, &mut end);
+            let result = bulk::carry_out(&mut client, count, begin, ending);
             // A client of a drive that has lost its power meanwhile is of no use to the next one.
             if let (true, Ok(on)) = (result.is_ok(), self.state().on()) {
                 on.idle.push(client);
             }
             result
-        };
-        py.detach(carry_out)
+        })
+    }
+
+    fn pairs(&self, py: Python<'_>, part: Part, prefix: &[u8]) -> PyResult<Pairs> {
+        self.call(py, |client| Pairs::open(client, part, prefix))
     }
 }
 
 impl Drop for Drive {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
+        if self.forks.is_forked() {
             // The drive's threads are the parent's: ending it would wait for them.
             let state = self.state.get_mut().map(|state| std::mem::replace(state, State::Closed));
             std::mem::forget(state);
@@ -348,92 +344,13 @@ impl State {
     }
 }
 
-/// Why a list of calls was not carried out.
-enum Failure {
-    /// The call of this number has failed, and none of a lower number that was begun.
-    Call(usize, Error),
-    /// The drive is off, or has no queue pair.
-    Drive(Error),
-    /// Of Python: Ctrl-C.
-    Python(PyErr),
-}
-
-impl Failure {
-    fn into_exception(self, py: Python<'_>, place: impl Fn(usize) -> usize) -> PyErr {
-        match self {
-            Failure::Call(call, error) => exception_at(py, place(call), &error),
-            Failure::Drive(error) => exception(py, &error),
-            Failure::Python(error) => error,
-        }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Drive(error)
-    }
-}
-
-impl From<PyErr> for Failure {
-    fn from(error: PyErr) -> Failure {
-        Failure::Python(error)
-    }
-}
-
-fn carry_out(
-    client: &mut Client,
-    count: usize,
-    begin: impl Fn(&mut kvdrive::Pipeline<'_>, usize) -> Result<Option<Ended>, Error>,
-    end: &mut impl FnMut(usize, Done),
-) -> Result<(), Failure> {
-    let mut pipeline = client.pipeline()?;
-    let mut failed: Option<(usize, Error)> = None;
-    let mut take = |ended: Ended| {
-        let call = ended.number as usize;
-        match ended.result {
-            Ok(done) => end(call, done),
-            Err(error) => {
-                if failed.as_ref().is_none_or(|(first, _)| call < *first) {
-                    failed = Some((call, error));
-                }
-                return false;
-            }
-        }
-        true
-    };
-    let mut interrupt = None;
-    for call in 0..count {
-        let is_going_on = match begin(&mut pipeline, call) {
-            Ok(ended) => ended.is_none_or(&mut take),
-            Err(error @ (Error::KeySize(_) | Error::ValueSize { .. })) => {
-                take(Ended { number: call as u64, key: Vec::new(), result: Err(error) })
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if call % LOOK_COMMANDS == LOOK_COMMANDS - 1 {
-            interrupt = Python::attach(|py| py.check_signals()).err();
-        }
-        if !is_going_on || interrupt.is_some() {
-            break;
-        }
-    }
-    while let Some(ended) = pipeline.next_ended()? {
-        take(ended);
-    }
-    match (interrupt, failed) {
-        (Some(interrupt), _) => Err(interrupt.into()),
-        (None, Some((call, error))) => Err(Failure::Call(call, error)),
-        (None, None) => Ok(()),
-    }
-}
-
 fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Result<On, Error> {
     if let [address] = profile
         && address.starts_with("tcp://")
     {
         let given = arguments.first().map(|(name, _)| name.as_str()).or(pace.map(|_| "pace"));
         return match given {
-            Some(name) => Err(Error::Configuration(format!("{name}: {address} is what it is; leave it out"))),
+            Some(name) => Err(Error::configuration(name, format!("{address} is what it is; leave it out"))),
             None => On::new(kvdrive::connect(address)?),
         };
     }
@@ -441,7 +358,7 @@ fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Resul
     let pace = match pace.unwrap_or("off") {
         "off" => Pace::Off,
         "model" => Pace::Model,
-        other => return Err(Error::Configuration(format!("pace: {other:?}; there are off, model"))),
+        other => return Err(Error::configuration("pace", format!("{other:?}; allowed: off, model"))),
     };
     On::new(builder.pace(pace).open()?)
 }
@@ -453,8 +370,4 @@ fn last_of_each(keys: &Items) -> Vec<usize> {
     let mut places: Vec<_> = (0..keys.len()).rev().filter(|place| seen.insert(keys.get(*place))).collect();
     places.reverse();
     places
-}
-
-fn missing(py: Python<'_>, key: &[u8]) -> PyErr {
-    PyKeyError::new_err(PyBytes::new(py, key).unbind())
 }

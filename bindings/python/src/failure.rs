@@ -1,26 +1,38 @@
 //! Errors of the library as exceptions of Python. Their classes are in `python/kvdrive/_errors.py`.
 
+use anyhow::Error as Reason;
 use kvdrive::Error;
+use kvdrive_config::ConfigError;
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyBytes, PyType};
 
 static DRIVE_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static CONFIGURATION_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static SIZE_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static DRIVE_OFF: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The exception for `error`.
+/// The exception for `error`, with its parts.
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let (class, name) = match error {
-        Error::Configuration(_) => (&CONFIGURATION_ERROR, "ConfigurationError"),
+        Error::Configuration { .. } => (&CONFIGURATION_ERROR, "ConfigurationError"),
         Error::KeySize(_) | Error::ValueSize { .. } => (&SIZE_ERROR, "SizeError"),
         Error::Off => (&DRIVE_OFF, "DriveOff"),
         _ => (&DRIVE_ERROR, "DriveError"),
     };
     let status = error.status();
-    let arguments = (error.to_string(), status.map(|status| status.raw()), status.and_then(|s| s.name()));
-    let made = class.import(py, "kvdrive._errors", name).and_then(|class| class.call1(arguments));
+    let key = error.pair().map(|key| PyBytes::new(py, &key.to_array()[..key.len()]).unbind());
+    let parts = (
+        error.to_string(),
+        status.map(|status| status.raw()),
+        status.and_then(|status| status.name()),
+        error.call(),
+        key,
+        error.setting(),
+        error.allowed(),
+    );
+    let made = class.import(py, "kvdrive._errors", name).and_then(|class| class.call1(parts));
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -33,9 +45,20 @@ pub fn exception_at(py: Python<'_>, index: usize, error: &Error) -> PyErr {
     }
 }
 
+/// A configuration that cannot be, for this reason.
+pub fn refused(reason: &Reason) -> Error {
+    match reason.downcast_ref::<ConfigError>() {
+        Some(ConfigError { key, problem }) => Error::configuration(key, problem),
+        None => Error::Configuration { at: None, problem: format!("{reason:#}") },
+    }
+}
+
 /// The exception for a handle that a forked child has inherited: the threads of the drive stayed with the parent.
-pub fn forked(py: Python<'_>) -> PyErr {
-    let line =
-        "this drive was opened by the parent process, and its threads stayed there; open one in this process";
-    exception(py, &Error::Refused(line.to_owned()))
+pub fn forked(py: Python<'_>, call: &'static str) -> PyErr {
+    exception(py, &Error::ForkedChild { call })
+}
+
+/// The exception for a key without a pair.
+pub fn missing(py: Python<'_>, key: &[u8]) -> PyErr {
+    PyKeyError::new_err(PyBytes::new(py, key).unbind())
 }

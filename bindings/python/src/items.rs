@@ -14,7 +14,7 @@ pub enum Items {
     Buffer(Slices),
 }
 
-/// Items in one buffer, each behind the other.
+/// Items in one buffer, without gaps.
 pub struct Slices {
     data: Data,
     ends: Ends,

@@ -3,11 +3,14 @@
 //! Every call lets go of the interpreter's lock before it waits for a drive or computes a run. Reports cross as
 //! JSON text, the same that the command writes.
 
+mod buffer;
+mod bulk;
 mod drive;
 mod failure;
 mod items;
 mod pairs;
 mod runs;
+mod saker;
 mod settings;
 mod speed;
 mod studies;
@@ -19,11 +22,15 @@ use pyo3::prelude::*;
 #[pymodule(name = "_native")]
 mod native {
     #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
     use crate::drive::Drive;
     #[pymodule_export]
     use crate::pairs::Pairs;
     #[pymodule_export]
-    use crate::runs::{Stop, compare, run};
+    use crate::runs::{Stop, compare, kind, run};
+    #[pymodule_export]
+    use crate::saker::{Saker, SakerHandle};
     #[pymodule_export]
     use crate::speed::RustCalls;
     #[pymodule_export]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use kvdrive::{Client, OwnedPairs};
+use kvdrive::{Client, Error, ForkCount, OwnedKeys, OwnedPairs};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -19,42 +19,44 @@ pub enum Part {
     Pair,
 }
 
-/// Goes through the pairs of a drive as they were when it was made.
+/// What the drive is asked for.
+enum Source {
+    /// Keys alone.
+    Keys(OwnedKeys),
+    /// Pairs as they were when it was asked first.
+    Pairs(OwnedPairs),
+}
+
+/// Goes through what a drive has.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct Pairs {
-    process: u32,
+    forks: ForkCount,
     part: Part,
-    prefix: Vec<u8>,
-    is_ordered: bool,
     /// `None`: it has ended.
-    pairs: Mutex<Option<OwnedPairs>>,
+    source: Mutex<Option<Source>>,
 }
 
 impl Pairs {
-    /// The pairs whose keys begin with `prefix`. A drive that keeps keys in order begins and ends there; another
-    /// one goes through all.
-    pub fn open(
-        client: &Arc<Client>,
-        part: Part,
-        prefix: Vec<u8>,
-        is_ordered: bool,
-    ) -> Result<Pairs, kvdrive::Error> {
-        let start = Some(&prefix[..]).filter(|prefix| is_ordered && !prefix.is_empty());
-        let pairs = Mutex::new(Some(client.owned_pairs(start)?));
-        Ok(Pairs { process: std::process::id(), part, prefix, is_ordered, pairs })
+    /// Of the pairs whose keys begin with `prefix`.
+    pub fn open(client: &Arc<Client>, part: Part, prefix: &[u8]) -> Result<Pairs, Error> {
+        let source = match part {
+            Part::Key => Source::Keys(client.owned_keys(prefix)?),
+            Part::Value | Part::Pair => Source::Pairs(client.owned_pairs(prefix)?),
+        };
+        Ok(Pairs { forks: ForkCount::now(), part, source: Mutex::new(Some(source)) })
     }
 
-    fn next(&self) -> Option<Result<kvdrive::Pair, kvdrive::Error>> {
-        let mut pairs = self.pairs.lock().expect("no call panicked");
-        loop {
-            let next = pairs.as_mut()?.next();
-            match &next {
-                Some(Ok((key, _))) if key.starts_with(&self.prefix) => return next,
-                Some(Ok(_)) if !self.is_ordered => continue,
-                Some(Err(_)) => return next,
-                Some(Ok(_)) | None => *pairs = None,
-            }
+    /// The next key, and its value if it was asked for.
+    fn next(&self) -> Option<Result<(Vec<u8>, Vec<u8>), Error>> {
+        let mut source = self.source.lock().expect("no call panicked");
+        let next = match source.as_mut()? {
+            Source::Keys(keys) => keys.next().map(|key| key.map(|key| (key, Vec::new()))),
+            Source::Pairs(pairs) => pairs.next(),
+        };
+        if next.is_none() {
+            *source = None;
         }
+        next
     }
 }
 
@@ -65,25 +67,24 @@ impl Pairs {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if std::process::id() != self.process {
-            return Err(forked(py));
+        if self.forks.is_forked() {
+            return Err(forked(py, "next"));
         }
         let Some(next) = py.detach(|| self.next()) else { return Ok(None) };
         let (key, value) = next.map_err(|error| exception(py, &error))?;
-        let [key, value] = [key, value].map(|bytes| PyBytes::new(py, &bytes).into_any());
         Ok(Some(match self.part {
-            Part::Key => key,
-            Part::Value => value,
-            Part::Pair => PyTuple::new(py, [key, value])?.into_any(),
+            Part::Key => PyBytes::new(py, &key).into_any(),
+            Part::Value => PyBytes::new(py, &value).into_any(),
+            Part::Pair => PyTuple::new(py, [PyBytes::new(py, &key), PyBytes::new(py, &value)])?.into_any(),
         }))
     }
 }
 
 impl Drop for Pairs {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
+        if self.forks.is_forked() {
             // The drive's threads are the parent's: closing would wait for them.
-            std::mem::forget(self.pairs.get_mut().ok().and_then(Option::take));
+            std::mem::forget(self.source.get_mut().ok().and_then(Option::take));
         }
     }
 }

@@ -13,7 +13,7 @@ use kvdrive_run::report::{self, Report};
 use kvdrive_run::{Progress, Watch, operations, run_watched};
 use pyo3::prelude::*;
 
-use crate::failure::exception;
+use crate::failure::{exception, refused};
 use crate::settings::{self, Argument};
 
 /// How often a thread that waits for a run looks whether Ctrl-C was pressed.
@@ -33,6 +33,12 @@ pub fn run(
     let document = py.detach(|| of_one(&profile, &arguments)).map_err(|error| exception(py, &error))?;
     let report = wait(py, Stop::default(), move |stop| run_alone(document, remember, stop))?;
     Ok(texts(&report))
+}
+
+/// How a number of a report came about, by its name in a flat record: `counted`, `modelled` or `measured`.
+#[pyfunction]
+pub fn kind(name: &str) -> &'static str {
+    kvdrive_run::report::kind_of(name).name()
 }
 
 /// Tells runs to stop, from another thread than theirs.
@@ -118,27 +124,23 @@ pub fn run_all(
 fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error> {
     let options = settings::options(profile, arguments)?;
     if let Some(list) = options.first_list() {
-        return Err(Error::Configuration(format!("{list}: a run has one of each; compare takes lists")));
+        return Err(Error::configuration(list, "a run has one of each; compare takes lists"));
     }
     let document = options.document_of_run()?;
     let config = document.config()?;
-    in_model_time(&config).map_err(refused)?;
+    in_model_time(&config).map_err(|reason| refused(&reason))?;
     // A workload that there is none of is the setting's fault.
-    operations(&config).map_err(refused)?;
+    operations(&config).map_err(|reason| refused(&reason))?;
     Ok(document)
 }
 
 fn of_several(profile: &[String], arguments: &[Argument]) -> Result<Vec<Document>, Error> {
     let documents = settings::options(profile, arguments)?.documents()?;
     for document in &documents {
-        operations(&document.config()?).map_err(refused)?;
+        operations(&document.config()?).map_err(|reason| refused(&reason))?;
     }
-    check(&documents).map_err(refused)?;
+    check(&documents).map_err(|reason| refused(&reason))?;
     Ok(documents)
-}
-
-fn refused(error: anyhow::Error) -> Error {
-    Error::Configuration(format!("{error:#}"))
 }
 
 /// Runs `work` on a thread of its own, so that this one hears of Ctrl-C: then `stop` is said, and `work` no longer

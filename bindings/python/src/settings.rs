@@ -52,7 +52,7 @@ fn give(options: &mut RunOptions, argument: &str, values: &[String]) -> Result<(
 
 fn lay_file_over(options: &mut RunOptions, path: &str) -> Result<(), Error> {
     let text = kvdrive_text::input::read_text(Path::new(path));
-    options.file(path.to_owned(), text.map_err(|error| Error::Configuration(format!("{error:#}")))?);
+    options.file(path.to_owned(), text.map_err(|reason| crate::failure::refused(&reason))?);
     Ok(())
 }
 
@@ -106,11 +106,25 @@ pub fn of_all_runs(arguments: &[Argument]) -> Result<Vec<String>, Error> {
     }
     let options = options(&[], arguments)?;
     match options.first_list() {
-        Some(list) => Err(Error::Configuration(format!("{list}: lists are for the grid"))),
+        Some(list) => Err(Error::configuration(list, "lists are for the grid")),
         None => Ok(options.assignments()),
     }
 }
 
+/// SAKER's settings: keys of its section, with or without the section's name.
+///
+/// # Errors
+/// As [`options`].
+pub fn of_saker(arguments: &[Argument]) -> Result<kvdrive::saker::Config, Error> {
+    let mut options = RunOptions::new(Naming::Keyword);
+    options.set("saker.enabled=true".to_owned());
+    for (argument, values) in arguments {
+        let name = argument.strip_prefix("saker.").unwrap_or(argument);
+        options.set(format!("{}={}", key(&format!("saker.{name}"))?, joined(argument, values)?));
+    }
+    Ok(options.document()?.config()?.saker.settings())
+}
+
 fn refused(argument: &str, problem: &str) -> Error {
-    Error::Configuration(format!("{argument}: {problem}"))
+    Error::configuration(argument, problem)
 }

@@ -8,7 +8,7 @@ use kvdrive_figures::{Planned, svg, terminal};
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::failure::exception;
+use crate::failure::{self, exception};
 use crate::runs::{Stop, run_all, wait};
 
 /// How the runs depart from what the files of claims and figures say: extent, scale, seeds, `KEY=VALUE`.
@@ -118,5 +118,5 @@ pub fn figures(py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
 }
 
 fn refused(py: Python<'_>, error: &anyhow::Error) -> PyErr {
-    exception(py, &kvdrive::Error::Configuration(format!("{error:#}")))
+    exception(py, &failure::refused(error))
 }

@@ -7,7 +7,7 @@ use kvdrive::Error;
 use kvdrive_experiments::sweep::{self, Point, Row};
 use pyo3::prelude::*;
 
-use crate::failure::exception;
+use crate::failure::{self, exception};
 use crate::runs::{Stop, run_alone, wait};
 use crate::settings::{self, Argument};
 
@@ -87,7 +87,7 @@ pub fn key(py: Python<'_>, argument: &str) -> PyResult<&'static str> {
 }
 
 fn refused(py: Python<'_>, error: &anyhow::Error) -> PyErr {
-    exception(py, &Error::Configuration(format!("{error:#}")))
+    exception(py, &failure::refused(error))
 }
 
 fn failed(py: Python<'_>, error: &anyhow::Error) -> PyErr {

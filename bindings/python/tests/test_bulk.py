@@ -108,7 +108,7 @@ def test_arrays_are_rows_or_bytes(shared):
     assert error.value.index == 1
 
 
-def test_several_drives_are_one_mapping():
+def test_several_drives_hold_what_a_dictionary_holds():
     with kv.open(["cosmos-plus"] * 3) as drives:
         oracle = {b"key%d" % number: b"%d" % number for number in range(300)}
         drives.update(oracle)

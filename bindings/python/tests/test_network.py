@@ -3,10 +3,12 @@
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 
 import kvdrive as kv
 import pytest
+from test_calls import CHILD
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -61,6 +63,12 @@ def test_a_drive_on_a_network_is_a_mapping_too(served):
         for thread in threads:
             thread.join()
         assert sum(drive.count(b"%d-" % number) for number in range(4)) == 200
+        assert drive.is_ordered and list(drive.keys(b"key01")) == [b"key%03d" % number for number in range(10, 20)]
+        assert drive.retrieve_part(b"large", 299_990, 100) == b"x" * 10 and drive.size(b"large") == 300_000
+        room = drive.namespace()
+        assert room["used_bytes"] > 300_000 and room["delete_says"]
+        with pytest.raises(KeyError):
+            del drive[b"key007"]
         for call in (drive.numbers, drive.power_cut, lambda: drive.inject("read-error"), drive.write_failure):
             with pytest.raises(kv.DriveError, match="kvdrive ctl"):
                 call()
@@ -72,7 +80,7 @@ def test_a_drive_on_a_network_is_a_mapping_too(served):
         assert drive[b"large"] == oracle[b"large"]
 
 
-def test_two_drives_on_a_network_are_one_mapping(served):
+def test_keys_are_spread_over_two_drives_on_a_network(served):
     at = [served(), served()]
     oracle = {b"key%d" % number: b"value" for number in range(100)}
     with kv.open(at) as drives:
@@ -81,6 +89,12 @@ def test_two_drives_on_a_network_are_one_mapping(served):
     with kv.open(at) as drives:
         assert drives.retrieve_many(list(oracle)) == [b"value"] * 100
         assert all(drive.count() > 20 for drive in drives.drives)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_does_not_use_the_connection_of_its_parent(served):
+    out = subprocess.run([sys.executable, "-c", CHILD.format(at=repr(served()))], capture_output=True, text=True, timeout=60)
+    assert (out.stdout, out.stderr) == ("7 b'value' 0\n", "")
 
 
 def test_what_cannot_be_reached_is_told_in_one_line():

@@ -3,6 +3,7 @@
 import concurrent.futures as futures
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -126,6 +127,17 @@ def test_dask_gives_the_same_rows_though_a_worker_is_killed(tmp_path):
         assert killed not in [worker.pid for worker in cluster.workers.values()]
     assert rows(swept) == rows(kv.sweep(GRID, remember=False, **{**SETTINGS, "ops": 20_000}))
     assert out.read_bytes().count(b"\n") == 6
+
+
+def test_ray_gives_the_same_rows(tmp_path):
+    pytest.importorskip("ray")
+    example = pathlib.Path(__file__).parents[1] / "examples" / "ray_sweep.py"
+    out = tmp_path / "out.jsonl"
+    subprocess.run([sys.executable, example, out], check=True, timeout=120, capture_output=True)
+    grid = {"value_size": [32, 4096], "transfer": ["prp", "piggyback"]}
+    swept = kv.sweep(grid, out=out, workload="w-a", ops=2000)
+    assert out.read_bytes().count(b"\n") == 4
+    assert rows(swept) == rows(kv.sweep(grid, workload="w-a", ops=2000, remember=False))
 
 
 def test_a_run_that_fails_is_told_and_what_has_ended_is_kept(tmp_path):

@@ -26,6 +26,7 @@ from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._items import Values
 from ._native import REVISION as revision
 from ._report import Comparison, Part, Report, compare, run
+from ._saker import Saker
 from ._study import Claims, Figure, claims, figure, figures
 from ._sweep import Sweep, run_point, sweep
 
@@ -41,6 +42,7 @@ __all__ = [
     "Figure",
     "Part",
     "Report",
+    "Saker",
     "SizeError",
     "Sweep",
     "Values",

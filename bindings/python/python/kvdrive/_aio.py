@@ -52,6 +52,14 @@ class AsyncDrive:
         """Stores a value."""
         await self._call(self.drive.__setitem__, key, value)
 
+    async def retrieve_part(self, key: bytes, at: int, size: int) -> bytes:
+        """As :meth:`Drive.retrieve_part`."""
+        return await self._call(self.drive.retrieve_part, key, at, size)
+
+    async def count(self, prefix: bytes = b"") -> int:
+        """How many keys begin with ``prefix``."""
+        return await self._call(self.drive.count, prefix)
+
     async def delete(self, key: bytes) -> None:
         """Removes a pair; KeyError if there is none."""
         await self._call(self.drive.__delitem__, key)
@@ -72,12 +80,19 @@ class AsyncDrive:
         """As :meth:`Drive.retrieve_many`."""
         return await self._call(self.drive.retrieve_many, keys)
 
-    async def items(self, prefix: bytes = b"") -> AsyncIterator[tuple[bytes, bytes]]:
+    def items(self, prefix: bytes = b"") -> AsyncIterator[tuple[bytes, bytes]]:
         """The pairs whose keys begin with ``prefix``."""
-        pairs = await self._call(self.drive.items, prefix)
-        while some := await self._call(_some, pairs):
-            for pair in some:
-                yield pair
+        return self._each(self.drive.items, prefix)
+
+    def keys(self, prefix: bytes = b"") -> AsyncIterator[bytes]:
+        """These keys, without their values."""
+        return self._each(self.drive.keys, prefix)
+
+    async def _each(self, call: Callable[[bytes], Any], prefix: bytes) -> AsyncIterator[Any]:
+        found = await self._call(call, prefix)
+        while some := await self._call(_some, found):
+            for one in some:
+                yield one
 
     async def close(self) -> Any:
         """Ends the drive, as :meth:`Drive.close`."""

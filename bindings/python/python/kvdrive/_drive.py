@@ -1,49 +1,28 @@
 """Drives in this process."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _native
+from ._closing import Closing
 from ._errors import DriveError
 from ._items import Items, Values, is_array, native
+from ._saker import Saker
 from ._settings import arguments, plain, profiles
 
 if TYPE_CHECKING:
     from ._drives import Drives
 
 
-class Drive(_native.Drive):
+class Drive(Closing, _native.Drive):
     """A drive with power, on threads of this process. :func:`open` makes one.
 
     It is a mapping of ``bytes`` (keys of 1 to 16 bytes) to ``bytes``; threads may share it, and every call lets go of
-    the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` goes through them.
+    the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` goes through the keys.
     """
 
     __slots__ = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def update(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        """Stores all pairs, many commands at once.
-
-        >>> with open() as drive:
-        ...     drive.update({b"a": b"1", b"b": b"2"})
-        ...     list(drive.items())
-        [(b'a', b'1'), (b'b', b'2')]
-        """
-        pairs = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
-        self.store_many([key for key, _ in pairs], [value for _, value in pairs])
 
     def store_many(self, keys: Items, values: Items) -> None:
         """Stores value ``i`` under key ``i``, many commands at once. Keys and values are lists of ``bytes``, NumPy arrays
@@ -53,6 +32,27 @@ class Drive(_native.Drive):
         ``error.index``; each other one has happened wholly or not at all.
         """
         self.store_items(native(keys), native(values))
+
+    def retrieve_part(self, key: bytes, at: int, size: int) -> bytes:
+        """Bytes ``at`` to ``at + size`` of a value, fewer where it ends, 2 MiB at most; only these cross the link. KeyError
+        if there is no pair, :class:`DriveError` if the value ends before ``at``.
+
+        >>> with open() as drive:
+        ...     drive[b"key"] = bytes(range(100)) * 1000
+        ...     drive.retrieve_part(b"key", 50_000, 3), drive.size(b"key")
+        (b'\\x00\\x01\\x02', 100000)
+        """
+        return self._part(key, at, size)[0]
+
+    def size(self, key: bytes) -> int:
+        """How many bytes a value has; KeyError if there is no pair."""
+        return self._part(key, 0, 0)[1]
+
+    def _part(self, key: bytes, at: int, size: int) -> tuple[bytes, int]:
+        part = self.retrieve_part_of(key, at, size)
+        if part is None:
+            raise KeyError(key)
+        return part
 
     @overload
     def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
@@ -65,7 +65,7 @@ class Drive(_native.Drive):
         >>> with open() as drive:
         ...     drive.store_many([b"a", b"b"], [b"1", b"22"])
         ...     values = drive.retrieve_many((b"abc", [0, 1, 2, 3]))
-        ...     values.data, list(values.offsets), list(values)
+        ...     bytes(values.data), list(values.offsets), list(values)
         (b'122', [0, 1, 3, 3], [b'1', b'22', None])
         """
         return Values(*self.retrieve_buffer(native(keys))) if is_array(keys) else self.retrieve_list(native(keys))
@@ -94,9 +94,23 @@ class Drive(_native.Drive):
         lines = [f"{name} = {_toml(value)}" for name, value in {"fault": fault, **rule}.items()]
         return self.inject_rules("\n".join(["[[rule]]", *lines, ""]))
 
-    def count(self, prefix: bytes = b"") -> int:
-        """Goes through all pairs whose keys begin with ``prefix``, and counts them."""
-        return sum(1 for _ in self.keys(prefix))
+    def namespace(self) -> dict[str, Any]:
+        """What the drive says of its room, on a network too: ``capacity_bytes`` of values fit, ``used_bytes`` are there as far
+        as it knows; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
+        in order.
+
+        >>> with open() as drive:
+        ...     drive[b"key"] = bytes(500)
+        ...     drive.namespace()["used_bytes"], drive.namespace()["value_max_bytes"] >> 20
+        (500, 256)
+        """
+        return json.loads(self.namespace_json())
+
+    def saker(self, **settings: Any) -> Saker:
+        """SAKER in front of this drive, one at a time; settings are keys of section ``saker`` of the configuration
+        (``kvdrive config``): ``batch``, ``container_bytes``, ``cache_bytes``, ...
+        """
+        return Saker(self.open_saker(arguments(settings)))
 
     def numbers(self) -> dict[str, Any]:
         """What the drive has done since power-on: its counters by section, under the names of docs/counters.md.
@@ -114,7 +128,8 @@ class Drive(_native.Drive):
         """Ends the drive, and says how it ended; None if it had no power.
 
         ``lasting`` says what acknowledged stores outlast: ``nothing`` (a drive in memory), ``program`` or ``machine``
-        (a drive on a file), ``elsewhere`` (a drive on a network, which goes on). ``report`` is everything that the drive counted and modelled.
+        (a drive on a file), ``elsewhere`` (a drive on a network, which goes on). ``report`` is everything that the drive
+        counted and modelled.
         """
         closed = self.close_json()
         return None if closed is None else json.loads(closed)

@@ -1,12 +1,13 @@
-"""Several drives as one mapping."""
+"""Several drives that share the keys: each pair is on one of them."""
 
 import concurrent.futures
 import contextlib
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ._closing import Closing
 
 if TYPE_CHECKING:
     from ._drive import Drive
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Drives:
+class Drives(Closing):
     """Drives of which each has its part of the keys: key ``k`` is on drive ``crc32(k) % number``, so the same drives in the
     same order find the same pairs again. Calls on lists go to all drives at once. Pairs come drive by drive.
     """
@@ -25,17 +26,6 @@ class Drives:
         #: The drives, in their order.
         self.drives = tuple(drives)
         self._pool = concurrent.futures.ThreadPoolExecutor(len(drives), "kvdrive drives")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __bool__(self) -> bool:
-        return True
 
     def drive(self, key: bytes) -> "Drive":
         """The drive that has this key."""
@@ -83,10 +73,17 @@ class Drives:
         """How many of these keys there are."""
         return sum(self._on_all(lambda drive: drive.count(prefix)))
 
-    def update(self, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        """Stores all pairs."""
-        pairs = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
-        self.store_many([key for key, _ in pairs], [value for _, value in pairs])
+    def retrieve_part(self, key: bytes, at: int, size: int) -> bytes:
+        """As :meth:`Drive.retrieve_part`."""
+        return self.drive(key).retrieve_part(key, at, size)
+
+    def size(self, key: bytes) -> int:
+        """How many bytes a value has; KeyError if there is no pair."""
+        return self.drive(key).size(key)
+
+    def namespace(self) -> list[dict[str, Any]]:
+        """What each drive says of its room."""
+        return self._on_all(lambda drive: drive.namespace())
 
     def store_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many` with lists. ``error.index`` is of the whole lists."""

@@ -19,19 +19,45 @@ class DriveError(Exception):
     status: int | None
     #: The name of the status, as the NVMe specifications word it; None if the drive did not answer.
     name: str | None
+    #: The call that was refused: ``store``, ``get``, ...; None if the error is of no call on a pair.
+    call: str | None
+    #: The key of that call.
+    key: bytes | None
+    #: What is at fault of a configuration: a key, an option, a file, an address; None elsewhere.
+    setting: str | None
+    #: What a key of the configuration may be, in words; None elsewhere.
+    allowed: str | None
     #: The place of the failed call in the list that ``store_many`` or ``retrieve_many`` was given; None elsewhere.
     index: int | None
 
-    def __init__(self, message: str, status: int | None = None, name: str | None = None) -> None:
-        super().__init__(message, status, name)
-        self.status, self.name, self.index = status, name, None
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        name: str | None = None,
+        call: str | None = None,
+        key: bytes | None = None,
+        setting: str | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        super().__init__(message, status, name, call, key, setting, allowed)
+        self.status, self.name, self.call, self.key = status, name, call, key
+        self.setting, self.allowed, self.index = setting, allowed, None
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ConfigurationError(DriveError, ValueError):
-    """No such drive or run can be had: the line begins with the setting to blame, and says what is allowed."""
+    """No such drive or run can be had: the line begins with the setting at fault, and says what is allowed.
+
+    >>> import kvdrive as kv
+    >>> try:
+    ...     kv.open(**{"flash.channels": 0})
+    ... except kv.ConfigurationError as error:
+    ...     print(error.setting, "may be", error.allowed)
+    flash.channels may be 1 to 256
+    """
 
 
 class SizeError(DriveError, ValueError):

@@ -4,6 +4,8 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import _native
+
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
@@ -13,21 +15,6 @@ UNITS = {"ns": "ns", "bytes": "B", "ops_per_s": "ops/s", "per_s": "1/s", "s": "s
 
 #: Names that say which run it was; a name with ``config.`` before it does, too.
 SETTINGS = ("profile", "seed", "clock", "revision", "time_sources", "notes", "config_hash")
-
-#: Numbers of this machine's clock.
-MEASURED = ("time.wall_s",)
-
-#: Beginnings of names of numbers that are in the time of the modelled drive.
-MODELLED = (
-    "time.",
-    "throughput",
-    "latency_ns.",
-    "resources.",
-    "drive.model_ns",
-    "drive.recovery_ns",
-    "engine.memcpy_ns",
-    "precondition.engine.memcpy_ns",
-)
 
 #: Beginnings of names that come first in a frame, in this order; settings that differ come before them.
 FIRST = (
@@ -52,16 +39,14 @@ def needed(module: str, caller: str, otherwise: str = "") -> Any:
 
 
 def kind(name: str) -> str:
-    """How the number of this name came about: ``counted``, ``modelled`` or ``measured``; or ``setting``.
+    """How the number of this name came about, as its counter declares: ``counted``, ``modelled`` or ``measured``; or
+    ``setting``.
 
     >>> [kind(name) for name in ("ops.store", "latency_ns.store.p99", "time.wall_s", "config.host.depth")]
     ['counted', 'modelled', 'measured', 'setting']
     """
-    if name in SETTINGS or name.startswith("config."):
-        return "setting"
-    if name in MEASURED:
-        return "measured"
-    return "modelled" if name.startswith(MODELLED) or ".latency_ns." in name else "counted"
+    is_setting = name in SETTINGS or name.startswith("config.")
+    return "setting" if is_setting else _native.kind(name)
 
 
 def unit(name: str) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._frame import needed
+from ._native import Buffer
 
 if TYPE_CHECKING:
     import numpy
@@ -49,13 +50,16 @@ def _of_array(items: "numpy.ndarray[Any, Any]") -> Any:
 
 
 class Values(Sequence[bytes | None]):
-    """Values that were retrieved, in one buffer: value ``i`` is ``data[offsets[i]:offsets[i + 1]]`` if ``found[i]``."""
+    """Values that were retrieved, in one buffer: value ``i`` is ``data[offsets[i]:offsets[i + 1]]`` if ``found[i]``.
+
+    ``values[i]`` is a copy as ``bytes``, None where there is no pair; ``data``, ``offsets`` and :meth:`to_numpy` copy nothing.
+    """
 
     __slots__ = ("data", "found", "offsets")
 
-    def __init__(self, data: bytes, offsets: bytes, found: bytes) -> None:
-        #: All values behind each other.
-        self.data = data
+    def __init__(self, data: Buffer, offsets: bytes, found: bytes) -> None:
+        #: All values without gaps, read-only.
+        self.data = memoryview(data)
         #: ``int64``, one more than values.
         self.offsets = memoryview(offsets).cast("q")
         #: One for each key: is there a pair?
@@ -70,7 +74,7 @@ class Values(Sequence[bytes | None]):
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         place %= len(self)
-        return self.data[self.offsets[place] : self.offsets[place + 1]] if self.found[place] else None
+        return bytes(self.data[self.offsets[place] : self.offsets[place + 1]]) if self.found[place] else None
 
     def __iter__(self) -> Iterator[bytes | None]:
         return (self[place] for place in range(len(self)))

@@ -2,12 +2,13 @@
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._frame import bars, frame, kind
 from ._settings import arguments, profiles
+from ._table import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -116,21 +117,8 @@ class Report(Part):
         return axes
 
 
-class Comparison(tuple[Report, ...]):
+class Comparison(Table[Report]):
     """The reports of several runs, in their order. ``print`` shows them side by side."""
-
-    _text: str
-
-    def __new__(cls, reports: Iterator[Report], text: str) -> "Comparison":
-        made = super().__new__(cls, reports)
-        made._text = text
-        return made
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (tuple(self), self._text)
-
-    def __str__(self) -> str:
-        return self._text
 
     def to_frame(self) -> "pandas.DataFrame":
         """A data frame with a row for each run; ``attrs`` has the kind and unit of each column. It needs pandas."""

@@ -9,28 +9,16 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from ._frame import needed
 from ._settings import arguments, text
+from ._table import Table
 
 if TYPE_CHECKING:
     import pandas
 
 
-class Claims(tuple[dict[str, Any], ...]):
+class Claims(Table[dict[str, Any]]):
     """The claims of a suite, each with what was published, our value, and the verdict. ``print`` shows the table of
     command ``kvdrive claims``.
     """
-
-    _text: str
-
-    def __new__(cls, outcomes: Iterable[dict[str, Any]], text: str) -> "Claims":
-        made = super().__new__(cls, outcomes)
-        made._text = text
-        return made
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (tuple(self), self._text)
-
-    def __str__(self) -> str:
-        return self._text
 
     def to_frame(self) -> "pandas.DataFrame":
         """A data frame with a row for each claim: what it says, both numbers as texts, how ours came about (``kind``),
