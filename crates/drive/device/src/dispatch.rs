@@ -1,7 +1,8 @@
 //! Which tasks take commands from the queues, and on which cores they run.
 //!
 //! ```text
-//!   context       queues ─► one of n contexts: fetch, decode, run, complete        steps go to cores by role
+//!   context       queues ─► one of n contexts ([`crate::contexts`]):               steps go to cores by role
+//!                           fetch, decode, run, complete
 //!
 //!   round-robin   queues ─► dispatcher: fetch, decode, deal ─┬► I/O thread 0, first come first served:
 //!                           (a core)                         │  run, complete            (a core each)
@@ -25,9 +26,10 @@ use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
 use crate::config::Dispatch;
+use crate::contexts::Contexts;
 use crate::controller::waiting::is_of_dispatcher;
 use crate::controller::{Controller, Fetched};
-use crate::requests::{decode, fetch, handle, serve, serve_beside};
+use crate::requests::{decode, fetch, handle};
 
 /// Names of the tasks that serve commands, for what their time goes to.
 pub const CONTEXTS: &str = "contexts";
@@ -78,18 +80,7 @@ pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
     }));
     let sim = drive.port.sim();
     match dispatch {
-        Dispatch::Context { contexts, .. } => {
-            let controller = Rc::downgrade(drive);
-            drive.namespace.between_slices(Rc::new(move |long| {
-                if let Some(controller) = controller.upgrade() {
-                    serve_beside(&controller, long);
-                }
-            }));
-            for _ in 0..contexts {
-                let drive = drive.clone();
-                sim.spawn(move || serve(drive));
-            }
-        }
+        Dispatch::Context { contexts, .. } => Contexts::start(drive, contexts),
         Dispatch::RoundRobin { io_threads, deal_ns } => {
             let queues: Vec<Rc<IoQueue<P::Request>>> =
                 (0..io_threads).map(|_| Rc::new(IoQueue::new(sim))).collect();

@@ -21,6 +21,7 @@
 
 pub mod answers;
 pub mod config;
+mod contexts;
 pub mod controller;
 pub mod dispatch;
 pub mod drive;

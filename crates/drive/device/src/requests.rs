@@ -8,10 +8,7 @@
 //!                                 └─ of blocks ──────────► crate::namespaces::block
 //! ```
 //!
-//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as
-//! many as `controller.contexts` says; with one, the next command waits, as on the published board. A
-//! drive may also have a dispatcher, which fetches and decodes, and threads that do the rest
-//! ([`crate::dispatch`]).
+//! Which task does this, and how many of them there are, is in [`crate::dispatch`].
 //!
 //! Commands that bring a value together are executed in the order of their queue, whichever context got them.
 //!
@@ -21,13 +18,12 @@
 use std::rc::Rc;
 
 use kvdrive_engines::firmware::Role;
-use kvdrive_link::{Port, Request, Session};
+use kvdrive_link::{Port, Request};
 use kvdrive_sim::Cause;
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
 use crate::answers::{Answer, completion_of};
 use crate::controller::{Controller, Fetched};
-use crate::dispatch::CONTEXTS;
 use crate::faults::{self, Struck};
 use crate::namespaces::{Decoded, NSID};
 
@@ -55,38 +51,6 @@ fn refusal(port: &impl Port, sqe: &Sqe) -> Option<Status> {
         return Some(Status::INVALID_OPCODE);
     }
     (sqe.is_quiet() && !port.carries_quiet()).then_some(Status::INVALID_FIELD)
-}
-
-/// One firmware context: takes commands and completes them, for as long as the drive has power.
-pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
-    drive.port.sim().occupy(CONTEXTS);
-    loop {
-        handle(&drive, fetch(&drive), false);
-    }
-}
-
-/// Most bytes that one command asks for to count as short, and that a long command lets others have between two
-/// of its slices.
-const SHORT_BYTES: u32 = 64 << 10;
-/// The least that a command counts for, in bytes: its own work.
-const COMMAND_BYTES: u32 = 4 << 10;
-
-/// A context is between two slices of a long command of `long`: short ones of other queues come first, as many as
-/// make up a slice. They are those that read and wait for nothing that the long one may hold.
-pub(crate) fn serve_beside<P: Port>(drive: &Rc<Controller<P>>, long: &Session) {
-    let is_short = |sqe: &Sqe| match sqe.opcode {
-        opcode::RETRIEVE => sqe.cdw10.get() <= SHORT_BYTES,
-        opcode::EXIST => true,
-        _ => false,
-    };
-    let is_wanted = |sqe: &Sqe| sqe.nsid.get() == NSID && is_short(sqe);
-    let mut left_bytes = SHORT_BYTES;
-    while left_bytes > 0 {
-        let Some(request) = drive.port.next_beside(long, &is_wanted) else { return };
-        let bytes = if request.sqe().opcode == opcode::RETRIEVE { request.sqe().cdw10.get() } else { 0 };
-        left_bytes = left_bytes.saturating_sub(bytes.max(COMMAND_BYTES));
-        handle(drive, look_at(drive, request), false);
-    }
 }
 
 /// A fetched command, to its completion; `is_decoded` if the time of decoding was already spent.

@@ -36,6 +36,7 @@ use crate::coroutine::{self, Coroutine};
 use crate::join::JoinHandle;
 use crate::occupation::{Occupations, Place};
 use crate::tasks::{Due, NO_TASK, ROOT, Ready, Schedule, TaskKey};
+use crate::turns::Slices;
 use crate::{Ns, Rng, Trace};
 pub use serving::Spending;
 
@@ -66,8 +67,7 @@ struct Core {
     has_sleepers: Cell<bool>,
     /// Number of [`ClockHold`]s; see [`Sim::hold_clock`].
     clock_holders: Cell<u32>,
-    /// A task has ended a slice of its work since this was last asked.
-    has_ended_slice: Cell<bool>,
+    slices: Slices,
     halted: Cell<bool>,
     schedule: RefCell<Schedule>,
     permute: Option<RefCell<Rng>>,
@@ -121,7 +121,7 @@ impl Sim {
             in_place_until: Cell::new(u64::MAX),
             has_sleepers: Cell::new(false),
             clock_holders: Cell::new(0),
-            has_ended_slice: Cell::new(false),
+            slices: Slices::default(),
             halted: Cell::new(false),
             schedule: RefCell::default(),
             permute,
@@ -244,26 +244,19 @@ impl Sim {
         self.suspend();
     }
 
-    /// The running task does much work and is between two slices of it: an unpaced loop in wall time
-    /// ([`crate::wall`]) looks at arrivals before the task goes on. Where the clock is held the task waits here until
-    /// they have run, since they are stamped 1 ns later than now; elsewhere its next sleep lets them in, in the same
-    /// order of events as in a replay. In model time nothing happens.
-    pub fn end_slice(&self) {
-        if self.0.in_place_until.get() == u64::MAX {
-            return;
-        }
-        self.0.has_ended_slice.set(true);
-        if self.0.clock_holders.get() == 0 {
-            return self.0.horizon.set(0);
-        }
-        let at = self.now() + 1;
-        self.push(Event { at, order: self.next_order(), task: self.current() });
-        self.suspend_until(at);
+    /// Tasks between two slices of their work; see [`Sim::end_slice`].
+    pub(crate) fn slices(&self) -> &Slices {
+        &self.0.slices
     }
 
-    /// Has a task ended a slice of its work since the last call?
-    pub(crate) fn take_slice_end(&self) -> bool {
-        self.0.has_ended_slice.take()
+    /// Does a [`ClockHold`] exist?
+    pub(crate) fn holds_clock(&self) -> bool {
+        self.0.clock_holders.get() > 0
+    }
+
+    /// The running task's next sleep suspends it.
+    pub(crate) fn end_in_place(&self) {
+        self.0.horizon.set(0);
     }
 
     /// The running task.

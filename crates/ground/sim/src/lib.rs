@@ -29,6 +29,7 @@ mod statistics;
 mod tasks;
 mod time_share;
 mod trace;
+mod turns;
 mod wait_queue;
 pub mod wall;
 

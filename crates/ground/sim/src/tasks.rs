@@ -76,6 +76,12 @@ impl Tasks {
         self.slots[key.slot as usize].occupies = place;
     }
 
+    /// What the time of a task is added to.
+    pub(crate) fn occupied_by(&self, key: TaskKey) -> Place {
+        let entry = &self.slots[key.slot as usize];
+        if entry.generation == key.generation { entry.occupies } else { Place::default() }
+    }
+
     #[inline]
     pub(crate) fn put(&mut self, key: TaskKey, coroutine: Box<Coroutine>) {
         self.slots[key.slot as usize].coroutine = Some(coroutine);

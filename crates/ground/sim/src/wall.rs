@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::executor::Sim;
 use crate::tasks::TaskKey;
+use crate::turns::{GivenTurns, Turns};
 use crate::{Histogram, Ns};
 
 /// How wall time and model time are related.
@@ -63,9 +64,9 @@ pub trait Source {
     fn arm(&mut self) -> Duration;
     /// The thread is awake again.
     fn disarm(&mut self);
-    /// A long command has ended a slice of its work ([`Sim::end_slice`]): the next poll finds all arrivals, those
-    /// that only a system call finds among them.
-    fn slice_ended(&mut self) {}
+    /// The next poll finds all arrivals, those that only a system call finds among them: a long task has ended a slice
+    /// of its work ([`Sim::end_slice`]), or waits while it is the turn of others.
+    fn look_closely(&mut self) {}
     /// Reports that an event of a paced run ran `late_ns` after its model time, by the machine's clock.
     fn ran_late(&mut self, late_ns: Ns) {
         _ = late_ns;
@@ -330,6 +331,8 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
     let mut ran = WallRun::default();
     let mut patience = Patience::default();
     let mut outside = Outside::new(sources);
+    let mut turns = Turns::new(start);
+    let _given = GivenTurns::begin(sim, !pace.is_paced());
     if pace.is_paced() {
         sim.step_every_event();
     }
@@ -343,14 +346,10 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
         }
         // `None`: the thread has something to do. Otherwise how long it may wait for it.
         let wait = match (sim.next_due(), pace) {
-            (None, _) if outside.is_closed() => return ran,
-            (None, _) => Some(Duration::MAX),
-            (Some(_), Pace::Jump | Pace::Off) => {
-                if run_some(sim) {
-                    outside.sources.iter_mut().for_each(|source| source.slice_ended());
-                }
-                None
-            }
+            (None, _) if !sim.slices().are_waiting() => match outside.is_closed() {
+                true => return ran,
+                false => Some(Duration::MAX),
+            },
             (Some(due), Pace::Model) if due <= wall => {
                 ran.lateness.record(wall - due);
                 outside.sources.iter_mut().for_each(|source| source.ran_late(wall - due));
@@ -358,6 +357,10 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
                 None
             }
             (Some(due), Pace::Model) => Some(Duration::from_nanos(due - wall)),
+            (due, _) => {
+                go_on(sim, due.is_some(), &mut turns, &mut outside);
+                None
+            }
         };
         if sim.halted() {
             return ran;
@@ -379,6 +382,25 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
         }
         ran.sleeps += u64::from(outside.sleep(rest, timeout));
         patience.end();
+    }
+}
+
+/// Runs some events, or a slice of a long task, or waits for others whose turn it is.
+fn go_on(sim: &Sim, is_due: bool, turns: &mut Turns, outside: &mut Outside<'_, '_>) {
+    let slice_began =
+        sim.slices().are_waiting().then(Instant::now).filter(|now| turns.is_of_slice(is_due, *now));
+    if slice_began.is_some() {
+        sim.give_turn();
+    } else if !is_due {
+        std::hint::spin_loop();
+        return outside.look_closely();
+    }
+    let has_ended = run_some(sim);
+    if let Some(began) = slice_began {
+        turns.note_slice(began, Instant::now());
+    }
+    if has_ended || slice_began.is_some() {
+        outside.look_closely();
     }
 }
 
@@ -414,6 +436,10 @@ impl<'a, 'b> Outside<'a, 'b> {
         any
     }
 
+    fn look_closely(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.look_closely());
+    }
+
     /// Sleeps, unless something has arrived since the last poll; returns whether it had.
     fn sleep(&mut self, rest: &mut dyn Sleeper, timeout: Duration) -> bool {
         let mut most = timeout;
@@ -433,6 +459,7 @@ impl<'a, 'b> Outside<'a, 'b> {
 /// Runs, unpaced, until nothing is due and the source has nothing; the source is armed then. `true`: it is closed, or
 /// the power was cut. For a thread that does something else until the source rings; it calls this again then.
 pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
+    let _given = GivenTurns::begin(sim, true);
     source.disarm();
     loop {
         let is_closed = match source.poll(sim.now() + 1) {
@@ -445,8 +472,10 @@ pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
         };
         if sim.next_due().is_some() && !sim.halted() {
             if run_some(sim) {
-                source.slice_ended();
+                source.look_closely();
             }
+        } else if sim.slices().are_waiting() && !sim.halted() {
+            sim.give_turn();
         } else if is_closed || sim.halted() {
             return true;
         } else if !source.arm().is_zero() {
@@ -466,7 +495,7 @@ fn run_some(sim: &Sim) -> bool {
         if !sim.step() {
             return false;
         }
-        if sim.take_slice_end() {
+        if sim.slices().take_end() {
             return true;
         }
         if sim.events() - before >= EVENTS_PER_STEP {

@@ -38,12 +38,6 @@ pub trait Port: 'static {
     /// Waits for the next request of any queue and fetches it.
     fn next(&self) -> Self::Request;
 
-    /// Fetches the next request of another session than `but` whose entry is `wanted`, in the turn of their
-    /// queues. `None`: there is none now, or this port deals its requests out in another way.
-    fn next_beside(&self, _but: &Session, _wanted: &dyn Fn(&Sqe) -> bool) -> Option<Self::Request> {
-        None
-    }
-
     /// The executor whose clock it uses.
     fn sim(&self) -> &Sim;
 

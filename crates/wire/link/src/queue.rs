@@ -199,11 +199,6 @@ impl QueuePair {
         self.published.get() > self.taken.get()
     }
 
-    /// Drive: the oldest published entry, which stays there.
-    pub(crate) fn next_submission(&self) -> Option<Sqe> {
-        if self.has_submission() { self.submissions.borrow().front().copied() } else { None }
-    }
-
     /// Host: waits for the completion of command `cid` and takes it; a deleted queue posts none. The slot
     /// stays used until [`crate::Link::ring_completion`].
     pub fn completion(&self, cid: u16) -> Cqe {

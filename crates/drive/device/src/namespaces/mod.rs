@@ -83,8 +83,8 @@ pub struct Unlisted {
     pub keys: Gap,
 }
 
-/// Serves short commands of other sessions than the given one, whose command is long.
-pub type BetweenSlices = Rc<dyn Fn(&Session)>;
+/// Called by the task of a long command between two slices of it.
+pub type OnSliceEnd = Rc<dyn Fn()>;
 
 /// One namespace of a drive.
 pub trait Namespace {
@@ -112,10 +112,9 @@ pub trait Namespace {
     /// The queue of a session has ended: discards what it left unfinished here.
     fn end_session(&self, _session: &Session) {}
 
-    /// Sets a callback for long commands: between two slices of a long command of a session, the namespace
-    /// calls `serve`, which may run short commands of other sessions. A namespace without long commands
-    /// ignores it.
-    fn between_slices(&self, _serve: BetweenSlices) {}
+    /// Sets what is called between two slices of a long command, so that other commands need not wait for all of it.
+    /// A namespace without long commands ignores it.
+    fn on_slice_end(&self, _ended: OnSliceEnd) {}
 
     /// The memory that hosts may store into, if there is any.
     fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {

@@ -2,6 +2,7 @@
 
 use super::Sim;
 use crate::occupation::{Cause, OccupationStatistics, Place};
+use crate::tasks::TaskKey;
 
 impl Sim {
     /// The running task serves requests from now on: what its time goes to is added up under `name`, together with
@@ -10,6 +11,15 @@ impl Sim {
         let place = self.0.occupations.borrow_mut().open(name);
         self.0.occupies.set(place);
         self.0.schedule.borrow_mut().tasks.occupy(self.current(), place);
+    }
+
+    /// The running task serves requests in the stead of `other`, which exists: its time is added up where that of
+    /// `other` is, as that of one task.
+    pub fn occupy_with(&self, other: TaskKey) {
+        let mut schedule = self.0.schedule.borrow_mut();
+        let place = schedule.tasks.occupied_by(other);
+        self.0.occupies.set(place);
+        schedule.tasks.occupy(self.current(), place);
     }
 
     /// The running task spends its time on `cause` until the guard is dropped, or on a cause before it in the order

@@ -387,33 +387,6 @@ impl Link {
         let left = self.visible.get() - 1;
         let index =
             self.ready.borrow().next_from(self.cursor.get()).expect("a visible entry lies in some queue");
-        self.take_from(index, left)
-    }
-
-    /// Takes the next command whose entry is `wanted` of a queue of another session than `but`, round robin.
-    fn take_command_beside(
-        &self,
-        but: &Session,
-        wanted: &dyn Fn(&Sqe) -> bool,
-    ) -> Option<(Rc<QueuePair>, Taken)> {
-        let left = self.visible.get().checked_sub(1)?;
-        let queues = self.queues.borrow();
-        let is_wanted = |queue: &QueuePair| {
-            queue.session().number() != but.number()
-                && queue.next_submission().is_some_and(|sqe| wanted(&sqe))
-        };
-        let ready = self.ready.borrow();
-        let mut numbers = ready.all_from(self.cursor.get());
-        let index = numbers.find(|index| queues.get(*index).is_some_and(|queue| is_wanted(queue)))?;
-        drop(numbers);
-        drop(ready);
-        drop(queues);
-        Some(self.take_from(index, left))
-    }
-
-    /// Takes the next command of the queue at `index`; `left` entries are then still visible in all queues.
-    #[inline]
-    fn take_from(&self, index: usize, left: u64) -> (Rc<QueuePair>, Taken) {
         let queues = self.queues.borrow();
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
         let queue = queues.get(index).expect("it has an entry");

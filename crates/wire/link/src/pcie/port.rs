@@ -44,14 +44,6 @@ impl Port for PciePort {
         request
     }
 
-    fn next_beside(&self, but: &Session, wanted: &dyn Fn(&Sqe) -> bool) -> Option<PcieRequest> {
-        let (queue, Taken { sqe, turn, chunks, head }) = self.0.take_command_beside(but, wanted)?;
-        let (link, listed) = (self.0.clone(), Cell::new(None));
-        let request = PcieRequest { link, queue, sqe, turn, chunks, listed, head, end: End::Due };
-        request.link.fetch(request.chunks());
-        Some(request)
-    }
-
     fn sim(&self) -> &Sim {
         self.0.sim()
     }

@@ -6,9 +6,10 @@
 //!                                   long:  and no other host at work is behind its host
 //! ```
 //!
-//! A command's work is counted in bytes: what it moves, and [`COMMAND_BYTES`]. A host's position is the sum of the work
-//! that it has given to namespaces; a host that comes to work again begins no further behind than where the last command
-//! of any host began. So a host that reads small values one by one is answered some thirty times for each MiB that
+//! A command's work is counted in bytes: what it moves, and [`COMMAND_BYTES`]. How long an answer is, is known when it has
+//! come: most hosts ask for the longest there can be. Until then it is expected to be as long as the last ones of its
+//! host and kind. A host's position is the sum of the work that it has given to namespaces; a host that comes to work again begins no further behind than where the last command
+//! of any host began. So a host that reads small values one by one is answered some hundred times for each MiB that
 //! another one moves, however many commands and queues that one has.
 //!
 //! A host at work is one whose command is held or under way, or was answered just now: between two commands of a host
@@ -22,16 +23,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kvdrive_spec::{Sqe, opcode};
+use kvdrive_spec::Sqe;
+use kvdrive_spec::opcode::{self, Direction};
 
 use super::Subsystem;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Session, Tag};
 
-/// What a command counts for besides its bytes: about what a drive and a network could move in the time of a small one.
-const COMMAND_BYTES: u64 = 32 << 10;
+/// What a command counts for besides its bytes: about what a drive and a network move in the time of its own work, 1 MiB
+/// in the time of 128 commands of 4 KiB.
+const COMMAND_BYTES: u64 = 4 << 10;
 /// A List looks at an index entry for each key of its answer: a byte of it takes as long as so many of a value.
-const LIST_FACTOR: u64 = 64;
+const LIST_FACTOR: u64 = 16;
 /// A command with more work than this is long.
 const LONG_BYTES: u64 = 128 << 10;
 /// Most work that namespaces have of one host while other hosts have queues, unless it is one command.
@@ -62,8 +65,8 @@ struct Line {
     held: VecDeque<Held>,
     /// The work that namespaces have of it.
     under_way_bytes: u64,
-    /// Those of its Lists that namespaces have, whose work their data alone do not tell.
-    lists: Vec<Tag>,
+    /// How long its answers are expected to be, by [`Answer`].
+    usual_bytes: [u64; Answer::COUNT],
     /// All work that it has given to namespaces, and what it was lifted by.
     position_bytes: u64,
     /// When its last command came or was answered.
@@ -95,19 +98,56 @@ pub(super) struct Arbiter {
     now_ns: u64,
 }
 
-impl Held {
-    fn is_list(&self) -> bool {
-        self.sqe.opcode == opcode::LIST
+/// Kinds of answers, whose lengths have nothing to do with each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Keys,
+    Values,
+}
+
+impl Answer {
+    const COUNT: usize = 2;
+
+    /// What a command answers; `None`: its data come from the host.
+    fn of(opcode: u8) -> Option<Answer> {
+        match opcode {
+            opcode::LIST => Some(Answer::Keys),
+            _ => (opcode::direction(opcode) == Direction::ToHost).then_some(Answer::Values),
+        }
     }
 
-    fn work_bytes(&self) -> u64 {
-        work_bytes(self.data.len(), self.is_list())
+    /// The work of an answer of so many bytes.
+    fn work_bytes(self, bytes: u64) -> u64 {
+        bytes * if self == Answer::Keys { LIST_FACTOR } else { 1 }
     }
 }
 
-/// The work of a command with so many bytes of data.
-fn work_bytes(data_bytes: usize, is_list: bool) -> u64 {
-    COMMAND_BYTES + data_bytes as u64 * if is_list { LIST_FACTOR } else { 1 }
+/// A command that a namespace has, and the work that was expected of it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct UnderWay {
+    work_bytes: u64,
+    answer: Option<Answer>,
+}
+
+impl Line {
+    /// The work to expect of a command.
+    fn work_of(&self, command: &Held) -> UnderWay {
+        let (bytes, answer) = (command.data.len() as u64, Answer::of(command.sqe.opcode));
+        let data_bytes =
+            answer.map_or(bytes, |kind| kind.work_bytes(bytes.min(self.usual_bytes[kind as usize])));
+        UnderWay { work_bytes: COMMAND_BYTES + data_bytes, answer }
+    }
+
+    /// A command has come back, which had `asked_bytes` bytes of data and an answer of `answered_bytes`.
+    fn note_done(&mut self, done: UnderWay, asked_bytes: u64, answered_bytes: u64) {
+        self.under_way_bytes -= done.work_bytes;
+        let Some(kind) = done.answer else { return };
+        let usual_bytes = &mut self.usual_bytes[kind as usize];
+        // A long answer is expected again at once, short ones after a few.
+        *usual_bytes = answered_bytes.max((*usual_bytes).min(asked_bytes) / 2);
+        let work_bytes = COMMAND_BYTES + kind.work_bytes(answered_bytes);
+        self.position_bytes = (self.position_bytes + work_bytes).saturating_sub(done.work_bytes);
+    }
 }
 
 impl Arbiter {
@@ -126,7 +166,9 @@ impl Arbiter {
             self.hosts.push(Line::default());
             self.hosts.len() - 1
         });
-        self.hosts[index] = Line { nqn: nqn.to_owned(), queues: 1, ..Line::default() };
+        // Until one has come, an answer may be as long as what is asked for.
+        let usual_bytes = [u64::MAX; Answer::COUNT];
+        self.hosts[index] = Line { nqn: nqn.to_owned(), queues: 1, usual_bytes, ..Line::default() };
         self.by_nqn.insert(nqn.to_owned(), index);
         HostIndex(index)
     }
@@ -148,7 +190,7 @@ impl Arbiter {
     }
 
     /// Takes a command of a host; returns it if it goes to its namespace at once.
-    pub(super) fn take(&mut self, HostIndex(index): HostIndex, command: Held) -> Option<Held> {
+    pub(super) fn take(&mut self, HostIndex(index): HostIndex, command: Held) -> Option<(Held, UnderWay)> {
         let is_alone = self.by_nqn.len() == 1;
         let line = &mut self.hosts[index];
         line.seen_ns = self.now_ns;
@@ -156,8 +198,8 @@ impl Arbiter {
             line.position_bytes = line.position_bytes.max(self.began_bytes);
         }
         if line.held.is_empty() && (is_alone || self.may_go(index, &command)) {
-            self.go(index, &command);
-            return Some(command);
+            let under_way = self.go(index, &command);
+            return Some((command, under_way));
         }
         self.hosts[index].held.push_back(command);
         self.held += 1;
@@ -165,18 +207,14 @@ impl Arbiter {
     }
 
     /// A command of a host has come back.
-    pub(super) fn note_done(&mut self, HostIndex(index): HostIndex, tag: Tag, data_bytes: usize) {
+    pub(super) fn note_done(&mut self, HostIndex(index): HostIndex, done: UnderWay, completion: &Completion) {
         let line = &mut self.hosts[index];
-        let list = line.lists.iter().position(|list| *list == tag);
-        if let Some(at) = list {
-            line.lists.swap_remove(at);
-        }
-        line.under_way_bytes -= work_bytes(data_bytes, list.is_some());
+        line.note_done(done, completion.data.len() as u64, completion.data_bytes as u64);
         line.seen_ns = self.now_ns;
     }
 
     /// The next command that may go to its namespace now.
-    pub(super) fn next(&mut self) -> Option<Held> {
+    pub(super) fn next(&mut self) -> Option<(Held, UnderWay)> {
         if self.held == 0 {
             return None;
         }
@@ -187,27 +225,27 @@ impl Arbiter {
         })?;
         let command = self.hosts[index].held.pop_front()?;
         self.held -= 1;
-        self.go(index, &command);
-        Some(command)
+        let under_way = self.go(index, &command);
+        Some((command, under_way))
     }
 
     fn may_go(&self, index: usize, command: &Held) -> bool {
         let line = &self.hosts[index];
-        let under_way_bytes = line.under_way_bytes + command.work_bytes();
+        let work_bytes = line.work_of(command).work_bytes;
+        let under_way_bytes = line.under_way_bytes + work_bytes;
         let has_room = line.under_way_bytes == 0 || under_way_bytes <= WINDOW_BYTES;
         let is_behind =
             |other: &Line| other.position_bytes < line.position_bytes && other.is_at_work(self.now_ns);
-        has_room && (command.work_bytes() <= LONG_BYTES || !self.hosts.iter().any(is_behind))
+        has_room && (work_bytes <= LONG_BYTES || !self.hosts.iter().any(is_behind))
     }
 
-    fn go(&mut self, index: usize, command: &Held) {
+    fn go(&mut self, index: usize, command: &Held) -> UnderWay {
         let line = &mut self.hosts[index];
+        let under_way = line.work_of(command);
         self.began_bytes = self.began_bytes.max(line.position_bytes);
-        line.position_bytes += command.work_bytes();
-        line.under_way_bytes += command.work_bytes();
-        if command.is_list() {
-            line.lists.push(command.tag);
-        }
+        line.position_bytes += under_way.work_bytes;
+        line.under_way_bytes += under_way.work_bytes;
+        under_way
     }
 
     /// Forgets what is held of a queue that is gone.
@@ -233,24 +271,29 @@ impl Subsystem {
     pub(super) fn wait_turn(&mut self, command: Held) {
         let slot = &self.queues[command.tag.queue.index as usize];
         let host = slot.host.expect("an I/O queue has a host");
-        if let Some(command) = self.arbiter.take(host, command) {
-            self.submit(command);
+        if let Some((command, under_way)) = self.arbiter.take(host, command) {
+            self.submit(command, under_way);
         }
     }
 
     /// Gives namespaces what has its turn; `true` if there was something.
     pub(super) fn give_turns(&mut self) -> bool {
         let mut any = false;
-        while let Some(held) = self.arbiter.next() {
-            self.submit(held);
+        while let Some((command, under_way)) = self.arbiter.next() {
+            self.submit(command, under_way);
             any = true;
         }
         any
     }
 
-    fn submit(&mut self, Held { nsid, session, tag, sqe, data }: Held) {
+    fn submit(&mut self, Held { nsid, session, tag, sqe, data }: Held, under_way: UnderWay) {
         if let Some(namespace) = self.namespaces.get_mut(&nsid) {
-            self.queues[tag.queue.index as usize].under_way += 1;
+            let (queue, slot) = (&mut self.queues[tag.queue.index as usize], usize::from(tag.slot));
+            queue.under_way += 1;
+            if queue.works.len() <= slot {
+                queue.works.resize(slot + 1, UnderWay::default());
+            }
+            queue.works[slot] = under_way;
             namespace.submit(session, tag, &sqe, data);
         }
     }
@@ -262,7 +305,8 @@ impl Subsystem {
         let is_its_own = slot.queue.is_none() || slot.generation == generation;
         if let (Some(host), true) = (slot.host, is_its_own && slot.under_way > 0) {
             slot.under_way -= 1;
-            self.arbiter.note_done(host, completion.tag, completion.data.len());
+            let done = slot.works[usize::from(completion.tag.slot)];
+            self.arbiter.note_done(host, done, completion);
             self.free_place(index);
         }
     }

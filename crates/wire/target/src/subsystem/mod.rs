@@ -57,7 +57,7 @@ use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
 pub use address::Address;
 pub(crate) use admin::NOT_OVER_NETWORKS;
 use admin::{NOT_ABORTED, PendingPage};
-use arbitration::{Arbiter, Held, HostIndex};
+use arbitration::{Arbiter, Held, HostIndex, UnderWay};
 use authentication::Authentication;
 pub use authentication::Host;
 use controller::Controller;
@@ -111,6 +111,8 @@ struct QueueSlot {
     /// of them have come back.
     host: Option<HostIndex>,
     under_way: u32,
+    /// These commands by the transport's slot.
+    works: Vec<UnderWay>,
 }
 
 /// The outcome of one step of a command.

@@ -31,7 +31,7 @@ use super::{KvNamespace, Unfinished};
 use crate::answers::Refusal;
 use crate::config::Costs;
 
-/// Requests of one slice of a batch, after which short commands of other queues have their turn. They find what the
+/// Requests of one slice of a batch, after which other commands have their turn. They find what the
 /// requests before them have done; of an atomic batch, nothing.
 const SLICE_REQUESTS: u32 = 256;
 
@@ -108,13 +108,13 @@ pub(crate) fn batch<E: Engine>(
         ValueSource::Window { window_offset, generation, tail_bytes } => {
             drive.take_in_window(request.session(), generation, window_offset, value_bytes)?;
             let staged = read_window(drive, request, window_offset, value_bytes, tail_bytes);
-            let applied = apply(drive, request, staged);
+            let applied = apply(drive, staged);
             // Nothing of it stays there.
             drive.sessions.release(request.session(), generation, window_offset, value_bytes);
             return applied;
         }
     };
-    apply(drive, request, staged)
+    apply(drive, staged)
 }
 
 /// The next bytes of a batch that its queue has begun.
@@ -133,7 +133,7 @@ fn keep_or_apply<E: Engine>(
     assembly: Assembly<Staged, ()>,
 ) -> Result<(u32, u32), Refusal> {
     if assembly.is_whole() {
-        return apply(drive, request, assembly.place);
+        return apply(drive, assembly.place);
     }
     drive.sessions.keep_unfinished(request.session(), Unfinished::Batch(assembly));
     Ok((0, 0))
@@ -166,17 +166,13 @@ fn read_window<E: Engine>(
 }
 
 /// Checks a structured value and carries its requests out. Dword 0 of the answer is their number.
-fn apply<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    staged: Staged,
-) -> Result<(u32, u32), Refusal> {
+fn apply<E: Engine>(drive: &KvNamespace<E>, staged: Staged) -> Result<(u32, u32), Refusal> {
     let content = staged.content.into_inner();
     let read = |at: u32, out: &mut [u8]| content.copy_to(at, out);
     let mut reader = BatchReader::new(staged.bytes, read).map_err(|error| error.status())?;
     reader.check().map_err(|error| error.status())?;
     if reader.is_atomic() {
-        return apply_all(drive, request, reader, &content, staged.bytes);
+        return apply_all(drive, reader, &content, staged.bytes);
     }
     let mut value = Vec::new();
     let mut applied = 0;
@@ -187,7 +183,7 @@ fn apply<E: Engine>(
         carry_out(drive, &member, &content, &mut value).map_err(|status| Refusal { status, dw0: applied })?;
         applied += 1;
         if applied.is_multiple_of(SLICE_REQUESTS) {
-            drive.end_slice(request.session());
+            drive.end_slice();
         }
     }
     Ok((applied, 0))
@@ -196,7 +192,6 @@ fn apply<E: Engine>(
 /// Carries all requests of an atomic batch out, or none.
 fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
     drive: &KvNamespace<E>,
-    request: &dyn Request,
     reader: BatchReader<R>,
     content: &Region,
     bytes: u32,
@@ -216,7 +211,7 @@ fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
         });
         changes.push(PairChange { key, value });
         if changes.len().is_multiple_of(SLICE_REQUESTS as usize) {
-            drive.end_slice(request.session());
+            drive.end_slice();
         }
     }
     if drive.journal.is_protected() {

@@ -26,7 +26,7 @@ use kvdrive_spec::identify::{
 use kvdrive_spec::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{BetweenSlices, Decoded, Namespace, OnListed, Pairs};
+use super::{Decoded, Namespace, OnListed, OnSliceEnd, Pairs};
 use crate::config::ControllerConfig;
 use batch::Staging;
 use iterators::Iterators;
@@ -48,8 +48,7 @@ pub struct KvNamespace<E: Engine> {
     max_value_bytes: u32,
     /// Largest structured value: it is in memory as a whole.
     max_batch_bytes: u32,
-    /// Serves short commands of other queues between two slices of a long one.
-    pub(crate) between_slices: TaskCell<Option<BetweenSlices>>,
+    on_slice_end: TaskCell<Option<OnSliceEnd>>,
 }
 
 impl<E: Engine> KvNamespace<E> {
@@ -64,7 +63,7 @@ impl<E: Engine> KvNamespace<E> {
     ) -> Rc<KvNamespace<E>> {
         Rc::new(KvNamespace {
             sim: sim.clone(),
-            between_slices: TaskCell::default(),
+            on_slice_end: TaskCell::default(),
             staging: Staging::new(cores, config.costs),
             sessions: Sessions::new(),
             streams: Streams::default(),
@@ -81,13 +80,13 @@ impl<E: Engine> KvNamespace<E> {
         &self.engine
     }
 
-    /// A long command of `session` is between two slices.
-    pub(crate) fn end_slice(&self, session: &Session) {
-        self.sim.end_slice();
-        let serve = self.between_slices.borrow().clone();
-        if let Some(serve) = serve {
-            serve(session);
+    /// The running task's command is long, and between two slices: others go on meanwhile.
+    pub(crate) fn end_slice(&self) {
+        let ended = self.on_slice_end.borrow().clone();
+        if let Some(ended) = ended {
+            ended();
         }
+        self.sim.end_slice();
     }
 
     /// Gives up the value that a queue has begun.
@@ -244,8 +243,8 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         self.forget(session);
     }
 
-    fn between_slices(&self, serve: BetweenSlices) {
-        *self.between_slices.borrow_mut() = Some(serve);
+    fn on_slice_end(&self, ended: OnSliceEnd) {
+        *self.on_slice_end.borrow_mut() = Some(ended);
     }
 
     fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {

@@ -99,7 +99,7 @@ impl Source for Looking {
         if server.ready.is_empty() && !server.is_over { rest } else { Duration::ZERO }
     }
 
-    fn slice_ended(&mut self) {
+    fn look_closely(&mut self) {
         self.0.borrow_mut().looks = LOOKS_PER_POLL - 1;
     }
 
