@@ -69,6 +69,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Is it about the content of a page, and not about the medium?
+    pub(crate) fn is_about_content(&self) -> bool {
+        let StoreError::Page(PageError { trouble, .. }) = self else {
+            return matches!(self, StoreError::Damaged { .. });
+        };
+        matches!(trouble, Trouble::Unreadable | Trouble::Lost)
+    }
+
     /// The status with which a drive answers.
     pub fn status(&self) -> Status {
         match self {

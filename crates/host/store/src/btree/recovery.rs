@@ -7,7 +7,7 @@ use super::node::{Item, Node, NodeAt};
 use super::state::{KeptTree, MOST_NUMBER, ROOT_SLOTS, Root};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Kind};
-use crate::pages::{PageError, PageId, Purpose, Trouble};
+use crate::pages::{PageId, Purpose};
 use crate::space::Extent;
 use crate::store::{Recovered, StoreError, mark_number};
 
@@ -29,14 +29,6 @@ fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<KeptTree,
     }
     let node = (word(0) != u64::MAX).then(|| NodeAt { page: PageId(word(0)), born: word(8) });
     Ok(KeptTree { generation: facts.sequence, root: Root { node, level, pairs: word(24) } })
-}
-
-/// Is the error about the content of a page, and not about the medium?
-fn is_about_content(error: &StoreError) -> bool {
-    let StoreError::Page(PageError { trouble, .. }) = error else {
-        return matches!(error, StoreError::Damaged { .. });
-    };
-    matches!(trouble, Trouble::Unreadable | Trouble::Lost)
 }
 
 impl Tree {
@@ -104,7 +96,7 @@ impl Tree {
         recovered.pages += 1;
         let node = match self.read_node(thread, at, level) {
             Ok(node) => node,
-            Err(error) if is_about_content(&error) => {
+            Err(error) if error.is_about_content() => {
                 recovered.lost_pages += 1;
                 self.state.borrow_mut().lost.insert(at.page);
                 return Ok(());

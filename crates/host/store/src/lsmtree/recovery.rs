@@ -6,7 +6,9 @@ use kvdrive_spec::Key;
 
 use super::Tree;
 use super::memtable::Memtable;
-use super::table::{Table, meta_pages, page_of_bytes, parse_meta, read_pages};
+use super::table::{
+    Block, Blocks, Table, block_on, data_format, meta_pages, page_of_bytes, parse_meta, read_pages,
+};
 use super::version::{Header, Version, parse_manifest};
 use super::wal::{self, MOST_UNDER_WAY};
 use crate::cpu::{Step, Thread};
@@ -167,7 +169,7 @@ impl Tree {
         Ok(parsed.map_or(Slot::Torn, |(header, tables)| Slot::Whole(edition, header, tables)))
     }
 
-    /// Claims the pages of a table and reads its blocks and its filter.
+    /// Claims the pages of a table and reads its blocks and its filter, or finds the blocks again.
     fn read_table(
         &self,
         thread: Thread,
@@ -186,18 +188,67 @@ impl Tree {
         let meta = meta_pages(page_bytes, table.meta_bytes);
         let end = table.data_pages.checked_add(meta).filter(|end| u64::from(*end) == table.pages());
         let end = end.ok_or_else(|| damaged("begins a table of another length"))?;
+        let (blocks, filter) = match self.read_meta(thread, &table, end, recovered) {
+            Ok(read) => read,
+            Err(error) if error.is_about_content() => {
+                recovered.lost_pages += 1;
+                (self.find_blocks(thread, &table, recovered)?, Vec::new())
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Table { blocks, filter, ..table })
+    }
+
+    /// Blocks and filter of a table, whose pages end at `end`.
+    fn read_meta(
+        &self,
+        thread: Thread,
+        table: &Table,
+        end: u32,
+        recovered: &mut Recovered,
+    ) -> Result<(Blocks, Vec<u8>), StoreError> {
         let range = (table.data_pages, end);
         let pages = read_pages(&self.ground.pages, thread, &table.extents, range, Purpose::Recovery)?;
         recovered.pages += pages.len() as u64;
         let mut bytes = Vec::new();
         for (id, page) in &pages {
-            bytes.extend(page_of_bytes(page_bytes, (*id, page), Kind::TableMeta, table.number)?);
+            bytes.extend(page_of_bytes(self.layout.page_bytes, (*id, page), Kind::TableMeta, table.number)?);
         }
         bytes.truncate(table.meta_bytes as usize);
         self.work(thread, &[(Step::ChecksumByte, bytes.len() as u64)]);
-        let (blocks, filter) = parse_meta(&bytes, table.data_pages)
-            .ok_or_else(|| damaged("begins a table without its index"))?;
-        Ok(Table { blocks, filter, ..table })
+        let missing = || StoreError::Damaged {
+            page: pages.first().map_or(PageId(0), |(id, _)| *id),
+            what: "is no index of its table".into(),
+        };
+        parse_meta(&bytes, table.data_pages).ok_or_else(missing)
+    }
+
+    /// The blocks of a table whose list of them is lost, from its data pages. Keys of a data page that cannot be read
+    /// are looked for in the block before it, which ends after that page.
+    fn find_blocks(
+        &self,
+        thread: Thread,
+        table: &Table,
+        recovered: &mut Recovered,
+    ) -> Result<Blocks, StoreError> {
+        let format = data_format(self.layout.page_bytes);
+        let mut blocks = vec![Block { first: table.min, page: 0, is_shared: false }];
+        for number in 1..table.data_pages {
+            let range = (number, number + 1);
+            let read = read_pages(&self.ground.pages, thread, &table.extents, range, Purpose::Recovery);
+            recovered.pages += 1;
+            self.work(thread, &[(Step::ChecksumByte, self.layout.page_bytes.into())]);
+            let found = read.and_then(|pages| {
+                let (id, page) = &pages[0];
+                block_on(&format, table, number, (*id, page))
+            });
+            match found {
+                Ok(block) => blocks.extend(block),
+                Err(error) if error.is_about_content() => recovered.lost_pages += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(blocks)
     }
 
     /// A page of the log, if it is the one of that position.

@@ -168,6 +168,25 @@ impl Joining {
     }
 }
 
+/// The block that begins with the first record that begins on this data page; `None`: a value of an earlier page fills
+/// it.
+pub fn block_on(
+    format: &Format,
+    table: &Table,
+    number: u32,
+    (id, page): (PageId, &Page),
+) -> Result<Option<Block>, StoreError> {
+    let facts = open_data(format, table.number, id, page)?;
+    let (mut on_page, mut is_shared) = (records(format, page, id, facts), false);
+    while let Some(record) = on_page.next()? {
+        match record.key {
+            Some(first) => return Ok(Some(Block { first, page: number, is_shared })),
+            None => is_shared = true,
+        }
+    }
+    Ok(None)
+}
+
 fn open_data(format: &Format, number: u64, id: PageId, page: &Page) -> Result<Facts, StoreError> {
     let facts = frame::expect(page, id, format.page_bytes, Kind::Table)?;
     // A record's sequence is its table's number.
