@@ -55,6 +55,15 @@ def test_rows_are_those_of_single_runs_in_the_order_of_the_grid(expected):
     assert len(set(last) & set(alone)) > 60
 
 
+def test_a_sweep_over_sizes_that_names_no_workload_has_one_that_looks_at_them():
+    swept = kv.sweep({"workload.value_size": [32, 128], "host.transfer": ["prp", "piggyback"]}, ops=100)
+    assert {row["ops.store"] for row in swept} == {100} and len(swept) == 4
+    alone = kv.run(workload="fillrandom", ops=100, value_size=32, transfer="prp").to_record()
+    assert swept[0]["latency_ns.store.mean"] == alone["latency_ns.store.mean"]
+    named = kv.sweep({"transfer": ["prp"]}, ops=100)
+    assert named[0]["latency_ns.store.mean"] == kv.run(ops=100, transfer="prp").latency.store.mean
+
+
 def test_processes_threads_and_shards_give_the_same_frame(command, expected, tmp_path):
     pandas = pytest.importorskip("pandas")
     with futures.ProcessPoolExecutor(2) as pool:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pandas
 
 
+#: The workload of a sweep over sizes of values that names none: that of the profiles, W(M), has sizes of its own.
+OF_ONE_SIZE = "fillrandom"
+
+
 class Sweep(Sequence[dict[str, Any]]):
     """The rows of a sweep, in the order of its combinations: the settings of the grid, then every number of the report
     under its dotted name, as in the file.
@@ -68,7 +72,7 @@ def sweep(
     >>> [(row["workload.value_size"], row["host.transfer"]) for row in rows]
     [(32, 'prp'), (32, 'piggyback'), (4096, 'prp'), (4096, 'piggyback')]
 
-    ``settings`` are of all runs. ``grid`` may be a file of ``kvdrive sweep`` instead. With ``out`` every line is written
+    ``settings`` are of all runs; a sweep over ``value_size`` that names no workload is of ``fillrandom``. ``grid`` may be a file of ``kvdrive sweep`` instead. With ``out`` every line is written
     to that file when its run has ended, the same file as the command's; a sweep that was broken off goes on from there,
     whatever broke it off: call it again. A sweep of a file has its lines beside it, as the command has them.
 
@@ -117,6 +121,9 @@ def _described(
         if profile is not None or settings:
             raise TypeError(f"{path} says profile and settings of the sweep; leave them out, or pass a dictionary")
         return str(path), path.read_text(encoding="utf-8"), path.with_suffix(".jsonl") if out is None else out
+    keys = {_native.key(key) for key in grid}
+    if "workload.value_size" in keys and not {"workload", "workload.name"} & (keys | settings.keys()):
+        settings = {"workload": OF_ONE_SIZE, **settings}
     lines = [] if profile is None else [f"profile = {_toml(profile)}"]
     lines += [f"set = {_toml(_native.assignments(arguments(settings)))}", "[grid]"]
     for key, values in grid.items():
