@@ -4,8 +4,9 @@ use kvdrive_sim::Rng;
 
 use super::Size;
 use super::keys::DistrictId;
+use super::nurand::NuRand;
 
-/// A in NURand of last names, customers and items (clause 2.1.6), for tables of full size.
+/// A in NURand of last names, customers and items (clause 2.1.6).
 const NAME_A: u64 = 255;
 const CUSTOMER_A: u64 = 1023;
 const ITEM_A: u64 = 8191;
@@ -63,21 +64,10 @@ pub(super) enum Transaction {
 pub(super) struct Draws {
     seed: u64,
     size: Size,
-    name_c: u64,
-    name_c_of_load: u64,
-    customer_c: u64,
-    item_c: u64,
-}
-
-/// A for tables that have a part of their rows: the same share of them is popular.
-fn shrunk(a: u64, size: &Size) -> u64 {
-    (a + 1).div_ceil(size.shrink) - 1
-}
-
-/// NURand(A, x, y) with the constant C (clause 2.1.6).
-fn nurand(rng: &mut Rng, a: u64, c: u64, (from, to): (u64, u64)) -> u64 {
-    let (or, plain) = (rng.below(a + 1), from + rng.below(to - from + 1));
-    ((or | plain) + c) % (to - from + 1) + from
+    names: NuRand,
+    names_of_load: NuRand,
+    customers: NuRand,
+    items: NuRand,
 }
 
 impl Draws {
@@ -86,20 +76,26 @@ impl Draws {
         let of_load = rng.below(NAME_A + 1);
         let of_run =
             if of_load + NAME_C_DELTA <= NAME_A { of_load + NAME_C_DELTA } else { of_load - NAME_C_DELTA };
-        let mut constant = |a: u64| rng.below(shrunk(a, &size) + 1);
-        let (customer_c, item_c) = (constant(CUSTOMER_A), constant(ITEM_A));
-        Draws { seed, size, name_c: of_run, name_c_of_load: of_load, customer_c, item_c }
+        let mut constant = |a: u64| rng.below(a + 1);
+        let (of_customers, of_items) = (constant(CUSTOMER_A), constant(ITEM_A));
+        let draws = |a, c, numbers| NuRand::new(a, c, numbers, size.shrink, seed);
+        Draws {
+            seed,
+            size,
+            names: draws(NAME_A, of_run, (0, Size::NAMES)),
+            names_of_load: draws(NAME_A, of_load, (0, Size::NAMES)),
+            customers: draws(CUSTOMER_A, of_customers, (1, Size::CUSTOMERS)),
+            items: draws(ITEM_A, of_items, (1, Size::ITEMS)),
+        }
     }
 
     /// The last name of a customer beyond those that have each name once.
     pub fn name_of_load(&self, rng: &mut Rng) -> u32 {
-        let range = (0, u64::from(self.size.names()) - 1);
-        nurand(rng, shrunk(NAME_A, &self.size), self.name_c_of_load, range) as u32
+        self.names_of_load.draw(rng)
     }
 
     fn customer(&self, rng: &mut Rng) -> u32 {
-        let range = (1, self.size.customers().into());
-        nurand(rng, shrunk(CUSTOMER_A, &self.size), self.customer_c, range) as u32
+        self.customers.draw(rng) + 1
     }
 
     fn place(&self, rng: &mut Rng) -> DistrictId {
@@ -131,17 +127,16 @@ impl Draws {
         let customer = self.customer(rng);
         let count = 5 + rng.below(11);
         let is_wrong = rng.one_in(100);
-        let (items, a) = (u64::from(self.size.items()), shrunk(ITEM_A, &self.size));
         let mut lines = Vec::with_capacity(count as usize);
         for line in 1..=count {
             let item = match is_wrong && line == count {
                 // No such item: the order is rolled back.
-                true => items + 1,
-                false => nurand(rng, a, self.item_c, (1, items)),
+                true => self.size.items() + 1,
+                false => self.items.draw(rng) + 1,
             };
             let is_remote = rng.one_in(100);
             let supplier = if is_remote { self.other(rng, place.warehouse) } else { place.warehouse };
-            lines.push(Line { item: item as u32, supplier, quantity: rng.below(10) as u8 + 1 });
+            lines.push(Line { item, supplier, quantity: rng.below(10) as u8 + 1 });
         }
         NewOrder { place, customer, lines }
     }
@@ -155,10 +150,7 @@ impl Draws {
             false => place,
         };
         let whose = match rng.below(100) < 60 {
-            true => {
-                let range = (0, u64::from(self.size.names()) - 1);
-                CustomerBy::Name(nurand(rng, shrunk(NAME_A, &self.size), self.name_c, range) as u32)
-            }
+            true => CustomerBy::Name(self.names.draw(rng)),
             false => CustomerBy::Number(self.customer(rng)),
         };
         Payment { place, home, whose, amount: 100 + rng.below(499_901) as u32 }
@@ -227,7 +219,7 @@ mod tests {
         };
         let (full, shrunk) = (popular_share(FULL), popular_share(Size { shrink: 16, ..FULL }));
         assert!(full > 0.35, "{full}");
-        assert!((0.25..0.75).contains(&shrunk), "{shrunk}");
+        assert!((shrunk / full - 1.0).abs() < 0.05, "{shrunk} for {full}");
     }
 
     #[test]

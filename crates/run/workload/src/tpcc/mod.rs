@@ -15,7 +15,7 @@
 //!
 //! A loaded row's [`ValueSpec::version`] is its number (`loaded.rs`).
 //!
-//! `shrink` divides the rows of every warehouse, and NURand's favoured ranges, for short runs. A
+//! `shrink` divides the rows of every warehouse, for short runs; their popularity is that of a whole one (`nurand.rs`). A
 //! transaction's warehouse and district are drawn uniformly; there are no terminals, and no keying or think
 //! times.
 
@@ -23,6 +23,7 @@ mod consistency;
 mod draws;
 mod keys;
 mod loaded;
+mod nurand;
 mod rows;
 mod transactions;
 
@@ -45,23 +46,27 @@ struct Size {
 
 impl Size {
     const DISTRICTS: u8 = 10;
+    /// Of a whole database: items, customers of a district, last names.
+    const ITEMS: u64 = 100_000;
+    const CUSTOMERS: u64 = 3000;
+    const NAMES: u64 = 1000;
 
     const fn part(&self, full: u64) -> u32 {
         (full / self.shrink) as u32
     }
 
     const fn items(&self) -> u32 {
-        self.part(100_000)
+        self.part(Self::ITEMS)
     }
 
     /// Of a district.
     const fn customers(&self) -> u32 {
-        self.part(3000)
+        self.part(Self::CUSTOMERS)
     }
 
     /// Last names.
     const fn names(&self) -> u32 {
-        self.part(1000)
+        self.part(Self::NAMES)
     }
 
     /// Of a district, at first.
