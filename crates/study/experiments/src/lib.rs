@@ -65,6 +65,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("bandslim-cxl-2.toml", include_str!("../files/bandslim-cxl-2.toml")),
     ("bandslim-cxl-5.toml", include_str!("../files/bandslim-cxl-5.toml")),
     ("beyond-transfers.toml", include_str!("../files/beyond-transfers.toml")),
+    ("beyond-cxl-pages.toml", include_str!("../files/beyond-cxl-pages.toml")),
     ("beyond-blend.toml", include_str!("../files/beyond-blend.toml")),
     ("beyond-build.toml", include_str!("../files/beyond-build.toml")),
     ("beyond-saker-cache.toml", include_str!("../files/beyond-saker-cache.toml")),

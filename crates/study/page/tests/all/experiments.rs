@@ -82,7 +82,7 @@ fn made_up(document: &Document) -> Report {
         "memcpy_ns",
     ];
     let blocks = ["requests", "blocks_asked", "blocks_prefix_hits", "blocks_any_hits", "blocks_stored"];
-    let cached = ["cache_hits", "cache_misses", "row_cache_hits", "row_cache_misses"];
+    let cached = ["cache_hits", "cache_misses", "pending_hits", "row_cache_hits", "row_cache_misses"];
     report.counts = Sections::default()
         .with("traffic", link.counts())
         .with("nand", flash.counts())
