@@ -84,7 +84,11 @@ impl Slices {
     }
 
     /// Ends the present interval at `now`; `tally` covers the whole run.
+    ///
+    /// # Panics
+    /// The interval began later.
     pub(super) fn end(&mut self, now: Snapshot, tally: Tally) {
+        assert!(now.at >= self.before.at, "an interval from {} to {} ns", self.before.at, now.at);
         if now.at == self.before.at {
             return;
         }

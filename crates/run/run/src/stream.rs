@@ -30,6 +30,9 @@ use super::{PROGRESS_STEP, Snapshot, Watch, content};
 use kvdrive_workload::Op;
 use kvdrive_workload::units::{Ended, Failed};
 
+/// A task that waits by the machine's clock looks so often whether the run is over, ns.
+const LONGEST_WAIT_NS: Ns = 100_000_000;
+
 /// The clock of an application.
 #[derive(Clone)]
 pub(super) enum Clock {
@@ -107,7 +110,7 @@ impl Stream {
         }
         // An overdue operation begins at once; one that is due after the end does not begin.
         let (_, at) = drawn.front()?;
-        if at.is_some_and(|at| at >= self.work.until()) {
+        if at.is_some_and(|at| self.work.is_due_late(at)) {
             return None;
         }
         drawn.pop_front()
@@ -141,8 +144,8 @@ impl Stream {
         }
     }
 
-    /// Does all operations, with one task for each seat. A single seat runs in the caller's task, several run
-    /// in tasks of their own.
+    /// Does all operations, with one task for each place. A single place is served by the caller's task,
+    /// several by tasks of their own.
     pub(super) fn run_tasks(self: &Rc<Self>, places: &[TaskPlace], tell: &dyn Fn(u64)) {
         self.is_over.set(false);
         if let [place] = places {
@@ -279,8 +282,10 @@ impl Stream {
     ) {
         let (mut buffer, mut unsynced) = (Region::new(), 0);
         while let Some((op, mut at)) = self.next() {
-            if let Some(at) = at {
-                self.sim.sleep_until(at);
+            if let Some(at) = at
+                && !self.wait_until(at)
+            {
+                return;
             }
             for step in op.steps() {
                 let began = at.take().unwrap_or_else(|| self.clock.now());
@@ -302,6 +307,22 @@ impl Stream {
                 unsynced = 0;
             }
         }
+    }
+
+    /// Waits until an operation is due; `false`: the run is over, and the operation does not begin. A wait by the
+    /// machine's clock is cut into parts, so that the end of a run is seen soon.
+    fn wait_until(&self, due: Ns) -> bool {
+        let is_over = || self.is_over.get() || self.work.is_over();
+        if let Clock::Wall(clock) = &self.clock {
+            while clock.ns() + LONGEST_WAIT_NS < due {
+                self.sim.sleep_until(due.min(clock.ns() + LONGEST_WAIT_NS));
+                if is_over() {
+                    return false;
+                }
+            }
+        }
+        self.sim.sleep_until(due);
+        !is_over()
     }
 
     /// Makes the writes of a client durable.
@@ -405,7 +426,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads back through `seat` what the units left; see [`Stream::check_units_by`].
+    /// Reads back through `place` what the units left; see [`Stream::check_units_by`].
     pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
         match &place.client {
             ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),

@@ -40,8 +40,9 @@ pub(crate) struct Work {
     load_end: AtomicU64,
     /// Operations answered, loading included.
     done: AtomicU64,
-    /// No operation begins at this time or later.
+    /// No operation begins at this time or later, and has one been drawn that would have?
     until: AtomicU64,
+    has_late: AtomicBool,
     /// Does the first store that does not fit end the run, and has that happened?
     until_full: bool,
     full: AtomicBool,
@@ -97,6 +98,7 @@ impl Work {
             load_end: AtomicU64::new(0),
             done: AtomicU64::new(0),
             until: AtomicU64::new(Ns::MAX),
+            has_late: AtomicBool::new(false),
             until_full: params.until_full,
             full: AtomicBool::new(false),
             elsewhere: Mutex::default(),
@@ -137,9 +139,11 @@ impl Work {
         self.full.load(Relaxed) || now >= self.until.load(Relaxed)
     }
 
-    /// No operation begins then or later.
-    pub(super) fn until(&self) -> Ns {
-        self.until.load(Relaxed)
+    /// Does a drawn operation that is due at `at` not begin, because the time is over then? It stays undone.
+    pub(super) fn is_due_late(&self, at: Ns) -> bool {
+        let is_late = at >= self.until.load(Relaxed);
+        self.has_late.fetch_or(is_late, Relaxed);
+        is_late
     }
 
     /// Appends the next operations to `drawn`.
@@ -260,7 +264,8 @@ impl Work {
             notes.extend(note_of_rate(params.rate_per_s, done, span_ns));
         }
         let is_timed = params.duration_ns > 0 && !self.full.load(Relaxed);
-        let is_out_of_time = now >= self.until() || lock(&self.source).left > 0;
+        let has_more = self.has_late.load(Relaxed) || lock(&self.source).left > 0;
+        let is_out_of_time = now >= self.until.load(Relaxed) || has_more;
         notes.extend(note_of_end(self.stop.load(Relaxed), is_timed, is_out_of_time, done, ops));
         notes
     }

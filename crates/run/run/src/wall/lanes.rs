@@ -191,7 +191,8 @@ pub(super) fn run(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelin
     sim.step_every_event();
     let mut is_lost = false;
     while stream.running.get() > 0 {
-        // Without a way to the drive no task waits for its time.
+        // Without a way to the drive no task waits for its time: the executor's clock runs ahead of the machine's, and
+        // no interval ends by it.
         if is_lost || sim.next_due() == Some(sim.now()) {
             sim.step();
             continue;
@@ -199,6 +200,7 @@ pub(super) fn run(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelin
         tell();
         if let Err(error) = exchange(stream, mailbox, pipeline) {
             is_lost = true;
+            stream.is_over.set(true);
             mailbox.lose(sim, &error);
         }
     }

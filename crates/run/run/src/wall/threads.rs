@@ -226,3 +226,63 @@ fn in_tasks(stream: &Rc<Stream>, driver: &mut ThreadDriver<'_>, tasks: u32, body
     lanes::run(stream, &mailbox, &mut *driver.pipeline, tell);
     stream.sim.clear();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use kvdrive_config::Document;
+    use kvdrive_content::Region;
+    use kvdrive_host::{Call, Completion, Error};
+    use kvdrive_link::shared::PowerOff;
+
+    use super::*;
+
+    /// A pipeline to a drive that is gone: no command is answered.
+    struct Gone;
+
+    impl Pipelined<Sent> for Gone {
+        fn has_room(&self) -> bool {
+            true
+        }
+
+        fn under_way(&self) -> u32 {
+            1
+        }
+
+        fn begin(&mut self, _: Call<()>, _: Sent, _: Region) -> Result<(), Sent> {
+            Ok(())
+        }
+
+        fn next_completion_within(&mut self, _: Option<Duration>) -> Result<Option<Completion<Sent>>, Error> {
+            Err(PowerOff.into())
+        }
+    }
+
+    /// One task loses the drive while another one waits for its operation: no interval ends after the run.
+    #[test]
+    fn no_interval_ends_after_the_drive_is_lost() {
+        let mut document = Document::profile("cosmos-plus").unwrap();
+        for set in
+            ["workload.name=fillrandom", "workload.rate_per_s=10", "workload.ops=3", "run.interval_ns=1ms"]
+        {
+            document.set(set).unwrap();
+        }
+        let config = document.config().unwrap();
+        let ends = Rc::new(RefCell::new(vec![0]));
+        let seen = ends.clone();
+        let on_interval: crate::OnInterval = Rc::new(move |interval| {
+            assert_eq!(Some(&interval.began_ns), seen.borrow().last());
+            seen.borrow_mut().push(interval.ended_ns);
+            _ = interval.to_json();
+        });
+        let watch = Watch { intervals: Some((1_000_000, on_interval)), ..Watch::progress(&|_, _| ()) };
+        let driver = ThreadDriver { pipeline: Box::new(Gone), tasks: 2 };
+        let mut threads = Threads::new(&config, vec![driver], false, &watch).unwrap();
+        let measured = threads.measure(&config, Rc::new(Snapshot::default), &watch).unwrap();
+        assert!(measured.failure.is_some());
+        let ends = ends.borrow();
+        assert!(ends.is_sorted() && ends.last() == Some(&measured.wall_ns), "{ends:?}, {}", measured.wall_ns);
+    }
+}

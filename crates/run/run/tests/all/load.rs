@@ -79,6 +79,14 @@ fn a_duration_ends_a_run_and_the_report_says_which_end_it_was() {
         let at_rate = ["workload.ops=1M", "workload.duration_ns=20ms", "workload.rate_per_s=1k/s", depth];
         assert_eq!(self::report(&at_rate).ops.answered(), 20, "one each millisecond, the first at 0");
     }
+    // The last of 21 operations is due when the time is over: it is left, and no other is.
+    let of_ops = |ops: &str| report(&[ops, "workload.duration_ns=20ms", "workload.rate_per_s=1k/s"]);
+    let late = of_ops("workload.ops=21");
+    assert_eq!(late.ops.answered(), 20);
+    let note = "ended at workload.duration_ns with 20 of 21 operations done";
+    assert!(late.notes.iter().any(|found| found == note), "{:?}", late.notes);
+    let all = of_ops("workload.ops=20");
+    assert!(all.notes.iter().any(|note| note.contains("workload.ops has no more")), "{:?}", all.notes);
     let short = report(&["workload.ops=10", "workload.duration_ns=10s"]);
     assert_eq!(short.ops.answered(), 10);
     assert!(short.notes.iter().any(|note| note.contains("workload.ops has no more")), "{:?}", short.notes);

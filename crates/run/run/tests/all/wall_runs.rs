@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_config::Document;
 use kvdrive_content::{Piece, Region};
@@ -249,6 +250,32 @@ fn operations_begin_at_their_times_in_wall_time() {
             report.notes
         );
     }
+}
+
+/// An operation that is due long after the run was stopped does not begin, and its time is not waited for.
+#[test]
+fn a_stop_ends_the_wait_for_an_operation() {
+    const GAP_S: u64 = 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("gap.csv");
+    fs::write(&path, format!("time,op,key,size\n0,store,a,100\n{GAP_S}s,store,b,100\n")).expect("a file");
+    let trace = format!("workload.trace={}", path.display());
+    let document = document(&[
+        "workload.name=trace",
+        &trace,
+        "workload.arrivals=trace",
+        "host.depth=2",
+        "run.clock=wall",
+    ]);
+    let stop = Arc::<AtomicBool>::default();
+    let stopped = stop.clone();
+    let on_interval: OnInterval = Rc::new(move |_| stopped.store(true, Ordering::Relaxed));
+    let intervals = Some((10_000_000, on_interval));
+    let watch = Watch { intervals, stop, ..Watch::progress(&|_, _| ()) };
+    let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
+    let ran = run_wall_watched(&document, &options, &watch).expect("it runs");
+    assert!(ran.is_stopped && ran.report.ops.answered() == 1, "{:?}", ran.report.ops);
+    assert!(ran.report.time.wall_s < GAP_S as f64, "{} s", ran.report.time.wall_s);
 }
 
 /// The same check as in model time, and it bites: a drive that spoils what it reads is found out.
