@@ -70,6 +70,16 @@ impl Kind {
     }
 }
 
+impl Form {
+    /// The value of two parts together; `None`: it is more than a counter holds.
+    fn join(self, a: u64, b: u64) -> Option<u64> {
+        match self {
+            Form::Sum | Form::State => a.checked_add(b),
+            Form::Maximum => Some(a.max(b)),
+        }
+    }
+}
+
 impl Counter {
     /// `sum`, `state` or `maximum`.
     pub fn form_name(&self) -> &'static str {
@@ -202,7 +212,7 @@ impl Counts {
     /// Appends the values of a counter with labels, in the order of their places.
     ///
     /// # Panics
-    /// There are not as many as the declaration says.
+    /// There are not as many as the declaration says, or places of one label have more together than a counter holds.
     pub fn put_each<'a, R: Reading + 'a>(
         &mut self,
         counter: &'static Counter,
@@ -213,7 +223,7 @@ impl Counts {
         for field in fields {
             let (label, value) = (Some(name_of(place)), field.reading().unwrap_or(0));
             match self.0[first..].iter_mut().find(|known| known.label == label) {
-                Some(known) => known.value += value,
+                Some(known) => known.value = counter.form.join(known.value, value).expect(FITS),
                 None => self.0.push(Count { counter, label, value }),
             }
             place += 1;
@@ -224,7 +234,8 @@ impl Counts {
     /// Appends the values of a counter from their JSON, in which labels of value 0 may be left out.
     ///
     /// # Errors
-    /// One line: what it has instead of numbers, a label that the counter does not have, or a total of other values.
+    /// One line: what it has instead of numbers, a label that the counter does not have, values that are more together
+    /// than a counter holds, or a total of other values.
     pub fn put_json(&mut self, counter: &'static Counter, json: &Value) -> Result<(), String> {
         let number =
             |json: &Value| json.as_u64().ok_or_else(|| format!("{}: {json} is no number", counter.name));
@@ -240,7 +251,9 @@ impl Counts {
             let count = count.ok_or_else(|| format!("{} has no {} {label}", counter.name, by.label))?;
             count.value = number(json)?;
         }
-        if labelled.get(TOTAL).and_then(Value::as_u64) != Some(total(&of.0)) {
+        let total = total(&of.0)
+            .ok_or_else(|| format!("{}: {json} is more together than a counter holds", counter.name))?;
+        if labelled.get(TOTAL).and_then(Value::as_u64) != Some(total) {
             return Err(format!("{}: {json} has another {TOTAL}", counter.name));
         }
         self.0.extend(of.0);
@@ -262,7 +275,7 @@ impl Counts {
         let (name, label) = path.split_once('.').map_or((path, None), |(name, label)| (name, Some(label)));
         let of = self.by_counter().find(|of| of[0].counter.name == name)?;
         match label {
-            None => Some(total(of)),
+            None => Some(total(of).expect(FITS)),
             label => of.iter().find(|count| count.label == label).map(|count| count.value),
         }
     }
@@ -305,10 +318,12 @@ impl Counts {
 /// In JSON, the key of the value over all labels.
 const TOTAL: &str = "total";
 
-/// The value of a counter over its labels.
-fn total(of: &[Count]) -> u64 {
-    let values = of.iter().map(|count| count.value);
-    if of[0].counter.form == Form::Maximum { values.max().unwrap_or(0) } else { values.sum() }
+/// Values of this program fit, and those from outside were looked at when they came ([`Counts::put_json`]).
+const FITS: &str = "the values of a counter fit together";
+
+/// The value of a counter over its labels; `None`: it is more than a counter holds.
+fn total(of: &[Count]) -> Option<u64> {
+    of.iter().try_fold(0, |joined, count| count.counter.form.join(joined, count.value))
 }
 
 /// An object: `{"erases": 3, "programs": {"total": 5, "value": 4, "index": 1}}`.
@@ -332,7 +347,8 @@ impl Serialize for OfOne<'_> {
         }
         let shown = self.0.iter().filter(|count| !count.is_hidden());
         let labelled = shown.filter_map(|count| Some((count.label?, count.value)));
-        serializer.collect_map([(TOTAL, total(self.0))].into_iter().chain(labelled))
+        let total = total(self.0).expect(FITS);
+        serializer.collect_map([(TOTAL, total)].into_iter().chain(labelled))
     }
 }
 

@@ -104,9 +104,30 @@ fn a_value_is_read_back_from_its_json() {
         (0, json!({"total": 3, "other": 2}), r#"log_programs: {"total":3,"other":2} has another total"#),
         (0, json!(3), "log_programs: 3 has no labels"),
         (3, json!(-3), "log_longest: -3 is no number"),
+        (
+            0,
+            json!({"total": 0, "other": 1_u64 << 63, "index": 1_u64 << 63}),
+            "log_programs: {\"total\":0,\"other\":9223372036854775808,\"index\":9223372036854775808} is more together \
+             than a counter holds",
+        ),
     ] {
         assert_eq!(read(counter, json), Err(problem.to_owned()));
     }
+}
+
+/// Places of one label are one value, and so are all labels: a sum of sums, the largest of maxima.
+#[test]
+fn values_are_joined_as_the_form_of_their_counter_says() {
+    #[derive(Counters)]
+    struct Longest {
+        /// The most that waited.
+        #[counter(maximum, by = &PURPOSES)]
+        longest: [u64; 4],
+    }
+    let longest = Longest { longest: [1, 7, 2, 5] }.counts();
+    assert_eq!((longest.of("longest.other"), longest.of("longest")), (7, 7));
+    let sums = log([1, 7, 2, 5], 0, 0);
+    assert_eq!((sums.of("log_programs.other"), sums.of("log_programs")), (12, 15));
 }
 
 #[test]
