@@ -11,7 +11,7 @@ use kvdrive_link::transfer;
 use kvdrive_sim::ForkCount;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use crate::error::{Error, key};
+use crate::error::{Error, key, whole};
 use crate::keys::{AsyncKeys, Keys, OwnedKeys};
 use crate::owned_pipeline::OwnedPipeline;
 use crate::pairs::{AsyncPairs, OwnedPairs, Pairs};
@@ -217,12 +217,12 @@ impl AsyncClient {
     /// The value of a key; `None` if there is none.
     ///
     /// # Errors
-    /// [`Status::UNRECOVERED_ERROR`]: the pair exists and cannot be read any more.
+    /// [`Status::UNRECOVERED_ERROR`]: the pair exists and cannot be read any more; [`Error::ValueCutShort`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let key = crate::error::key(key)?;
         let mut value = Region::new();
         match self.call("get", Call::Retrieve { key }, &mut value).await {
-            Ok(answer) => Ok(Some(value.to_bytes(answer.value()))),
+            Ok(answer) => whole("get", key, answer.value(), &value).map(Some),
             Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
@@ -241,7 +241,7 @@ impl AsyncClient {
             Ok(answer) => {
                 let value_bytes = answer.value();
                 let came = bytes.min(value_bytes.saturating_sub(at)).min(PART_MAX_BYTES);
-                Ok(Some(Part { bytes: part.to_bytes(came), value_bytes }))
+                Ok(Some(Part { bytes: whole("get part", key, came, &part)?, value_bytes }))
             }
             Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
@@ -285,6 +285,7 @@ impl AsyncClient {
     }
 
     /// All pairs as they are now, in the order of the drive: by key with engine `lsm`, by table with hash engines.
+    /// Values of more than 2 MiB are those of a later moment ([`AsyncPairs`]).
     ///
     /// # Errors
     /// [`Status::TOO_MANY_ITERATORS`]: all iterators of the drive are in use.

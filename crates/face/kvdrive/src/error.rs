@@ -1,6 +1,7 @@
 //! [`Error`]: why a call has failed.
 
 use kvdrive_config::ConfigError;
+use kvdrive_content::Region;
 use kvdrive_host::Error as HostError;
 use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::Error as SakerError;
@@ -34,6 +35,19 @@ pub enum Error {
         bytes: usize,
         /// Largest size that the drive accepts.
         most: u32,
+    },
+    /// A value is longer than what this drive or connection brings of one: it was stored under a larger
+    /// `controller.max_value_bytes`. [`Client::get_part`](crate::Client::get_part) has its parts.
+    #[error("{call} of key {key}: {came} of the value's {bytes} bytes came")]
+    ValueCutShort {
+        /// The call: `get`, `next`.
+        call: &'static str,
+        /// The key, in hexadecimal when printed.
+        key: Key,
+        /// Size of the value.
+        bytes: u32,
+        /// How many bytes of it came.
+        came: u32,
     },
     /// The drive answered with an error status.
     #[error("{call}{}: {status}", .key.map(|key| format!(" of key {key}")).unwrap_or_default())]
@@ -112,7 +126,7 @@ impl Error {
     pub fn pair(&self) -> Option<Key> {
         match self {
             Error::Status { key, .. } => *key,
-            Error::ValueSize { key, .. } => Some(*key),
+            Error::ValueSize { key, .. } | Error::ValueCutShort { key, .. } => Some(*key),
             _ => None,
         }
     }
@@ -120,9 +134,10 @@ impl Error {
     /// The call that the drive refused, or that could not be made from here.
     pub fn call(&self) -> Option<&'static str> {
         match self {
-            Error::Status { call, .. } | Error::OtherThread { call } | Error::ForkedChild { call } => {
-                Some(call)
-            }
+            Error::Status { call, .. }
+            | Error::ValueCutShort { call, .. }
+            | Error::OtherThread { call }
+            | Error::ForkedChild { call } => Some(call),
             Error::ValueSize { .. } => Some("store"),
             _ => None,
         }
@@ -154,6 +169,17 @@ impl Error {
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Error {
         Error::configuration(error.key, error.problem)
+    }
+}
+
+/// The value of `bytes` bytes that a call has brought into `value`.
+///
+/// # Errors
+/// [`Error::ValueCutShort`].
+pub(crate) fn whole(call: &'static str, key: Key, bytes: u32, value: &Region) -> Result<Vec<u8>, Error> {
+    match value.written_end() {
+        came if came < bytes => Err(Error::ValueCutShort { call, key, bytes, came }),
+        _ => Ok(value.to_bytes(bytes)),
     }
 }
 

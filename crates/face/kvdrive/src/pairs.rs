@@ -11,7 +11,7 @@ use kvdrive_spec::Key;
 use kvdrive_spec::Status;
 
 use crate::client::{AsyncClient, Client, NoValue};
-use crate::error::{Error, key};
+use crate::error::{Error, key, whole};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -19,8 +19,9 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// An iterator of the drive that is open: what all kinds of pairs below have in common.
 struct Cursor {
     iterator: threaded::IteratorId,
-    /// The pair that SEEK brought, until it is returned.
-    first: Option<Pair>,
+    /// The pair that the drive brought last, with what came of its value, until it is returned.
+    ahead: Option<(threaded::Pair, Region)>,
+    /// The drive has no more.
     is_over: bool,
     prefix: Vec<u8>,
 }
@@ -32,34 +33,41 @@ impl Cursor {
         let start = start.or(from.filter(|_| client.context().is_ordered));
         let mut value = Region::new();
         let (iterator, first) = client.call("seek", NoValue::Seek { key: start }, &mut value).await?.opened();
-        let first = first.map(|pair| taken(pair, &value));
-        Ok(Cursor { iterator, is_over: first.is_none(), first, prefix: prefix.to_vec() })
+        let ahead = first.map(|pair| (pair, value));
+        Ok(Cursor { iterator, is_over: ahead.is_none(), ahead, prefix: prefix.to_vec() })
     }
 
     async fn next(&mut self, client: &AsyncClient) -> Result<Option<Pair>, Error> {
-        while let Some(pair) = self.next_of_all(client).await? {
-            if pair.0.starts_with(&self.prefix) {
-                return Ok(Some(pair));
-            }
-            if client.context().is_ordered {
-                self.is_over = true;
+        while self.look_ahead(client).await? {
+            let Some((pair, came)) = &self.ahead else { break };
+            let key = bytes_of(&pair.key);
+            let value = if !key.starts_with(&self.prefix) {
+                self.is_over |= client.context().is_ordered;
+                Ok(None)
+            } else if pair.came_bytes < pair.value_bytes {
+                // A future that is dropped meanwhile leaves the pair ahead.
+                client.get(&key).await
+            } else {
+                whole("next", pair.key, pair.value_bytes, came).map(Some)
+            };
+            self.ahead = None;
+            if let Some(value) = value? {
+                return Ok(Some((key, value)));
             }
         }
         Ok(None)
     }
 
-    async fn next_of_all(&mut self, client: &AsyncClient) -> Result<Option<Pair>, Error> {
-        if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+    /// Has the drive bring the next pair, unless there is one; `false` after the last.
+    async fn look_ahead(&mut self, client: &AsyncClient) -> Result<bool, Error> {
+        if self.ahead.is_none() && !self.is_over {
+            let mut value = Region::new();
+            let next = NoValue::Next { iterator: self.iterator };
+            let pair = client.call("next", next, &mut value).await?.pair();
+            self.is_over = pair.is_none();
+            self.ahead = pair.map(|pair| (pair, value));
         }
-        if self.is_over {
-            return Ok(None);
-        }
-        let mut value = Region::new();
-        let next = NoValue::Next { iterator: self.iterator };
-        let pair = client.call("next", next, &mut value).await?.pair();
-        self.is_over = pair.is_none();
-        Ok(pair.map(|pair| taken(pair, &value)))
+        Ok(self.ahead.is_some())
     }
 
     /// As [`Cursor::next`], for a thread that waits: an error is the end.
@@ -82,6 +90,9 @@ impl Cursor {
 }
 
 /// The pairs of a drive as they were when the iteration began.
+///
+/// An iterator of the drive brings about 2 MiB of a value. A longer one is got by its key when its turn comes, so it is the
+/// key's value of that time; a pair that was removed meanwhile is left out.
 ///
 /// Until it is dropped, it keeps one of the drive's `lsm.iterators` iterators open.
 pub struct AsyncPairs<'c> {
@@ -112,10 +123,6 @@ impl Drop for AsyncPairs<'_> {
     fn drop(&mut self) {
         self.cursor.close(self.client);
     }
-}
-
-fn taken(pair: threaded::Pair, value: &Region) -> Pair {
-    (bytes_of(&pair.key), value.to_bytes(pair.value_bytes))
 }
 
 pub(crate) fn bytes_of(key: &Key) -> Vec<u8> {

@@ -7,7 +7,7 @@ use kvdrive_host::{Call, Completion, Pipelined};
 use kvdrive_spec::Status;
 
 use crate::client::{ClientContext, Route};
-use crate::error::{Error, key};
+use crate::error::{Error, key, whole};
 use crate::pairs::bytes_of;
 
 /// The result of a command of a pipeline.
@@ -228,14 +228,17 @@ fn ended(completion: Completion<Value>, values: Option<&mut Vec<u8>>) -> Ended {
         (Call::Delete { .. }, Ok(_)) => Ok(Done::Deleted),
         (Call::Remove { .. }, Ok(answer)) => Ok(Done::Removed(answer.exists())),
         (Call::Exist { .. }, Ok(answer)) => Ok(Done::Exists(answer.exists())),
-        (_, Ok(answer)) => Ok(match values {
-            Some(values) => {
-                let bytes = answer.value();
-                append(&content, bytes, values);
-                Done::Appended(Some(bytes))
+        (_, Ok(answer)) => {
+            let (bytes, came) = (answer.value(), content.written_end());
+            match values {
+                None => whole(value.call, key, bytes, &content).map(|value| Done::Got(Some(value))),
+                Some(_) if came < bytes => Err(Error::ValueCutShort { call: value.call, key, bytes, came }),
+                Some(values) => {
+                    append(&content, bytes, values);
+                    Ok(Done::Appended(Some(bytes)))
+                }
             }
-            None => Done::Got(Some(content.to_bytes(answer.value()))),
-        }),
+        }
         (Call::Retrieve { .. }, Err(Status::KEY_NOT_FOUND)) => {
             Ok(if values.is_some() { Done::Appended(None) } else { Done::Got(None) })
         }

@@ -28,7 +28,7 @@ use kvdrive_spec::batch::BATCH_BYTES_MAX;
 use kvdrive_spec::{Key, Status};
 
 use crate::client::AsyncClient;
-use crate::error::{Error, key};
+use crate::error::{Error, key, whole};
 use crate::pairs::{self, AsyncPairs, Pair, bytes_of};
 
 /// The SAKER of a drive, if there is one, as calls that go past it know it.
@@ -166,7 +166,7 @@ impl Handle {
         self.below.context().check_process("get")?;
         let (key, mut value) = (key(of)?, Region::new());
         match self.handle.retrieve(key, &mut value) {
-            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+            Ok(bytes) => whole("get", key, bytes, &value).map(Some),
             Err(threaded::Error::Status(Status::KEY_NOT_FOUND)) => Ok(None),
             Err(error) => Err(Error::of_saker("get", Some(key), error)),
         }
@@ -334,7 +334,7 @@ impl Transaction<'_> {
     pub fn get(&mut self, of: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (key, mut value) = (key(of)?, Region::new());
         match self.0.retrieve(key, &mut value) {
-            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+            Ok(bytes) => whole("get", key, bytes, &value).map(Some),
             Err(threaded::Error::Status(Status::KEY_NOT_FOUND)) => Ok(None),
             Err(error) => Err(Error::of_saker("get", Some(key), error)),
         }

@@ -27,6 +27,8 @@ pub struct Pair {
     pub key: Key,
     /// Size of the value.
     pub value_bytes: u32,
+    /// How many bytes of it came: of a long value the first 2 MiB, about. The others are to be retrieved.
+    pub came_bytes: u32,
 }
 
 /// An open iterator on the drive.
@@ -54,7 +56,7 @@ impl IteratorId {
 /// as one list page names. The completion tells the size.
 pub(crate) const AT_ONCE_BYTES: u32 = 2 << 20;
 
-/// Size of an iterator's largest answer.
+/// Size of an iterator's largest answer in memory; over a network at most [`AT_ONCE_BYTES`] come.
 pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
     max_value_bytes.min(AT_ONCE_BYTES) + ANSWER_HEADER_BYTES
 }
@@ -171,20 +173,20 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
     reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
 }
 
-/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of
-/// `buffer_bytes` bytes. `None` after the last pair.
+/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it is in the first `came_bytes` bytes of
+/// the buffer. `None` after the last pair.
 pub(crate) fn take_pair(
     cqe: &Cqe,
     memory: &dyn HostMemory,
     buffer: u64,
-    buffer_bytes: u32,
+    came_bytes: u32,
     into: &mut Region,
 ) -> Result<Option<Pair>, Status> {
     into.clear();
     if cqe.dw0.get() == 0 {
         return Ok(None);
     }
-    pair_from(memory, buffer, buffer_bytes, into).map(Some)
+    pair_from(memory, buffer, came_bytes, into).map(Some)
 }
 
 /// The pairs of such an answer after its first one, each with its value.
@@ -192,10 +194,10 @@ pub(crate) fn take_more_pairs(
     cqe: &Cqe,
     memory: &dyn HostMemory,
     buffer: u64,
-    buffer_bytes: u32,
+    came_bytes: u32,
 ) -> Vec<(Result<Pair, Status>, Region)> {
     let mut pairs = Vec::new();
-    let end = cqe.dw0.get().min(buffer_bytes);
+    let end = cqe.dw0.get().min(came_bytes);
     if end < IterHeader::BYTES as u32 {
         return pairs;
     }
@@ -218,17 +220,18 @@ fn header_at(memory: &dyn HostMemory, address: u64) -> IterHeader {
     IterHeader::from_bytes(bytes)
 }
 
-/// The pair at `address`, and its value into `into`, as far as there are `room_bytes` bytes of both.
+/// The pair at `address`, and its value into `into`, as far as there are `came_bytes` bytes of both.
 fn pair_from(
     memory: &dyn HostMemory,
     address: u64,
-    room_bytes: u32,
+    came_bytes: u32,
     into: &mut Region,
 ) -> Result<Pair, Status> {
+    let room_bytes = came_bytes.checked_sub(IterHeader::BYTES as u32).ok_or(Status::DATA_TRANSFER_ERROR)?;
     let header = header_at(memory, address);
     let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
-    // The value may have been stored under a larger limit.
-    let bytes = header.value_bytes().min(room_bytes - IterHeader::BYTES as u32);
-    copy_in(memory, address + IterHeader::BYTES as u64, bytes, into);
-    Ok(Pair { key, value_bytes: header.value_bytes() })
+    let value_bytes = header.value_bytes();
+    let came_bytes = value_bytes.min(room_bytes);
+    copy_in(memory, address + IterHeader::BYTES as u64, came_bytes, into);
+    Ok(Pair { key, value_bytes, came_bytes })
 }

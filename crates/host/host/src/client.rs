@@ -208,7 +208,8 @@ pub enum Answer {
     Applied(u32, Status),
     /// To an exist: is there a pair? To a remove: was there?
     Exists(bool),
-    /// To a retrieve, of a part too: the whole value's size; what was asked for of it is where the answer was to go.
+    /// To a retrieve, of a part too: the whole value's size; what was asked for of it is where the answer was to go. Of a
+    /// value longer than the client's largest the front is there, and [`Region::written_end`] says how much.
     Value(u32),
     /// To a list.
     Keys(Vec<Key>),

@@ -347,7 +347,8 @@ impl Driver {
         match aftermath {
             Aftermath::Close(iterator) => self.close(iterator)?,
             Aftermath::Forget(iterator) => host.forget(iterator),
-            Aftermath::Keep(..) | Aftermath::None => {}
+            Aftermath::Keep(iterator, more) => host.unclaimed.borrow_mut().keep(iterator, more),
+            Aftermath::None => {}
         }
         answer
     }

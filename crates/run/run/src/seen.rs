@@ -125,6 +125,6 @@ impl Seen {
     /// Notes that a seek or a next returned a pair, or found none: a next then was the last one.
     pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
         self.missed[kind] += u64::from(pair.is_none() && kind == SEEK);
-        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.came_bytes));
     }
 }

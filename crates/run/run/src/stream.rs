@@ -24,7 +24,7 @@ use super::scan::{Scan, answered};
 use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
 use super::series::{INTERVALS_MAX, Sampler};
 use super::units::ClientPairs;
-use super::verify::{Reading, Writing};
+use super::verify::{Found, Reading, Writing};
 use super::work::{Drawn, Work, lock};
 use super::{PROGRESS_STEP, Snapshot, Watch, content};
 use kvdrive_workload::Op;
@@ -483,11 +483,16 @@ impl Stream {
         }
     }
 
+    /// Compares what a retrieve has found.
     fn check(&self, reading: Option<Reading>, key: &Key, found: Result<u32, Status>, buffer: &Region) {
+        self.compare(reading, key, found.map(Found::whole), buffer);
+    }
+
+    fn compare(&self, reading: Option<Reading>, key: &Key, found: Result<Found, Status>, buffer: &Region) {
         let Some((verifier, reading)) = self.work.verifier.as_ref().zip(reading) else { return };
         let mut verifier = lock(verifier);
         match found {
-            Ok(bytes) => verifier.check(reading, key, Some(bytes), buffer),
+            Ok(found) => verifier.check(reading, key, Some(found), buffer),
             Err(Status::KEY_NOT_FOUND) => verifier.check(reading, key, None, buffer),
             Err(_) => verifier.unread(),
         }
@@ -497,6 +502,7 @@ impl Stream {
         if !self.work.sees_all {
             return;
         }
-        self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
+        let found = Found { bytes: pair.value_bytes, came_bytes: pair.came_bytes };
+        self.compare(reading, &pair.key, Ok(found), buffer);
     }
 }

@@ -36,6 +36,22 @@ pub(crate) struct Writing(u64);
 #[derive(Clone, Copy)]
 pub(crate) struct Reading(u64);
 
+/// What a read found under a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    /// Size of the value.
+    pub(crate) bytes: u32,
+    /// How much of it came: of a long one a scan brings the front.
+    pub(crate) came_bytes: u32,
+}
+
+impl Found {
+    /// A value that came whole.
+    pub(crate) fn whole(bytes: u32) -> Found {
+        Found { bytes, came_bytes: bytes }
+    }
+}
+
 /// The values that each key may have, and the results of comparing.
 #[derive(Default)]
 pub(crate) struct Verifier {
@@ -117,9 +133,14 @@ impl Verifier {
         self.readings.swap_remove(at);
     }
 
-    /// Compares what a read found under `key`: a value of `found` bytes whose content is in `region`, or
-    /// nothing.
-    pub(crate) fn check(&mut self, Reading(began): Reading, key: &Key, found: Option<u32>, region: &Region) {
+    /// Compares what a read found under `key`: a value of which what came is in `region`, or nothing.
+    pub(crate) fn check(
+        &mut self,
+        Reading(began): Reading,
+        key: &Key,
+        found: Option<Found>,
+        region: &Region,
+    ) {
         let writes = self.writes.get(key).map_or(&[][..], Vec::as_slice);
         let is_over = |write: &Write| {
             !self.keeps_all
@@ -141,15 +162,15 @@ impl Verifier {
         let bytes = &mut self.bytes;
         let fits = match found {
             None => may_be_first || possible().any(|value| value.is_none()),
-            Some(size) => possible()
+            Some(Found { bytes: size, came_bytes }) => possible()
                 .flatten()
-                .any(|value| value.bytes == size && is_content(region, key, &value, bytes)),
+                .any(|value| value.bytes == size && is_content(region, came_bytes, key, &value, bytes)),
         };
         if fits {
             self.found.absent += u64::from(found.is_none());
             return;
         }
-        let problem = match found {
+        let problem = match found.map(|found| found.bytes) {
             Some(size) if possible().flatten().any(|value| value.bytes == size) => {
                 self.found.wrong += 1;
                 format!("{size} bytes that were not stored")
@@ -238,14 +259,25 @@ impl Workload for ReadBack {
     }
 }
 
-/// Does the region hold the content of this version of the key?
-fn is_content(region: &Region, key: &Key, value: &ValueSpec, [found, expected]: &mut [Vec<u8>; 2]) -> bool {
-    let Piece::Pattern(pattern) = content(key, value) else { unreachable!("generated values are patterns") };
+/// Does the region hold the first `came_bytes` bytes of this version of the key, and no fewer?
+fn is_content(
+    region: &Region,
+    came_bytes: u32,
+    key: &Key,
+    value: &ValueSpec,
+    [found, expected]: &mut [Vec<u8>; 2],
+) -> bool {
+    let Piece::Pattern(pattern) = content(key, value).slice(0, came_bytes) else {
+        unreachable!("generated values are patterns")
+    };
     if region.patterns() == [Placed { at: 0, pattern }] {
         return true;
     }
+    if region.written_end() < came_bytes {
+        return false;
+    }
     for bytes in [&mut *found, &mut *expected] {
-        bytes.resize(value.bytes as usize, 0);
+        bytes.resize(came_bytes as usize, 0);
     }
     region.copy_to(0, found);
     pattern.expand(expected);
@@ -273,7 +305,7 @@ mod tests {
         let key = Key::new(KEY).unwrap();
         let reading = verifier.begin_read();
         let mut is_right = |found: Option<u32>, region: &Region| {
-            verifier.check(reading, &key, found, region);
+            verifier.check(reading, &key, found.map(Found::whole), region);
             let (counts, first) = verifier.take();
             assert_eq!(counts.wrong + counts.missing > 0, first.is_some());
             counts.wrong + counts.missing == 0
@@ -298,7 +330,7 @@ mod tests {
         verifier.end_write(&key, writing, Ok(()));
         assert_eq!(right(&mut verifier, 3), (vec![1], false), "and has ended");
         for (version, wrong) in [(0, 0), (1, 0), (2, 1)] {
-            verifier.check(early, &key, Some(100), &found(&value(version)));
+            verifier.check(early, &key, Some(Found::whole(100)), &found(&value(version)));
             assert_eq!(verifier.take().0.wrong, wrong, "{version}: of who looked before it began");
         }
         verifier.end_read(early);
@@ -333,12 +365,30 @@ mod tests {
         verifier.settle(key, Some(value(0)));
         let reading = verifier.begin_read();
         let mut bytes = found(&value(0)).to_bytes(100);
-        verifier.check(reading, &key, Some(100), &Region::from_bytes(bytes.clone()));
+        verifier.check(reading, &key, Some(Found::whole(100)), &Region::from_bytes(bytes.clone()));
         assert_eq!(verifier.take().0, report::Verified { checked: 1, ..Default::default() });
         bytes[99] ^= 1;
-        verifier.check(reading, &key, Some(100), &Region::from_bytes(bytes));
+        verifier.check(reading, &key, Some(Found::whole(100)), &Region::from_bytes(bytes));
         let (counts, first) = verifier.take();
         assert_eq!((counts.wrong, first.unwrap().as_str()), (1, "6b6579: 100 bytes that were not stored"));
+    }
+
+    #[test]
+    fn of_a_value_that_came_in_part_that_part_is_compared() {
+        let key = Key::new(KEY).unwrap();
+        let mut verifier = Verifier::new(false);
+        verifier.settle(key, Some(value(0)));
+        let reading = verifier.begin_read();
+        let bytes = found(&value(0)).to_bytes(60);
+        let mut wrong = |came_bytes, bytes: &[u8]| {
+            let found = Found { bytes: 100, came_bytes };
+            verifier.check(reading, &key, Some(found), &Region::from_bytes(bytes.to_vec()));
+            verifier.take().0.wrong
+        };
+        assert_eq!(wrong(60, &bytes), 0);
+        assert_eq!(wrong(60, &bytes[..59]), 1, "less came than was said");
+        assert_eq!(wrong(100, &bytes), 1, "a retrieve brings all of it");
+        assert_eq!(wrong(60, &[0; 60]), 1);
     }
 
     #[test]
@@ -346,7 +396,7 @@ mod tests {
         let key = Key::new(KEY).unwrap();
         let mut verifier = Verifier::new(true);
         let reading = verifier.begin_read();
-        verifier.check(reading, &key, Some(7), &Region::new());
+        verifier.check(reading, &key, Some(Found::whole(7)), &Region::new());
         verifier.check(reading, &key, None, &Region::new());
         assert_eq!(verifier.take().0, report::Verified { unknown: 2, ..Default::default() });
         verifier.end_read(reading);

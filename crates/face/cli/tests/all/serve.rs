@@ -82,6 +82,11 @@ fn a_program_uses_the_drive_as_one_of_its_own() {
     assert_eq!(drive.get(b"a").unwrap(), Some(vec![7; 100_000]));
     assert_eq!((drive.get(b"none").unwrap(), drive.exist(b"b").unwrap()), (None, true));
     drive.delete(b"b").unwrap();
+    let large: Vec<u8> = (0..5 << 20).map(|at: u32| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+    drive.store(b"large", &large).unwrap();
+    let pairs: Vec<_> = drive.pairs_with_prefix(b"l").unwrap().map(Result::unwrap).collect();
+    assert!(pairs == [(b"large".to_vec(), large)], "more of a value than an iterator brings");
+    drive.delete(b"large").unwrap();
     let mut client = drive.client().unwrap();
     let keys: Vec<[u8; 4]> = (0..500u32).map(u32::to_be_bytes).collect();
     let mut pipeline = client.pipeline().unwrap();

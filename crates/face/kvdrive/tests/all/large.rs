@@ -84,3 +84,50 @@ fn a_small_drive_takes_large_values_for_ever() {
     check(&drive, &[0], Some(&value(99, 25 * MIB)));
     check(&drive, &[3], Some(&value(31, 25 * MIB)));
 }
+
+/// An iterator of the drive brings 2 MiB of a value and a little more: the library has the rest brought.
+#[test]
+fn pairs_have_their_whole_values_or_are_left_out() {
+    let drive = kvdrive::open("cosmos-plus").unwrap();
+    let sizes = [5 * MIB, 7, 2 * MIB + 4072, 2 * MIB + 4073, 9 * MIB];
+    for (index, bytes) in sizes.into_iter().enumerate() {
+        drive.store(&[index as u8], &value(index as u64, bytes)).unwrap();
+    }
+    let mut pairs = drive.pairs().unwrap();
+    for index in [0, 1, 2] {
+        let (key, found) = pairs.next().unwrap().unwrap();
+        assert_eq!((&key[..], found.len()), (&[index][..], sizes[usize::from(index)]));
+        assert!(found == value(u64::from(index), found.len()), "key {index}");
+    }
+    // What a value is when its turn comes; a removed one has no value any more.
+    drive.delete(&[3]).unwrap();
+    drive.store(&[4], &value(40, 8 * MIB)).unwrap();
+    let (key, found) = pairs.next().unwrap().unwrap();
+    assert_eq!((&key[..], found.len()), (&[4][..], 8 * MIB));
+    assert!(found == value(40, 8 * MIB));
+    assert!(pairs.next().is_none());
+    drop(pairs);
+    let mut found = drive.pairs_with_prefix(&[0]).unwrap();
+    assert!(found.next().unwrap().unwrap().1 == value(0, 5 * MIB));
+}
+
+/// A drive file that is opened again with a smaller limit.
+#[test]
+fn a_value_beyond_the_limit_of_now_is_an_error_and_comes_in_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("drive");
+    let drive = kvdrive::build().file(&file).open().unwrap();
+    drive.store(b"large", &value(1, 5 * MIB)).unwrap();
+    drive.close().unwrap();
+    let drive = kvdrive::build().file(&file).set("controller.max_value_bytes", 1 << 20).open().unwrap();
+    let error = drive.get(b"large").unwrap_err();
+    assert_eq!(error.to_string(), "get of key 6c61726765: 1048576 of the value's 5242880 bytes came");
+    assert_eq!(drive.pairs().unwrap().next(), Some(Err(error.clone())));
+    let mut client = drive.client().unwrap();
+    let mut pipeline = client.pipeline().unwrap();
+    pipeline.get(b"large").unwrap();
+    assert_eq!(pipeline.next_ended().unwrap().unwrap().result, Err(error));
+    drop(pipeline);
+    let part = client.get_part(b"large", 4 << 20, 1 << 20).unwrap().unwrap();
+    assert!(part.bytes == value(1, 5 * MIB)[4 * MIB..]);
+}

@@ -168,7 +168,7 @@ impl<'m> Course<'m> {
                 return (Ok(Answer::Applied(cqe.dw0.get(), status)), Aftermath::None);
             }
             Work::Store { .. } => return (done(status).map(|()| Answer::Done), Aftermath::None),
-            Work::Other { command, room } => (command, room),
+            Work::Other { command, room } => (command, room.min(arrived.bytes())),
         };
         let answer = answer(&command, room, status, cqe, arrived, into);
         let aftermath = match command {
@@ -468,7 +468,12 @@ pub(crate) const PAIRS_AT_ONCE: u16 = 32;
 /// answer has; 0: it brings no data.
 fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u32) -> Work<'m> {
     let most = capabilities.max_answer_bytes;
-    let pair_bytes = answers::pair_bytes(capabilities.max_value_bytes).min(most);
+    // A command of a network that is neither Store nor Retrieve moves no more.
+    let most_at_once = match capabilities.choice {
+        Some(_) => answers::buffer_bytes(answers::AT_ONCE_BYTES),
+        None => answers::AT_ONCE_BYTES,
+    };
+    let pair_bytes = answers::pair_bytes(capabilities.max_value_bytes).min(most).min(most_at_once);
     let (command, room) = match *call {
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
         Call::Batch { .. } => (Command::Batch(Batch { value_bytes, source: ValueSource::Data }), 0),
@@ -487,7 +492,7 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
         Call::Remove { key } => (Command::Delete { key, must_exist: true }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
         Call::List { start, buffer_bytes } => {
-            let buffer_bytes = buffer_bytes.min(most).min(answers::buffer_bytes(answers::AT_ONCE_BYTES));
+            let buffer_bytes = buffer_bytes.min(most).min(most_at_once);
             (Command::List { start, buffer_bytes }, buffer_bytes)
         }
         Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
@@ -500,7 +505,7 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
     Work::Other { command, room }
 }
 
-/// What a command answers whose data have `arrived`, `room` bytes at most; see [`Course::conclude`].
+/// What a command answers of whose data `room` bytes at most have `arrived`; see [`Course::conclude`].
 fn answer(
     command: &Command,
     room: u32,

@@ -102,6 +102,11 @@ pub(crate) trait Arrival {
     /// Memory, and the address of its first byte there.
     fn memory(&self) -> (&dyn HostMemory, u64);
 
+    /// How many bytes came; memory that the drive writes is there as a whole.
+    fn bytes(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Moves the first `bytes` bytes to byte 0 of `into`.
     fn take_value(&self, bytes: u32, into: &mut Region) {
         let (memory, at) = self.memory();

@@ -18,19 +18,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer of a NEXT in `buffer`, which is not parsed yet.
-    pub(crate) fn take(
-        cqe: &Cqe,
-        memory: &dyn HostMemory,
-        buffer: u64,
-        buffer_bytes: u32,
-    ) -> VecDeque<Answer> {
+    /// The answer of a NEXT in the first `came_bytes` bytes of `buffer`, which is not parsed yet.
+    pub(crate) fn take(cqe: &Cqe, memory: &dyn HostMemory, buffer: u64, came_bytes: u32) -> VecDeque<Answer> {
         if !cqe.status().is_success() {
             return VecDeque::from([Answer { pair: Err(cqe.status()), value: Region::new() }]);
         }
         let mut value = Region::new();
-        let pair = take_pair(cqe, memory, buffer, buffer_bytes, &mut value);
-        let mut answers = Answer::take_more(cqe, memory, buffer, buffer_bytes);
+        let pair = take_pair(cqe, memory, buffer, came_bytes, &mut value);
+        let mut answers = Answer::take_more(cqe, memory, buffer, came_bytes);
         answers.push_front(Answer { pair, value });
         answers
     }
@@ -40,9 +35,9 @@ impl Answer {
         cqe: &Cqe,
         memory: &dyn HostMemory,
         buffer: u64,
-        buffer_bytes: u32,
+        came_bytes: u32,
     ) -> VecDeque<Answer> {
-        let pairs = take_more_pairs(cqe, memory, buffer, buffer_bytes).into_iter();
+        let pairs = take_more_pairs(cqe, memory, buffer, came_bytes).into_iter();
         pairs.map(|(pair, value)| Answer { pair: pair.map(Some), value }).collect()
     }
 }

@@ -115,7 +115,10 @@ impl HostKvClient {
         self.kv.cursors.borrow_mut().insert(iterator.number(), cursor);
         Ok(match found? {
             None => (None, None),
-            Some((key, kept)) => (Some(Pair { key, value_bytes: kept.bytes() }), Some(kept)),
+            Some((key, kept)) => {
+                let bytes = kept.bytes();
+                (Some(Pair { key, value_bytes: bytes, came_bytes: bytes }), Some(kept))
+            }
         })
     }
 

@@ -88,6 +88,10 @@ impl Arrival for Received<'_> {
     fn memory(&self) -> (&dyn HostMemory, u64) {
         (self, 0)
     }
+
+    fn bytes(&self) -> u32 {
+        self.0.len() as u32
+    }
 }
 
 /// What a slot offers its command: no memory that the controller could address.
@@ -281,10 +285,19 @@ impl Connection {
     fn carry_out(&mut self, index: usize, left: Left, data: &[u8]) -> Result<(), Error> {
         match left {
             Left::Wait => {}
-            Left::Close(sqe) => self.slots[index].cid = Some(self.queue.submit(sqe, Data::None)?),
+            Left::Close(sqe) => match self.queue.submit(sqe, Data::None) {
+                Ok(cid) => self.slots[index].cid = Some(cid),
+                Err(error) => {
+                    // No completion will come. The next command of the slot meets the failed socket.
+                    let entry = &mut self.slots[index];
+                    (entry.slot, entry.is_free) = (Slot::new(index as u16), true);
+                    return Err(error);
+                }
+            },
             Left::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-                    let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
+                    let came_bytes = buffer_bytes.min(data.len() as u32);
+                    let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, came_bytes);
                     self.unclaimed.arrive(iterator, answers);
                 }
                 self.slots[index].is_free = true;
