@@ -348,7 +348,13 @@ impl Subsystem {
     }
 
     /// Runs a command of a queue. `data` holds the bytes that came with it, or the room for its answer.
-    pub fn execute(&mut self, tag: Tag, sqe: &Sqe, mut data: Buffer, now_ms: u64) {
+    pub fn execute(&mut self, tag: Tag, sqe: &Sqe, data: Buffer, now_ms: u64) {
+        self.execute_part(tag, sqe, Some(sqe.opcode), data, now_ms);
+    }
+
+    /// As [`Subsystem::execute`], for an entry that may be one of several of a host's command: the first one has `begun`
+    /// the command of this opcode, which counts then.
+    pub fn execute_part(&mut self, tag: Tag, sqe: &Sqe, begun: Option<u8>, mut data: Buffer, now_ms: u64) {
         let Some(queue) = self.queue(tag.queue) else { return };
         let (number, index, is_locked) = (queue.number, queue.controller, queue.locked_since_ms.is_some());
         let Some(controller) = &mut self.controllers[index] else { return };
@@ -368,7 +374,9 @@ impl Subsystem {
             self.served.admin_commands += 1;
             self.admin(index, tag, sqe, &mut data)
         } else {
-            self.served.io_commands[usize::from(sqe.opcode)] += 1;
+            if let Some(opcode) = begun {
+                self.served.io_commands[usize::from(opcode)] += 1;
+            }
             if opcode::direction(sqe.opcode) == Direction::ToDrive {
                 self.served.written_bytes += data.len() as u64;
             }

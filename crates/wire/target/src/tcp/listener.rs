@@ -417,10 +417,6 @@ impl Server {
             let now_ms = self.core.now_ms;
             // A queue that the subsystem has closed still belongs to its connection.
             let Some((key, peer)) = self.peer_of(queue) else { continue };
-            let began = match &event {
-                Event::Completed(completion) => peer.connection.at_subsystem(completion.tag.slot),
-                _ => None,
-            };
             match event {
                 Event::Completed(completion) => {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
@@ -440,10 +436,6 @@ impl Server {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
                     peer.connection.end(&mut self.core);
                 }
-            }
-            if let Some((opcode, began_ns)) = began {
-                let spent_ns = self.core.now_ns.saturating_sub(began_ns);
-                self.core.latencies.entry(opcode).or_default().record(spent_ns);
             }
             self.touched.push(key);
         }

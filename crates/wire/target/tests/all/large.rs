@@ -1,10 +1,17 @@
 //! Values that are larger than the server's memory for data, and parts of values.
 
-use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, Queue};
-use kvdrive_spec::{Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart};
+use std::net::Shutdown;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_host::tcp::{Client, Data, Error, Initiator, Options as HostOptions, Queue};
+use kvdrive_host::{Call, Calls, Client as _};
+use kvdrive_spec::{
+    Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart, opcode,
+};
 use kvdrive_target::subsystem::Options;
 
 use super::served::{Backend, Running, serve};
+use super::wire::{self, Pair, data, units};
 
 const MIB: usize = 1 << 20;
 
@@ -165,4 +172,101 @@ fn parts_of_a_stream_are_of_one_value_and_others_of_the_present_one() {
     assert_eq!(status(retrieve_part(&mut queue, "absent", 0, 0, 4096)), Some(Status::KEY_NOT_FOUND));
     drop((controller, queue));
     assert_eq!(server.end().leaked_bytes, 0);
+}
+
+/// Values around what one answer of an iterator brings: what came is right, and nothing else is said to have come.
+#[test]
+fn an_iterator_says_how_many_bytes_of_a_value_came() {
+    let server = server(true);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let queue = controller.io_queue(1, 32).unwrap();
+    let mut client = Client::new(queue, 4, 256 << 20, 256 << 20);
+    let sizes = [2 * MIB - 24, 2 * MIB - 23, 2 * MIB, 2 * MIB + 4072, 2 * MIB + 4073, 5 * MIB];
+    for (number, bytes) in (0..).zip(sizes) {
+        client.store(Key::from_u32_be(number), Piece::Bytes(&value(number.into(), bytes))).unwrap();
+    }
+    let mut into = Region::new();
+    let (iterator, mut pair) = client.seek(None, &mut into).unwrap();
+    for (number, bytes) in (0..).zip(sizes) {
+        let found = pair.expect("a pair is left");
+        assert_eq!((found.key, found.value_bytes as usize), (Key::from_u32_be(number), bytes));
+        let came = into.written_end();
+        assert!(
+            into.to_bytes(came) == value(number.into(), bytes)[..came as usize],
+            "{bytes} bytes: {came} came"
+        );
+        assert_eq!((came, came as usize), (found.came_bytes, bytes.min(2 * MIB - 24)), "{bytes} bytes");
+        pair = client.next(iterator, &mut into).unwrap();
+    }
+    assert_eq!(pair, None);
+    client.close(iterator).unwrap();
+    drop((client, controller));
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+/// A part that is refused on its way to the drive (aborted, no slot, a fault rule) leaves nothing begun there.
+#[test]
+fn a_part_that_is_refused_before_the_drive_gives_its_stream_up() {
+    let options = Options { transfer_max_bytes: 256 << 20, ..Options::default() };
+    let mut pair = Pair::new(options, 16 << 20);
+    pair.memory.state.borrow_mut().refused_at = Some(1 << 20);
+    let value = vec![1; 3 * MIB];
+    let mut answer = pair.send(&wire::store(3, b"large", &value, false));
+    for at in [0, MIB] {
+        assert_eq!(pair.memory.state.borrow().begun.len(), usize::from(at > 0));
+        let unit = units(&answer)[0].to_vec();
+        assert_eq!(unit[0], 9, "an R2T");
+        let tag = u16::from_le_bytes([unit[10], unit[11]]);
+        answer.clear();
+        for from in (at..at + MIB).step_by(256 << 10) {
+            let is_last = from + (256 << 10) == at + MIB;
+            let part = &value[from..from + (256 << 10)];
+            answer.extend(pair.send(&data(3, tag, from as u32, part, is_last)));
+        }
+    }
+    let unit = units(&answer)[0];
+    let status = u16::from_le_bytes([unit[22], unit[23]]) >> 1;
+    assert_eq!((unit[0], status), (5, Status::COMMAND_INTERRUPTED.raw()), "an answer");
+    assert!(pair.memory.state.borrow().begun.is_empty(), "the drive keeps nothing of it");
+}
+
+#[test]
+fn a_large_value_counts_as_one_command_and_its_time_is_recorded() {
+    let server = server(true);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let mut queue = controller.io_queue(1, 32).unwrap();
+    let value = value(1, 5 * MIB);
+    queue.store(key("large"), &value).unwrap();
+    check(&mut queue, "large", &value);
+    store_part(&mut queue, "own", 2 << 20, 0, &value[..MIB]).unwrap();
+    drop((controller, queue));
+    let end = server.end();
+    let expected = [(opcode::STORE, 1), (opcode::RETRIEVE, 1), (opcode::STORE_PART, 1), (opcode::DISCARD, 0)];
+    for (opcode, count) in expected {
+        assert_eq!(end.served.io_commands[usize::from(opcode)], count, "{opcode:02X}h");
+        assert_eq!(end.timed.get(&opcode).copied().unwrap_or(0), count, "{opcode:02X}h");
+    }
+    assert_eq!(end.served.io_commands[usize::from(opcode::RETRIEVE_PART)], 0);
+}
+
+/// A client whose socket fails while it closes what a dropped SEEK opened has its slot back, and says why it cannot go on.
+#[test]
+fn a_socket_that_fails_under_a_dropped_call_is_an_error_of_each_later_one() {
+    let server = server(true);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let queue = controller.io_queue(1, 32).unwrap();
+    let socket = queue.socket().try_clone().unwrap();
+    let mut client = Client::new(queue, 1, 256 << 20, 256 << 20);
+    client.store(key("k"), Piece::Bytes(b"v")).unwrap();
+    drop(client.submit(Call::<&[u8]>::Seek { key: None }).unwrap());
+    // Its answer can be read, and nothing can be sent.
+    while socket.peek(&mut [0]).is_err() {
+        std::thread::yield_now();
+    }
+    socket.shutdown(Shutdown::Write).unwrap();
+    for _ in 0..3 {
+        assert!(client.exist(key("k")).is_err());
+    }
+    drop((client, controller));
+    server.end();
 }

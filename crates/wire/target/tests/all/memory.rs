@@ -1,7 +1,7 @@
 //! A namespace in memory for tests: it completes its commands when the test says so.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_spec::identify::KvNamespace;
@@ -28,6 +28,10 @@ pub struct State {
     pub error_on_missing_key: bool,
     /// Commands taken.
     pub taken: u64,
+    /// Streams that have begun a value.
+    pub begun: BTreeSet<u16>,
+    /// A part of a value that begins here is refused before its stream sees it.
+    pub refused_at: Option<u32>,
 }
 
 #[derive(Clone, Default)]
@@ -93,6 +97,17 @@ impl MemoryNamespace {
                 }
                 let keys = writer.keys();
                 Ok((keys, writer.finish()))
+            }
+            Command::StorePart(part) if state.refused_at == Some(part.at) => Err(Status::COMMAND_INTERRUPTED),
+            Command::StorePart(part) => {
+                let is_last = part.at + part.bytes == part.store.value_bytes;
+                let _ =
+                    if is_last { state.begun.remove(&part.stream) } else { state.begun.insert(part.stream) };
+                Ok((0, 0))
+            }
+            Command::Discard { stream } => {
+                state.begun.remove(&stream);
+                Ok((0, 0))
             }
             _ => Err(Status::INVALID_OPCODE),
         }

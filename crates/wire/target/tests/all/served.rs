@@ -1,5 +1,6 @@
 //! A server on a loopback socket, on a thread of its own, with a namespace in memory or a drive behind it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -43,6 +44,8 @@ fn config(settings: &[String]) -> Config {
 /// What a server had at its end.
 pub struct End {
     pub served: Served,
+    /// Commands whose latency was recorded, by opcode.
+    pub timed: BTreeMap<u8, u64>,
     /// Data memory that was not given back.
     pub leaked_bytes: usize,
     pub controllers: usize,
@@ -139,6 +142,7 @@ pub fn serve_at(
         let core = server.run(false).unwrap();
         let end = End {
             served: core.subsystem.served().clone(),
+            timed: core.latencies.iter().map(|(opcode, latency)| (*opcode, latency.count())).collect(),
             leaked_bytes: core.used_bytes(),
             controllers: core.subsystem.controllers(),
         };

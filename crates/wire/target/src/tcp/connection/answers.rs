@@ -27,19 +27,24 @@ impl Connection {
         if command.step != Step::AtSubsystem {
             return;
         }
+        let (opcode, began_ns) = (command.sqe.opcode, command.began_ns);
         self.spoils_digest = fault == Some(TransportFault::BadDigest);
         if let Some(part) = command.parts {
             self.complete_part(core, part, completion);
-            self.spoils_digest = false;
-            return;
+        } else {
+            let bytes = data_bytes.min(completion.data.len());
+            let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
+            if status.is_success() && wants_data && bytes > 0 {
+                self.put_answer(command.cid, 0, true, bytes, completion.data);
+            }
+            self.answer(tag.slot, status, dw0, dw1);
         }
-        let bytes = data_bytes.min(completion.data.len());
-        let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
-        if status.is_success() && wants_data && bytes > 0 {
-            self.put_answer(command.cid, 0, true, bytes, completion.data);
-        }
-        self.answer(tag.slot, status, dw0, dw1);
         self.spoils_digest = false;
+        let is_answered = self.slots[usize::from(tag.slot)].step == Step::Free;
+        if is_answered && !self.is_admin {
+            let spent_ns = core.now_ns.saturating_sub(began_ns);
+            core.latencies.entry(opcode).or_default().record(spent_ns);
+        }
     }
 
     /// Sends the first `bytes` bytes of `data`, which are those from byte `at` on of a command's answer.

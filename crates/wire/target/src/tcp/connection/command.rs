@@ -288,7 +288,10 @@ impl Connection {
     pub(super) fn submit(&mut self, core: &mut Core, slot: u16) {
         let command = &mut self.slots[usize::from(slot)];
         command.step = Step::AtSubsystem;
-        command.began_ns = core.now_ns;
+        let begun = command.begins().then_some(command.sqe.opcode);
+        if begun.is_some() {
+            command.began_ns = core.now_ns;
+        }
         let buffer = command.buffer.take().unwrap_or(Buffer::empty());
         match self.queue {
             Some(queue) => {
@@ -296,7 +299,7 @@ impl Connection {
                     Ok(sqe) => sqe,
                     Err(status) => return self.answer(slot, status, 0, 0),
                 };
-                core.subsystem.execute(Tag { queue, slot }, &sqe, buffer, core.now_ms);
+                core.subsystem.execute_part(Tag { queue, slot }, &sqe, begun, buffer, core.now_ms);
             }
             None => self.connect(core, slot, &buffer),
         }

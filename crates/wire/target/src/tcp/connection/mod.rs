@@ -158,7 +158,7 @@ struct Slot {
     buffer: Option<Buffer>,
     /// Some of its data had a wrong digest.
     spoilt: bool,
-    /// When it was submitted to the subsystem, ns.
+    /// When it was submitted to the subsystem, its first part if it has several, ns.
     began_ns: u64,
 }
 
@@ -269,13 +269,6 @@ impl Connection {
     /// Takes the reason of its failure, if there is one.
     pub fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
-    }
-
-    /// Opcode of an I/O command at the subsystem that moves all of its data at once, and when it was submitted, ns.
-    pub fn at_subsystem(&self, slot: u16) -> Option<(u8, u64)> {
-        let is_there = |slot: &&Slot| slot.step == Step::AtSubsystem && slot.parts.is_none();
-        let command = self.slots.get(usize::from(slot)).filter(is_there)?;
-        (!self.is_admin).then_some((command.sqe.opcode, command.began_ns))
     }
 
     /// The queue that the connection has become.

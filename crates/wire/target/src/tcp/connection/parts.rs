@@ -95,6 +95,11 @@ impl Slot {
         self.parts.map_or((0, self.transfer.bytes()), |part| (part.at, part.at + part.bytes))
     }
 
+    /// Is its next command to the namespace the first one?
+    pub(super) fn begins(&self) -> bool {
+        self.parts.is_none_or(|part| part.at == 0)
+    }
+
     /// The entry of its next command to the namespace.
     ///
     /// # Errors
@@ -125,7 +130,8 @@ impl Connection {
             return self.answer(slot, verdict, 0, 0);
         }
         if !status.is_success() {
-            return self.answer(slot, status, dw0, dw1);
+            // The namespace may not have seen it: an Abort or a fault rule met it before.
+            return self.give_up(core, slot, status);
         }
         let command = &self.slots[usize::from(slot)];
         let (cid, room, is_retrieve) =
@@ -142,7 +148,7 @@ impl Connection {
             return self.answer(slot, status, dw0, dw1);
         }
         if moved_bytes == 0 {
-            return self.answer(slot, Status::INTERNAL, 0, 0);
+            return self.give_up(core, slot, Status::INTERNAL);
         }
         let bytes = (all_bytes - at).min(self.limits.part_bytes);
         let command = &mut self.slots[usize::from(slot)];
@@ -151,7 +157,7 @@ impl Connection {
         self.ask_for_memory(core, slot);
     }
 
-    /// Ends a command whose data were spoilt: what its stream has begun is discarded before it is answered.
+    /// Ends a command that cannot go on: what its stream has begun is discarded before it is answered.
     pub(super) fn give_up(&mut self, core: &mut Core, slot: u16, status: Status) {
         let command = &mut self.slots[usize::from(slot)];
         match &mut command.parts {
