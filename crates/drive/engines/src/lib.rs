@@ -113,9 +113,12 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
-    /// What was found is read in later commands too, whenever a host sends them: space that it holds counts as that of
-    /// an open cursor.
-    fn outlives_command(&self, _found: &mut Self::Found) {}
+    /// The rest of what was found is to be read in later commands, whenever a host sends them, perhaps never. `true`: it
+    /// stays readable, and holds up no other command and no collection. `false`: it must go with this command, and a copy
+    /// of the rest is what can be kept.
+    fn outlives_command(&self, _found: &mut Self::Found) -> bool {
+        false
+    }
 
     /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
     /// A caller that reads a value part by part begins at its front and says with each part that the last part ends

@@ -339,14 +339,7 @@ impl Command {
             opcode::TRANSFER => Command::Transfer,
             opcode::DISCARD => Command::Discard { stream: sqe.cdw12.get() as u16 },
             opcode::STORE_PART => store_part(sqe)?,
-            opcode::RETRIEVE_PART => Command::RetrievePart(RetrievePart {
-                key: key(sqe)?,
-                at: sqe.cdw13.get(),
-                bytes: size_bytes,
-                stream: stream(sqe),
-                room: sqe.cdw12.get(),
-                options: RetrieveOptions::from_bits(option_bits(sqe))?,
-            }),
+            opcode::RETRIEVE_PART => retrieve_part(sqe)?,
             opcode::SEEK => Command::Seek { key: optional_key(sqe)?, buffer_bytes: size_bytes },
             opcode::NEXT => Command::Next {
                 iterator: sqe.cdw12.get(),
@@ -523,6 +516,15 @@ fn store_part(sqe: &Sqe) -> Result<Command, Status> {
     }
     let store = Store { key: key(sqe)?, value_bytes, options };
     Ok(Command::StorePart(StorePart { store, at, bytes, stream }))
+}
+
+fn retrieve_part(sqe: &Sqe) -> Result<Command, Status> {
+    let options = RetrieveOptions::from_bits(option_bits(sqe))?;
+    let (at, bytes, stream, room) = (sqe.cdw13.get(), sqe.cdw10.get(), stream(sqe), sqe.cdw12.get());
+    if stream == ALL_STREAMS {
+        return Err(Status::INVALID_FIELD);
+    }
+    Ok(Command::RetrievePart(RetrievePart { key: key(sqe)?, at, bytes, stream, room, options }))
 }
 
 #[inline]

@@ -41,7 +41,7 @@ use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
 use crate::page_buffer::PageBuffer;
 use crate::value_log::{
-    Head, LargeReader, LastingPin, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
+    Head, LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
 use crate::{Engine, Gap, Memcpy, Moved, PairChange, Utilization};
 
@@ -79,10 +79,8 @@ pub struct LsmEngine {
 /// A value found: its entry, and what keeps it readable.
 pub struct Found {
     entry: Entry,
-    /// `None` when a cursor keeps it.
-    _pin: Option<PastPin>,
-    /// It is read in several commands.
-    lasts: Option<LastingPin>,
+    /// `None` when a cursor or its own segments keep it.
+    pin: Option<PastPin>,
     /// Of a value that lies past the page buffer.
     large: Option<Box<LargeReader>>,
 }
@@ -141,7 +139,7 @@ impl LsmEngine {
         // What is shorter than that cannot be large, unless the buffer has become smaller since it was stored.
         let is_packed = !entry.has_bytes() || entry.bytes <= self.log.packed_max_bytes();
         let large = if is_packed { None } else { LargeReader::new(&self.log, entry.address) };
-        Found { entry, _pin: pin, lasts: None, large: large.map(Box::new) }
+        Found { entry, pin, large: large.map(Box::new) }
     }
 
     /// As a batch of one: its bytes count as live in the step in which its entry comes to be, since nothing would
@@ -317,8 +315,16 @@ impl Engine for LsmEngine {
         found.entry.bytes
     }
 
-    fn outlives_command(&self, found: &mut Found) {
-        found.lasts.get_or_insert_with(|| self.log.note_lasting_pin());
+    fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
+        place.begin_unfinished()
+    }
+
+    fn outlives_command(&self, found: &mut Found) -> bool {
+        let outlives = found.large.as_mut().is_some_and(|large| large.outlives_command());
+        if outlives {
+            found.pin = None;
+        }
+        outlives
     }
 
     fn load(

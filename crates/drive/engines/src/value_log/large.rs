@@ -13,8 +13,8 @@
 //!
 //! What follows from it: a value that is not committed is segments in which nothing lives, which every recovery gives
 //! back; the segments of a value die together, so garbage collection has nothing to move; and the rest of
-//! the last segment of a value is not used. In memory there are the page being filled, and the pages of
-//! [`ValueLog::large_pages`] programs for all values together.
+//! the last segment of a value is not used. In memory there are the page being filled of each value, and the pages
+//! of [`ValueLog::large_pages`] programs for all values together, and one more for each value that waited for those.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -102,15 +102,21 @@ impl Chains {
     }
 }
 
+/// Of the segments of a log, one in so many is for values of which hosts have yet to send a part. One value alone may
+/// have more.
+const UNFINISHED_ONE_IN: u32 = 4;
+
 /// Programs of large values, of the whole log.
 pub(super) struct Programs {
     under_way: Cell<u32>,
     ended: WaitQueue,
+    /// Segments, taken or not, of values of which hosts have yet to send a part.
+    unfinished_segments: Cell<u32>,
 }
 
 impl Programs {
     pub fn new(sim: &kvdrive_sim::Sim) -> Programs {
-        Programs { under_way: Cell::new(0), ended: WaitQueue::new(sim) }
+        Programs { under_way: Cell::new(0), ended: WaitQueue::new(sim), unfinished_segments: Cell::new(0) }
     }
 }
 
@@ -124,6 +130,8 @@ pub(super) struct Arriving {
     has_failed: Cell<bool>,
     /// Programs of this value under way.
     programs: Rc<Cell<u32>>,
+    /// Its share of [`Programs::unfinished_segments`].
+    unfinished_segments: Cell<u32>,
 }
 
 impl Arriving {
@@ -166,10 +174,23 @@ impl ValueLog {
             received_bytes: Cell::new(0),
             has_failed: Cell::new(false),
             programs: Rc::default(),
+            unfinished_segments: Cell::new(0),
         };
         self.take_segment(&arriving)?;
         log.state.borrow_mut().statistics.values[Head::Host as usize] += 1;
         Ok(arriving)
+    }
+
+    /// See [`super::Place::begin_unfinished`].
+    pub(super) fn begin_unfinished_large(&self, value: &Arriving, bytes: u32) -> Result<(), Status> {
+        let (own, of_all) = (self.segments_of(bytes) as u32, &self.0.large.unfinished_segments);
+        let others = of_all.get();
+        if others > 0 && others + own > self.0.pool.segments() / UNFINISHED_ONE_IN {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
+        of_all.set(others + own);
+        value.unfinished_segments.set(own);
+        Ok(())
     }
 
     fn take_segment(&self, value: &Arriving) -> Result<(), Status> {
@@ -272,6 +293,8 @@ impl ValueLog {
     /// The value is not arriving any more. What is not live by now is given back.
     pub(super) fn end_large(&self, value: &Arriving) {
         let log = &self.0;
+        let unfinished = &log.large.unfinished_segments;
+        unfinished.set(unfinished.get() - value.unfinished_segments.take());
         let ended: Vec<SegmentId> = value.segments.borrow().clone();
         let mut state = log.state.borrow_mut();
         let spent: Vec<SegmentId> = ended.into_iter().filter(|id| state.segments.end_place(*id)).collect();
@@ -336,10 +359,50 @@ impl ValueLog {
 /// A page, or why it cannot be read.
 type ReadPage = Result<Rc<Region>, Status>;
 
+/// The segments of a large value, which stay as they are while this is held, also when the value dies. Nothing else
+/// that dies is kept, as by a pin of the past.
+struct KeptChain {
+    log: ValueLog,
+    chain: Chain,
+}
+
+impl KeptChain {
+    /// `None`: the value has died already.
+    fn of(log: &ValueLog, chain: &Chain) -> Option<KeptChain> {
+        let segments = &mut log.0.state.borrow_mut().segments;
+        let lives = |id: &SegmentId| {
+            let segment = segments.get(*id);
+            segment.life == Life::Sealed && segment.live_bytes > 0
+        };
+        if !chain.iter().all(lives) {
+            return None;
+        }
+        chain.iter().for_each(|id| segments.add_place(*id));
+        segments.kept_chains += 1;
+        Some(KeptChain { log: log.clone(), chain: chain.clone() })
+    }
+}
+
+impl Drop for KeptChain {
+    fn drop(&mut self) {
+        let log = &self.log.0;
+        if log.sim.halted() {
+            return;
+        }
+        let mut state = log.state.borrow_mut();
+        state.segments.kept_chains -= 1;
+        let spent = self.chain.iter().copied().filter(|id| state.segments.end_place(*id)).collect();
+        drop(state);
+        log.retire_all(spent);
+    }
+}
+
 /// Reads a large value from its front to its end, some pages side by side.
 pub struct LargeReader {
     log: ValueLog,
     chain: Chain,
+    /// It is read in several commands.
+    kept: Option<KeptChain>,
     /// The pages that were read last, from this one on.
     window: TaskCell<(u32, Vec<ReadPage>)>,
 }
@@ -348,7 +411,15 @@ impl LargeReader {
     /// Of the value at `address`, which the caller keeps readable; `None` if it is not a large one.
     pub fn new(log: &ValueLog, address: Vaddr) -> Option<LargeReader> {
         let chain = log.chain_at(address)?;
-        Some(LargeReader { log: log.clone(), chain, window: TaskCell::default() })
+        Some(LargeReader { log: log.clone(), chain, kept: None, window: TaskCell::default() })
+    }
+
+    /// See [`crate::Engine::outlives_command`].
+    pub fn outlives_command(&mut self) -> bool {
+        if self.kept.is_none() {
+            self.kept = KeptChain::of(&self.log, &self.chain);
+        }
+        self.kept.is_some()
     }
 
     /// Hands out `bytes` bytes from `at` on, in order, of a reading that ends at byte `until`.
@@ -369,10 +440,9 @@ impl LargeReader {
             self.page(at / page_bytes, until.div_ceil(page_bytes))?.read(at % page_bytes, take, sink);
             at += take;
         }
-        // Nothing is held between two parts of a reading that end with a page.
-        let mut window = self.window.borrow_mut();
-        if u64::from(end) >= (u64::from(window.0) + window.1.len() as u64) * u64::from(page_bytes) {
-            window.1 = Vec::new();
+        // Nothing is held between two readings.
+        if end >= until {
+            self.window.borrow_mut().1 = Vec::new();
         }
         Ok(())
     }

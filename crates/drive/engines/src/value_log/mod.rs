@@ -51,7 +51,7 @@ use crate::page_buffer::{BufferStatistics, PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
 use large::Programs;
 pub use large::{Chain, LARGEST_VALUE_BYTES, LargeReader};
-pub use pin::{LastingPin, PastPin, SnapshotPin};
+pub use pin::{PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, LogImage, ProtectedValueLog};

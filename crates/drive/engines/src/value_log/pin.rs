@@ -1,8 +1,8 @@
 //! Pins of the past: the content of the log at one moment stays readable, though it may die.
 //!
-//! The pin of a lookup ends with its command. The pin of a snapshot, or of a value that is read in several commands,
-//! lasts as long as a host likes, so no task may wait for it, and space that only such pins hold counts as used
-//! ([`ValueLog::snapshots_hold_segments`]).
+//! The pin of a lookup ends with its command. The pin of a snapshot lasts as long as a host likes, so no task may wait
+//! for it, and space that only such pins hold counts as used ([`ValueLog::snapshots_hold_segments`]). A large value that
+//! is read in several commands has no such pin: it keeps its own segments (`large`).
 
 use super::ValueLog;
 
@@ -16,13 +16,8 @@ impl ValueLog {
 
     /// [`ValueLog::pin_all`] for a snapshot.
     pub fn pin_snapshot(&self) -> SnapshotPin {
-        SnapshotPin { _pin: self.pin_all(), _lasts: self.note_lasting_pin() }
-    }
-
-    /// A pin lasts as long as a host likes, while this is held.
-    pub fn note_lasting_pin(&self) -> LastingPin {
         self.0.state.borrow_mut().segments.snapshots += 1;
-        LastingPin(self.clone())
+        SnapshotPin(self.pin_all())
     }
 
     /// Is a snapshot open?
@@ -31,10 +26,11 @@ impl ValueLog {
     }
 
     /// Are there segments in which nothing lives any more, and that do not come back while snapshots are
-    /// there?
+    /// there, or values that are read in several commands?
     pub fn snapshots_hold_segments(&self) -> bool {
         let segments = &self.0.state.borrow().segments;
         segments.snapshots > 0 && segments.has_retired()
+            || segments.kept_chains > 0 && segments.has_dead_chain()
     }
 }
 
@@ -62,16 +58,10 @@ impl Drop for PastPin {
 }
 
 /// See [`ValueLog::pin_snapshot`].
-pub struct SnapshotPin {
-    _pin: PastPin,
-    _lasts: LastingPin,
-}
+pub struct SnapshotPin(PastPin);
 
-/// See [`ValueLog::note_lasting_pin`].
-pub struct LastingPin(ValueLog);
-
-impl Drop for LastingPin {
+impl Drop for SnapshotPin {
     fn drop(&mut self) {
-        self.0.0.state.borrow_mut().segments.snapshots -= 1;
+        self.0.log.0.state.borrow_mut().segments.snapshots -= 1;
     }
 }

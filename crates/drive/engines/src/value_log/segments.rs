@@ -69,6 +69,8 @@ pub(super) struct Segments {
     retired: VecDeque<(u64, SegmentId)>,
     /// How many of the pins are snapshots'.
     pub snapshots: u32,
+    /// How many readers keep the segments of a large value.
+    pub kept_chains: u32,
 }
 
 impl Segments {
@@ -84,6 +86,7 @@ impl Segments {
             first_moment: 0,
             retired: VecDeque::new(),
             snapshots: 0,
+            kept_chains: 0,
         }
     }
 
@@ -217,6 +220,12 @@ impl Segments {
             self.pins.pop_front();
             self.first_moment += 1;
         }
+    }
+
+    /// Is there a large value of which nothing lives any more, and that is read or about to be committed?
+    pub fn has_dead_chain(&self) -> bool {
+        let dead = |segment: &Segment| segment.live_bytes == 0 && segment.places > 0;
+        self.known().any(|(id, segment)| dead(segment) && self.chains.of(id).is_some())
     }
 
     /// Is a retired segment kept by a pin?

@@ -1,6 +1,11 @@
 //! Values that cross in several commands: *store part* and *retrieve part*. What a stream has begun waits here between
-//! two of its commands, and no firmware for it: a host that is slow with a large value holds a page of memory, or keeps a
-//! value readable, and nothing else.
+//! two of its commands, and no firmware for it. A host that is slow with a value, or never sends the next command, holds:
+//!
+//! ```text
+//!   store part      a page of memory, and segments, of which all such values have a share (Engine::begin_unfinished)
+//!   retrieve part   the segments of the value, if the engine can keep them without holding up others
+//!                   (Engine::outlives_command); else a copy of the rest, of which there are COPIED_MAX_BYTES in all
+//! ```
 //!
 //! A value that is stored becomes visible with its last byte, as any other. A part that does not follow the one before it
 //! ends the value, and so does the end of its queue.
@@ -8,11 +13,12 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use kvdrive_content::Region;
 use kvdrive_engines::Engine;
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{Arrival, Request, Session};
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::{ALL_STREAMS, RetrievePart, Status, Store, StorePart};
+use kvdrive_spec::{ALL_STREAMS, Key, RetrievePart, Status, Store, StorePart};
 
 use super::KvNamespace;
 use super::commands::commit;
@@ -21,12 +27,32 @@ use crate::answers::Answer;
 /// Streams of a queue that may have begun something at once. Beyond it the host is told to try again.
 const STREAMS_MAX: usize = 1024;
 
+/// Bytes of values that may be copied for later parts: of all queues, and half of it of one.
+const COPIED_MAX_BYTES: u64 = 64 << 20;
+
 /// What a stream has begun.
 pub enum Begun<P, F> {
     /// A value of which only the front has come.
     Value { store: Store, received_bytes: u32, place: P },
     /// A value of which only the front was retrieved.
+    Front { key: Key, rest: Rest<F> },
+}
+
+/// A value that is being retrieved.
+pub enum Rest<F> {
+    /// The engine has it.
     Found(F),
+    /// A copy of it from byte `from` on; all of it has `value_bytes`.
+    Copy { content: Region, from: u32, value_bytes: u32 },
+}
+
+impl<F> Rest<F> {
+    fn copied_bytes(&self) -> u64 {
+        match self {
+            Rest::Found(_) => 0,
+            Rest::Copy { from, value_bytes, .. } => u64::from(value_bytes - from),
+        }
+    }
 }
 
 /// By the number of the session, and of the stream in it.
@@ -46,6 +72,20 @@ impl<P, F> Streams<P, F> {
     fn check_room(&self, session: &Session) -> Result<(), Status> {
         let begun = self.0.borrow().range(of_queue(session)).count();
         if begun < STREAMS_MAX { Ok(()) } else { Err(Status::COMMAND_INTERRUPTED) }
+    }
+
+    /// Is there room for a copy of `bytes` bytes?
+    fn check_copy(&self, session: &Session, bytes: u32) -> Result<(), Status> {
+        let begun = self.0.borrow();
+        let copied = |begun: &Begun<P, F>| match begun {
+            Begun::Front { rest, .. } => rest.copied_bytes(),
+            Begun::Value { .. } => 0,
+        };
+        let of_all: u64 = begun.values().map(copied).sum();
+        let of_queue: u64 = begun.range(of_queue(session)).map(|(_, begun)| copied(begun)).sum();
+        let more = u64::from(bytes);
+        let fits = of_all + more <= COPIED_MAX_BYTES && of_queue + more <= COPIED_MAX_BYTES / 2;
+        if fits { Ok(()) } else { Err(Status::COMMAND_INTERRUPTED) }
     }
 }
 
@@ -92,7 +132,7 @@ pub(super) fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, pa
                 drive.engine.abandon(place);
                 return Err(Status::COMMAND_SEQUENCE_ERROR);
             }
-            Some(Begun::Found(_)) | None => return Err(Status::COMMAND_SEQUENCE_ERROR),
+            Some(Begun::Front { .. }) | None => return Err(Status::COMMAND_SEQUENCE_ERROR),
         }
     };
     let follows = if at == received_bytes { Ok(()) } else { Err(Status::COMMAND_SEQUENCE_ERROR) };
@@ -134,33 +174,80 @@ pub(super) fn retrieve<E: Engine>(
 ) -> Answer {
     let RetrievePart { key, at, bytes, stream, room, .. } = *part;
     let session = request.session();
-    let mut found = if at == 0 || stream == 0 {
+    let mut rest = if at == 0 || stream == 0 {
         if stream > 0 {
             discard(drive, session, stream);
             drive.streams.check_room(session)?;
         }
-        drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?
+        Rest::Found(drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?)
     } else {
-        match drive.streams.take(session, stream) {
-            Some(Begun::Found(found)) => found,
-            Some(Begun::Value { place, .. }) => {
-                drive.engine.abandon(place);
-                return Err(Status::COMMAND_SEQUENCE_ERROR);
-            }
-            None => return Err(Status::COMMAND_SEQUENCE_ERROR),
-        }
+        begun_rest(drive, session, part)?
     };
-    let value_bytes = drive.engine.value_bytes(&found);
+    let value_bytes = match &rest {
+        Rest::Found(found) => drive.engine.value_bytes(found),
+        Rest::Copy { value_bytes, .. } => *value_bytes,
+    };
     let until = if stream == 0 { value_bytes } else { value_bytes.min(room) };
     let left_bytes = until.checked_sub(at).ok_or(Status::INVALID_FIELD)?;
     let here_bytes = bytes.min(left_bytes);
-    let stop = if stream == 0 { at + here_bytes } else { until };
-    request.push(bytes, here_bytes, &mut |offset, bytes, sink| {
-        drive.engine.load(&found, at + offset, bytes, stop, sink)
+    let goes_on = stream > 0 && here_bytes < left_bytes;
+    let stays = match &mut rest {
+        Rest::Found(found) if goes_on => drive.engine.outlives_command(found),
+        _ => true,
+    };
+    // What must be copied is read in one go.
+    let stop = if stays { at + here_bytes } else { value_bytes };
+    request.push(bytes, here_bytes, &mut |offset, bytes, sink| match &rest {
+        Rest::Found(found) => drive.engine.load(found, at + offset, bytes, stop, sink),
+        Rest::Copy { content, from, .. } => {
+            content.read(at + offset - from, bytes, sink);
+            Ok(())
+        }
     })?;
-    if stream > 0 && here_bytes < left_bytes {
-        drive.engine.outlives_command(&mut found);
-        keep(drive, session, stream, Begun::Found(found));
+    if goes_on {
+        let rest = match rest {
+            Rest::Found(found) if !stays => copy_of_rest(drive, session, &found, at + here_bytes)?,
+            rest => rest,
+        };
+        keep(drive, session, stream, Begun::Front { key, rest });
     }
     Ok((value_bytes, 0))
+}
+
+/// What the stream of a later part has begun, if it is of the same value and not before it.
+fn begun_rest<E: Engine>(
+    drive: &KvNamespace<E>,
+    session: &Session,
+    part: &RetrievePart,
+) -> Result<Rest<E::Found>, Status> {
+    match drive.streams.take(session, part.stream) {
+        Some(Begun::Front { key, rest: Rest::Found(found) }) if key == part.key => Ok(Rest::Found(found)),
+        Some(Begun::Front { key, rest: Rest::Copy { content, from, value_bytes } })
+            if key == part.key && from <= part.at =>
+        {
+            Ok(Rest::Copy { content, from, value_bytes })
+        }
+        Some(Begun::Value { place, .. }) => {
+            drive.engine.abandon(place);
+            Err(Status::COMMAND_SEQUENCE_ERROR)
+        }
+        Some(Begun::Front { .. }) | None => Err(Status::COMMAND_SEQUENCE_ERROR),
+    }
+}
+
+/// Copies a value from byte `from` on, for later parts.
+fn copy_of_rest<E: Engine>(
+    drive: &KvNamespace<E>,
+    session: &Session,
+    found: &E::Found,
+    from: u32,
+) -> Result<Rest<E::Found>, Status> {
+    let value_bytes = drive.engine.value_bytes(found);
+    drive.streams.check_copy(session, value_bytes - from)?;
+    let (mut content, mut end) = (Region::new(), 0);
+    drive.engine.load(found, from, value_bytes - from, value_bytes, &mut |piece| {
+        content.write(end, piece);
+        end += piece.bytes();
+    })?;
+    Ok(Rest::Copy { content, from, value_bytes })
 }

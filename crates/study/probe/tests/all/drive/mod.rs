@@ -14,5 +14,6 @@ mod kill;
 mod loading;
 mod mutants;
 mod oracle;
+mod parts;
 mod power_cut;
 mod storm;
