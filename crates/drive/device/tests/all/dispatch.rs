@@ -175,7 +175,7 @@ fn a_host_that_lists_much_keeps_no_other_host_waiting() {
     let answered = answers.clone();
     rig.sim.spawn(move || {
         loop {
-            let delete = Command::Delete { key: Key::from_u32_be(KEYS + 1) }.encode(1, 1);
+            let delete = Command::Delete { key: Key::from_u32_be(KEYS + 1), must_exist: false }.encode(1, 1);
             assert!(queue.try_submit(if answered.get().is_multiple_of(2) { exist(1) } else { delete }));
             link.ring_submission(&queue);
             assert_eq!(queue.completion(1).status(), Status::SUCCESS);
