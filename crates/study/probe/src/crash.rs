@@ -17,6 +17,7 @@
 
 mod beside;
 mod ledger;
+mod loading;
 pub mod mutants;
 mod remains;
 
@@ -45,6 +46,7 @@ use kvdrive_workload::{self as workload, Op, Workload};
 use beside::{Beside, Versions};
 use ledger::of_drive;
 pub use ledger::{Ledger, Ticket};
+pub use loading::LoadRefused;
 use mutants::Mutant;
 use remains::Remains;
 
@@ -393,8 +395,7 @@ impl Cutter<'_> {
                 ledger.settle(key, Some(value));
                 (key, content(&key, &value))
             });
-            let loaded = drive.load(&mut pairs);
-            loaded.map_err(|(key, status)| anyhow::anyhow!("loading: store of {key}: {status}"))?;
+            drive.load(&mut pairs).map_err(|(key, status)| LoadRefused { key, status })?;
             anyhow::Ok((drive, hosts))
         })?;
         drive.faults().set(self.trial.rules, config.run.seed);

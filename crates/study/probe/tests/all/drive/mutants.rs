@@ -2,8 +2,8 @@
 
 use kvdrive_device::engines::ENGINES;
 use kvdrive_probe::crash::mutants::MUTANTS;
-use kvdrive_probe::crash::{Cuts, Trial};
-use kvdrive_probe::storm::{Case, Failure, shrunk};
+use kvdrive_probe::crash::{Cuts, Trial, Verdict};
+use kvdrive_probe::storm::{Case, Failure, SMALL, shrunk};
 
 use super::bench::document;
 
@@ -64,6 +64,35 @@ fn cases_of_a_storm_hold_and_are_the_same_each_time() {
         let verdict = case.run().unwrap_or_else(|what| panic!("{case:?}: {what}"));
         assert_eq!(case.run(), Ok(verdict), "{case:?}");
     }
+}
+
+/// A drive without room for what a workload begins with is no case; any other refusal while it is loaded is a failure.
+#[test]
+fn only_a_drive_without_room_may_refuse_what_is_loaded() {
+    let case = |sets: &[&str]| Case {
+        seed: 0,
+        engine: ENGINES[0].name,
+        sets: SMALL
+            .iter()
+            .chain(&["flash.blocks_per_die=24", "workload.ops=50"])
+            .chain(sets)
+            .map(|set| (*set).to_owned())
+            .collect(),
+        faults: "",
+        cuts: 1,
+        lives: 1,
+    };
+    let full = case(&["workload.name=ycsb-a", "workload.num=2000", "workload.value_size=9000"]);
+    assert_eq!(full.run(), Ok(Verdict::default()));
+    // The sizes of this workload are its own, and most of them more than a drive takes.
+    let sets = [
+        "workload.name=mixgraph",
+        "workload.num=50",
+        "workload.value_size=8",
+        "controller.max_value_bytes=8",
+    ];
+    let failed = case(&sets).run().unwrap_err();
+    assert!(failed.starts_with("loading: "), "{failed}");
 }
 
 /// A case whose drive cannot be: it fails at once, and few settings stay.

@@ -119,6 +119,10 @@ fn while_large_values_arrive() {
         let beside = ["host.depth=4".to_owned(), "host.queues=2".to_owned()];
         cut_everywhere(&[&settings[..], &beside].concat(), 60, 23, seed as u64);
         cut_everywhere(&[&settings[..], &["media.kind=tags".to_owned()]].concat(), 40, 29, seed as u64);
+        let folder = tempfile::tempdir().expect("a folder for images");
+        let path = format!("media.path={}", folder.path().join("drive.img").display());
+        let on_file = ["media.kind=file".to_owned(), path];
+        cut_everywhere(&[&settings[..], &on_file].concat(), 40, 31, seed as u64);
     }
 }
 

@@ -80,9 +80,9 @@ fn unfinished_values_on_many_queues_block_no_other_queue() {
     bench.sim.clear();
 }
 
-/// The largest value there is, by every method, and one byte more.
+/// Values of up to 2 MiB by every method; one byte beyond the 256 MiB that a drive takes is refused.
 #[test]
-fn two_mebibytes() {
+fn values_of_mebibytes_by_every_transfer_method() {
     use kvdrive_config::Document;
     for row in kvdrive_link::transfer::METHODS {
         let mut document = Document::profile("cosmos-plus").expect("the profile exists");
@@ -342,7 +342,7 @@ fn any_64_bytes_by_as_many_seeds_as_asked_for() {
 }
 
 #[test]
-fn any_64_bytes_from_several_queues_harm_nobody() {
+fn any_64_bytes_from_several_queues_harm_no_pair() {
     for row in ENGINES {
         let engine = format!("engine.name={}", row.name);
         let [usual, flat] = usual_and_flat(&[&engine, "flash.blocks_per_die=96"]);
@@ -352,7 +352,7 @@ fn any_64_bytes_from_several_queues_harm_nobody() {
 }
 
 #[test]
-fn any_64_bytes_harm_nobody_while_blocks_are_retired() {
+fn any_64_bytes_harm_no_pair_while_blocks_are_retired() {
     for row in ENGINES {
         let engine = format!("engine.name={}", row.name);
         let settings = [&engine, "flash.blocks_per_die=96", "flash.spare_blocks=500"];
