@@ -70,9 +70,12 @@ pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 /// the drive lists them. With `removes` a pair that is damaged or lost is deleted after that.
 ///
 /// # Errors
-/// There is no image, its drive does not power on, or, with `removes`, its files cannot be written.
+/// There is no image, the settings are of a drive without one, the drive does not power on, or, with `removes`, its
+/// files cannot be written.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let mut config = document.config()?;
+    // Such a drive reads no page: each pair of the image would be one that is lost, and be deleted.
+    ensure!(config.flash.enabled, "nand.enabled: false; an image is of a drive that has flash");
     let path = config.media.path.clone().unwrap_or_default();
     let metadata = std::fs::metadata(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => anyhow!("{}: there is no such image", path.display()),

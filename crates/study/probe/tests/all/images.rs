@@ -34,6 +34,26 @@ fn an_image_that_takes_no_write_is_read_all_the_same_and_not_repaired() {
     assert_eq!(read_image(&document, false, &mut |_, _| {}).unwrap().write_failure, None);
 }
 
+/// A drive without flash finds no value, and would have all of them deleted.
+#[test]
+fn an_image_is_not_read_as_that_of_a_drive_without_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("media.path={}", folder.path().join("image").display());
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    for set in ["media.kind=file", &path, "workload.name=fillseq", "workload.ops=300"] {
+        document.set(set).unwrap();
+    }
+    run(&document, &|_, _| {}).unwrap();
+    let mut without_flash = document.clone();
+    without_flash.set("nand.enabled=false").unwrap();
+    for removes in [false, true] {
+        let error = read_image(&without_flash, removes, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(error.starts_with("nand.enabled: false; "), "{error}");
+    }
+    let tally = read_image(&document, false, &mut |_, _| {}).unwrap();
+    assert!((tally.whole, tally.is_whole()) == (300, true), "{tally:?}");
+}
+
 /// Damaged pages of a drive, and the state of its pairs.
 const PAIRS: u64 = 3000;
 
