@@ -16,7 +16,7 @@ use kvdrive_text::grouped;
 use kvdrive_text::scaled::time;
 
 use crate::output;
-use crate::settings::{Settings, at_least_one, count, crash_rules};
+use crate::settings::{Settings, at_least_one, crash_rules};
 
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
 const DEFAULT_OPS: u64 = 2000;
@@ -50,7 +50,7 @@ pub struct Crash {
     #[arg(long, value_name = "N|all")]
     cuts: Option<Wanted>,
     /// Cuts after this event alone, whatever --cuts says
-    #[arg(long, value_name = "EVENT", value_parser = count)]
+    #[arg(long, value_name = "EVENT", value_parser = at_least_one)]
     at: Option<u64>,
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
@@ -173,18 +173,19 @@ fn small_document(options: &RunOptions) -> anyhow::Result<Document> {
 }
 
 fn text(verdict: &Verdict) -> String {
-    let Verdict { operations, events, cuts, cut_recoveries, keys_checked, unreadable, .. } = verdict;
-    let mean_ns = verdict.recovery_ns / cuts.max(&1);
+    let Verdict { operations, events, cuts, cut_recoveries, keys_checked, unreadable, recoveries, .. } =
+        verdict;
+    let mean_ns = verdict.recovery_ns as f64 / (*recoveries).max(1) as f64;
     let fate = match (&verdict.lost, cuts) {
         (Some(_), _) => "LOST: a recovered drive does not hold what was acknowledged",
         (None, 0) => "power was not cut",
         (None, _) => "nothing is lost: every acknowledged pair was there, and nothing else",
     };
     format!(
-        "{} operations, {} events, {} power cuts, {} of them again during recovery, and {} of drives that had come \
-         back and worked on (counted)\n\
+        "{} operations, {} events (counted)\n\
+         power cuts: {} of the run, {} of a recovery, {} of a drive that had come back and worked on (counted)\n\
          {} keys looked at in recovered drives, {} answered 88h for an injected fault (counted)\n\
-         recovery took {}, {} at most (modelled)\n{fate}\n",
+         {} recoveries to the end: {} each in the mean, {} at most (modelled)\n{fate}\n",
         grouped(*operations),
         grouped(*events),
         grouped(*cuts),
@@ -192,7 +193,8 @@ fn text(verdict: &Verdict) -> String {
         grouped(verdict.further_cuts),
         grouped(*keys_checked),
         grouped(*unreadable),
-        time(mean_ns as f64),
+        grouped(*recoveries),
+        time(mean_ns),
         time(verdict.longest_recovery_ns as f64),
     )
 }
@@ -211,4 +213,27 @@ fn command_line() -> String {
         }
     }
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_of_every_recovery_and_no_more_than_the_longest() {
+        let verdict = Verdict {
+            cuts: 2,
+            further_cuts: 1,
+            recoveries: 3,
+            recovery_ns: 180_000_000,
+            longest_recovery_ns: 62_347_280,
+            ..Verdict::default()
+        };
+        let text = text(&verdict);
+        assert!(text.contains("power cuts: 2 of the run, 0 of a recovery, 1 of a drive"), "{text}");
+        assert!(
+            text.contains("3 recoveries to the end: 60.00 ms each in the mean, 62.35 ms at most"),
+            "{text}"
+        );
+    }
 }

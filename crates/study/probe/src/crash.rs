@@ -94,7 +94,9 @@ pub struct Verdict {
     pub spoilt: u64,
     /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
     pub unreadable: u64,
-    /// The longest recovery, ns of model time, and all of them together.
+    /// Recoveries that were not cut: one for each drive that came back.
+    pub recoveries: u64,
+    /// The longest of them, ns of model time, and all of them together.
     pub longest_recovery_ns: Ns,
     /// See `longest_recovery_ns`.
     pub recovery_ns: Ns,
@@ -196,7 +198,13 @@ fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyho
             Box::new(move |event| events.contains(&event))
         }
     };
-    Cutter { config: &config, trial, build, wanted: &*wanted, earlier: RefCell::default() }.run()
+    let verdict =
+        Cutter { config: &config, trial, build, wanted: &*wanted, earlier: RefCell::default() }.run()?;
+    if let Cuts::At(event) = cuts {
+        let events = verdict.events;
+        anyhow::ensure!((1..=events).contains(&event), "event {event}: the run has {events} events");
+    }
+    Ok(verdict)
 }
 
 /// A drive and its host on an executor of their own.
@@ -491,9 +499,10 @@ impl Cutter<'_> {
         let came_up = life.sim.block_on(|| {
             let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), remains.survivors());
             let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
-            verdict.longest_recovery_ns =
-                verdict.longest_recovery_ns.max(drive.counts().of("drive.recovery_ns"));
-            verdict.recovery_ns += drive.counts().of("drive.recovery_ns");
+            let recovery_ns = drive.counts().of("drive.recovery_ns");
+            verdict.recoveries += 1;
+            verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(recovery_ns);
+            verdict.recovery_ns += recovery_ns;
             let hosts = life.hosts(config).map_err(|error| error.to_string())?;
             self.check(hosts[0].driver(), &mut ledger, &beside, verdict)?;
             Ok::<_, String>((drive, hosts))

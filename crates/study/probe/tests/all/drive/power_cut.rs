@@ -227,6 +227,15 @@ fn one_cut_is_repeated_without_the_others() {
     assert_eq!((one.cuts, one.events), (1, all.events));
 }
 
+#[test]
+fn a_cut_after_the_end_of_the_run_is_refused_with_the_number_of_its_events() {
+    let document = document(&["workload.ops=20".to_owned()]);
+    let events = crash(&document, &[], Cuts::Rules).expect("it runs").events;
+    assert_eq!(crash(&document, &[], Cuts::At(events)).expect("the last event").cuts, 1);
+    let error = crash(&document, &[], Cuts::At(events + 1)).unwrap_err().to_string();
+    assert_eq!(error, format!("event {}: the run has {events} events", events + 1));
+}
+
 /// Where a rule says, in the middle of programs and erases, with workloads of the table.
 #[test]
 fn where_rules_cut() {
