@@ -44,11 +44,19 @@ pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
     Ok(rules)
 }
 
-/// As [`fault_rules`], and whether one of them cuts the power.
+/// As [`fault_rules`], and whether one of them cuts the power. Rules of a network's answers are refused: no command
+/// of these drives has one.
 pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<(Vec<Rule>, bool)> {
     let Some(path) = file else { return Ok((Vec::new(), false)) };
     let geometry = document.config()?.drive().flash.geometry();
     let rules = faults::rules(&shown(path), &read_text(path)?, &geometry)?;
+    let of_network = rules.iter().find(|rule| matches!(rule.effect, Effect::AtDoor(_)));
+    if let Some(rule) = of_network {
+        anyhow::bail!(
+            "--faults: {} rules are for kvdrive serve, whose answers cross a network",
+            rule.kind.name
+        );
+    }
     let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
     Ok((rules, cuts_power))
 }
@@ -128,6 +136,8 @@ fn argument(row: &'static OptionRow) -> Arg {
 
 #[cfg(test)]
 mod tests {
+    use kvdrive_flash::faults::FAULTS;
+
     use super::*;
 
     fn parse(arguments: &[&str]) -> Settings {
@@ -162,6 +172,24 @@ mod tests {
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
             let documents = parse(&given).options().unwrap().documents();
             documents.unwrap_or_else(|error| panic!("--set {example}: {error}"));
+        }
+    }
+
+    #[test]
+    fn a_rule_for_answers_on_a_network_is_refused_where_there_is_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let document = parse(&[]).options().unwrap().document_of_run().unwrap();
+        for row in FAULTS {
+            let rule = format!("[[rule]]\nname = \"a\"\nfault = \"{}\"\n{}\n", row.name, row.example);
+            std::fs::write(&file, rule).unwrap();
+            let read =
+                crash_rules(Some(&file.path().to_owned()), &document).map_err(|error| error.to_string());
+            let error = read.as_ref().err();
+            assert!(error.is_none_or(|error| error.contains("for kvdrive serve")), "{}: {error:?}", row.name);
+            let is_refused = error.is_some();
+            let is_of_network =
+                ["bad-digest", "drop-connection", "fatal", "not-ready", "stall"].contains(&row.name);
+            assert_eq!(is_refused, is_of_network, "{}", row.name);
         }
     }
 
