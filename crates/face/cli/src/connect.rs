@@ -7,6 +7,7 @@ use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
 use kvdrive_run::wall::connected::{Remote, address};
+use kvdrive_target::subsystem::is_nqn;
 
 use crate::secret;
 
@@ -35,7 +36,7 @@ pub struct Connection {
     #[arg(long, value_name = "tcp://HOST:PORT", value_parser = address)]
     connect: Option<String>,
     /// Name of its subsystem [default: the only one that discovery tells of]
-    #[arg(long, requires = "connect")]
+    #[arg(long, value_parser = name, requires = "connect")]
     nqn: Option<String>,
     /// Its namespace [default: the first one that has pairs]
     #[arg(long, value_name = "N", requires = "connect")]
@@ -44,7 +45,7 @@ pub struct Connection {
     #[arg(long, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
     digests: Option<String>,
     /// Name of this host [default: one of our own]
-    #[arg(long, value_name = "NQN", requires = "connect")]
+    #[arg(long, value_name = "NQN", value_parser = name, requires = "connect")]
     host_nqn: Option<String>,
     /// By which this host authenticates (DH-HMAC-CHAP), or a file that has it
     #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
@@ -67,6 +68,12 @@ pub struct Connection {
         requires = "tls_psk"
     )]
     psk_derivation: secret::PskDerivation,
+}
+
+/// Reads the name of a subsystem or of a host.
+fn name(text: &str) -> Result<String, String> {
+    let wrong = || "a name begins with \"nqn.\" and has at most 223 bytes".to_owned();
+    is_nqn(text).then(|| text.to_owned()).ok_or_else(wrong)
 }
 
 impl Connection {
@@ -150,5 +157,11 @@ mod tests {
         assert!(error.starts_with("--set flash.channels=8: "), "{error}");
         let error = of(RunOptions::default().with("clock", "virtual"));
         assert!(error.starts_with("--clock: "), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_no_connect_can_carry_is_refused() {
+        assert!(name("foo").unwrap_err().contains("begins with \"nqn.\""));
+        assert_eq!(name("nqn.2014-08.org.example:host").unwrap(), "nqn.2014-08.org.example:host");
     }
 }

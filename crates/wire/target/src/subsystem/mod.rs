@@ -63,7 +63,7 @@ pub use authentication::Host;
 use controller::Controller;
 use keys::Keys;
 pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
-pub use options::{OptionError, Options};
+pub use options::{OptionError, Options, is_nqn};
 pub use served::{HostStatus, OPCODES, Served};
 
 /// Limit for a host to authenticate a queue, ms.

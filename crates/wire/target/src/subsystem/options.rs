@@ -3,7 +3,7 @@
 use kvdrive_auth::TlsPsk;
 use kvdrive_auth::psk::{Derivation, Version};
 use kvdrive_spec::auth::{Group, Hash};
-use kvdrive_spec::fabrics::DISCOVERY_NQN;
+use kvdrive_spec::fabrics::{DISCOVERY_NQN, nqn, nqn_field};
 
 use super::authentication::Host;
 use super::transfer::WHOLE_MAX_BYTES;
@@ -54,12 +54,21 @@ impl Default for Options {
     }
 }
 
+/// Whether a subsystem or a host can have this name.
+#[must_use]
+pub fn is_nqn(name: &str) -> bool {
+    nqn_field(name).is_some_and(|field| nqn(&field) == Some(name))
+}
+
 /// An option that is not allowed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionError {
     /// The name.
     #[error("nqn: {0:?}; a name begins with \"nqn.\" and has at most 223 bytes")]
     Nqn(String),
+    /// The name of a host that may connect.
+    #[error("host: {0:?}; a name begins with \"nqn.\" and has at most 223 bytes")]
+    Host(String),
     /// MDTS.
     #[error("transfer_max_bytes: {0}; allowed: 4096 times a power of two, to 2 GiB")]
     TransferMax(u32),
@@ -98,8 +107,12 @@ impl Options {
     /// # Errors
     /// The first option that is not allowed, with what is allowed.
     pub fn check(&self) -> Result<(), OptionError> {
-        if !self.nqn.starts_with("nqn.") || kvdrive_spec::fabrics::nqn_field(&self.nqn).is_none() {
+        if !is_nqn(&self.nqn) {
             return Err(OptionError::Nqn(self.nqn.clone()));
+        }
+        // A Connect cannot carry another name.
+        if let Some(host) = self.hosts.iter().flatten().find(|host| !is_nqn(&host.nqn)) {
+            return Err(OptionError::Host(host.nqn.clone()));
         }
         if self.transfer_max_bytes < 4096 || !self.transfer_max_bytes.is_power_of_two() {
             return Err(OptionError::TransferMax(self.transfer_max_bytes));
@@ -118,5 +131,22 @@ impl Options {
             return Err(OptionError::Controllers(self.controllers_max));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_name_that_a_connect_can_carry() {
+        let long = format!("nqn.{}", "a".repeat(220));
+        for name in ["foo", "", "nqn.2014\0", &long] {
+            let hosts = Some(vec![Host::from("nqn.2014-08.org.example:host"), Host::from(name)]);
+            let error = Options { hosts, ..Options::default() }.check().unwrap_err();
+            assert_eq!(error, OptionError::Host(name.to_owned()));
+            assert!(!is_nqn(name), "{name:?}");
+        }
+        assert!(is_nqn(&long[..223]));
     }
 }
