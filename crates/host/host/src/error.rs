@@ -5,6 +5,7 @@ use std::io;
 use kvdrive_link::shared::{NoQueue, OtherThread, PowerOff};
 use kvdrive_spec::Status;
 use kvdrive_spec::auth::Reason;
+use kvdrive_spec::fabrics::{ConnectData, invalid_parameter};
 
 /// Why a command failed. A modelled drive only ever answers [`Error::Status`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +41,7 @@ pub enum Error {
         what: String,
     },
     /// A controller on a network refused a Connect; dword 0 says at which byte.
-    #[error("connect: {0}, dword 0 is {1:X}h")]
+    #[error("connect: {}", refusal(*.0, *.1))]
     Refused(Status, u32),
     /// A controller on a network ended the connection.
     #[error("the controller ended the connection: reason {reason:02X}h, information {information:X}h")]
@@ -61,6 +62,20 @@ pub enum Error {
     /// A controller on a network sent what it must not.
     #[error("the controller broke the protocol: {0}")]
     Protocol(&'static str),
+}
+
+/// Why a Connect was refused: its status, and the byte that dword 0 points at.
+fn refusal(status: Status, dword_0: u32) -> String {
+    let names = |at| status == Status::CONNECT_INVALID_PARAMETERS && dword_0 == invalid_parameter(at, true);
+    if names(ConnectData::SUBSYSTEM_NQN_AT) {
+        "no such subsystem at this address; leave out --nqn, or give the name that the server printed".into()
+    } else if names(ConnectData::HOST_NQN_AT) {
+        "the host's name is refused: --host-nqn begins with \"nqn.\" and has at most 223 bytes".into()
+    } else if status == Status::CONNECT_INVALID_HOST {
+        "the host may not connect: its name (--host-nqn) is not among those that the server lets in".into()
+    } else {
+        format!("{status}, dword 0 is {dword_0:X}h")
+    }
 }
 
 impl Error {
@@ -88,5 +103,26 @@ impl From<NoQueue> for Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         Error::Io { kind: error.kind(), what: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connect_names_what_was_wrong() {
+        let of = |at, in_data| {
+            let dword_0 = invalid_parameter(at, in_data);
+            Error::Refused(Status::CONNECT_INVALID_PARAMETERS, dword_0).to_string()
+        };
+        let subsystem = of(ConnectData::SUBSYSTEM_NQN_AT, true);
+        assert!(subsystem.starts_with("connect: no such subsystem"), "{subsystem}");
+        let host = of(ConnectData::HOST_NQN_AT, true);
+        assert!(host.starts_with("connect: the host's name"), "{host}");
+        let other = of(ConnectData::CONTROLLER_ID_AT, true);
+        assert!(other.ends_with("dword 0 is 10010h"), "{other}");
+        let in_entry = of(ConnectData::SUBSYSTEM_NQN_AT, false);
+        assert!(in_entry.ends_with("dword 0 is 100h"), "a byte of the entry is no name: {in_entry}");
     }
 }
