@@ -14,10 +14,13 @@ pub fn csv<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Latencies)>) -> Stri
     for (number, (settings, latencies)) in (1..).zip(runs) {
         for (kind, histogram) in latencies {
             let all = histogram.values().len().max(1) as f64;
+            let max_ns = histogram.summary().max;
             let mut below = 0;
             for step in histogram.values().iter_recorded() {
                 below += step.count_at_value();
-                let (latency_ns, share) = (step.value_iterated_to(), below as f64 / all);
+                // A step ends where its bucket does, which may lie above every value in it.
+                let latency_ns = step.value_iterated_to().min(max_ns);
+                let share = below as f64 / all;
                 let settings = settings.replace('"', "\"\"");
                 let _ = writeln!(text, "{number},\"{settings}\",{kind},{latency_ns},{share}");
             }
@@ -44,5 +47,15 @@ mod tests {
              1,\"a=1\",store,100,0.5\n1,\"a=1\",store,200,0.75\n1,\"a=1\",store,400,1\n\
              2,\"trace=\"\"x\"\"\",retrieve,50,1\n"
         );
+    }
+
+    #[test]
+    fn no_latency_lies_above_the_maximum_of_the_report() {
+        let mut stores = Histogram::default();
+        stores.record(1_000_001);
+        assert!(stores.values().max() > stores.summary().max, "its bucket ends above it");
+        let latencies = vec![("store", stores)];
+        let table = csv([("", &latencies)]);
+        assert!(table.ends_with(",store,1000001,1\n"), "{table}");
     }
 }
