@@ -27,16 +27,22 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
     let (Some(least), Some(most)) = (longest.clone().min(), longest.max()) else { return String::new() };
     let [least, most] = [least, most].map(|ns| time(ns as f64));
     let longest = if least == most { most } else { format!("{least} to {most}") };
-    let for_what = waits_for(stalled[0].0);
+    let for_what = waits_for(stalled[0].0, kind);
     let line = format!(
         "the mean of {kind} lies above its p99: fewer than 1 in 100 wait for {for_what}, the longest for {longest}"
     );
     wrap(&line, room)
 }
 
-/// What the longest operations of a run wait for. Engine `lsm` collects inside the store that needs room, and looks up each
-/// value's key in the index.
-fn waits_for(report: &Report) -> String {
+/// Kinds of operations that change what is stored, and wait for room.
+const CHANGES: [&str; 3] = ["store", "delete", "modify"];
+
+/// What the longest operations of a kind wait for. Engine `lsm` collects inside the store that needs room, and looks up each
+/// value's key in the index. What only reads needs no room.
+fn waits_for(report: &Report, kind: &str) -> String {
+    if !CHANGES.contains(&kind) {
+        return "reads of flash, and for what is ahead of them on its dies".to_owned();
+    }
     let count = |path| report.counts.get(path).unwrap_or(0);
     let (reads, moved) = (count("nand.reads.gc_index"), count("engine.gc_moved_pairs"));
     match report.setting("engine", "name").as_str() {
@@ -70,5 +76,14 @@ mod tests {
             text.contains("mean of store lies above its p99") && text.contains("53.00 ms to 160.0 ms"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_retrieve_waits_for_reads_and_not_for_merges() {
+        let mut report = report(52.6e3, 31_300, 160_000_000);
+        let latency = Latency { mean: 52.6e3, p99: 31_300, max: 160_000_000, ..Latency::default() };
+        report.latency_ns = [("retrieve", latency)].into_iter().collect();
+        let text = stalls(&[report], 200);
+        assert!(text.contains("wait for reads of flash") && !text.contains("merges"), "{text}");
     }
 }
