@@ -299,7 +299,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     text.push_str(&different_profiles(&firsts, room));
     text.push_str(&notes(&grouped, &labels, room));
     if grouped.len() > 1 {
-        text.push_str(&against_first(reports, &grouped, &labels, room));
+        text.push_str(&against_first(reports, &grouped, (&names, &labels), room));
     }
     text
 }
@@ -384,7 +384,20 @@ fn legend(reports: &[Report], shown: &[&Figure], room: usize) -> String {
 }
 
 /// Some figures of every further report relative to the first one with the same workload, in percent.
-fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>], room: usize) -> String {
+fn against_first(
+    reports: &[Report],
+    rows: &[Row<'_>],
+    (names, labels): (&[String], &[Vec<String>]),
+    room: usize,
+) -> String {
+    // Numbers alone do not say what they are of.
+    let named = |index: usize| match (names, &labels[index][..]) {
+        ([_], [value]) => value.clone(),
+        (names, values) => {
+            let each = names.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    };
     let label = |index: usize| labels[index].join(" ");
     let width = (1..rows.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
     let (_, held) = figures(reports);
@@ -399,7 +412,7 @@ fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>], r
             continue;
         }
         if last_base.replace(base) != Some(base) {
-            text.push_str(&format!("against {}:\n", label(base)));
+            text.push_str(&format!("against {}:\n", named(base)));
         }
         let changes = held.iter().map(|figure| {
             let heading = figure.heading.join(" ");

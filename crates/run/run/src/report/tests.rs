@@ -152,7 +152,7 @@ fn comparison() {
     modelled: fit set guess | operations, store mean, store p99
     counted | payload B/op, traffic amp., value pages, NAND programs, write amp.
     note: keys are 16 B, not 48: the KV command set has no longer ones
-    against prp block:
+    against transfer prp, packing block:
       prp backfill         payload B/op     0.00 %   NAND programs   -97.64 %   store mean     0.00 %
       piggyback block      payload B/op   -97.90 %   NAND programs     0.00 %   store mean     0.00 %
       piggyback backfill   payload B/op   -97.90 %   NAND programs   -97.64 %   store mean     0.00 %

@@ -134,8 +134,11 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
         .collect();
     assert_eq!(names, ["original", "plus", "original", "plus"]);
     let table = compare(&reports);
-    assert!(table.contains("retrieve") && table.contains("against original plus-a:"), "{table}");
-    assert!(table.contains("against original plus-c:"), "{table}");
+    assert!(
+        table.contains("retrieve") && table.contains("against engine original, workload plus-a:"),
+        "{table}"
+    );
+    assert!(table.contains("against engine original, workload plus-c:"), "{table}");
 }
 
 #[test]
