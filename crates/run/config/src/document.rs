@@ -161,7 +161,7 @@ impl Document {
     /// # Errors
     /// A wrong key, type, unit or value. The document is then unchanged.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
-        let Some((key, text)) = assignment.split_once('=') else {
+        let Some((key, text)) = assignment.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
             return Err(ConfigError::new(assignment, "expected KEY=VALUE"));
         };
         let (key, text) = (key.trim(), text.trim());

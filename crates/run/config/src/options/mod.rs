@@ -33,6 +33,11 @@ const ABOVE_ZERO: &[(&str, &str)] = &[
     ("duration", "leave it out, and the run ends after its operations"),
     ("batch", "or adaptive: as many requests as come while a batch is under way"),
 ];
+/// Is 0 refused as a value of this option?
+fn is_above_zero(option: &str) -> bool {
+    ABOVE_ZERO.iter().any(|(name, _)| *name == option)
+}
+
 /// A workload that is read from a file.
 const TRACE: &str = "trace:";
 
@@ -333,9 +338,10 @@ impl RunOptions {
         }
         let Some(store) = self.get("store") else {
             return match self.get("side") {
-                Some(_) => {
-                    wrong("side", format!("is that of a store; add {}", self.naming.given("store", "STORE")))
-                }
+                Some(_) => wrong(
+                    "side",
+                    format!("says where a store runs; add {}", self.naming.given("store", "STORE")),
+                ),
                 None => Ok(()),
             };
         };

@@ -46,8 +46,17 @@ impl RunOptions {
     fn refuse_ignored(&self, config: &Config, of: fn(&str) -> bool) -> Result<(), ConfigError> {
         let refused = self.keys_given().into_iter().filter(|(_, key)| of(key));
         let refused =
-            refused.filter_map(|(option, key)| config.ignores(&key).map(|why| (option, why))).next();
-        refused.map_or(Ok(()), |(option, why)| Err(ConfigError::new(option, why)))
+            refused.filter_map(|(option, key)| config.ignores(&key).map(|why| (option, key, why))).next();
+        refused.map_or(Ok(()), |(option, key, why)| {
+            let why = match key.as_str() {
+                "workload.arrivals" => {
+                    let rate = self.naming.given("rate", "N/s");
+                    format!("says when operations of a rate begin; add {rate}, or let it be trace")
+                }
+                _ => why,
+            };
+            Err(ConfigError::new(option, why))
+        })
     }
 
     /// Refuses an option or `set` that the run of `document`, which was made of them, would not look at.
@@ -56,6 +65,10 @@ impl RunOptions {
     /// It is named, with the reason.
     pub fn check_for_run(&self, document: &Document) -> Result<(), ConfigError> {
         let config = document.config()?;
+        if config.media.read_only && config.media.has_file() && config.workload.verify != "only" {
+            let problem = "true; a run stores; check and dump read an image that stays as it is";
+            return Err(ConfigError::new("media.read_only", problem));
+        }
         self.check_for_workload(&config)?;
         self.check_looked_at([&config])
     }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use kvdrive_declare::{Rule, Setting};
 use kvdrive_text::Unit;
 
+use super::is_above_zero;
 use crate::rules;
 
 /// One option.
@@ -93,6 +94,11 @@ static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
     let declared = rules::all().filter_map(|setting| {
         let name = setting.option?;
         let help = setting.help.trim_end_matches('.').replace("[`", "`").replace("`]", "`");
+        // A key has a number for what follows if the option is not given, and the option refuses that number.
+        let help = match help.split_once("; 0: ").filter(|_| is_above_zero(name)) {
+            Some((what, without)) => format!("{what} [default: {without}]"),
+            None => help,
+        };
         Some(OptionRow {
             name,
             value: value_name(setting),

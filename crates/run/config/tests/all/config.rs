@@ -193,6 +193,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
             "qqq.www: unknown key; the sections are link, controller, host, engine, lsm, buffer, packing, flash, nand, ftl, gc, hash, power, media, run, store, hashlog, lsmtree, btree, saker, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
+        ("=8", "=8: expected KEY=VALUE"),
         ("flash.channels=", "flash.channels: expected an integer, got \"\""),
         ("flash.channels=many", "flash.channels: expected an integer, got \"many\""),
         ("flash.channels=1.5", "flash.channels: expected an integer, got 1.5"),

@@ -319,3 +319,25 @@ fn every_option_and_every_key_takes_a_list() {
     assert_eq!(lists.first_list().unwrap(), "--profile cosmos-plus,nvmevirt-970pro");
     assert_eq!(with_sets(&["workload.trace=a,b.csv"]).first_list(), None, "a path is one text");
 }
+
+#[test]
+fn a_missing_option_is_named_by_what_lacks_it() {
+    let error = |options: RunOptions| options.document_of_run().unwrap_err().to_string();
+    let arrivals = error(RunOptions::default().with("arrivals", "poisson"));
+    assert!(arrivals.starts_with("--arrivals: ") && arrivals.contains("add --rate N/s"), "{arrivals}");
+    let side = error(RunOptions::default().with("side", "disk"));
+    assert_eq!(side, "--side: says where a store runs; add --store STORE");
+    let image = error(with_sets(&["media.path=image", "media.read_only=true"]).with("media", "file"));
+    assert!(image.starts_with("media.read_only: true; ") && image.contains("check and dump"), "{image}");
+}
+
+#[test]
+fn help_does_not_offer_a_zero_that_the_option_refuses() {
+    for name in ["rate", "duration", "ops", "batch"] {
+        let row = option_rows().iter().find(|row| row.name == name).unwrap();
+        assert!(!row.help.contains("; 0: "), "--{name}: {}", row.help);
+        assert!(RunOptions::default().with(name, "0").document_of_run().is_err(), "--{name} 0");
+    }
+    let rate = option_rows().iter().find(|row| row.name == "rate").unwrap();
+    assert!(rate.help.contains("[default: each client"), "{}", rate.help);
+}
