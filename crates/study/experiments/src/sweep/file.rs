@@ -108,12 +108,17 @@ impl Finished {
             let hash = row.get("config_hash").and_then(Value::as_str);
             let hash =
                 hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
-            ensure!(known.contains(hash), "line {number}: no row of this sweep; use another file");
+            let revision = row.get("revision").and_then(Value::as_str);
+            ensure!(
+                known.contains(hash),
+                "line {number}: no row of this sweep: written by {}, whose configuration differs; use another file",
+                revision.unwrap_or("another program")
+            );
             ensure!(
                 finished.config_hashes.insert(hash.to_owned()),
                 "line {number}: a row that was there before"
             );
-            finished.revisions.extend(row.get("revision").and_then(Value::as_str).map(str::to_owned));
+            finished.revisions.extend(revision.map(str::to_owned));
             finished.whole_bytes += line.len();
         }
         Ok(finished)

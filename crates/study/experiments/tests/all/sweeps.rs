@@ -76,7 +76,10 @@ fn files_of_other_sweeps_are_refused() {
     let rows = sweep();
     let other = kvdrive_experiments::sweep::rows("o.toml", &SWEEP.replace("100", "200")).unwrap();
     let wrong = |text: String| Finished::read(text.as_bytes(), &rows).unwrap_err().to_string();
-    assert_eq!(wrong(line(&rows[0]) + &line(&other[0])), "line 2: no row of this sweep; use another file");
+    assert_eq!(
+        wrong(line(&rows[0]) + &line(&other[0])),
+        "line 2: no row of this sweep: written by r, whose configuration differs; use another file"
+    );
     assert_eq!(wrong(line(&rows[0]) + &line(&rows[0])), "line 2: a row that was there before");
     assert_eq!(wrong("{}\n".into()), "line 1: no config_hash; not written by a sweep");
     assert!(wrong("not json\n".into()).starts_with("line 1: "));
