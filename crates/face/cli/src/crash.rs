@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use kvdrive_config::{Document, RunOptions};
@@ -17,6 +18,7 @@ use kvdrive_text::scaled::time;
 
 use crate::output;
 use crate::settings::{Settings, at_least_one, crash_rules};
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
 const DEFAULT_OPS: u64 = 2000;
@@ -79,11 +81,15 @@ impl Crash {
             None if has_cuts && self.cuts.is_none() => Cuts::Rules,
             None => self.cuts(),
         };
+        let stop = stop_on_interrupt()?;
         let trial = Trial { beside: true, lives: self.lives, ..Trial::new(&rules, cuts) };
-        let verdict = trial.run(&document)?;
+        let verdict = trial.run_until(&document, &stop)?;
         output::print(&text(&verdict));
         match &verdict.lost {
-            None => Ok(()),
+            None => {
+                end_if_stopped(&stop);
+                Ok(())
+            }
             Some(lost) => anyhow::bail!(
                 "power cut after event {}: {}\nagain: {} --at {}",
                 lost.event,
@@ -107,13 +113,15 @@ impl Crash {
             Some(engine) => vec![engine],
             None => ENGINES.iter().map(|row| row.name).collect(),
         };
+        let stop = stop_on_interrupt()?;
         let mut missed = 0;
         for engine in engines {
             let document = small_document(&options.clone().with("engine", engine))?;
             for mutant in MUTANTS {
                 let trial =
                     Trial { beside: true, lives: 1, mutant: Some(mutant), ..Trial::new(&[], self.cuts()) };
-                let verdict = trial.run(&document)?;
+                let verdict = trial.run_until(&document, &stop)?;
+                end_if_stopped(&stop);
                 let found = match &verdict.lost {
                     Some(lost) => format!("found at cut {}: {}", verdict.cuts, lost.what),
                     None if verdict.spoilt == 0 => format!("nothing to change at {} cuts", verdict.cuts),
@@ -132,6 +140,14 @@ impl Crash {
         output::print(&format!("\n{}", rows.collect::<Vec<_>>().join("\n")));
         anyhow::ensure!(missed == 0, "{missed} mistakes of recovery were not found");
         Ok(())
+    }
+}
+
+/// Ends the program if Ctrl-C has ended the run.
+fn end_if_stopped(stop: &AtomicBool) {
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("kvdrive: stopped; this was what was found so far");
+        std::process::exit(STOPPED);
     }
 }
 

@@ -1,12 +1,15 @@
 //! `kvdrive storm`: random drives, loads, faults and power cuts, for as long as it is let run.
 
+use std::sync::atomic::Ordering;
+
 use clap::Args;
 use kvdrive_probe::storm::{Case, Failure, shrunk};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
 
 use crate::output;
-use crate::settings::count;
+use crate::settings::at_least_one;
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Runs that a failure is made smaller with.
 const SHRINKING_RUNS: u32 = 40;
@@ -14,32 +17,49 @@ const SHRINKING_RUNS: u32 = 40;
 /// Options of `storm`.
 #[derive(Args)]
 pub struct Storm {
-    /// The first case; each case has a seed of its own, one after the other
+    /// The first case; each case has a seed of its own, one after the other, and after the greatest comes 0
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Number of cases
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     cases: Option<u64>,
-    /// Starts no further case after this number of minutes
-    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "cases")]
-    minutes: u64,
+    /// Starts no further case after this number of minutes, or a time with its unit, as 90s or 1h
+    #[arg(long = "minutes", value_name = "N|TIME", default_value = "5", value_parser = minutes, conflicts_with = "cases")]
+    limit_s: u64,
     /// Prints each case
     #[arg(long)]
     verbose: bool,
+}
+
+/// Units of `--minutes`, in seconds; a bare number is of minutes.
+const TIMES: [(&str, u64); 4] = [("", 60), ("s", 1), ("min", 60), ("h", 3600)];
+
+/// Reads how long to go on, in seconds.
+fn minutes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, given) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds = TIMES.iter().find(|(unit, _)| *unit == given.trim_start()).and_then(|(_, seconds)| {
+        let number = number.parse::<u64>().ok().filter(|number| *number > 0)?;
+        number.checked_mul(*seconds)
+    });
+    seconds.ok_or_else(|| {
+        "allowed: a whole number of minutes from 1 on, or a time, as 90s, 10min or 1h".to_owned()
+    })
 }
 
 impl Storm {
     /// Runs cases until the time is over or one fails.
     pub fn run(&self) -> anyhow::Result<()> {
         let watch = Stopwatch::start();
-        let limit_s = (60 * self.minutes) as f64;
+        let stop = stop_on_interrupt()?;
+        let limit_s = self.limit_s as f64;
         let (mut cases, mut cuts, mut keys) = (0, 0, 0);
         let goes_on = |cases: u64| self.cases.map_or(watch.seconds() < limit_s, |most| cases < most);
         // A panic is an answer here; its backtrace would hide it.
         std::panic::set_hook(Box::new(|_| {}));
         let mut failed = None;
-        while goes_on(cases) && failed.is_none() {
-            let case = Case::of_seed(self.seed + cases);
+        while goes_on(cases) && failed.is_none() && !stop.load(Ordering::Relaxed) {
+            let case = Case::of_seed(self.seed.wrapping_add(cases));
             if self.verbose {
                 output::print(&format!("{}: {}", case.seed, command_of(&case)));
             }
@@ -68,7 +88,13 @@ impl Storm {
             grouped(keys),
             watch.seconds()
         ));
-        let Some(failure) = failed else { return Ok(()) };
+        let Some(failure) = failed else {
+            if stop.load(Ordering::Relaxed) {
+                eprintln!("kvdrive: stopped; these were the cases so far");
+                std::process::exit(STOPPED);
+            }
+            return Ok(());
+        };
         let seed = failure.case.seed;
         let Failure { case, what } = shrunk(failure, SHRINKING_RUNS);
         let faults = if case.faults.is_empty() { "" } else { "\nfaults.toml:\n" };
@@ -93,4 +119,17 @@ fn command_of(case: &Case) -> String {
         case.cuts,
         case.lives
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_of_minutes_unless_it_has_a_unit() {
+        assert_eq!(["5", "90s", "10min", "1h"].map(minutes), [Ok(300), Ok(90), Ok(600), Ok(3600)]);
+        for wrong in ["0", "0h", "-1", "1d", "", "h", "18446744073709551615"] {
+            assert!(minutes(wrong).unwrap_err().starts_with("allowed: "), "{wrong}");
+        }
+    }
 }

@@ -8,14 +8,14 @@ use kvdrive_text::grouped;
 
 use crate::compare::run_with_bars;
 use crate::output;
-use crate::settings::count;
+use crate::settings::at_least_one;
 use crate::watch::stop_on_interrupt;
 
 /// Options of the tour.
 #[derive(Args)]
 pub struct Tour {
     /// Stores of each run of the tour
-    #[arg(long = "tour-ops", default_value_t = 1_000_000, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long = "tour-ops", default_value_t = 1_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     ops: u64,
 }
 

@@ -20,10 +20,12 @@ mod ledger;
 mod loading;
 pub mod mutants;
 mod remains;
+mod verdict;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
@@ -35,7 +37,7 @@ use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
 use kvdrive_host::{Calls, Client};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_saker::Failure;
-use kvdrive_sim::{Ns, Resource, Rng, Sim};
+use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::setup;
@@ -49,6 +51,7 @@ pub use ledger::{Ledger, Ticket};
 pub use loading::LoadRefused;
 use mutants::Mutant;
 use remains::Remains;
+pub use verdict::{Lost, Verdict};
 
 /// One recovery in so many is cut, too.
 const RECOVERIES_A_CUT: u64 = 7;
@@ -73,44 +76,6 @@ pub enum Cuts {
     At(u64),
     /// Wherever a `power-cut` rule fires.
     Rules,
-}
-
-/// The state of the pairs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// Operations of the run that were answered.
-    pub operations: u64,
-    /// Events of the run.
-    pub events: u64,
-    /// Power cuts.
-    pub cuts: u64,
-    /// Recoveries that were cut themselves.
-    pub cut_recoveries: u64,
-    /// Power cuts of drives that had come back and worked on.
-    pub further_cuts: u64,
-    /// Keys looked at in recovered drives.
-    pub keys_checked: u64,
-    /// Cuts at which a mutant changed what survived.
-    pub spoilt: u64,
-    /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
-    pub unreadable: u64,
-    /// Recoveries that were not cut: one for each drive that came back.
-    pub recoveries: u64,
-    /// The longest of them, ns of model time, and all of them together.
-    pub longest_recovery_ns: Ns,
-    /// See `longest_recovery_ns`.
-    pub recovery_ns: Ns,
-    /// The first pair that was wrong; the run ended there.
-    pub lost: Option<Lost>,
-}
-
-/// The fault of a recovered drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Power was cut after this event.
-    pub event: u64,
-    /// What was found and what was expected.
-    pub what: String,
 }
 
 /// Cuts the run that `document` describes, under `rules`.
@@ -147,9 +112,17 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`crash`].
     pub fn run(&self, document: &Document) -> anyhow::Result<Verdict> {
+        self.run_until(document, &AtomicBool::new(false))
+    }
+
+    /// As [`Trial::run`]; when `stop` is set, the run ends at its next event, and the verdict is of what was done.
+    ///
+    /// # Errors
+    /// As [`crash`].
+    pub fn run_until(&self, document: &Document, stop: &AtomicBool) -> anyhow::Result<Verdict> {
         let config = document.config()?;
         let build = |seed| workload::build(&config.workload, seed).map_err(anyhow::Error::msg);
-        crash_trial(document, *self, &build)
+        crash_trial(document, *self, stop, &build)
     }
 }
 
@@ -163,10 +136,15 @@ pub fn crash_workload(
     cuts: Cuts,
     build: Build<'_>,
 ) -> anyhow::Result<Verdict> {
-    crash_trial(document, Trial::new(rules, cuts), build)
+    crash_trial(document, Trial::new(rules, cuts), &AtomicBool::new(false), build)
 }
 
-fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyhow::Result<Verdict> {
+fn crash_trial(
+    document: &Document,
+    trial: Trial<'_>,
+    stop: &AtomicBool,
+    build: Build<'_>,
+) -> anyhow::Result<Verdict> {
     let (config, cuts) = (document.config()?, trial.cuts);
     anyhow::ensure!(
         !config.workload.has_units(),
@@ -188,9 +166,15 @@ fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyho
             Box::new(move |event| event % every == first)
         }
         Cuts::Random(count) => {
-            let counted =
-                Cutter { config: &config, trial, build, wanted: &|_| false, earlier: RefCell::default() }
-                    .run()?;
+            let counted = Cutter {
+                config: &config,
+                trial,
+                stop,
+                build,
+                wanted: &|_| false,
+                earlier: RefCell::default(),
+            }
+            .run()?;
             let mut events = BTreeSet::new();
             while (events.len() as u64) < count.min(counted.events) {
                 events.insert(rng.below(counted.events) + 1);
@@ -199,8 +183,9 @@ fn crash_trial(document: &Document, trial: Trial<'_>, build: Build<'_>) -> anyho
         }
     };
     let verdict =
-        Cutter { config: &config, trial, build, wanted: &*wanted, earlier: RefCell::default() }.run()?;
-    if let Cuts::At(event) = cuts {
+        Cutter { config: &config, trial, stop, build, wanted: &*wanted, earlier: RefCell::default() }
+            .run()?;
+    if let (Cuts::At(event), false) = (cuts, stop.load(Ordering::Relaxed)) {
         let events = verdict.events;
         anyhow::ensure!((1..=events).contains(&event), "event {event}: the run has {events} events");
     }
@@ -375,6 +360,7 @@ impl Stream {
 struct Cutter<'a> {
     config: &'a Config,
     trial: Trial<'a>,
+    stop: &'a AtomicBool,
     build: Build<'a>,
     wanted: &'a dyn Fn(u64) -> bool,
     /// What survived the cut before, for mutants.
@@ -410,7 +396,7 @@ impl Cutter<'_> {
         let stream = Stream::new(config, workload, config.workload.ops, ledger);
         let (stream, beside) = self.set_to_work(&life, &hosts, stream, Versions::default());
         let mut verdict = Verdict::default();
-        while verdict.lost.is_none() && life.sim.step() {
+        while verdict.lost.is_none() && !self.stop.load(Ordering::Relaxed) && life.sim.step() {
             verdict.events += 1;
             let cut = drive.faults().take_power_cut();
             let torn = cut.is_none_or(|torn| torn);

@@ -130,7 +130,7 @@ impl Ledger {
             };
             let Some(value) = possible.iter().copied().find(fits) else {
                 let found = found.map_or_else(|status| status.to_string(), |bytes| format!("{bytes} bytes"));
-                return Err(format!("{key}: {found}; it may have {possible:?}"));
+                return Err(format!("{key}: {found}; it may have {}", named(&possible)));
             };
             self.settle(*key, value);
             if value.is_some() {
@@ -154,6 +154,15 @@ impl Ledger {
             None => Ok((keys.len() as u64, unreadable.len() as u64)),
         }
     }
+}
+
+/// Everything that a key may have, for a message.
+fn named(possible: &[Option<ValueSpec>]) -> String {
+    let one = |value: &Option<ValueSpec>| match value {
+        Some(ValueSpec { bytes, version }) => format!("version {version} of its value, {bytes} bytes"),
+        None => "nothing".to_owned(),
+    };
+    possible.iter().map(one).collect::<Vec<_>>().join(", or ")
 }
 
 pub(super) fn is_content(region: &Region, key: &Key, value: &ValueSpec) -> bool {
@@ -205,6 +214,11 @@ mod tests {
         let delete = ledger.begin(key, None);
         ledger.end(key, delete, Ok(()));
         assert_eq!(ledger.possible(&key), [None], "both were over when it began");
+    }
+
+    #[test]
+    fn what_a_key_may_have_is_named_in_words() {
+        assert_eq!(named(&[SOME, None]), "version 1 of its value, 5 bytes, or nothing");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kvdrive_flash::faults::Rule;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_host::Calls;
 use kvdrive_link::transfer::METHODS;
-use kvdrive_probe::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
+use kvdrive_probe::crash::{Cuts, Ledger, Trial, Verdict, crash, crash_workload};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::{Op, ValueSpec, Workload};
 
@@ -229,11 +229,19 @@ fn one_cut_is_repeated_without_the_others() {
 
 #[test]
 fn a_cut_after_the_end_of_the_run_is_refused_with_the_number_of_its_events() {
-    let document = document(&["workload.ops=20".to_owned()]);
+    let document = document(&["workload.ops=20"]);
     let events = crash(&document, &[], Cuts::Rules).expect("it runs").events;
     assert_eq!(crash(&document, &[], Cuts::At(events)).expect("the last event").cuts, 1);
     let error = crash(&document, &[], Cuts::At(events + 1)).unwrap_err().to_string();
     assert_eq!(error, format!("event {}: the run has {events} events", events + 1));
+}
+
+#[test]
+fn a_run_that_is_stopped_has_a_verdict_of_what_was_done() {
+    let document = document(&["workload.ops=20"]);
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    let verdict = Trial::new(&[], Cuts::At(1)).run_until(&document, &stop).expect("it is no error");
+    assert_eq!((verdict.events, verdict.cuts, verdict.lost), (0, 0, None));
 }
 
 /// Where a rule says, in the middle of programs and erases, with workloads of the table.

@@ -1,0 +1,41 @@
+//! What power cuts of a run have shown.
+
+use kvdrive_sim::Ns;
+
+/// The state of the pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Operations of the run that were answered.
+    pub operations: u64,
+    /// Events of the run.
+    pub events: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Recoveries that were cut themselves.
+    pub cut_recoveries: u64,
+    /// Power cuts of drives that had come back and worked on.
+    pub further_cuts: u64,
+    /// Keys looked at in recovered drives.
+    pub keys_checked: u64,
+    /// Cuts at which a mutant changed what survived.
+    pub spoilt: u64,
+    /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
+    pub unreadable: u64,
+    /// Recoveries that were not cut: one for each drive that came back.
+    pub recoveries: u64,
+    /// The longest of them, ns of model time, and all of them together.
+    pub longest_recovery_ns: Ns,
+    /// See `longest_recovery_ns`.
+    pub recovery_ns: Ns,
+    /// The first pair that was wrong; the run ended there.
+    pub lost: Option<Lost>,
+}
+
+/// The fault of a recovered drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Power was cut after this event.
+    pub event: u64,
+    /// What was found and what was expected.
+    pub what: String,
+}
