@@ -7,9 +7,10 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use kvdrive_config::{Document, OptionRow, RunOptions, faults, option_rows};
 use kvdrive_flash::faults::{Effect, Rule};
+use kvdrive_text::Unit;
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
-use kvdrive_text::quantity::{parse_count, parse_span};
+use kvdrive_text::quantity::{parse, parse_count, parse_span};
 
 /// The option that names files of keys.
 const CONFIG: &str = "config";
@@ -24,6 +25,12 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// Reads a span of time.
 pub fn span(text: &str) -> Result<u64, String> {
     parse_span(text).map_err(|_| "allowed: a time with its unit, as 100ms or 10s".to_owned())
+}
+
+/// Reads a number of bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    let size = parse(Unit::Bytes, text).ok().and_then(|bytes| u64::try_from(bytes).ok());
+    size.ok_or_else(|| "allowed: a number of bytes, as 8192 or 8KiB".to_owned())
 }
 
 /// Reads a count that must not be nothing.

@@ -44,7 +44,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
-use crate::settings::{Settings, at_least_one};
+use crate::settings::{Settings, at_least_one, size};
 use crate::{output, secret};
 
 /// The namespace of the first drive; the others follow.
@@ -119,14 +119,15 @@ pub struct Serve {
     #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
     queue_entries: u64,
     /// Most data in the capsule of an I/O command, bytes
-    #[arg(long, value_name = "BYTES", default_value = "8192")]
+    #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = size_of_capsule)]
     in_capsule: u32,
-    /// Memory for data on their way, MiB; one host has at most half of it, and each of n at most a part of n + 1
-    #[arg(long, value_name = "MIB", default_value = "64", value_parser = at_least_one)]
-    memory: u64,
+    /// Memory for data on their way, as 64MiB, or a number of MiB; one host has at most half of it, and each of n at most
+    /// a part of n + 1
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
+    memory: usize,
     /// Least rate of what a host has begun, bytes a second over 30 s: data that it was asked for, a unit,
     /// answers; a slower one is disconnected
-    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = size)]
     least_rate: u64,
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
@@ -184,9 +185,7 @@ impl Serve {
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
         let (recorder, started) = open_recorder(&documents[0], self.record.as_deref())?;
         let bell = sockets.bell().clone();
-        let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
-        let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
-        let mut core = Core::new(subsystem, memory_bytes);
+        let mut core = Core::new(subsystem, self.memory);
         core.log = Log::new(|line| eprintln!("kvdrive: {line}"));
         let (mut recorder, mut drives) = (recorder, Vec::new());
         for (nsid, config) in (FIRST..).zip(configs) {
@@ -293,6 +292,18 @@ impl Serve {
     }
 }
 
+fn size_of_capsule(text: &str) -> Result<u32, String> {
+    u32::try_from(size(text)?).map_err(|_| "allowed: at most 8KiB".to_owned())
+}
+
+/// Reads a size of memory, bytes. A bare number is of MiB.
+fn size_of_memory(text: &str) -> Result<usize, String> {
+    let is_bare = text.trim().ends_with(|last: char| last.is_ascii_digit());
+    let bytes = if is_bare { size(&format!("{}MiB", text.trim())) } else { size(text) };
+    let bytes = bytes.ok().and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "allowed: a size above 0, as 64MiB".to_owned())
+}
+
 /// The address in `tcp://ADDRESS:PORT`.
 fn address(text: &str) -> anyhow::Result<SocketAddr> {
     let wrong = || format!("--listen: {text:?}; allowed: tcp://ADDRESS:PORT, as tcp://127.0.0.1:4420");
@@ -346,10 +357,7 @@ fn announce(
         );
     }
     for path in functions {
-        text += &format!(
-            "function   {0}\n           qemu-system-x86_64 ... -device '{{\"driver\":\"vfio-user-pci\",\"socket\":             {{\"type\":\"unix\",\"path\":\"{0}\"}}}}'\n",
-            path.display()
-        );
+        text += &function(path);
     }
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
     if let Some(page) = page {
@@ -360,6 +368,15 @@ fn announce(
         text += &format!("namespace  {nsid}: {page}kvdrive ctl --nsid {nsid} status\n");
     }
     output::print(&(text + "ready"));
+}
+
+/// A vfio-user socket, and the argument with which QEMU gives the drive to a virtual machine.
+fn function(path: &Path) -> String {
+    format!(
+        "function   {0}\n           qemu-system-x86_64 ... -device \
+         '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{0}\"}}}}'\n",
+        path.display()
+    )
 }
 
 /// What hosts asked for: counted.
@@ -389,6 +406,26 @@ fn summary(served: &Served) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units_and_bare_ones_of_memory_are_mib() {
+        assert_eq!((size_of_capsule("8192"), size_of_capsule("8KiB")), (Ok(8192), Ok(8192)));
+        assert_eq!([" 64", "64MiB", "65536KiB"].map(size_of_memory), [const { Ok(64 << 20) }; 3]);
+        assert_eq!(size("4KiB"), Ok(4096));
+        for wrong in ["0", "0MiB", "64M", "-1", "9999999999999GiB", ""] {
+            assert!(size_of_memory(wrong).unwrap_err().contains("64MiB"), "{wrong}");
+        }
+        assert!(size_of_capsule("8GiB").is_err() && size("8k").is_err());
+    }
+
+    #[test]
+    fn the_argument_for_qemu_is_json_without_blanks() {
+        let text = function(Path::new("/run/cntrl"));
+        let argument = text.split('\'').nth(1).unwrap();
+        assert!(!argument.contains(' '), "{argument}");
+        let device: serde_json::Value = serde_json::from_str(argument).unwrap();
+        assert_eq!(device["socket"]["path"], "/run/cntrl");
+    }
 
     #[test]
     fn an_address_is_tcp_and_a_wrong_one_says_what_is_allowed() {
