@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use kvdrive_flash::faults::{self, FAULTS};
+use kvdrive_text::grouped;
 use kvdrive_text::scaled::{bytes, time};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -98,7 +99,11 @@ impl Ctl {
     pub fn run(&self) -> anyhow::Result<()> {
         let path = self.control.clone().unwrap_or_else(control::default_path);
         let request = self.request()?;
-        let answer = control::ask(&path, self.nsid, &request)?;
+        let answer = control::ask(&path, self.nsid, &request);
+        let answer = match request {
+            Request::Inject { .. } => answer.map_err(|error| anyhow::anyhow!(as_options(&error.to_string()))),
+            _ => answer,
+        }?;
         if self.json {
             return output::write_json("-", &answer);
         }
@@ -185,6 +190,18 @@ impl Inject {
     }
 }
 
+/// What a server says of a rule: the text that [`Inject::rule`] made has the place that is named, and the options have the
+/// key.
+fn as_options(error: &str) -> String {
+    let key_and_problem = || {
+        let (_line, rest) = error.strip_prefix("rules:")?.split_once(':')?;
+        let (_column, rest) = rest.split_once(": ")?;
+        rest.split_once(": ")
+    };
+    let Some((key, problem)) = key_and_problem() else { return error.to_owned() };
+    format!("--{}: {problem}", key.trim_end_matches("_ns").replace('_', "-"))
+}
+
 /// A number or a flag as it is, a list of several, anything else in quotes.
 fn in_toml(value: &str) -> String {
     let is_plain = |text: &str| text.parse::<f64>().is_ok() || ["true", "false"].contains(&text);
@@ -202,6 +219,7 @@ fn quoted(text: &str) -> String {
 
 fn status(seen: &Seen) -> String {
     let of = |path: &str| seen.counts.of(path);
+    let number = |path: &str| grouped(of(path));
     let mut text = format!("subsystem   {}\n", seen.nqn);
     for at in &seen.listening {
         text += &format!("listening   {at}\n");
@@ -209,17 +227,19 @@ fn status(seen: &Seen) -> String {
     let power = if of("server.has_power") > 0 { "on" } else { "off" };
     text += &format!(
         "power       {power}, life {}; the server runs for {}\n",
-        of("server.power_ons"),
+        number("server.power_ons"),
         time(of("server.uptime_ns") as f64)
     );
     text += &format!(
         "hosts       {} controllers, {} admin commands, {} I/O commands did not succeed\n",
-        of("hosts.controllers"),
-        of("hosts.admin_commands"),
-        of("hosts.io_errors")
+        number("hosts.controllers"),
+        number("hosts.admin_commands"),
+        number("hosts.io_errors")
     );
-    for (name, count) in seen.counts.labels("hosts.io_commands") {
-        text += &format!("            {name:<12} {count}\n");
+    let commands = seen.counts.labels("hosts.io_commands");
+    let width = commands.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, count) in commands {
+        text += &format!("            {name:<width$} {:>11}\n", grouped(count));
     }
     let amount = |path: &str| bytes(of(path) as f64);
     let (came, went) = (amount("hosts.written_bytes"), amount("hosts.read_bytes"));
@@ -242,12 +262,13 @@ fn status(seen: &Seen) -> String {
 fn drive_status(drive: &SeenDrive) -> String {
     let of = |path: &str| drive.counts.of(path);
     let by_purpose = |path: &str| {
-        let named = drive.counts.labels(path).into_iter().map(|(name, count)| format!("{name} {count}"));
-        format!("{}  {}", of(path), named.collect::<Vec<_>>().join(", "))
+        let named =
+            drive.counts.labels(path).into_iter().map(|(name, count)| format!("{name} {}", grouped(count)));
+        format!("{}  {}", grouped(of(path)), named.collect::<Vec<_>>().join(", "))
     };
     let mut text = format!(
         "drive       {} commands, {} of model time; power-on took {} of it\n",
-        of("drive.commands"),
+        grouped(of("drive.commands")),
         time(of("drive.model_ns") as f64),
         time(of("drive.recovery_ns") as f64)
     );
@@ -261,7 +282,7 @@ fn drive_status(drive: &SeenDrive) -> String {
         let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
         text += &format!(
             "late        {median} (median), {p99} (p99) of {} events later than the model: measured\n",
-            late.count
+            grouped(late.count)
         );
     }
     if let Some(why) = &drive.read_only {
@@ -307,9 +328,10 @@ fn fault_table(faults: &[SeenFault]) -> String {
         return "there are no fault rules".to_owned();
     }
     let width = faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0).max(4);
-    let mut text = format!("{:<width$}  {:<12}  {:>10}  {:>10}\n", "rule", "fault", "matched", "fired");
+    let mut text = format!("{:<width$}  {:<15}  {:>10}  {:>10}\n", "rule", "fault", "matched", "fired");
     for SeenFault { name, kind, matched, fired } in faults {
-        text += &format!("{name:<width$}  {kind:<12}  {matched:>10}  {fired:>10}\n");
+        let [matched, fired] = [matched, fired].map(|count| grouped(*count));
+        text += &format!("{name:<width$}  {kind:<15}  {matched:>10}  {fired:>10}\n");
     }
     text
 }
@@ -321,6 +343,13 @@ mod tests {
     fn rule(kind: &str, keys: &[&str]) -> anyhow::Result<String> {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
         Inject { kind: kind.into(), keys }.rule()
+    }
+
+    #[test]
+    fn an_error_of_a_rule_names_the_option() {
+        assert_eq!(as_options("rules:1:1: status: missing"), "--status: missing");
+        assert_eq!(as_options("rules:3:9: delay_ns: expected 0 to a day"), "--delay: expected 0 to a day");
+        assert_eq!(as_options("there is no namespace 2"), "there is no namespace 2");
     }
 
     #[test]

@@ -8,11 +8,14 @@ use kvdrive_probe::explain::{Explanation, Kind, explain};
 use kvdrive_run::many::in_model_time;
 use kvdrive_sim::TraceEntry;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_text::grouped;
 use kvdrive_text::scaled::time;
+use kvdrive_text::{grouped, wrap};
 
 use crate::output;
 use crate::settings::{Settings, fault_rules};
+
+/// Columns of the lines that are no table.
+const COLUMNS: usize = 80;
 
 /// RunOptions of `explain`.
 #[derive(Args)]
@@ -66,7 +69,7 @@ impl Explain {
         in_model_time(&document.config()?)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         let sources = document.time_sources();
-        output::print(&table(&explain(&document, kind, &rules)?, &sources));
+        output::print(&table(&explain(&document, kind, &rules)?, kind, &sources));
         Ok(())
     }
 
@@ -83,8 +86,8 @@ impl Explain {
         in_model_time(&config)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         let stores = batch.unwrap_or(config.saker.batch.max(1));
-        let explanation = explain(&document, Kind::Batch(stores), &rules)?;
-        output::print(&table(&explanation, &document.time_sources()));
+        let kind = Kind::Batch(stores);
+        output::print(&table(&explain(&document, kind, &rules)?, kind, &document.time_sources()));
         Ok(())
     }
 }
@@ -108,9 +111,9 @@ fn refuse_unlooked_at(options: &RunOptions, document: &Document) -> anyhow::Resu
     Ok(options.check_looked_at([&document.config()?])?)
 }
 
-fn table(explanation: &Explanation, sources: &str) -> String {
+fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     let mut text = format!(
-        "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
+        "{:>9}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
     let Explanation { steps, asking, after_answer, occupied, latency_ns, status, value_bytes } = explanation;
@@ -129,13 +132,19 @@ fn table(explanation: &Explanation, sources: &str) -> String {
     let crossed = |steps: &[TraceEntry]| -> u64 {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
     };
-    text += &format!(
-        "\n{status}: {} (modelled: {sources}), {} payload bytes over the link (counted) \
-         for a value of {} B\n",
+    let size = grouped(u64::from(*value_bytes));
+    let values = match kind {
+        Kind::Store | Kind::Retrieve | Kind::Seek => format!(" for a value of {size} B"),
+        Kind::Batch(1) => format!(" for a batch of one value of {size} B"),
+        Kind::Batch(stores) => format!(" for a batch of {stores} values of {size} B each"),
+        Kind::Delete | Kind::Exist | Kind::List => String::new(),
+    };
+    let answer = format!(
+        "{status}: {} (modelled: {sources}), {} payload bytes over the link (counted){values}",
         time(*latency_ns as f64),
         grouped(crossed(steps)),
-        grouped(u64::from(*value_bytes))
     );
+    text += &format!("\n{}", wrap(&answer, COLUMNS));
     for of in occupied.iter().filter(|of| of.occupied_ns() > 0) {
         let spent: Vec<_> = of.spent().map(|(cause, ns)| format!("{cause} {}", time(ns as f64))).collect();
         text +=
@@ -155,6 +164,36 @@ fn line(step: &TraceEntry) -> String {
     let bytes = if step.bytes > 0 { grouped(step.bytes) } else { String::new() };
     let TraceEntry { at, span_ns, room, what, purpose, .. } = step;
     let (at, span_ns) = (grouped(*at), grouped(*span_ns));
-    let line = format!("{at:>10}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
+    let line = format!("{at:>9}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
     format!("{}\n", line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_says_of_a_value_only_where_one_crosses_and_fits_a_terminal() {
+        let options = RunOptions::default();
+        let document = options.document_of_drive("explain").unwrap();
+        let kinds = [
+            (Kind::Store, Some("for a value of")),
+            (Kind::Retrieve, Some("for a value of")),
+            (Kind::Batch(3), Some("of 3 values of")),
+            (Kind::Delete, None),
+            (Kind::Exist, None),
+            (Kind::List, None),
+        ];
+        for (kind, said) in kinds {
+            let text = table(&explain(&document, kind, &[]).unwrap(), kind, &document.time_sources());
+            let (_, answer) = text.rsplit_once("\n\n").unwrap();
+            let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(said.is_some(), words.contains("value"), "{words}");
+            assert!(said.is_none_or(|said| words.contains(said)), "{words}");
+            let answer = answer.split(" occupied for ").next().unwrap();
+            for line in text.lines().take(1).chain(answer.lines()) {
+                assert!(line.chars().count() <= COLUMNS, "{line}");
+            }
+        }
+    }
 }

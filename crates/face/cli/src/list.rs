@@ -26,7 +26,7 @@ pub struct List {
     /// Only this kind
     kind: Option<Kind>,
     /// Prints the reference of all counters instead, as Markdown: unit, kind, what each is
-    #[arg(long)]
+    #[arg(long, conflicts_with = "kind")]
     counters: bool,
 }
 

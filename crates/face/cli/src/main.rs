@@ -163,12 +163,17 @@ type IsIgnored = fn(&OptionRow) -> bool;
 /// same is refused with the reason.
 const LOOK_AT_LESS: &[(&str, IsIgnored)] = &[
     ("serve", is_of_work),
-    ("check", is_of_work),
-    ("dump", is_of_work),
+    ("check", is_not_of_image),
+    ("dump", is_not_of_image),
     ("crash", |row| row.is_of_load()),
-    ("tune", |row| row.is_of_load()),
+    ("tune", |row| row.is_of_load() || kvdrive_tune::OWN_KEYS.contains(&row.key)),
     ("explain", |row| explain::is_of_run(row.key)),
 ];
+
+/// Does an option say nothing of a drive whose image is read? The medium is its file.
+fn is_not_of_image(row: &OptionRow) -> bool {
+    is_of_work(row) || ["media", "seed", "nand"].contains(&row.name)
+}
 
 /// Does an option say what a drive is asked? Hosts ask one that is served; an image is asked for what it holds.
 fn is_of_work(row: &OptionRow) -> bool {
@@ -250,4 +255,40 @@ fn printable(message: &str) -> String {
         c => c.to_string(),
     };
     message.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_no_option_that_a_command_does_not_look_at() {
+        let hidden = |name: &str, option: &str| {
+            let command = command();
+            let subcommand = command.find_subcommand(name).unwrap();
+            let argument = subcommand.get_arguments().find(|argument| argument.get_long() == Some(option));
+            argument.unwrap_or_else(|| panic!("{name} has no --{option}")).is_hide_set()
+        };
+        for option in ["transfer", "workload", "value-size", "nand", "rate"] {
+            assert!(hidden("tune", option), "tune --{option}");
+        }
+        for option in ["media", "seed", "nand", "ops"] {
+            assert!(hidden("check", option) && hidden("dump", option), "check --{option}");
+        }
+        assert!(!hidden("tune", "profile") && !hidden("check", "profile") && !hidden("run", "nand"));
+    }
+
+    #[test]
+    fn counts_of_nothing_are_refused() {
+        for line in ["--tour-ops 0", "storm --cases 0", "storm --minutes 0", "crash --at 0"] {
+            let words = std::iter::once("kvdrive").chain(line.split(' '));
+            let error = command().try_get_matches_from(words).map(drop).unwrap_err().to_string();
+            assert!(error.contains("from 1 on"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_counters_is_of_all_kinds() {
+        assert!(command().try_get_matches_from(["kvdrive", "list", "traces", "--counters"]).is_err());
+    }
 }

@@ -75,6 +75,9 @@ impl Ng {
             let file = file.canonicalize().with_context(|| format!("--nodes {}", file.display()))?;
             return Ok(file.to_string_lossy().into_owned());
         }
+        if let Some(node) = self.node.iter().find(|node| !node.contains('=')) {
+            anyhow::bail!("--node {node}: expected PATH=DRIVE, as /dev/ng0n1=tcp://127.0.0.1:4420");
+        }
         if !self.node.is_empty() {
             return Ok(self.node.join(";"));
         }
@@ -111,5 +114,18 @@ impl Ng {
             choose::ServedBy::Go => (By::Seccomp, "seccomp: Go calls the system itself"),
             choose::ServedBy::SetId => (By::Seccomp, "seccomp: a set-user-ID program takes no library"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_drive_is_named_with_the_form_of_one() {
+        let node = vec!["/dev/ng0n1=tcp://127.0.0.1:4420".to_owned(), "foo".to_owned()];
+        let ng = Ng { node, nodes: None, by: By::Auto, say: false, program: vec!["ls".into()] };
+        let error = ng.value().unwrap_err().to_string();
+        assert!(error.starts_with("--node foo: expected PATH=DRIVE"), "{error}");
     }
 }

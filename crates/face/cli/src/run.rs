@@ -195,7 +195,13 @@ fn conclude(is_stopped: bool, report: &Report, may_fail: bool) -> anyhow::Result
         std::process::exit(STOPPED);
     }
     let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);
-    anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
+    let asked = if report.config.pointer("/workload/verify").is_some_and(|verify| verify == "only") {
+        "--verify-only: not everything came back as it was stored; the options must be those of the run that wrote the \
+         image, --ops and --seed too"
+    } else {
+        "--verify: not everything came back as it was stored"
+    };
+    anyhow::ensure!(is_whole, "{asked}");
     let (failed, all) = (report.ops.errors, report.ops.answered());
     let first = report.notes.iter().find(|note| note.starts_with("first of ")).map_or("", String::as_str);
     anyhow::ensure!(

@@ -1,5 +1,6 @@
 //! `kvdrive top`: a drive that is served, in a terminal, as it runs.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ struct Watched {
 impl Top {
     /// Shows the drive until q, Esc or Ctrl-C, or until the server ends.
     pub fn run(&self) -> anyhow::Result<()> {
+        let has_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        anyhow::ensure!(has_terminal, "top needs a terminal; kvdrive ctl status prints the same");
         let path = self.control.clone().unwrap_or_else(control::default_path);
         let mut server = Client::connect(&path, self.nsid)?;
         let mut watched = Watched::default();

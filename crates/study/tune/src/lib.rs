@@ -25,7 +25,8 @@ const LADDER: [u32; 34] = [
 /// The user's weights that are shown.
 const WEIGHTS: [f64; 8] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
 /// Settings in which the runs differ, or that they must have.
-const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
+/// Keys that the runs have values of their own for.
+pub const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
 const METHODS: [&str; 4] = ["prp", "piggyback", "hybrid", "cxl"];
 const PRP: usize = 0;
 const PIGGYBACK: usize = 1;
