@@ -129,6 +129,15 @@ fn every_value_that_comes_back_is_checked_with_all_engines_and_clients_at_once()
 }
 
 /// Page contents are swapped under the drive by reading with another seed: nothing is as it was stored.
+/// Values that go to flash while they arrive, before anything is measured.
+#[test]
+fn large_values_are_loaded_and_come_back() {
+    let large = ["workload.name=readrandom", "workload.num=6", "workload.ops=12", "workload.value_size=3MiB"];
+    let report = report(&[&large[..], &["workload.verify=values", "workload.timed_load=false"]].concat());
+    assert_eq!((report.ops.errors, report.ops.retrieve), (0, 12));
+    assert_eq!(report.verified.map(|verified| verified.wrong), Some(0));
+}
+
 #[test]
 fn a_check_of_an_image_reads_it_and_finds_what_is_not_as_it_was_stored() {
     let folder = tempfile::tempdir().unwrap();

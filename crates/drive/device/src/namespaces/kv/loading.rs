@@ -44,7 +44,21 @@ impl<E: Engine> KvNamespace<E> {
         let bytes = value.bytes();
         self.check_value_bytes(bytes)?;
         let place = self.engine.reserve(&key, bytes, Arrival::Dma)?;
-        self.engine.dma_in(&place, 0, value);
+        let mut at = 0;
+        loop {
+            let part = match self.engine.admit(&place) {
+                Ok(most) => most.min(bytes - at),
+                Err(status) => {
+                    self.engine.abandon(place);
+                    return Err(status);
+                }
+            };
+            self.engine.dma_in(&place, at, value.slice(at, part));
+            at += part;
+            if at == bytes {
+                break;
+            }
+        }
         self.engine.settle(&place);
         self.engine.commit(key, place, StoreOptions::default())?;
         if self.journal.settle() { Ok(()) } else { Err(Status::NAMESPACE_WRITE_PROTECTED) }
