@@ -173,15 +173,10 @@ impl Place {
         matches!(self.pages, Pages::Past(_))
     }
 
-    /// The host has yet to send the rest in further commands. Values that go through the buffer have their share of it
-    /// since they were reserved.
-    ///
-    /// Errors: [`Status::COMMAND_INTERRUPTED`] when other such values have all the segments that they may have.
+    /// See [`crate::Engine::begin_unfinished`]; values in the buffer have their share of it since they were reserved.
     pub fn begin_unfinished(&self) -> Result<(), Status> {
-        match &self.pages {
-            Pages::One(_) | Pages::Several(_) => Ok(()),
-            Pages::Past(value) => self.log.begin_unfinished_large(value, self.bytes),
-        }
+        let Pages::Past(value) = &self.pages else { return Ok(()) };
+        self.log.begin_unfinished_large(value, self.bytes)
     }
 
     /// All bytes are there: its pages may leave the buffer. Those of a large value are waited for.

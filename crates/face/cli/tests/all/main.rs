@@ -4,4 +4,5 @@ mod cache;
 mod images;
 mod run;
 mod serve;
+mod serve_secrets;
 mod shell;

@@ -1,0 +1,110 @@
+//! Secrets and pre-shared keys of `kvdrive serve` and of its hosts, and TLS.
+
+use std::process::Command;
+
+use kvdrive_host::tcp::{Initiator, Options};
+
+use super::serve::{ctl, run_against, serve};
+
+#[test]
+fn a_host_with_a_secret_has_to_know_it_and_a_drive_too() {
+    let secret = |byte| kvdrive_auth::Secret::new(None, &[byte; 32]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret(1).to_interchange()).unwrap();
+    let host = format!("nqn.host=@{},{}", file.display(), secret(2).to_interchange());
+    let served = serve(&["--control", socket.to_str().unwrap(), "--host", &host]);
+    let run = |own: &str, controllers: u8| {
+        let controllers = secret(controllers).to_interchange();
+        let secrets = ["--dhchap-secret", own, "--dhchap-ctrl-secret", &controllers];
+        let work = ["--workload", "ycsb-a", "--ops", "200", "--num", "50", "--host-nqn", "nqn.host"];
+        run_against(&served, &[&work[..], &secrets].concat())
+    };
+    run(&format!("@{}", file.display()), 2).unwrap();
+    let error = run(&secret(3).to_interchange(), 2).unwrap_err();
+    assert!(error.contains("the controller ended it: authentication failed"), "{error}");
+    let error = run(&secret(1).to_interchange(), 3).unwrap_err();
+    assert!(error.contains("the host ended it: authentication failed"), "{error}");
+    assert!(!error.contains("DHHC"), "{error}");
+    let error = run_against(&served, &["--ops", "1", "--host-nqn", "nqn.host"]).unwrap_err();
+    assert!(error.contains("authentication required"), "{error}");
+
+    let own = kvdrive_host::tcp::Authentication::from(secret(1));
+    let options = Options { host_nqn: "nqn.host".into(), authentication: Some(own), ..Options::default() };
+    let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
+}
+
+/// What `kvdrive` prints with these arguments, or what it said was wrong.
+pub(crate) fn kvdrive(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn secrets_and_psks_are_made_and_never_the_same_twice() {
+    for arguments in [&["dhchap"][..], &["dhchap", "--hash", "0"], &["dhchap", "--hash", "3"]] {
+        let made = || kvdrive(&[&["secret"], arguments].concat()).unwrap();
+        assert!(made().trim().parse::<kvdrive_auth::Secret>().is_ok());
+        assert_ne!(made(), made());
+    }
+    for hash in ["1", "2"] {
+        let made = kvdrive(&["secret", "psk", "--hash", hash]).unwrap();
+        assert!(made.starts_with(&format!("NVMeTLSkey-1:0{hash}:")));
+        assert!(made.trim().parse::<kvdrive_auth::Psk>().is_ok());
+    }
+    // libnvme's example.
+    let psk = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let names = ["--host-nqn", "nqn.psk-test-host", "--nqn", "nqn.psk-test-subsys"];
+    let text = kvdrive(&[&["secret", "tls-key", "--psk", psk], &names[..]].concat()).unwrap();
+    let identity =
+        "NVMe1R01 nqn.psk-test-host nqn.psk-test-subsys iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=";
+    assert!(text.contains(identity) && text.contains("8fc3c0badfd4c0c6"), "{text}");
+    let error = kvdrive(&[&["secret", "tls-key", "--psk", "nonsense"], &names[..]].concat()).unwrap_err();
+    assert!(error.contains("--psk: no PSK; it has the form NVMeTLSkey-1"), "{error}");
+}
+
+/// What is wrong with TLS is one line; without the feature, one that says how it is built in.
+#[test]
+fn tls_wants_a_psk_and_a_psk_wants_tls() {
+    let psk = "nqn.host=NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let error = kvdrive(&["serve", "--host", psk]).unwrap_err();
+    assert!(error.contains("--host nqn.host: its PSK is for TLS; say --tls"), "{error}");
+    let error = kvdrive(&["serve", "--tls", "--host", "nqn.host"]).unwrap_err();
+    let built_in = cfg!(feature = "tls");
+    let expected = if built_in { "--tls: no --host has a PSK" } else { "built without TLS (feature tls)" };
+    assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+    if !built_in {
+        let psk = psk.trim_start_matches("nqn.host=");
+        let error = kvdrive(&["run", "--connect", "tcp://127.0.0.1:9", "--tls-psk", psk]).unwrap_err();
+        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn hosts_and_a_drive_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, file) = (folder.path().join("drive.sock"), folder.path().join("psk"));
+    std::fs::write(&file, kvdrive(&["secret", "psk", "--hash", "2"]).unwrap()).unwrap();
+    let psk = format!("@{}", file.display());
+    let host = format!("nqn.host={psk}");
+    let served = serve(&["--tls", "--control", socket.to_str().unwrap(), "--host", &host]);
+    let work = ["--workload", "ycsb-a", "--ops", "500", "--num", "50", "--depth", "8", "--verify"];
+    let run = |more: &[&str]| run_against(&served, &[&work[..], &["--host-nqn", "nqn.host"], more].concat());
+    run(&["--tls-psk", &psk]).unwrap();
+    run(&["--tls-psk", &psk, "--psk-version", "0"]).unwrap();
+    let error = run(&["--tls-psk", &psk, "--psk-derivation", "libnvme"]).unwrap_err();
+    assert!(error.contains("TLS") || error.contains("closed"), "{error}");
+    assert!(run(&[]).is_err());
+    let tls = kvdrive_host::tcp::Tls::from(
+        std::fs::read_to_string(&file).unwrap().trim().parse::<kvdrive_auth::Psk>().unwrap(),
+    );
+    let options = Options { host_nqn: "nqn.host".into(), tls: Some(tls), ..Options::default() };
+    let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
+}
