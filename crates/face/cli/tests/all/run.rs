@@ -63,7 +63,7 @@ fn a_check_of_an_image_ends_with_a_status() {
     assert!(whole.status.success() && text(&whole.stdout).contains("VERIFIED"), "{}", text(&whole.stderr));
     let other = run(&["--verify-only", "--value-size", "33"]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(text(&other.stderr).contains("--verify: "), "{}", text(&other.stderr));
+    assert!(text(&other.stderr).contains("--verify-only: "), "{}", text(&other.stderr));
     assert!(text(&other.stdout).contains("stored were 33"), "{}", text(&other.stdout));
 }
 

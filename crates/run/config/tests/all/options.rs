@@ -149,7 +149,7 @@ fn settings_that_contradict_each_other_are_refused_with_both_named() {
 #[test]
 fn a_side_is_that_of_a_store_and_a_store_is_an_engine() {
     let side = error(&of(&[("side", "host")]));
-    assert_eq!(side, "--side: is that of a store; add --store STORE");
+    assert_eq!(side, "--side: says where a store runs; add --store STORE");
     let unknown = error(&of(&[("side", "nowhere"), ("store", "btree")]));
     assert_eq!(unknown, "--side: no side \"nowhere\"; there are host, disk");
     let store = error(&of(&[("store", "btre")]));
