@@ -246,11 +246,16 @@ def test_a_forked_child_hears_that_the_drive_is_its_parents(drive):
     ],
 )
 def test_ctrl_c_ends_a_call(call):
-    program = f"import kvdrive as kv\nprint('ready', flush=True)\ntry:\n{textwrap.indent(call, '    ')}\n"
+    # A program that is started in the background ignores the signal, and so would its child.
+    program = "import signal, kvdrive as kv\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += f"print('ready', flush=True)\ntry:\n{textwrap.indent(call, '    ')}\n"
     program += "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "ready\n"
-    time.sleep(1.5)
-    child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=60)
+    try:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert (out, child.returncode) == ("interrupted\n", 0)

@@ -175,13 +175,15 @@ def _computed(
 
 def _bar(rows: int, finished: int, progress: bool | None) -> Any:
     """A bar over the rows, if it is wanted and there is one."""
-    if progress is None:
-        progress = sys.stderr.isatty()
-        with contextlib.suppress(ImportError):
-            tqdm = needed("tqdm", "progress")
-            return tqdm.tqdm(total=rows, initial=finished, unit="run", disable=not progress)
+    if progress is False or progress is None and not sys.stderr.isatty():
         return _NoBar()
-    return needed("tqdm", "progress").tqdm(total=rows, initial=finished, unit="run", disable=not progress)
+    try:
+        tqdm = needed("tqdm", "progress")
+    except ImportError:
+        if progress:
+            raise
+        return _NoBar()
+    return tqdm.tqdm(total=rows, initial=finished, unit="run")
 
 
 class _NoBar(contextlib.nullcontext["_NoBar"]):
