@@ -18,6 +18,7 @@ use kvdrive_flash::faults::Faults;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::media::file::Moment;
+use kvdrive_flash::media::file::extent::shortened;
 use kvdrive_flash::media::{self, Media, MediaOptions};
 use kvdrive_flash::power::file_log::{FileError, FileLog, OpenedLog};
 use kvdrive_flash::power::machine_file::WriteFailure;
@@ -65,6 +66,20 @@ impl DriveConfig {
     pub fn check(&self) -> Result<(), PowerOnError> {
         self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
         (engine_row(&self.engine)?.check)(&self.of_engine())
+    }
+
+    /// Why its engine does not start, if that is that its file was cut off.
+    fn of_file(&self, cause: PowerOnError) -> PowerOnError {
+        let Some(path) = self.media.file() else { return cause };
+        match shortened(path) {
+            Ok(Some(shortened)) => PowerOnError::CutOff {
+                path: path.to_owned(),
+                shortened,
+                engine: self.engine.clone(),
+                cause: Box::new(cause),
+            },
+            _ => cause,
+        }
     }
 
     /// The configuration of its engine.
@@ -222,7 +237,8 @@ impl Drive {
             owner: owner.clone(),
             config: config.of_engine(),
         };
-        let namespace = (row.start)(parts, &config.controller, image.as_deref())?;
+        let started = (row.start)(parts, &config.controller, image.as_deref());
+        let namespace = started.map_err(|error| config.of_file(error))?;
         let costs = config.controller.costs;
         let (identity, faults) = (owner.identity, flash.faults().clone());
         let controller = Controller::new(

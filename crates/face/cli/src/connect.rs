@@ -71,7 +71,7 @@ pub struct Connection {
 }
 
 /// Reads the name of a subsystem or of a host.
-fn name(text: &str) -> Result<String, String> {
+pub fn name(text: &str) -> Result<String, String> {
     let wrong = || "a name begins with \"nqn.\" and has at most 223 bytes".to_owned();
     is_nqn(text).then(|| text.to_owned()).ok_or_else(wrong)
 }

@@ -10,6 +10,7 @@ use kvdrive_auth::{Psk, Secret};
 use kvdrive_spec::auth::{Group, Hash};
 use kvdrive_target::subsystem::Host;
 
+use crate::connect::name;
 use crate::output;
 
 /// The secret or PSK that `text` is, or that is in the file after its `@`.
@@ -166,10 +167,10 @@ enum Kind {
         #[arg(long, value_name = "PSK|@FILE")]
         psk: String,
         /// The host that has it
-        #[arg(long, value_name = "NQN")]
+        #[arg(long, value_name = "NQN", value_parser = name)]
         host_nqn: String,
         /// The subsystem that has it
-        #[arg(long, value_name = "NQN")]
+        #[arg(long, value_name = "NQN", value_parser = name)]
         nqn: String,
         /// Version of the identity
         #[arg(long, value_name = "0|1", default_value = "1", value_parser = version)]

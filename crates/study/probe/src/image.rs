@@ -12,6 +12,7 @@ use kvdrive_content::Region;
 use kvdrive_device::Drive;
 use kvdrive_device::namespaces::Unlisted;
 use kvdrive_flash::media::file::extent::{Shortened, shortened};
+use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
@@ -90,8 +91,12 @@ pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyho
     sim.clear();
     match (tally, shortened) {
         (Ok(tally), shortened) => Ok(Tally { shortened, ..tally }),
-        (Err(error), Some(shortened)) => Err(error.context(format!("{}: {shortened}", path.display()))),
-        (Err(error), None) => Err(error),
+        (Err(error), Some(shortened))
+            if !matches!(error.downcast_ref(), Some(PowerOnError::CutOff { .. })) =>
+        {
+            Err(error.context(format!("{}: {shortened}", path.display())))
+        }
+        (Err(error), _) => Err(error),
     }
 }
 

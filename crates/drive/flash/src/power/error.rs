@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::ImageError;
 use super::file_log::{FileError, LogError};
 use super::machine_file::WriteFailure;
-use crate::media;
+use crate::media::{self, file::extent::Shortened};
 
 /// Why a drive cannot be powered on.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,18 @@ pub enum PowerOnError {
     /// The medium's image is invalid.
     #[error(transparent)]
     Media(#[from] media::ImageError),
+    /// An engine needs what the end of a file held that was cut off. Without its file it could not tell why it fails.
+    #[error("{path}: {shortened}; engine {engine} needs what was there ({cause}): put back the whole file")]
+    CutOff {
+        /// The image file.
+        path: PathBuf,
+        /// Its length, and what it was.
+        shortened: Shortened,
+        /// The engine's name.
+        engine: String,
+        /// What the engine says.
+        cause: Box<PowerOnError>,
+    },
     /// The protected image is invalid.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -32,7 +44,9 @@ pub enum PowerOnError {
     #[error("{}", .0.cause())]
     Unwritable(WriteFailure),
     /// The medium was written to, and its protected image is missing.
-    #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
+    #[error(
+        "{0}: a drive is on it, whose power-protected memory is missing: put {0}.protected-0 or -1 back, whole"
+    )]
     Unprotected(PathBuf),
     /// There is a protected image, and no medium to which it could belong.
     #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]

@@ -130,8 +130,8 @@ pub enum LogError {
     },
     /// No complete checkpoint is found, although there was one.
     #[error(
-        "{image}: a drive is on it, whose power-protected memory is missing: {image}.protected-{}, whole, with group \
-         {groups} of checkpoint {checkpoint}", checkpoint % 2
+        "{image}: a drive is on it, whose power-protected memory is missing: put {image}.protected-{} back, whole, with \
+         group {groups} of checkpoint {checkpoint}", checkpoint % 2
     )]
     Missing {
         /// The image file.

@@ -44,6 +44,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
+use crate::connect::name;
 use crate::settings::{Settings, at_least_one, size};
 use crate::{output, secret};
 
@@ -75,7 +76,7 @@ pub struct Serve {
     #[arg(long, value_name = "model|off", default_value = "model")]
     pace: PaceName,
     /// Name of the subsystem [default: one made from this machine's and the first address]
-    #[arg(long)]
+    #[arg(long, value_name = "NQN", value_parser = name)]
     nqn: Option<String>,
     /// Name of a host that may connect, and the secret by which it has to authenticate (DH-HMAC-CHAP; `DHHC-1:...`,
     /// or a file that has it), and that of the subsystem if the host asks for it; and its PSK of TLS

@@ -67,6 +67,31 @@ fn secrets_and_psks_are_made_and_never_the_same_twice() {
     assert!(error.contains("--psk: no PSK; it has the form NVMeTLSkey-1"), "{error}");
 }
 
+/// Every command that takes a name looks at its form before it does anything.
+#[test]
+fn names_of_hosts_and_subsystems_have_their_form_in_every_command() {
+    let long = format!("nqn.{}", "a".repeat(220));
+    for wrong in ["foo", "", "nqn", &long] {
+        let host = ["--host-nqn", wrong];
+        let subsystem = ["--nqn", wrong];
+        let at = ["run", "--workload", "fillrandom", "--connect", "tcp://127.0.0.1:1"];
+        let key = ["secret", "tls-key", "--psk", "@/nowhere"];
+        let (key_host, key_subsystem) = (["--host-nqn", "nqn.host"], ["--nqn", "nqn.subsystem"]);
+        for arguments in [
+            [&at[..], &host].concat(),
+            [&at[..], &subsystem].concat(),
+            [&key[..], &host, &key_subsystem].concat(),
+            [&key[..], &key_host, &subsystem].concat(),
+            [&["serve"][..], &subsystem].concat(),
+            vec!["serve", "--host", wrong],
+        ] {
+            let error = kvdrive(&arguments).unwrap_err();
+            let says = "begins with \"nqn.\" and has at most 223 bytes";
+            assert!(error.contains(says), "{arguments:?}: {error}");
+        }
+    }
+}
+
 /// What is wrong with TLS is one line; without the feature, one that says how it is built in.
 #[test]
 fn tls_wants_a_psk_and_a_psk_wants_tls() {

@@ -218,7 +218,10 @@ fn a_shortened_image_is_refused_and_read_as_far_as_it_goes_when_asked() {
                 }
                 Err(error) => {
                     refused += 1;
-                    assert!(format!("{error:#}").contains("cut off"), "{what}: {error:#}");
+                    let error = format!("{error:#}");
+                    let says = ["cut off", "put back the whole file"];
+                    assert!(says.iter().all(|part| error.contains(part)), "{what}: {error}");
+                    assert_eq!(error.matches("cut off").count(), 1, "{what}: {error}");
                 }
             }
             assert_eq!(image.0.metadata().unwrap().len(), bytes as u64, "{what}: a check has changed it");

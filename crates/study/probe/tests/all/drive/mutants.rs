@@ -101,7 +101,12 @@ fn a_case_that_fails_is_shrunk_to_what_fails() {
     let mut case = Case { cuts: 1, ..Case::of_seed(3) };
     case.faults = "[[rule]]\nfault = \"no-such-fault\"\n";
     let (what, settings) = (case.run().unwrap_err(), case.sets.len());
+    // A command gives these other values where they are left out.
+    let is_given = |set: &&String| ["workload.num=", "workload.ops="].iter().any(|key| set.starts_with(key));
+    let given: Vec<String> = case.sets.iter().filter(is_given).cloned().collect();
+    assert!(!given.is_empty(), "{case:?}");
     let least = shrunk(Failure { case, what }, 200);
     assert!(least.case.sets.len() < settings / 2, "{least:?}");
+    assert!(given.iter().all(|set| least.case.sets.contains(set)), "{least:?}");
     assert!(least.what.contains("no-such-fault"), "{least:?}");
 }
