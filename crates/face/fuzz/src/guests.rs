@@ -80,8 +80,10 @@ impl Guest {
                 match event {
                     Event::Completed(completion) => self.function.complete(core, completion),
                     Event::Abort { by, queue, cid } => {
-                        self.function.abort(core, queue, cid);
-                        self.function.complete(core, by);
+                        let reach = self.function.abort(core, queue, cid);
+                        if let Some(by) = core.subsystem.go_on_aborting(by, reach) {
+                            self.function.complete(core, by);
+                        }
                     }
                     Event::Close(queue) => self.function.close(queue),
                     Event::Complaint(..) => {}

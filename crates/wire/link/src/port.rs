@@ -171,6 +171,10 @@ pub trait Queues {
     /// Makes a submission queue of `entries` slots whose commands complete to `completion`.
     fn create_submission(&self, id: u16, entries: u32, completion: u16);
 
+    /// Answers command `cid` of submission queue `id` as aborted if the drive has not fetched it; `false` if it has, or
+    /// there is none.
+    fn abort(&self, id: u16, cid: u16) -> bool;
+
     /// Deletes a submission queue; returns when nothing is left of it, for which it may have to wait for the
     /// queue's last command. `false`: it does not exist, or is being deleted already.
     fn delete_submission(&self, id: u16) -> bool;

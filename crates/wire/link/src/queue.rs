@@ -297,6 +297,30 @@ impl QueuePair {
         Taken { sqe, turn, chunks, head: self.head.get() }
     }
 
+    /// Drive: takes published command `cid` from among the entries, and returns the queue's head after that. Entries that
+    /// belong together stay, and commands without an answer.
+    pub(crate) fn withdraw(&self, cid: u16) -> Option<u16> {
+        let mut ring = self.submissions.borrow_mut();
+        let published = (self.published.get() - self.taken.get()) as usize;
+        let mut at = 0;
+        while at < published {
+            let sqe = &ring[at];
+            at += match sqe.opcode {
+                _ if self.is_admin() => return None,
+                opcode::EXPRESS => 1 + chunks_for(sqe.cdw10.get()) as usize,
+                opcode::WRITE | opcode::HYBRID | opcode::TRANSFER | opcode::DISCARD | opcode::CXL_STORE => 1,
+                opcode::STORE_PART | opcode::RETRIEVE_PART => 1,
+                _ if sqe.cid.get() != cid || sqe.is_quiet() => 1,
+                _ => {
+                    ring.remove(at);
+                    self.advance(1);
+                    return Some(self.head.get());
+                }
+            };
+        }
+        None
+    }
+
     /// Takes the next `count` entries if that many are published.
     fn take_chunks(&self, count: u32) -> Option<Box<[Sqe]>> {
         if self.published.get() - self.taken.get() < u64::from(count) {

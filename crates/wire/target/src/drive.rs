@@ -62,6 +62,8 @@ enum Recipient {
     Host(Tag, Buffer),
     /// The namespace refreshes a report on itself, for a host or without one.
     Itself(Refreshable, Option<(Tag, Buffer)>),
+    /// The Abort with this completion waits for what the drive says.
+    Abort(Completion),
     /// Its answer is not read: an iterator of a session that has ended is closed, a feature is set.
     Cleanup,
     /// The namespace waits for an event of the drive's health.
@@ -315,6 +317,7 @@ impl DriveNamespace {
                     Recipient::Host(tag, data) | Recipient::Itself(_, Some((tag, data))) => {
                         done.push(Completion::failed(tag, Status::INTERNAL, data));
                     }
+                    Recipient::Abort(by) => done.push(by),
                     Recipient::Itself(_, None) | Recipient::Cleanup | Recipient::Event => {}
                 }
                 queue.free.push(index as u16);
@@ -348,6 +351,8 @@ impl DriveNamespace {
                 self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
             }
             Recipient::Event => {}
+            Recipient::Abort(by) if status.is_success() => done.push(Completion { dw0: cqe.dw0.get(), ..by }),
+            Recipient::Abort(by) => done.push(by),
             Recipient::Host(tag, mut data) => {
                 note_iterator(&mut queue.iterators, opcode, iterator, cqe);
                 let mut data_bytes = 0;
@@ -495,6 +500,19 @@ impl Namespace for DriveNamespace {
         sqe.flags &= !QUIET;
         let bytes = data.len() as u32;
         self.send(number, sqe, Recipient::Host(tag, data), bytes);
+    }
+
+    fn abort(&mut self, session: Session, tag: Tag, by: Completion) -> Option<Completion> {
+        let queue = &self.queues[session.0 as usize];
+        let is_meant = |slot: &Slot| matches!(slot.recipient, Recipient::Host(of, _) if of == tag);
+        let slot = queue.slots.iter().position(is_meant);
+        let (Some(slot), false) = (slot, self.is_off() || self.queues[ADMIN].free.is_empty()) else {
+            return Some(by);
+        };
+        let mut sqe = Sqe::new(opcode::admin::ABORT, 0, 0);
+        sqe.cdw10 = U32::new((slot as u32) << 16 | u32::from(queue.queue.id()));
+        self.send(ADMIN, sqe, Recipient::Abort(by), 0);
+        None
     }
 
     fn health(&self) -> &Health {

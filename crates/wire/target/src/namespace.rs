@@ -83,6 +83,13 @@ pub trait Namespace {
     /// answer, or nothing.
     fn submit(&mut self, session: Session, tag: Tag, sqe: &Sqe, data: Buffer);
 
+    /// Takes back the session's command with this tag if it has not begun; it completes with
+    /// [`Status::ABORT_REQUESTED`] then. Returns `by`, the completion of the Abort, with dword 0 = 1 ("not aborted"), or
+    /// nothing if [`Namespace::poll`] returns it later.
+    fn abort(&mut self, _session: Session, _tag: Tag, by: Completion) -> Option<Completion> {
+        Some(by)
+    }
+
     /// Health as of the last [`Namespace::look`], without counts of what hosts have read and written.
     fn health(&self) -> &Health;
 

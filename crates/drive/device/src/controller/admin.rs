@@ -63,7 +63,10 @@ impl<P: Port> Controller<P> {
             }
             opcode::admin::ABORT => {
                 let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
-                let is_ended = queue == 0 && self.end_held(request.session().number(), cid);
+                let is_ended = match queue {
+                    0 => self.end_held(request.session().number(), cid),
+                    _ => request.queues().is_some_and(|queues| queues.abort(queue, cid)),
+                };
                 Ok((if is_ended { 0 } else { NOT_ABORTED }, 0))
             }
             opcode::admin::KEEP_ALIVE => Ok((0, 0)),

@@ -265,6 +265,42 @@ fn four_requests_wait_for_events_and_end_with_their_queue() {
     rig.sim.clear();
 }
 
+/// The drive has one context: while it has a command, those after it stay in the queue, from which an Abort takes them.
+#[test]
+fn a_command_that_the_drive_has_not_fetched_is_aborted_and_its_queue_goes_on() {
+    let sim = Sim::new();
+    let jitter = Some(Jitter { sim: sim.clone(), rng: Rng::stream(1, "jitter").into(), below_ns: 1_000_000 });
+    let engine = MockEngine { jitter, ..MockEngine::new(1 << 20) };
+    let rig = rig_on(sim, 4096, rig::on_contexts(1), engine);
+    rig.sim.block_on(|| {
+        let link = &*rig.link;
+        let (admin, queue) = (link.admin_queue(), link.create_queue(8));
+        let abort = |cid: u16, of: u16| {
+            let mut abort = Sqe::new(admin::ABORT, 100, 0);
+            abort.cdw10.set(u32::from(cid) << 16 | u32::from(of));
+            ask(link, &admin, abort).dw0.get()
+        };
+        let key = Key::from_u32_be(1);
+        let exist = |cid| Command::Exist { key }.encode(cid, 1);
+        // More turns than the ring has slots: none of them is lost.
+        for round in 0..5 {
+            (0..7).for_each(|cid| submit(link, &queue, exist(cid)));
+            assert_eq!(abort(6, queue.id()), 0, "round {round}");
+            assert_eq!(queue.completion(6).status(), Status::ABORT_REQUESTED);
+            link.ring_completion(&queue);
+            assert_eq!(abort(6, queue.id()), 1, "there is none any more");
+            assert_eq!(abort(5, queue.id() + 1), 1, "there is no such queue");
+            submit(link, &queue, exist(6));
+            for cid in 0..7 {
+                assert_eq!(queue.completion(cid).status(), Status::KEY_NOT_FOUND, "round {round}, {cid}");
+                link.ring_completion(&queue);
+            }
+        }
+        assert!(queue.any_completion().is_none());
+    });
+    rig.sim.clear();
+}
+
 /// What there is of queues, as a host counts them.
 #[derive(Default)]
 struct Known {

@@ -92,13 +92,13 @@ impl Beside {
         }
         value[..HEAD_BYTES].copy_from_slice(&batch.head(true));
         self.versions.set(Versions { sent: version, ..before });
-        let answer = client.call(Call::Batch { value }, &mut Region::new());
-        match answer.expect("there is always a way to a modelled drive") {
-            Answer::Applied(_, Status::SUCCESS) => {
+        match of_drive(client.call(Call::Batch { value }, &mut Region::new())) {
+            Ok(Answer::Applied(_, Status::SUCCESS)) => {
                 self.versions.set(Versions { acknowledged: version, sent: version });
             }
             // A full drive says so before it changes anything.
-            Answer::Applied(_, Status::CAPACITY_EXCEEDED) => self.versions.set(before),
+            Ok(Answer::Applied(_, Status::CAPACITY_EXCEEDED)) => self.versions.set(before),
+            // A drive whose flash wears out becomes write-protected.
             _ => {}
         }
     }

@@ -30,7 +30,7 @@ use std::rc::{Rc, Weak};
 
 use kvdrive_declare::{Section, Words};
 use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_spec::{Cqe, Sqe, Status};
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};
@@ -437,6 +437,18 @@ impl Link {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
         }
         queue.post(cqe);
+    }
+
+    /// Drive: answers command `cid` of `queue` as aborted if it is not fetched yet; `false` if it is.
+    fn abort(&self, queue: &QueuePair, cid: u16) -> bool {
+        let Some(head) = queue.withdraw(cid) else { return false };
+        self.visible.set(self.visible.get() - 1);
+        self.ready.borrow_mut().set(queue.session().number() as usize, queue.has_submission());
+        queue.session().begin_command();
+        self.fetch(None);
+        self.complete(queue, Cqe::new(cid, Status::ABORT_REQUESTED).with_queue(queue.id(), head));
+        queue.session().end_command();
+        true
     }
 
     /// Fetches a part of a PRP list.

@@ -285,6 +285,10 @@ impl Queues for PcieRequest {
         self.link.create_submission_queue(self.queue.function(), id, entries, completion);
     }
 
+    fn abort(&self, id: u16, cid: u16) -> bool {
+        self.queue.function().queue(id).is_some_and(|queue| self.link.abort(&queue, cid))
+    }
+
     fn delete_submission(&self, id: u16) -> bool {
         let queue = self.queue.function().queue(id);
         queue.is_some_and(|queue| self.link.delete_submission_queue(&queue))

@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::connect::ADMIN_ENTRIES_MAX;
 use super::controller::{Controller, Transport};
-use super::{ASYNC_REQUESTS_MAX, Event, Step, Subsystem};
+use super::{ASYNC_REQUESTS_MAX, Step, Subsystem};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Refreshable, Tag};
 
@@ -38,9 +38,6 @@ const SHARED: u8 = 1;
 const SGL: u32 = 1 | 1 << 20;
 /// The same of a PCI function: bit 18: the list may name more memory than there are data.
 const SGL_OF_FUNCTION: u32 = 1 | 1 << 18;
-
-/// Dword 0 of an Abort that did not abort.
-pub(super) const NOT_ABORTED: u32 = 1;
 
 /// A page for a host that needs a fresh look at namespaces.
 pub(super) struct PendingPage {
@@ -79,7 +76,7 @@ impl Subsystem {
         }
     }
 
-    fn controller(&mut self, index: usize) -> Result<&mut Controller, Status> {
+    pub(super) fn controller(&mut self, index: usize) -> Result<&mut Controller, Status> {
         self.controllers[index].as_mut().ok_or(Status::INTERNAL)
     }
 
@@ -281,32 +278,6 @@ impl Subsystem {
         entry.address = ascii_padded(&at.address);
         entry.subsystem_nqn = nqn_field(&self.options.nqn).unwrap_or([0; 256]);
         [header.as_bytes(), entry.as_bytes()].concat()
-    }
-
-    /// Abort: ends a waiting Asynchronous Event Request, or an I/O command that the transport still holds. A
-    /// command in a namespace completes soon by itself: dword 0 then says that it was not aborted.
-    fn abort(&mut self, index: usize, sqe: &Sqe) -> Result<Step, Status> {
-        let not_aborted = Step::Done { dw0: NOT_ABORTED, data_bytes: 0 };
-        let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
-        let controller = self.controller(index)?;
-        if queue != 0 {
-            let Some(queue) = controller.io.get(usize::from(queue) - 1).copied().flatten() else {
-                return Ok(not_aborted);
-            };
-            let host = self.queues[queue.index as usize].host;
-            let Some(held) = host.and_then(|host| self.arbiter.abort(host, queue, cid)) else {
-                return Ok(Step::Abort { queue, cid });
-            };
-            let aborted = Completion::failed(held.tag, Status::ABORT_REQUESTED, held.data);
-            self.events.push_back(Event::Completed(aborted));
-            return Ok(Step::SUCCESS);
-        }
-        let parked = controller.events.unpark(|(_, of)| *of == cid);
-        let Some((slot, _)) = parked else { return Ok(not_aborted) };
-        let tag = Tag { queue: controller.admin, slot };
-        let aborted = Completion::failed(tag, Status::ABORT_REQUESTED, Buffer::empty());
-        self.events.push_back(Event::Completed(aborted));
-        Ok(Step::SUCCESS)
     }
 
     fn set_feature(&mut self, index: usize, sqe: &Sqe) -> Result<Step, Status> {

@@ -28,6 +28,7 @@
 //!
 //! Every command gets an answer. A command that makes no sense gets an error status and changes nothing.
 
+mod abort;
 mod address;
 mod admin;
 mod arbitration;
@@ -54,9 +55,11 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
+use abort::NOT_ABORTED;
+pub use abort::Reach;
 pub use address::Address;
 pub(crate) use admin::NOT_OVER_NETWORKS;
-use admin::{NOT_ABORTED, PendingPage};
+use admin::PendingPage;
 use arbitration::{Arbiter, Held, HostIndex, UnderWay};
 use authentication::Authentication;
 pub use authentication::Host;
@@ -77,10 +80,9 @@ pub enum Event {
     Close(QueueId),
     /// Write this line about the queue to the log.
     Complaint(QueueId, String),
-    /// Abort the command if it still waits in the transport, then send the completion `by` of the Abort
-    /// command.
+    /// Abort the command if it still waits in the transport, then go on with [`Subsystem::go_on_aborting`].
     Abort {
-        /// The completion of the Abort; it says "not aborted" unless the transport changes it.
+        /// The completion of the Abort; it says "not aborted" so far.
         by: Completion,
         /// The queue of the command to abort.
         queue: QueueId,

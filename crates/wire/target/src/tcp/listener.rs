@@ -406,7 +406,10 @@ impl Server {
             any = true;
             let Some(event) = self.functions.take(&mut self.core, event) else { continue };
             let event = match event {
-                Event::Abort { by, queue, cid } => Event::Completed(self.abort(by, queue, cid)),
+                Event::Abort { by, queue, cid } => match self.abort(by, queue, cid) {
+                    Some(by) => Event::Completed(by),
+                    None => continue,
+                },
                 event => event,
             };
             let queue = match &event {
@@ -451,15 +454,13 @@ impl Server {
         any
     }
 
-    /// Aborts a command that waits for memory in its connection; returns the completion of the Abort.
-    fn abort(&mut self, by: Completion, queue: QueueId, cid: u16) -> Completion {
-        let Some((key, _)) = self.peer_of(queue) else { return by };
-        let Some(peer) = &mut self.peers[key] else { return by };
-        if !peer.connection.abort(&mut self.core, cid) {
-            return by;
-        }
+    /// Aborts a command that still waits; returns the completion of the Abort if it is known at once.
+    fn abort(&mut self, by: Completion, queue: QueueId, cid: u16) -> Option<Completion> {
+        let Some((key, _)) = self.peer_of(queue) else { return Some(by) };
+        let Some(peer) = &mut self.peers[key] else { return Some(by) };
+        let reach = peer.connection.abort(&mut self.core, cid);
         self.touched.push(key);
-        Completion { dw0: 0, ..by }
+        self.core.subsystem.go_on_aborting(by, reach)
     }
 
     /// Gives memory to waiting connections in order; `true` if one got some. A connection whose host has used

@@ -9,7 +9,6 @@ use mio::net::UnixListener;
 use mio::{Interest, Registry, Token};
 
 use super::function::{Awaited, Function};
-use crate::namespace::Completion;
 use crate::subsystem::Event;
 use crate::tcp::Core;
 
@@ -118,9 +117,10 @@ impl Functions {
         match event {
             Event::Completed(completion) => door.function.complete(core, completion),
             Event::Abort { by, queue, cid } => {
-                let is_aborted = door.function.abort(core, queue, cid);
-                let by = if is_aborted { Completion { dw0: 0, ..by } } else { by };
-                door.function.complete(core, by);
+                let reach = door.function.abort(core, queue, cid);
+                if let Some(by) = core.subsystem.go_on_aborting(by, reach) {
+                    door.function.complete(core, by);
+                }
             }
             Event::Close(queue) => door.function.close(queue),
             Event::Complaint(..) => {}

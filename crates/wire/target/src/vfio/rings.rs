@@ -133,6 +133,12 @@ impl SubmissionQueue {
         self.commands.get_mut(usize::from(slot))?.as_mut()
     }
 
+    /// Where the command with this identifier is kept.
+    pub fn slot_of(&self, cid: u16) -> Option<u16> {
+        let is_meant = |kept: &Option<Command>| kept.as_ref().is_some_and(|kept| kept.cid == cid);
+        self.commands.iter().position(is_meant).map(|slot| slot as u16)
+    }
+
     /// Removes a command that has completed.
     pub fn take(&mut self, slot: u16) -> Option<Command> {
         let command = self.commands.get_mut(usize::from(slot))?.take()?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
+use std::sync::mpsc;
 
 use kvdrive_config::Document;
 use kvdrive_flash::power::Survivors;
@@ -14,7 +15,7 @@ use kvdrive_sim::wall::Pace;
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, feature, opcode};
-use kvdrive_target::buffer::Budget;
+use kvdrive_target::buffer::{Budget, Buffer};
 use kvdrive_target::drive::{DriveNamespace, power_on};
 use kvdrive_target::namespace::{Completion, Namespace, Session, Tag};
 use kvdrive_target::subsystem::Options;
@@ -315,6 +316,48 @@ fn has(drive: &mut DriveNamespace, session: Session, number: u32) -> Result<(), 
     }
     assert_eq!(got.data[..got.data_bytes], value(number, 100 + number as usize));
     Ok(())
+}
+
+/// The drive's thread is held while commands arrive: its one context can have fetched none but the first.
+#[test]
+fn a_command_in_a_queue_of_the_drive_is_aborted() {
+    let (mut drive, serving) = namespace();
+    let control = serving.control().clone();
+    let session = drive.open(8).unwrap();
+    let budget = Budget::new(64 << 10);
+    let tag = |slot| Tag { slot, ..Tag::default() };
+    let abort = || Completion { dw0: 1, ..Completion::failed(tag(9), Status::SUCCESS, Buffer::empty()) };
+    for round in 0..50 {
+        let ((held, is_held), (release, is_released)) = (mpsc::channel(), mpsc::channel());
+        let control = control.clone();
+        let holder = std::thread::spawn(move || {
+            let hold = move |_: &_, _: &_| (held.send(()).unwrap(), is_released.recv().unwrap());
+            control.look(hold).unwrap();
+        });
+        is_held.recv().unwrap();
+        let exist = Command::Exist { key: Key::from_u32_be(1) }.encode(0, 1);
+        for slot in 1..=4 {
+            drive.submit(session, tag(slot), &exist, budget.share().take(0).unwrap());
+        }
+        assert!(drive.abort(session, tag(4), abort()).is_none(), "the drive is asked");
+        release.send(()).unwrap();
+        holder.join().unwrap();
+        let mut done = Vec::new();
+        while done.len() < 5 {
+            drive.poll(&mut done);
+            std::thread::yield_now();
+        }
+        let mut answers: Vec<_> = done.iter().map(|done| (done.tag.slot, done.status, done.dw0)).collect();
+        answers.sort_by_key(|(slot, ..)| *slot);
+        let absent = |slot| (slot, Status::KEY_NOT_FOUND, 0);
+        let expected =
+            [absent(1), absent(2), absent(3), (4, Status::ABORT_REQUESTED, 0), (9, Status::SUCCESS, 0)];
+        assert_eq!(answers, expected, "round {round}");
+        let by = drive.abort(session, tag(4), abort()).expect("it has completed");
+        assert_eq!(by.dw0, 1);
+    }
+    drop(drive);
+    serving.join();
 }
 
 #[test]

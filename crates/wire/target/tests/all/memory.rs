@@ -44,6 +44,8 @@ pub struct MemoryNamespace {
     identity: KvNamespace,
     health: Health,
     waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,
+    /// Commands taken back, and the Aborts that did so.
+    aborted: Vec<Completion>,
 }
 
 impl Memory {
@@ -54,7 +56,8 @@ impl Memory {
         identity.formats[0].value_max_bytes.set(VALUE_MAX);
         let mut health = Health::new_zeroed();
         health.spare_percent = 100;
-        Box::new(MemoryNamespace { state: self.state.clone(), identity, health, waiting: VecDeque::new() })
+        let (waiting, aborted) = (VecDeque::new(), Vec::new());
+        Box::new(MemoryNamespace { state: self.state.clone(), identity, health, waiting, aborted })
     }
 }
 
@@ -135,6 +138,15 @@ impl Namespace for MemoryNamespace {
         self.waiting.push_back((tag, Some(*sqe), data));
     }
 
+    fn abort(&mut self, _: Session, tag: Tag, by: Completion) -> Option<Completion> {
+        let at = self.waiting.iter().position(|(of, sqe, _)| *of == tag && sqe.is_some());
+        let Some((tag, _, data)) = at.and_then(|at| self.waiting.remove(at)) else { return Some(by) };
+        self.state.borrow_mut().under_way -= 1;
+        self.aborted
+            .extend([Completion::failed(tag, Status::ABORT_REQUESTED, data), Completion { dw0: 0, ..by }]);
+        None
+    }
+
     fn health(&self) -> &Health {
         &self.health
     }
@@ -150,6 +162,7 @@ impl Namespace for MemoryNamespace {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        done.append(&mut self.aborted);
         loop {
             let mut state = self.state.borrow_mut();
             if state.allowed == Some(0) {

@@ -1,7 +1,7 @@
 //! A host that takes all it can get, beside another host: memory is shared by host, and a host must make
 //! progress with what it has begun.
 
-use kvdrive_target::subsystem::{Event, Options};
+use kvdrive_target::subsystem::{Event, Options, Reach};
 use kvdrive_target::tcp::connection::{Connection, Limits};
 use kvdrive_target::tcp::{Core, Use};
 
@@ -116,12 +116,13 @@ fn a_command_that_waits_for_memory_is_aborted() {
     assert_eq!(ask_for_all(&mut core, &mut hog), 3);
     // Number 9 waits; number 1 was asked for its data; number 99 is none.
     for (cid, aborted) in [(9, true), (9, false), (1, false), (99, false)] {
+        let reach = if aborted { Reach::Aborted } else { Reach::Kept };
         hog.admin.receive(&mut core, &abort(cid, 1, cid));
         let Some(Event::Abort { by, queue, cid: of }) = core.subsystem.next_event() else {
             panic!("an Abort")
         };
         assert_eq!((Some(queue), of, by.dw0), (hog.io.queue(), u16::from(cid), 1));
-        assert_eq!(hog.io.abort(&mut core, of), aborted, "command {cid}");
+        assert_eq!(hog.io.abort(&mut core, of), reach, "command {cid}");
         let expected = if aborted { response("00000000", 64, 9, "0e00") } else { Vec::new() };
         let answered = hog.io.output().take_all();
         assert_eq!(answered.get(20..), expected.get(20..), "command {cid}: 07h");

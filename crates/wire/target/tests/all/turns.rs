@@ -1,12 +1,15 @@
 //! A host with many long commands, and another one with one short command at a time: turns are by work, not by command.
 
 use kvdrive_spec::Key;
+use kvdrive_target::namespace::{Completion, QueueId};
 use kvdrive_target::subsystem::{Event, Options};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::memory::Memory;
-use super::wire::{abort, address, connect_as, core, data, ic_req, response, retrieve, set_cc, store, units};
+use super::wire::{
+    abort, address, connect_as, core, data, hex, ic_req, response, retrieve, set_cc, store, units,
+};
 
 const LARGE_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4 << 10;
@@ -63,12 +66,23 @@ impl Door {
         self.core.subsystem.note_time(self.now_ns);
         self.core.subsystem.poll();
         while let Some(event) = self.core.subsystem.next_event() {
-            if let Event::Completed(completion) = event {
+            let event = match event {
+                Event::Abort { by, queue, cid } => self.abort(by, queue, cid),
+                event => Some(event),
+            };
+            if let Some(Event::Completed(completion)) = event {
                 let queue = Some(completion.tag.queue);
                 let of = self.queues.iter_mut().find(|of| of.queue() == queue);
                 of.expect("its queue is open").complete(&mut self.core, completion);
             }
         }
+    }
+
+    /// As a server does.
+    fn abort(&mut self, by: Completion, queue: QueueId, cid: u16) -> Option<Event> {
+        let of = self.queues.iter_mut().find(|of| of.queue() == Some(queue));
+        let reach = of.expect("its queue is open").abort(&mut self.core, cid);
+        self.core.subsystem.go_on_aborting(by, reach).map(Event::Completed)
     }
 
     /// What a queue sent: types of the units, and their bytes.
@@ -238,4 +252,28 @@ fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
     door.complete(None);
     assert_eq!(door.memory.state.borrow().taken, taken);
     assert_eq!(door.answers(OTHER), 1);
+}
+
+/// The namespace has two commands and has begun neither: one is taken back, and the other one is answered.
+#[test]
+fn a_command_that_a_namespace_has_not_begun_is_aborted() {
+    let mut door = Door::new();
+    door.memory.state.borrow_mut().allowed = Some(0);
+    for cid in [1, 2] {
+        door.send(OTHER, &retrieve(cid, b"small", SMALL_BYTES as u32));
+    }
+    door.settle();
+    assert_eq!(door.memory.state.borrow().under_way, 2);
+    for (cid, expected) in [(2, "00000000"), (2, "01000000"), (9, "01000000")] {
+        door.send(OTHER - 1, &abort(cid, 1, cid));
+        // What the namespace says comes with the next look.
+        (0..2).for_each(|_| door.settle());
+        let [answer] = &door.output(OTHER - 1)[..] else { panic!("command {cid}: one answer") };
+        assert_eq!((answer[8..12].to_vec(), answer[20]), (hex(expected), cid));
+    }
+    let [answer] = &door.output(OTHER)[..] else { panic!("one answer") };
+    assert_eq!((answer[20], &answer[22..24]), (2, &[0x0E, 0][..]), "07h: aborted as asked");
+    door.complete(None);
+    let [answer] = &door.output(OTHER)[..] else { panic!("one answer") };
+    assert_eq!((answer[20], &answer[22..24]), (1, &[0x0E, 0x81][..]), "87h, and not to be repeated");
 }

@@ -95,6 +95,30 @@ fn only_a_drive_without_room_may_refuse_what_is_loaded() {
     assert!(failed.starts_with("loading: "), "{failed}");
 }
 
+/// So many programs fail that the drive runs out of spare blocks while batches come: it refuses them, and keeps what it has.
+#[test]
+fn a_drive_that_becomes_write_protected_under_batches_loses_nothing() {
+    let sets = [
+        "flash.dies_per_channel=1",
+        "store.operations_bytes=131072",
+        "host.transfer=piggyback-pipelined",
+        "workload.name=fillrandom",
+        "workload.num=336",
+        "workload.ops=1209",
+        "workload.value_size=9000",
+        "saker.enabled=true",
+    ];
+    let case = Case {
+        seed: 1,
+        engine: "lsmtree",
+        sets: sets.map(str::to_owned).to_vec(),
+        faults: "[[rule]]\nfault = \"program-error\"\nprobability = 0.02\n",
+        cuts: 4,
+        lives: 3,
+    };
+    case.run().unwrap();
+}
+
 /// A case whose drive cannot be: it fails at once, and few settings stay.
 #[test]
 fn a_case_that_fails_is_shrunk_to_what_fails() {

@@ -11,6 +11,7 @@ use super::parts::{Parts, names_own_stream, split};
 use super::{Body, Connection, Fatal, Slot, Stage, Step, fatal};
 use crate::buffer::{Buffer, Refused};
 use crate::namespace::Tag;
+use crate::subsystem::Reach;
 use crate::subsystem::transfer::{Transfer, transfer};
 use crate::tcp::digest::DataDigest;
 use crate::tcp::{Core, Shares, Use};
@@ -190,12 +191,17 @@ impl Connection {
         }
     }
 
-    /// Aborts the command with this identifier if it still waits for memory; `false` if not.
-    pub fn abort(&mut self, core: &mut Core, cid: u16) -> bool {
-        let Some(slot) = self.cids.iter().position(|of| *of == u32::from(cid)) else { return false };
+    /// Aborts the command with this identifier if it still waits for memory.
+    pub fn abort(&mut self, core: &mut Core, cid: u16) -> Reach {
+        let slot = self.cids.iter().position(|of| *of == u32::from(cid));
+        let (Some(slot), Some(queue)) = (slot, self.queue) else { return Reach::Kept };
         let command = &self.slots[slot];
-        if command.step != Step::WaitsForMemory || command.parts.is_some_and(|part| part.at > 0) {
-            return false;
+        match command.step {
+            Step::WaitsForMemory if command.begins() => {}
+            Step::AtSubsystem if command.parts.is_none() => {
+                return Reach::Submitted(Tag { queue, slot: slot as u16 });
+            }
+            _ => return Reach::Kept,
         }
         let of = use_of(command.transfer);
         self.waiting[of as usize].retain(|other| usize::from(*other) != slot);
@@ -203,7 +209,7 @@ impl Connection {
             self.leave_line(core, of);
         }
         self.answer(slot as u16, Status::ABORT_REQUESTED, 0, 0);
-        true
+        Reach::Aborted
     }
 
     /// Removes the connection from the line for memory.

@@ -10,6 +10,7 @@ use kvdrive_spec::{Cqe, Sqe, Status};
 use super::{Client, Function};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Tag};
+use crate::subsystem::Reach;
 use crate::tcp::{Core, Use};
 use crate::vfio::data::{bytes_of, copy_from, copy_to, locate};
 use crate::vfio::interrupts::VECTORS;
@@ -214,15 +215,15 @@ impl Function {
         }
     }
 
-    /// Aborts a command that waits for memory; `false` if it does not.
-    pub fn abort(&mut self, core: &mut Core, queue: QueueId, cid: u16) -> bool {
-        let Some(id) = self.place(queue) else { return false };
-        let queue = self.submissions[id].as_mut().expect("that is its place");
-        let Some(waiting) = queue.waiting.take_if(|waiting| waiting.sqe.cid.get() == cid) else {
-            return false;
-        };
-        self.answer_at_once(core, id, waiting.slot, Status::ABORT_REQUESTED);
-        true
+    /// Aborts a command that waits for memory.
+    pub fn abort(&mut self, core: &mut Core, queue: QueueId, cid: u16) -> Reach {
+        let Some(id) = self.place(queue) else { return Reach::Kept };
+        let of = self.submissions[id].as_mut().expect("that is its place");
+        if let Some(waiting) = of.waiting.take_if(|waiting| waiting.sqe.cid.get() == cid) {
+            self.answer_at_once(core, id, waiting.slot, Status::ABORT_REQUESTED);
+            return Reach::Aborted;
+        }
+        of.slot_of(cid).map_or(Reach::Kept, |slot| Reach::Submitted(Tag { queue, slot }))
     }
 
     /// Creates or deletes a queue.
