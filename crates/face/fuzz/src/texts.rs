@@ -17,6 +17,9 @@ pub fn configuration_seeds() -> Vec<Vec<u8>> {
         "[flash]\nchannels = 4\npage_bytes = 4096\n\n[run]\nseed = 3\n",
         "engine.name = \"plus\"\nhash.dram_bytes = \"16MiB\"\n[workload]\nname = \"ycsb-a\"\nops = \"10k\"\n",
         "[lsm]\nrings = [3, 3, 4, 64]\n[host]\ntransfer = \"adaptive\"\nalpha = 0.5\n",
+        // The parser panicked at these (toml_edit to 0.23).
+        "==\n[._[._",
+        "={=<=u==",
     ]
     .map(|text| text.into())
     .to_vec()

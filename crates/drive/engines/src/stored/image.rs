@@ -136,7 +136,7 @@ impl Protected {
         if operations.last().is_some_and(|last| last.goes_on) {
             return wrong("its operations end within an atomic batch");
         }
-        let trimmed = Trimmed { away: away.into_owned(), next_write, next_write_at_trim: next_write };
+        let trimmed = Trimmed::new(away.into_owned(), next_write);
         Ok(Protected { owner, trimmed, operations, next_number, mark: mark.into_owned() })
     }
 
@@ -204,7 +204,7 @@ mod tests {
 
     fn empty() -> Protected {
         let away = AwayPages::all(PAGES);
-        let trimmed = Trimmed { away, next_write: 0, next_write_at_trim: 0 };
+        let trimmed = Trimmed::new(away, 0);
         Protected {
             owner: Owner::default(),
             trimmed,

@@ -24,8 +24,8 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::{Counters, Counts};
-use kvdrive_flash::ftl::Ftl;
 use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::{self, Journal, Owner, PowerOnError};
 use kvdrive_link::transfer::window::NoWindow;
 use kvdrive_link::transfer::{Arrival, Exposing, Landing};
@@ -509,8 +509,7 @@ impl Engine for StoredEngine {
             None => {
                 let ftl = Ftl::new(flash, &config.ftl);
                 let away = AwayPages::all(ftl.logical_pages());
-                let trimmed = Trimmed { away, next_write: 0, next_write_at_trim: 0 };
-                (ftl, trimmed, VecDeque::new(), 0, Vec::new())
+                (ftl, Trimmed::new(away, 0), VecDeque::new(), 0, Vec::new())
             }
             Some(image) => {
                 let found = Protected::decode(pages_of(&config), image)?;
@@ -563,8 +562,11 @@ impl Engine for StoredEngine {
             ftl,
         };
         let mark = engine.mark.borrow().clone();
+        engine.trimmed.borrow_mut().held = Some(BTreeSet::new());
         let recovered = engine.store.recover_from(engine.threads.take().thread(), &mark);
         recovered.map_err(|error| PowerOnError::Pages(error.to_string()))?;
+        let held = engine.trimmed.borrow_mut().held.take();
+        held.into_iter().flatten().for_each(|page| engine.ftl.trim(Lpa(page)));
         for thread in (served..served + beside).map(Thread) {
             let (store, cpu) = (engine.store.clone(), cpu.clone());
             sim.spawn(move || run_background(&*store, &*cpu, thread));

@@ -12,7 +12,8 @@
 //!
 //! Recovery writes and trims before there is a new protected image. If it is cut, the old image counts again: a
 //! page that it calls trimmed is there all the same if its write has a number that the image had not given
-//! out. (What recovery had trimmed is found again then; stores void what they trim.)
+//! out. What recovery has trimmed is found again then (stores void what they trim), so flash keeps it until recovery has
+//! ended: collection would erase what the old image says is there.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -73,7 +74,8 @@ impl FlashPages {
 
     /// Was it trimmed, or never written? What is being written for the first time may be there already.
     fn is_blank(&self, lpa: Lpa) -> bool {
-        !self.ftl.is_mapped(lpa) && self.trimmed.borrow().away.has(lpa.0)
+        let trimmed = self.trimmed.borrow();
+        trimmed.away.has(lpa.0) && (!self.ftl.is_mapped(lpa) || trimmed.holds(lpa))
     }
 }
 
@@ -105,7 +107,10 @@ fn write_run(
 ) {
     let writes = run.iter().map(|(lpa, page)| {
         let tag = trimmed.borrow_mut().tag();
-        move || ftl.write(*lpa, page.clone(), PAGE_KIND, tag, purpose)
+        move || {
+            ftl.write(*lpa, page.clone(), PAGE_KIND, tag, purpose);
+            trimmed.borrow_mut().release(*lpa);
+        }
     });
     join_all(sim, writes);
     let away = &mut trimmed.borrow_mut().away;
@@ -173,8 +178,9 @@ impl PageStore for FlashPages {
     fn trim(&self, _: Thread, first: PageId, count: u32, _: Why) -> Result<(), PageError> {
         let first = lpa_of(first).0;
         for page in first..first + count {
-            self.trimmed.borrow_mut().away.set(page, true);
-            self.ftl.trim(Lpa(page));
+            if !self.trimmed.borrow_mut().trim(Lpa(page)) {
+                self.ftl.trim(Lpa(page));
+            }
         }
         let next_write = self.trimmed.borrow().next_write;
         self.trimmed.borrow_mut().next_write_at_trim = next_write;

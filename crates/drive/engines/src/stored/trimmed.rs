@@ -1,5 +1,7 @@
 //! Which pages of a store are trimmed, and the number of the next write: what image, records and pages share.
 
+use std::collections::BTreeSet;
+
 use kvdrive_flash::ftl::Lpa;
 use kvdrive_flash::ftl::away::AwayPages;
 use kvdrive_flash::spare::TAG_BYTES;
@@ -13,12 +15,35 @@ pub struct Trimmed {
     /// The number of the next write when pages were last trimmed. Writes with this number or a higher one came later, so
     /// the image says nothing else of them.
     pub next_write_at_trim: u64,
+    /// Pages that a recovery under way has trimmed, and that flash keeps until it has ended; `None`: none is under way.
+    pub held: Option<BTreeSet<u32>>,
 }
 
 /// No drive has written so many pages: a page with such a number is refused.
 pub const MOST_WRITES: u64 = 1 << 60;
 
 impl Trimmed {
+    /// The state in an image.
+    pub fn new(away: AwayPages, next_write: u64) -> Trimmed {
+        Trimmed { away, next_write, next_write_at_trim: next_write, held: None }
+    }
+
+    /// A page goes away; `true` if flash is to keep it for now.
+    pub fn trim(&mut self, Lpa(page): Lpa) -> bool {
+        self.away.set(page, true);
+        self.held.as_mut().map(|held| held.insert(page)).is_some()
+    }
+
+    /// A page was written again.
+    pub fn release(&mut self, Lpa(page): Lpa) {
+        self.held.as_mut().map(|held| held.remove(&page));
+    }
+
+    /// Is it trimmed, and flash has still what it was?
+    pub fn holds(&self, Lpa(page): Lpa) -> bool {
+        self.held.as_ref().is_some_and(|held| held.contains(&page))
+    }
+
     /// A page that was found has this tag.
     pub fn found(&mut self, Lpa(page): Lpa, tag: &[u8; TAG_BYTES], of_image: u64) {
         let number = u64::from_le_bytes(tag[..8].try_into().expect("8 bytes"));

@@ -57,6 +57,16 @@ fn every_engine_has_a_profile_that_it_runs_on() {
     assert_eq!(default_profile("no such engine"), PROFILES[0].name);
 }
 
+/// Fuzzing found texts at which the parser panicked (toml_edit to 0.23).
+#[test]
+fn a_text_that_is_far_from_toml_is_one_line_of_error() {
+    let found = "==media = \"pdus\"\n.draia = \"pdus\"\n.dram_bytes 1 M\"6=iB\"\n \"10k\"\n0[k&\n";
+    for text in ["==\n[._[._", "={=<=u==", found] {
+        let error = document().merge_text("file.toml", text).unwrap_err().to_string();
+        assert!(error.starts_with("file.toml:") && error.lines().count() == 1, "{error}");
+    }
+}
+
 #[test]
 fn every_profile_value_obeys_its_rule() {
     for profile in PROFILES {
