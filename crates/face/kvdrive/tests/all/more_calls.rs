@@ -229,3 +229,29 @@ fn an_error_has_its_parts() {
     assert_eq!(error.status().map(|status| status.raw()), Some(0x88));
     assert_eq!((error.call(), error.pair(), error.setting()), (Some("get"), kvdrive::Key::new(b"key"), None));
 }
+
+/// Each of as many queue pairs as there are identifiers costs the same; one more is refused, and one that goes makes room.
+#[test]
+fn as_many_queue_pairs_as_identifiers_are_opened() {
+    // A slot has 4 KiB for a list of pages: with 32 of them, all of this would take 9 GB.
+    let drive = kvdrive::build().set("host.depth", 1).open().unwrap();
+    let mut clients = Vec::new();
+    let refused = loop {
+        match drive.client() {
+            Ok(client) => clients.push(client),
+            Err(error) => break error,
+        }
+    };
+    // The admin queue and that of the drive's own calls have an identifier each.
+    assert!(matches!(refused, Error::NoQueue(_)), "{refused}");
+    assert_eq!(clients.len(), (1 << 16) - 2);
+    for (index, client) in clients.iter_mut().enumerate().step_by(1_000) {
+        client.store(&index.to_be_bytes(), b"value").unwrap();
+        assert_eq!(client.get(&index.to_be_bytes()).unwrap().as_deref(), Some(&b"value"[..]));
+    }
+    drop(clients.swap_remove(777));
+    clients.push(drive.client().unwrap());
+    assert!(matches!(drive.client(), Err(Error::NoQueue(_))));
+    drop(clients);
+    drive.client().unwrap().store(b"key", b"value").unwrap();
+}
