@@ -236,11 +236,18 @@ fn main() {
     }
 }
 
-/// Ends the program because of its arguments, or shows the help that they ask for.
+/// Ends the program because of its arguments, or shows the help that they ask for. A value that is refused is one line,
+/// as every other message is: the line says what is allowed, so it needs no pointer to the help.
 fn refuse<T>(error: clap::Error) -> T {
     let plain = error.render().to_string();
-    if error.use_stderr() && printable(&plain) != plain {
-        eprint!("{}", printable(&plain));
+    let message = match error.kind() {
+        clap::error::ErrorKind::ValueValidation => {
+            plain.split("\n\n").next().unwrap_or(&plain).trim_end().to_owned() + "\n"
+        }
+        _ => plain.clone(),
+    };
+    if error.use_stderr() && printable(&message) != plain {
+        eprint!("{}", printable(&message));
         std::process::exit(error.exit_code());
     }
     error.exit()
