@@ -33,10 +33,10 @@ use std::rc::Rc;
 use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
-use crate::join::JoinHandle;
 use crate::occupation::{Occupations, Place};
-use crate::tasks::{Due, NO_TASK, ROOT, Ready, Schedule, TaskKey};
-use crate::turns::Slices;
+use crate::schedule::{Due, Ready, Schedule};
+use crate::slices::Slices;
+use crate::tasks::{NO_TASK, ROOT, TaskKey};
 use crate::{Ns, Rng, Trace};
 pub use serving::Spending;
 
@@ -156,11 +156,6 @@ impl Sim {
     /// order of events stays the same: the task's next event is the next one to run.
     pub fn bound_step(&self, events: u64) {
         self.0.in_place_until.set(self.events().saturating_add(events));
-    }
-
-    /// Starts a task. It first runs when the loop reaches it, at the present time.
-    pub fn spawn<T: 'static>(&self, body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
-        JoinHandle::spawn(self, body)
     }
 
     /// Adds a task that starts at the present time, when the loop reaches it.

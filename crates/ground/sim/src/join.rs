@@ -22,15 +22,16 @@ pub struct JoinHandle<T> {
     state: Rc<JoinState<T>>,
 }
 
-impl<T: 'static> JoinHandle<T> {
-    pub(crate) fn spawn(sim: &Sim, body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
-        let state = Rc::new(JoinState { value: Cell::new(None), done: WaitQueue::new(sim) });
+impl Sim {
+    /// Starts a task. It first runs when the loop reaches it, at the present time.
+    pub fn spawn<T: 'static>(&self, body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+        let state = Rc::new(JoinState { value: Cell::new(None), done: WaitQueue::new(self) });
         let result = state.clone();
-        let task = sim.schedule(Coroutine::new(move || {
+        let task = self.schedule(Coroutine::new(move || {
             result.value.set(Some(body()));
             result.done.wake_all();
         }));
-        JoinHandle { sim: sim.clone(), task, state }
+        JoinHandle { sim: self.clone(), task, state }
     }
 }
 

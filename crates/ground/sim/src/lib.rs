@@ -25,6 +25,8 @@ mod lock;
 mod occupation;
 mod resource;
 mod rng;
+mod schedule;
+mod slices;
 mod statistics;
 mod tasks;
 mod time_share;

@@ -9,39 +9,13 @@
 //! slices went on whenever nothing is due, each of its commands would wait for a slice, and a host with many commands
 //! would have what slices leave. So the loop waits for others, too, until their time is over.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::executor::Sim;
-use crate::tasks::TaskKey;
 
 /// Time of everything else for each time of slices, in hundredths: more than as much, because caches are cold after a
 /// slice.
 const OTHERS_PERCENT: u32 = 150;
-
-/// Tasks that do much work in slices.
-#[derive(Default)]
-pub(crate) struct Slices {
-    /// A loop gives turns to those between two slices.
-    gives_turns: Cell<bool>,
-    /// A slice has ended since this was last asked.
-    has_ended: Cell<bool>,
-    /// Tasks that wait for a turn, the one first that has waited longest.
-    waiting: RefCell<VecDeque<TaskKey>>,
-}
-
-impl Slices {
-    /// Has a task ended a slice of its work since the last call?
-    pub(crate) fn take_end(&self) -> bool {
-        self.has_ended.take()
-    }
-
-    /// Does a task wait for a turn?
-    pub(crate) fn are_waiting(&self) -> bool {
-        !self.waiting.borrow().is_empty()
-    }
-}
 
 impl Sim {
     /// The running task does much work and is between two slices of it: an unpaced loop in wall time
