@@ -3,13 +3,12 @@
 
 use kvdrive_content::{Region, expanding};
 use kvdrive_link::HostMemory;
-use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::prp::LISTED_MAX_PAGES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListReader;
 use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode, write_protection};
+use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
 /// Namespace that drivers talk to.

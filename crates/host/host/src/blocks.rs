@@ -17,13 +17,12 @@
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{Controller, IDENTIFY_BYTES, cns};
 use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace, RANGES_MAX, Range};
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
+use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status, opcode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;

@@ -35,8 +35,8 @@ pub mod transfer;
 
 pub use memory::{BadAddress, HostMemory, LocalMemory};
 pub use meter::{Class, Meter, Traffic};
-pub use pcie::{Exposed, Function, Interrupt, Link, LinkConfig, PciePort};
-pub use port::{Port, Request};
+pub use pcie::{Function, Interrupt, Link, LinkConfig, PciePort};
+pub use port::{Exposed, Port, Request};
 pub use queue::QueuePair;
 pub use session::Session;
 pub use transfer::{Arrival, Landing};

@@ -24,7 +24,6 @@ use kvdrive_content::Piece;
 use kvdrive_sim::Sim;
 use kvdrive_spec::{Cqe, Sqe, Status};
 
-use crate::pcie::Exposed;
 use crate::session::Session;
 
 /// Passes `bytes` bytes of an answer from byte `at` on, in order, to the given sink.
@@ -59,6 +58,15 @@ pub trait Port: 'static {
     /// Connects the object that receives stores into the drive's memory. The port does not keep it alive; a
     /// port whose hosts cannot store into the drive's memory ignores it.
     fn expose(&self, _exposed: Weak<dyn Exposed>) {}
+}
+
+/// The target of the drive's CXL.mem port.
+pub trait Exposed {
+    /// Bytes of a window; see [`kvdrive_spec::window`].
+    fn window_bytes(&self) -> u32;
+    /// Handles the host's store of `piece` at `address` of the port. Outside of every open window it is
+    /// dropped.
+    fn store(&self, address: u64, piece: Piece<'_>);
 }
 
 /// A command that was fetched and is not answered yet, and the way to its data.

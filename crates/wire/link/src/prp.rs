@@ -10,10 +10,9 @@
 //! NVMe base specification, section "Physical Region Page Entry and List". Lists are fetched only as far as
 //! they are needed.
 
-use kvdrive_spec::{Sqe, Status};
+use kvdrive_spec::{PAGE_BYTES, Sqe, Status};
 
 use crate::memory::BadAddress;
-use crate::pcie::PAGE_BYTES;
 
 const ENTRY_BYTES: u32 = 8;
 

@@ -12,10 +12,10 @@
 use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{
-    Batch, Command, Cqe, Key, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions, ValueSource,
+    Batch, Command, Cqe, Key, PAGE_BYTES, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions,
+    ValueSource,
 };
 
 use super::slot::IteratorUse;

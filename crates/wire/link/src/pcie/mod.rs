@@ -3,24 +3,14 @@
 //! Time of a crossing = line time (wire bytes over generation and lanes, on a FIFO direction) + a constant of
 //! the profile for everything else (round trip, DMA set-up). On the published board the line time is a small
 //! part. A read by the drive uses both directions: its requests go up, then completions with the data come
-//! down.
-//!
-//! Wire bytes are those of the transaction and data link layers:
-//!
-//! ```text
-//!   memory write   | framing, sequence, LCRC 8 | header 16 | data <= max payload |
-//!   memory read    | framing, sequence, LCRC 8 | header 16 |                        one per 512 bytes
-//!   completion     | framing, sequence, LCRC 8 | header 12 | data <= max payload |
-//!   Ack, UpdateFC  | 8 each, one of both for every 4 packets: 4 bytes a packet (an assumption)
-//! ```
-//!
-//! For CXL.mem, a flit of 68 bytes per cache line is counted, as payload and as wire bytes: the accounting of
-//! the published article. Header slots, the share of flow control and the drive's responses are in neither.
+//! down. Wire bytes are in [`config`], crossings in [`crossing`].
 //!
 //! The host's end is [`Link`], the drive's is [`PciePort`].
 //!
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
+mod config;
+mod crossing;
 mod function;
 mod port;
 mod ready;
@@ -28,205 +18,25 @@ mod ready;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use kvdrive_declare::{Section, Words};
 use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Cqe, Sqe, Status};
+use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status};
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};
+use crate::port::Exposed;
 use crate::queue::{QueuePair, Taken};
 use crate::session::Session;
-use crate::transfer::{BY_WINDOW, PAIRS};
 use kvdrive_content::{Piece, Region};
 
+pub use config::{Interrupt, LinkConfig};
+use crossing::{Crossing, DOORBELL_BYTES, Fixed};
 pub use function::Function;
 use function::Numbered;
 pub use port::{PciePort, PcieRequest};
 use ready::Ready;
 
-/// Bytes of a host memory page: the unit of PRP entries.
-pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
 /// Slots of the admin queue.
 pub(crate) const ADMIN_ENTRIES: u32 = 32;
-const DOORBELL_BYTES: u64 = 4;
-/// A CXL flit in the 68-byte mode: a cache line, 2 bytes of protocol identifier and 2 of CRC.
-const FLIT_BYTES: u64 = 68;
-const LINE_BYTES: u64 = 64;
-const INTERRUPT_WIRE_BYTES: u64 = 4;
-const LINK_LAYER_BYTES: u64 = 8 + 4;
-const REQUEST_HEADER_BYTES: u64 = 16;
-const COMPLETION_HEADER_BYTES: u64 = 12;
-const READ_REQUEST_BYTES: u64 = 512;
-
-/// The link's part of a profile: section `[link]`.
-#[derive(Clone, Debug, PartialEq, Section)]
-#[section("link", default)]
-pub struct LinkConfig {
-    /// PCIe generation, 1 to 5.
-    #[setting(is = Integer(1, 5))]
-    pub generation: u32,
-    /// Lanes, 1 to 16.
-    #[setting(is = PowerOfTwo(1, 16))]
-    pub lanes: u32,
-    /// Largest payload of one packet in bytes.
-    #[setting(is = PowerOfTwo(128, 4096))]
-    pub max_payload_bytes: u32,
-    /// Time of moving a page by DMA besides its line time, ns. A part of a page costs the same: there is no
-    /// source for less, and a smaller constant would only make byte-exact DMA look better.
-    #[setting(is = TIME)]
-    pub dma_page_ns: Ns,
-    /// Round trip of fetching a submission entry or a list page, besides line time, ns.
-    #[setting(is = TIME)]
-    pub sqe_fetch_ns: Ns,
-    /// Latency of a completion entry, besides line time, ns.
-    #[setting(is = TIME)]
-    pub cqe_write_ns: Ns,
-    /// Time from the host's store until the drive sees the doorbell, besides line time, ns.
-    #[setting(is = TIME)]
-    pub doorbell_ns: Ns,
-    /// Whether the drive sends an interrupt with each completion, or the host polls.
-    pub interrupt: Interrupt,
-    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
-    /// small unit saves bytes and their line time, but nothing of `dma_page_ns`. Key
-    /// `controller.dma_granularity_bytes`.
-    #[setting(is = OneOf(&[1, 4, 4096]), key = "controller.dma_granularity_bytes")]
-    pub dma_granularity_bytes: u32,
-    /// Does data to the host take no time? Only for studies of a published emulator; bytes are still counted.
-    pub free_to_host: bool,
-    /// Time that the host waits for a store by CXL.mem and its flush, besides the time of each cache line.
-    #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
-    pub cxl_store_ns: Ns,
-    /// Time that the host waits for each cache line of such a store.
-    #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
-    pub cxl_line_ns: Ns,
-}
-
-/// Does the drive send an interrupt with each completion?
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
-pub enum Interrupt {
-    /// No: the host polls.
-    None,
-    /// It does.
-    Msix,
-}
-
-impl LinkConfig {
-    /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for
-    /// generations 1 and 2, 128b/130b from generation 3 on).
-    fn rate_kb_s(&self) -> u64 {
-        let lane = match self.generation {
-            1 => 250_000,
-            2 => 500_000,
-            3 => 984_615,
-            4 => 1_969_231,
-            _ => 3_938_462,
-        };
-        lane * u64::from(self.lanes)
-    }
-
-    /// Time of `wire_bytes` on the line, ns, rounded up.
-    pub fn line_ns(&self, wire_bytes: u64) -> Ns {
-        (wire_bytes * 1_000_000).div_ceil(self.rate_kb_s())
-    }
-
-    fn packets(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(u64::from(self.max_payload_bytes))
-    }
-
-    /// Wire bytes of a posted write of `bytes`.
-    pub fn write_wire_bytes(&self, bytes: u64) -> u64 {
-        bytes + self.packets(bytes) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
-    }
-
-    /// Wire bytes of a read of `bytes`: requests in one direction, completions with data in the other.
-    pub fn read_wire_bytes(&self, bytes: u64) -> u64 {
-        let completions = self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES);
-        request_wire_bytes(bytes) + bytes + completions
-    }
-}
-
-/// Wire bytes of the requests of a read of `bytes`.
-fn request_wire_bytes(bytes: u64) -> u64 {
-    bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
-}
-
-/// One crossing's bytes and time.
-#[derive(Clone, Copy)]
-struct Crossing {
-    class: Class,
-    payload_bytes: u64,
-    wire_bytes: u64,
-    /// Time for which it holds the direction to the host, ns,
-    up_ns: Ns,
-    /// and then the direction to the drive, ns.
-    down_ns: Ns,
-    /// Further time, ns.
-    rest_ns: Ns,
-}
-
-impl Crossing {
-    /// A posted write by the host.
-    fn write_down(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
-        let wire_bytes = config.write_wire_bytes(bytes);
-        let down_ns = config.line_ns(wire_bytes);
-        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns: 0, down_ns, rest_ns }
-    }
-
-    /// A posted write by the drive.
-    fn write_up(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
-        let wire_bytes = config.write_wire_bytes(bytes);
-        let up_ns = config.line_ns(wire_bytes);
-        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns, down_ns: 0, rest_ns }
-    }
-
-    /// A read by the drive.
-    fn read(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
-        Crossing::reads(config, class, bytes, 1, rest_ns)
-    }
-
-    /// `count` consecutive reads of `bytes` bytes each. Line time is rounded up once, for the sum of their
-    /// wire bytes.
-    fn reads(config: &LinkConfig, class: Class, bytes: u64, count: u64, rest_ns: Ns) -> Crossing {
-        let wire_bytes = count * config.read_wire_bytes(bytes);
-        let up_ns = config.line_ns(count * request_wire_bytes(bytes));
-        let down_ns = config.line_ns(wire_bytes) - up_ns;
-        Crossing { class, payload_bytes: count * bytes, wire_bytes, up_ns, down_ns, rest_ns }
-    }
-}
-
-/// The crossings that every command makes, computed once: their divisions would be a large part of a
-/// command's cost.
-struct Fixed {
-    doorbell: Crossing,
-    sqe: Crossing,
-    cqe: Crossing,
-    page_to_drive: Crossing,
-    page_to_host: Crossing,
-    interrupt_wire_bytes: u64,
-}
-
-impl Fixed {
-    fn new(config: &LinkConfig) -> Fixed {
-        let page_bytes = u64::from(PAGE_BYTES);
-        Fixed {
-            doorbell: Crossing::write_down(config, Class::Mmio, DOORBELL_BYTES, config.doorbell_ns),
-            sqe: Crossing::read(config, Class::Sqe, Sqe::BYTES as u64, config.sqe_fetch_ns),
-            cqe: Crossing::write_up(config, Class::Cqe, Cqe::BYTES as u64, config.cqe_write_ns),
-            page_to_drive: Crossing::read(config, Class::ToDrive, page_bytes, config.dma_page_ns),
-            page_to_host: Crossing::write_up(config, Class::ToHost, page_bytes, config.dma_page_ns),
-            interrupt_wire_bytes: config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
-        }
-    }
-}
-
-/// The target of the drive's CXL.mem port.
-pub trait Exposed {
-    /// Bytes of a window; see [`kvdrive_spec::window`].
-    fn window_bytes(&self) -> u32;
-    /// Handles the host's store of `piece` at `address` of the port. Outside of every open window it is
-    /// dropped.
-    fn store(&self, address: u64, piece: Piece<'_>);
-}
 
 /// State shared by both ends: directions, DMA engine, meter, functions and their queues.
 pub struct Link {
@@ -412,19 +222,7 @@ impl Link {
     /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the
     /// drive has them. One flit per line; reading a line for ownership is not counted.
     pub fn cxl_store(&self, address: u64, piece: Piece<'_>) {
-        let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
-        let flit_bytes = lines * FLIT_BYTES;
-        let down_ns = self.config.line_ns(flit_bytes);
-        let all_ns = self.config.cxl_store_ns + lines * self.config.cxl_line_ns;
-        let crossing = Crossing {
-            class: Class::Cxl,
-            payload_bytes: flit_bytes,
-            wire_bytes: flit_bytes,
-            up_ns: 0,
-            down_ns,
-            rest_ns: all_ns.saturating_sub(down_ns),
-        };
-        self.cross(&crossing);
+        self.cross(&Crossing::lines(&self.config, address, piece.bytes()));
         if let Some(exposed) = self.exposed() {
             exposed.store(address, piece);
         }

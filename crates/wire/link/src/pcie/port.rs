@@ -6,11 +6,11 @@ use std::thread;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Cqe, Psdt, SglDescriptor, Sqe, Status};
+use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 
-use super::{Exposed, Link, PAGE_BYTES};
+use super::Link;
 use crate::memory::HostMemory;
-use crate::port::{Port, Queues, Request, Source};
+use crate::port::{Exposed, Port, Queues, Request, Source};
 use crate::prp::{self, Segment, Segments};
 use crate::queue::{QueuePair, Taken};
 use crate::session::Session;

@@ -5,12 +5,11 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Cqe, Psdt, Sqe, Status, ValueSource};
+use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, Sqe, Status, ValueSource};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_part};
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
-use crate::pcie::PAGE_BYTES;
 use crate::port::Request;
 
 /// Host half.

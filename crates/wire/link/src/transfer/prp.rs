@@ -6,10 +6,9 @@
 //! ```
 
 use kvdrive_content::expanding;
-use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
+use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status, ValueSource};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
-use crate::pcie::PAGE_BYTES;
 use crate::port::Request;
 
 /// Largest value of a capsule that is copied to its place, bytes. On the published board firmware copies 512

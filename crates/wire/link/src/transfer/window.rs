@@ -20,10 +20,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvdrive_spec::window::{Grant, NO_WINDOW};
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Status};
 
 use super::{Landing, Progress};
-use crate::pcie::PAGE_BYTES;
 use kvdrive_content::Piece;
 
 const LINE_BYTES: u32 = 64;

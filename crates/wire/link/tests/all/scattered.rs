@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::{BadAddress, HostMemory, Interrupt, Link, LinkConfig};
 use kvdrive_sim::Sim;
+use kvdrive_spec::PAGE_BYTES;
 
 /// Pages by address. What is not there is not mapped.
 #[derive(Default)]
