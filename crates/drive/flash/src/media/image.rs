@@ -22,7 +22,7 @@ use kvdrive_content::{Decoder, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ImageError;
-use super::memory::{Cell, Keep, Memory};
+use super::memory::{Cell, Format, Keep, Memory};
 use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
@@ -34,15 +34,6 @@ const PROGRAMMED: u8 = 1;
 const TORN: u8 = 2;
 /// Bytes of a page in the frame.
 const ROW_BYTES: usize = 5;
-
-/// Format of a page's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// As real bytes.
-    Bytes = 1,
-    /// As literal bytes and pattern descriptors.
-    Tags = 2,
-}
 
 /// Names of the [`geometry_fields`], as configurations spell them.
 pub(super) const GEOMETRY_KEYS: [&str; 8] = [

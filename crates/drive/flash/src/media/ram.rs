@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 
 use super::data::PageData;
-use super::memory::{Keep, Memory};
+use super::memory::{Format, Keep, Memory};
 use super::{MediaKind, image};
 use crate::spare::Spare;
 
@@ -27,7 +27,7 @@ pub struct RamPage {
 }
 
 impl Keep for RamPage {
-    const FORMAT: image::Format = image::Format::Bytes;
+    const FORMAT: Format = Format::Bytes;
 
     fn keep(data: &PageData, spare: &Spare, _scratch: &mut Vec<u8>) -> RamPage {
         let data = match data {

@@ -14,7 +14,7 @@ use kvdrive_content::Region;
 use super::data::PageData;
 use super::deferred::Deferred;
 use super::items::Items;
-use super::memory::{Keep, Memory};
+use super::memory::{Format, Keep, Memory};
 use super::packed::{Packed, is_large_and_filled};
 use super::{MediaKind, image};
 use crate::spare::Spare;
@@ -42,7 +42,7 @@ pub enum TagsPage {
 }
 
 impl Keep for TagsPage {
-    const FORMAT: image::Format = image::Format::Tags;
+    const FORMAT: Format = Format::Tags;
 
     fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
         match data {
