@@ -8,7 +8,7 @@ use kvdrive_sim::Sim;
 use crate::firmware::{CopyCosts, Cores};
 use crate::hash::HashConfig;
 use crate::lsm::LsmConfig;
-use crate::stored::StoredConfig;
+use crate::stored::config::StoredConfig;
 
 /// What engines see of a drive's configuration.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@
 //! A value is staged in protected memory while it arrives. Values whose rest the host has yet to send may have
 //! half of that memory; beyond it the host is told to try again.
 
-mod config;
+pub(crate) mod config;
 mod cpu;
 mod fit;
 mod image;
