@@ -19,8 +19,10 @@ use kvdrive_link::Port;
 use kvdrive_sim::{TaskCell, TaskKey, WaitQueue};
 
 use crate::controller::Controller;
-use crate::dispatch::CONTEXTS;
 use crate::requests::{fetch, handle};
+
+/// Name of the tasks, for what their time goes to.
+pub const CONTEXTS: &str = "contexts";
 
 /// Most long commands without a context at a time: each may have an answer of 2 MiB in memory. One more keeps its own.
 const WITHOUT_MAX: usize = 16;

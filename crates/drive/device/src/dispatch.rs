@@ -26,16 +26,15 @@ use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
 use crate::config::Dispatch;
+pub use crate::contexts::CONTEXTS;
 use crate::contexts::Contexts;
 use crate::controller::waiting::is_of_dispatcher;
 use crate::controller::{Controller, Fetched};
 use crate::requests::{decode, fetch, handle};
 
-/// Names of the tasks that serve commands, for what their time goes to.
-pub const CONTEXTS: &str = "contexts";
-/// The task that deals commands out.
+/// Name of the task that deals commands out, for what its time goes to.
 pub const DISPATCHER: &str = "dispatcher";
-/// The tasks that run what is dealt.
+/// Name of the tasks that run what is dealt.
 pub const IO_THREADS: &str = "io-threads";
 
 /// The commands of one I/O thread, in the order in which they were dealt.

@@ -29,6 +29,7 @@ use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, ValueSource, Write, opcode};
 
+use super::commit::{commit, settle_and_commit};
 use super::walks::{list, next, seek};
 use super::{KvNamespace, Unfinished, batch, parts};
 use crate::answers::{Answer, Refusal, completion_of};
@@ -271,22 +272,6 @@ fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<
         return Ok((0, 0));
     }
     Ok(settle_and_commit(drive, assembly.key, assembly.place)?)
-}
-
-/// The index is touched only after the last byte of a value has arrived.
-pub(super) fn settle_and_commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place) -> Answer {
-    drive.engine.settle(&place);
-    commit(drive, key, place, StoreOptions::default())
-}
-
-pub(super) fn commit<E: Engine>(
-    drive: &KvNamespace<E>,
-    key: Key,
-    place: E::Place,
-    options: StoreOptions,
-) -> Answer {
-    drive.engine.commit(key, place, options)?;
-    Ok((0, 0))
 }
 
 fn retrieve<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key, buffer_bytes: u32) -> Answer {

@@ -3,8 +3,10 @@
 
 mod batch;
 mod commands;
+mod commit;
 mod iterators;
 mod loading;
+mod open_window;
 mod parts;
 mod sessions;
 mod walks;

@@ -21,7 +21,7 @@ use kvdrive_sim::TaskCell;
 use kvdrive_spec::{ALL_STREAMS, Key, RetrievePart, Status, Store, StorePart};
 
 use super::KvNamespace;
-use super::commands::commit;
+use super::commit::commit;
 use crate::answers::Answer;
 
 /// Streams of a queue that may have begun something at once. Beyond it the host is told to try again.

@@ -9,7 +9,7 @@ use kvdrive_spec::Status;
 use kvdrive_spec::window::NO_WINDOW;
 
 use super::batch::Staged;
-use super::windows::Open;
+use super::open_window::OpenWindow;
 
 /// State that a queue's inline commands have left.
 pub enum Unfinished<P> {
@@ -24,7 +24,7 @@ pub enum Unfinished<P> {
 /// State of one queue between its commands.
 pub struct QueueState<P, W> {
     pub(super) unfinished: Option<Unfinished<P>>,
-    pub(super) window: Option<Open<W>>,
+    pub(super) window: Option<OpenWindow<W>>,
 }
 
 impl<P, W> Default for QueueState<P, W> {
