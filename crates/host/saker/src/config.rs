@@ -3,7 +3,7 @@
 use kvdrive_spec::Key;
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, request_bytes};
 
-use crate::cache::EVICTIONS;
+use crate::cache::{CacheConfig, Charge, EVICTIONS};
 
 /// When a container is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,31 +22,6 @@ pub enum Containers {
     Own,
     /// All clients one: what the paper warns of.
     Shared,
-}
-
-/// What counts towards the bytes of the read cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Charge {
-    /// Keys and values alone, as RocksDB charges its row cache: studies compare caches by it. A cache of small pairs
-    /// then takes several times its bytes of memory.
-    Content,
-    /// All memory that the pairs take: a cache of 4 MiB takes 4 MiB.
-    Memory,
-}
-
-/// Settings of the read cache.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CacheConfig {
-    /// Its size in bytes, counted as `charge` says; 0: there is none.
-    pub bytes: u64,
-    /// The bytes that a pair counts for.
-    pub charge: Charge,
-    /// Values above this many bytes do not enter.
-    pub admit_bytes: u32,
-    /// Which pairs leave: a row of [`EVICTIONS`].
-    pub eviction: String,
-    /// Parts with a lock and a share of the bytes each. One makes what leaves independent of hashes.
-    pub shards: u32,
 }
 
 /// Settings of SAKER.

@@ -62,8 +62,9 @@ pub mod transaction;
 mod writer;
 
 pub use batch::{Batch, Payload, Whereabouts};
+pub use cache::{CacheConfig, Charge};
 pub use client::{Client, Question, Read, Sync, Write};
-pub use config::{BatchSize, CacheConfig, Charge, Config, ConfigError, Containers};
+pub use config::{BatchSize, Config, ConfigError, Containers};
 pub use runner::Runner;
 pub use saker::Saker;
 pub use steps::{NoSteps, Step, Steps};

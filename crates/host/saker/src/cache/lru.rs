@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvdrive_spec::Key;
 use lru::LruCache;
 
+use super::config::CacheConfig;
 use super::{Cache, KeyHash, Value, Weight, shard_of};
-use crate::config::CacheConfig;
 
 struct Lru {
     shards: Box<[Mutex<Shard>]>,

@@ -9,6 +9,7 @@
 //! cache, which studies compare with; or all the memory that its pairs take. For pairs of 8 + 16 B the second is
 //! about six times the first.
 
+mod config;
 mod lru;
 mod s3_fifo;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_spec::Key;
 
-use crate::config::{CacheConfig, Charge};
+pub use config::{CacheConfig, Charge};
 
 /// The longest value that is kept in place of a pointer to it.
 const SHORT_BYTES: usize = 22;

@@ -4,8 +4,8 @@ use kvdrive_spec::Key;
 use quick_cache::sync::Cache as QuickCache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
+use super::config::{CacheConfig, Charge};
 use super::{Cache, KeyHash, Value, Weight};
-use crate::config::{CacheConfig, Charge};
 
 /// Bytes of a pair, by which the number of pairs is guessed; tables grow where there are more. Where memory is what
 /// counts, tables begin small.
