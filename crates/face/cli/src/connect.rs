@@ -7,8 +7,8 @@ use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
 use kvdrive_run::wall::connected::{Remote, address};
-use kvdrive_target::subsystem::is_nqn;
 
+use crate::nqn::name;
 use crate::secret;
 
 /// Sections and keys of the configuration that are the host's; the others are the drive's.
@@ -68,12 +68,6 @@ pub struct Connection {
         requires = "tls_psk"
     )]
     psk_derivation: secret::PskDerivation,
-}
-
-/// Reads the name of a subsystem or of a host.
-pub fn name(text: &str) -> Result<String, String> {
-    let wrong = || "a name begins with \"nqn.\" and has at most 223 bytes".to_owned();
-    is_nqn(text).then(|| text.to_owned()).ok_or_else(wrong)
 }
 
 impl Connection {

@@ -17,6 +17,7 @@ mod explain;
 mod figure;
 mod list;
 mod ng;
+mod nqn;
 mod output;
 mod progress;
 mod replay;

@@ -10,7 +10,7 @@ use kvdrive_auth::{Psk, Secret};
 use kvdrive_spec::auth::{Group, Hash};
 use kvdrive_target::subsystem::Host;
 
-use crate::connect::name;
+use crate::nqn::name;
 use crate::output;
 
 /// The secret or PSK that `text` is, or that is in the file after its `@`.

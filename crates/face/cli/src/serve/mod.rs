@@ -44,7 +44,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
-use crate::connect::name;
+use crate::nqn::name;
 use crate::settings::{Settings, at_least_one, size};
 use crate::{output, secret};
 

@@ -12,34 +12,17 @@
 
 use std::sync::Arc;
 
-use kvdrive_auth::{KeyPair, Psk, Response, Role, Secret};
+use kvdrive_auth::KeyPair;
 use kvdrive_spec::Status;
 use kvdrive_spec::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer, Reason};
 
+pub use super::check::Host;
+use super::check::{Check, Checked, Names};
 use super::keys::{Asker, Worked};
 use super::{Event, QueueSlot, Step, Subsystem, done};
 use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Tag};
-
-/// A host that may connect to a subsystem.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Host {
-    /// NQN of the host.
-    pub nqn: String,
-    /// Secret with which the host authenticates; `None`: it need not.
-    pub secret: Option<Secret>,
-    /// Secret with which the subsystem authenticates, if the host asks for that.
-    pub controller_secret: Option<Secret>,
-    /// PSK for TLS; if set, the host has to use TLS.
-    pub psk: Option<Psk>,
-}
-
-impl From<&str> for Host {
-    fn from(nqn: &str) -> Host {
-        Host { nqn: nqn.to_owned(), secret: None, controller_secret: None, psk: None }
-    }
-}
 
 /// The state of an exchange.
 enum State {
@@ -161,59 +144,6 @@ enum Sent {
     Reply(Box<Check>),
     Authenticated,
     GivenUp,
-}
-
-/// Both ends and their secrets.
-struct Names {
-    host: Host,
-    subsystem: String,
-}
-
-/// The check of a reply: a key agreement, and one or two HMACs.
-pub(super) struct Check {
-    names: Names,
-    pair: Arc<KeyPair>,
-    hash: Hash,
-    transaction: u16,
-    sequence: u32,
-    challenge: Vec<u8>,
-    response: Vec<u8>,
-    /// C2 and S2.
-    theirs: Option<(Vec<u8>, u32)>,
-    public: Vec<u8>,
-}
-
-/// The result of a check: our own response if the host asked for one, or why authentication failed.
-pub(super) type Checked = Result<Option<Vec<u8>>, Reason>;
-
-impl Check {
-    pub(super) fn run(&self) -> Checked {
-        let Host { nqn, secret, controller_secret, .. } = &self.names.host;
-        let shared = self.pair.agree(&self.public).map_err(|_| Reason::Payload)?;
-        let of_host = Response {
-            role: Role::Host,
-            secret: secret.as_ref().ok_or(Reason::Failed)?,
-            own_nqn: nqn,
-            other_nqn: &self.names.subsystem,
-            hash: self.hash,
-            shared: &shared,
-            sequence: self.sequence,
-            transaction: self.transaction,
-        };
-        if !of_host.is(&self.response, &self.challenge) {
-            return Err(Reason::Failed);
-        }
-        let Some((challenge, sequence)) = &self.theirs else { return Ok(None) };
-        let ours = Response {
-            role: Role::Controller,
-            secret: controller_secret.as_ref().ok_or(Reason::Failed)?,
-            own_nqn: &self.names.subsystem,
-            other_nqn: nqn,
-            sequence: *sequence,
-            ..of_host
-        };
-        Ok(Some(ours.to(challenge)))
-    }
 }
 
 impl Subsystem {

@@ -30,7 +30,7 @@ use std::thread;
 use kvdrive_auth::KeyPair;
 use kvdrive_spec::auth::Group;
 
-use super::authentication::{Check, Checked};
+use super::check::{Check, Checked};
 use crate::bell::Bell;
 use crate::namespace::QueueId;
 

@@ -33,6 +33,7 @@ mod address;
 mod admin;
 mod arbitration;
 pub mod authentication;
+mod check;
 pub mod connect;
 mod controller;
 mod function;
