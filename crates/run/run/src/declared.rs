@@ -2,20 +2,23 @@
 //! read back from the JSON of a report.
 
 use std::fmt::Write;
+use std::rc::Rc;
 use std::sync::LazyLock;
 
 use kvdrive_config::{Document, default_profile};
 use kvdrive_declare::{Counter, Counters, Counts, Sections};
 use kvdrive_device::Drive;
 use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::Sim;
 use kvdrive_store::STORES;
 use kvdrive_workload::kvcache::CacheCounters;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
-use crate::Bench;
 use crate::places::HostSide;
 use crate::report::Named;
+use crate::snapshot::Snapshot;
 
 const HEAD: &str = "\
 # Counters
@@ -45,13 +48,17 @@ pub fn counts_of(profile: &str, settings: &[String]) -> anyhow::Result<Sections>
     let mut document = Document::profile(profile)?;
     settings.iter().try_for_each(|setting| document.set(setting))?;
     let config = document.config()?;
-    let bench = Bench::new(&config)?;
-    let counts = bench.sim.block_on(|| {
-        let drive = Drive::power_on(&bench.sim, &bench.link, &config.drive(), None)?;
-        let host = HostSide::connect(&config, &bench.link, &bench.memory)?;
-        anyhow::Ok(bench.snapshot(&drive, &host).counts)
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, config.link.clone(), memory.clone());
+    let counts = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, &config.drive(), None)?;
+        let host = HostSide::connect(&config, &link, &memory)?;
+        let mut counts = Snapshot::of(&sim, &link, &drive, &host.cores).counts;
+        host.count(&mut counts);
+        anyhow::Ok(counts)
     });
-    bench.sim.clear();
+    sim.clear();
     counts
 }
 

@@ -3,48 +3,17 @@
 //! Counters are those of the drive at the end of an interval; operations and their latencies are those
 //! answered in it. The intervals of a run add up to the run, except for the drain after its last operation.
 
+use std::rc::Rc;
+
 use kvdrive_sim::{Histogram, Ns};
 use serde_json::{Map, Value, json};
 
-use super::{KINDS, OnInterval, Snapshot};
+use super::kinds::KINDS;
+use super::snapshot::Snapshot;
+use super::tally::{Recent, Tally};
 
-/// What applications saw in the present interval.
-#[derive(Default)]
-pub(crate) struct Recent {
-    pub latency: [Histogram; KINDS.len()],
-    pub errors: u64,
-}
-
-impl Recent {
-    /// Adds what another thread saw.
-    pub(crate) fn add(&mut self, other: &Recent) {
-        for (all, of) in self.latency.iter_mut().zip(&other.latency) {
-            all.add(of);
-        }
-        self.errors += other.errors;
-    }
-}
-
-/// What has been done since the start of a run, and what was seen in the present interval.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub stored_bytes: u64,
-    pub read_bytes: u64,
-    pub ops: u64,
-    pub transactions: u64,
-    pub recent: Box<Recent>,
-}
-
-impl Tally {
-    /// Adds what another thread did.
-    pub(crate) fn add(&mut self, other: &Tally) {
-        self.stored_bytes += other.stored_bytes;
-        self.read_bytes += other.read_bytes;
-        self.ops += other.ops;
-        self.transactions += other.transactions;
-        self.recent.add(&other.recent);
-    }
-}
+/// Called with every interval as it ends.
+pub type OnInterval = Rc<dyn Fn(&Interval<'_>)>;
 
 /// One interval of a run.
 pub struct Interval<'a> {

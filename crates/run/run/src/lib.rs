@@ -1,5 +1,4 @@
-//! One run, or several in sequence: a drive, a host and workloads in model time, and the reports of what
-//! happened.
+//! One run, or several in sequence: a drive, a host and workloads, and the reports of what happened.
 //!
 //! ```text
 //!   power on ─► connect ─► load ─► drain ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
@@ -12,14 +11,30 @@
 //! host's work between two operations is done. The same tasks first load the pairs of the workload and
 //! overwrite them as often as it asks; if `workload.timed_load` is off, loading takes no time. The report
 //! contains the cost of loading, too.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`modelled`](crate::run) | a run in model time: drive, link and host on one executor |
+//! | [`wall`] | a run by the machine's clock: a drive of this program, or one on a network |
+//! | `stream`, `scan`, `units` | the application: one loop for both clocks and every client |
+//! | `work`, `arrivals`, `verify` | what tasks of all threads share: operations, their times, what was stored |
+//! | `places` | the host: cores, and the client of each task |
+//! | `seen`, `tally`, `intervals`, `series` | what applications saw, in all and over time |
+//! | `snapshot`, `outcome`, `limits` | what was counted, and the report that is made of it |
+//! | [`report`], [`cumulative`], [`declared`] | the report, as data, text and JSON; the counters that it can have |
+//! | [`many`] | runs side by side |
+//! | [`watch`](Watch) | progress, intervals and a stop from outside |
 
 mod arrivals;
+mod content;
 pub mod cumulative;
 pub mod declared;
 mod histogram_log;
 mod intervals;
+mod kinds;
 mod limits;
 pub mod many;
+mod modelled;
 mod outcome;
 mod places;
 pub mod report;
@@ -27,411 +42,22 @@ pub mod revision;
 mod scan;
 mod seen;
 mod series;
+mod snapshot;
 mod stream;
+mod tally;
 mod units;
 pub(crate) mod verify;
 pub mod wall;
 mod watch;
 mod work;
 
-use std::rc::Rc;
-use std::sync::{Arc, Mutex};
-
-use kvdrive_content::{Pattern, Piece};
-use kvdrive_declare::{Counters, Counts, Sections};
-use kvdrive_device::Drive;
-use kvdrive_flash::faults::{FaultCount, Rule};
-use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Ns, OccupationStatistics, Resource, Sim, TaskCell};
-use kvdrive_spec::Key;
-
+pub use content::content;
 pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
-use intervals::Slices;
-use kvdrive_config::{Config, Document};
-use kvdrive_workload::{self as workload, ValueSpec, Workload, WorkloadParams};
-use places::HostSide;
-use report::Report;
+pub use modelled::{
+    FinishedRun, operations, operations_of_session, run, run_counted, run_faulty, run_session,
+    run_session_watched, run_watched,
+};
 pub use scan::answered;
-pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
-use stream::{Clock, Stream};
-use verify::{ReadBack, Verifier};
-pub use watch::{Going, OnInterval, Watch};
-use work::{Work, lock};
-
-/// Operations between two calls of a progress hook.
-const PROGRESS_STEP: u64 = 8192;
-
-/// Callback for progress: operations done and operations in all, loading included.
-pub type Progress<'a> = &'a dyn Fn(u64, u64);
-
-/// Runs `document`.
-pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
-    run_counted(document, progress).map(|(report, _)| report)
-}
-
-/// As [`run`], with fault rules. They are active from the first measured operation on; loading happens
-/// without them.
-pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -> anyhow::Result<Report> {
-    run_watched(document, rules, &Watch::progress(progress)).map(|ran| ran.report)
-}
-
-/// A run that has ended.
-pub struct FinishedRun {
-    /// Its report.
-    pub report: Report,
-    /// Latencies of its operations in ns, by kind; only kinds that occurred.
-    pub latencies: Vec<(&'static str, Histogram)>,
-    /// Whether it was stopped before its end.
-    pub is_stopped: bool,
-    /// Why it ended before its end by itself: over a network, the connection was lost. The report is of what was done.
-    pub failure: Option<anyhow::Error>,
-}
-
-/// As [`run_faulty`]; `watch` observes the run and may stop it.
-pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<FinishedRun> {
-    let (mut ran, _) = run_all(std::slice::from_ref(document), rules, watch)?;
-    Ok(ran.pop().expect("a report for the run"))
-}
-
-/// As [`run`]; also returns the number of simulation events from power-on to the end.
-pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
-    let (mut ran, events) = run_all(std::slice::from_ref(document), &[], &Watch::progress(progress))?;
-    Ok((ran.pop().expect("a report for the run").report, events))
-}
-
-/// Runs `documents` in sequence on one drive, which is loaded as the first of them says.
-///
-/// # Errors
-/// Two of them describe different drives or hosts, or a run fails.
-pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-    let ran = run_session_watched(documents, &Watch::progress(progress))?;
-    Ok(ran.into_iter().map(|ran| ran.report).collect())
-}
-
-/// As [`run_session`]; `watch` observes the runs and may stop them.
-pub fn run_session_watched(documents: &[Document], watch: &Watch<'_>) -> anyhow::Result<Vec<FinishedRun>> {
-    run_all(documents, &[], watch).map(|(ran, _)| ran)
-}
-
-fn run_all(
-    documents: &[Document],
-    rules: &[Rule],
-    watch: &Watch<'_>,
-) -> anyhow::Result<(Vec<FinishedRun>, u64)> {
-    let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
-    configs[0].check_room()?;
-    for config in &configs[1..] {
-        let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
-        anyhow::ensure!(same, "{}: runs of one session share all but their workload", config.workload.name);
-    }
-    let stopwatch = Stopwatch::start();
-    let bench = Bench::new(&configs[0])?;
-    let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, watch))?;
-    let mut all = Vec::with_capacity(outcomes.len());
-    for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
-        let latencies = outcome.seen.latencies();
-        let report = outcome.into_report(document, config)?;
-        all.push(FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure: None });
-    }
-    // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
-    // sessions run.
-    all.iter_mut().for_each(|ran| ran.report.time.wall_s = stopwatch.seconds() / documents.len() as f64);
-    let events = bench.sim.events();
-    bench.sim.clear();
-    Ok((all, events))
-}
-
-/// Number of operations of a run, loading included.
-///
-/// # Errors
-/// The workload cannot be built.
-pub fn operations(config: &Config) -> anyhow::Result<u64> {
-    if config.workload.ends() {
-        // The length of a trace is unknown until its end.
-        return Ok(config.workload.ops);
-    }
-    let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
-    Ok(workload.preload() + config.workload.ops)
-}
-
-/// Number of operations of runs that follow each other on one drive, which is loaded once.
-///
-/// # Errors
-/// The workload cannot be built.
-pub fn operations_of_session(documents: &[Document]) -> anyhow::Result<u64> {
-    let mut all = operations(&documents[0].config()?)?;
-    for document in &documents[1..] {
-        all += document.config()?.workload.ops;
-    }
-    Ok(all)
-}
-
-struct Bench {
-    sim: Sim,
-    link: Rc<Link>,
-    memory: Rc<LocalMemory>,
-}
-
-pub(crate) struct Outcome {
-    pub seen: Seen,
-    pub began: Snapshot,
-    /// After the last operation: the end of throughput and utilisation.
-    pub ended: Snapshot,
-    /// After the drain as well: the end of the counters.
-    pub drained: Snapshot,
-    /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots tell.
-    pub wall_ns: Option<Ns>,
-    pub notes: Vec<String>,
-    /// Counters of the workload.
-    pub workload: Counts,
-    pub loading: Option<Loading>,
-    /// What was done over time, if requested.
-    pub series: Option<report::Series>,
-    /// Result of checking values, with the first wrong one.
-    pub verified: Option<(report::Verified, Option<String>)>,
-}
-
-/// The cost of loading a drive and overwriting its pairs.
-#[derive(Clone)]
-pub(crate) struct Loading {
-    pub began: Snapshot,
-    pub ended: Snapshot,
-    pub stores: u64,
-    pub stored_bytes: u64,
-}
-
-/// Everything of which a report takes a difference: counted or modelled, since power-on.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// Model time.
-    pub at: Ns,
-    /// What drive, link and host counted, by section.
-    pub counts: Sections,
-    /// Statistics of host cores, link, firmware cores, channels and dies.
-    pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
-    /// How long each die and each channel was busy, by the name of their resource, ns.
-    pub parts: Vec<(String, Vec<Ns>)>,
-    /// What the time of the controller's contexts and threads went to.
-    pub occupations: Vec<OccupationStatistics>,
-    /// Fault rules, with how often each matched and struck.
-    pub faults: Vec<FaultCount>,
-}
-
-impl Bench {
-    fn new(config: &Config) -> anyhow::Result<Bench> {
-        let sim = Sim::new();
-        let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, config.link.clone(), memory.clone());
-        Ok(Bench { sim, link, memory })
-    }
-
-    fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
-        let (config, progress) = (&configs[0], watch.progress);
-        let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
-        let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
-        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
-        let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
-        let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
-        let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
-        let mut before: Option<WorkloadParams> = None;
-        for (index, config) in configs.iter().enumerate() {
-            let mut params = config.workload.clone();
-            if let Some(before) = &before {
-                follow(&mut params, before);
-            }
-            let seed = config.run.seed + index as u64;
-            let (source, ops) = open_workload(config, &params, seed, &verifier)?;
-            let sees_all = !config.saker.enabled || host.places.len() == 1;
-            let work = Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone());
-            let work = Arc::new(work);
-            let clock = Clock::Model(self.sim.clone());
-            let stream = Stream::new(work.clone(), &self.sim, clock, Some(drive.clone()));
-            let mut notes = Vec::new();
-            let tell = |now| {
-                let share = work.of_workload(|workload| workload.read_share());
-                match share.filter(|share| *share > 0.0) {
-                    Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
-                    None => progress(done + now, total),
-                }
-            };
-            match &before {
-                None => {
-                    loading = self.load(&stream, config, &drive, &host, &tell)?;
-                    drive.faults().set(rules, config.run.seed);
-                }
-                Some(before) => {
-                    notes.push(format!("after {} {} on the same drive", before.name, before.distribution));
-                }
-            }
-            let began = self.snapshot(&drive, &host);
-            work.begin(&config.workload, config.run.seed, ops, began.at, 1);
-            let slices = self.cut_into_slices(&stream, &drive, &host, watch, &began);
-            let sampler = stream.sample(config.run.interval_ns, began.at);
-            let loaded = work.done();
-            let tell = |now| {
-                tell(now);
-                if let Some(going) = watch.going {
-                    going(self.going(&drive, &began, now - loaded));
-                }
-            };
-            stream.run_tasks(&host.places, &tell);
-            let ended = self.snapshot(&drive, &host);
-            if let Some(slices) = slices {
-                slices.borrow_mut().end(ended.clone(), stream.seen.borrow_mut().tally());
-            }
-            let series = sampler.map(|sampler| {
-                let mut sampler = sampler.borrow_mut();
-                sampler.end(ended.at, &stream.seen.borrow().sums());
-                sampler.take()
-            });
-            done += work.done();
-            work.check_failure()?;
-            // A trace adds notes while it is read.
-            notes.splice(0..0, work.of_workload(|workload| workload.notes().to_vec()));
-            let (run_ops, span_ns) = (work.done() - loaded, ended.at - began.at);
-            notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, ended.at));
-            host.sync()?;
-            drive.drain();
-            // A file that cannot be written ends the run. Flash without a spare block (a failure without a
-            // path) may be the subject of the run: its report says so.
-            if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
-                return Err(failure.into());
-            }
-            params.num += work.of_workload(|workload| workload.inserted());
-            before = Some(params);
-            let workload = work.of_workload(|workload| workload.counts());
-            let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
-            notes.extend(stream.check_units(&host.places[0], seen.errors)?);
-            let verified = work.verified();
-            let loading = loading.clone();
-            outcomes.push(Outcome {
-                seen,
-                began,
-                ended,
-                drained,
-                wall_ns: None,
-                notes,
-                workload,
-                loading,
-                series,
-                verified,
-            });
-        }
-        progress(total, total);
-        Ok(outcomes)
-    }
-
-    /// Progress of the operations since `began`, of which `ops` have been answered.
-    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> Going {
-        Going {
-            ops,
-            model_ns: self.sim.now() - began.at,
-            programs: drive.counts().of("nand.programs") - began.counts.of("nand.programs"),
-            payload_bytes: self.link.meter().payload().total() - began.counts.of("traffic.payload_bytes"),
-        }
-    }
-
-    /// Reports the run in intervals if `watch` asks for that. The last interval ends with the run.
-    fn cut_into_slices(
-        &self,
-        stream: &Rc<Stream>,
-        drive: &Rc<Drive>,
-        host: &Rc<HostSide>,
-        watch: &Watch<'_>,
-        began: &Snapshot,
-    ) -> Option<Rc<TaskCell<Slices>>> {
-        let (link, drive, host) = (self.link.clone(), drive.clone(), host.clone());
-        let now = move |sim: &Sim, _| Snapshot::of(sim, &link, &drive, &host.cores);
-        stream.cut_into_slices(watch, began, now)
-    }
-
-    /// Loads the pairs that the workload begins with.
-    fn load(
-        &self,
-        stream: &Rc<Stream>,
-        config: &Config,
-        drive: &Drive,
-        host: &HostSide,
-        tell: &dyn Fn(u64),
-    ) -> anyhow::Result<Option<Loading>> {
-        let work = &stream.work;
-        let stores = work.of_workload(|workload| workload.preload());
-        if stores == 0 {
-            return Ok(None);
-        }
-        let began = self.snapshot(drive, host);
-        work.begin_loading(stores);
-        if config.workload.timed_load {
-            stream.run_tasks(&host.places, tell);
-        } else {
-            stream.load_at_once(tell);
-        }
-        tell(work.done());
-        let seen = stream.seen.take();
-        if let Some(failure) = drive.write_failure() {
-            return Err(failure.into());
-        }
-        work.check_loaded(&config.workload.name, stores, &seen)?;
-        // Pages that loading left in buffers are programmed before the run is measured.
-        host.sync()?;
-        drive.drain();
-        let ended = self.snapshot(drive, host);
-        Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
-    }
-
-    fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
-        let mut now = Snapshot::of(&self.sim, &self.link, drive, &host.cores);
-        host.count(&mut now.counts);
-        now
-    }
-}
-
-/// The workload of `params`, and the number of its operations; instead, if `workload.verify` asks for that, reads of
-/// what an earlier run left, which `verifier` is told.
-fn open_workload(
-    config: &Config,
-    params: &WorkloadParams,
-    seed: u64,
-    verifier: &Mutex<Verifier>,
-) -> anyhow::Result<(Box<dyn Workload>, u64)> {
-    let source = workload::open(params, seed).map_err(anyhow::Error::msg)?;
-    if params.verify != "only" {
-        return Ok((source, params.ops));
-    }
-    let read_back = ReadBack::of(source, params.ops, config.host.depth, &mut lock(verifier));
-    let read_back = read_back.map_err(anyhow::Error::msg)?;
-    let ops = read_back.keys();
-    Ok((Box::new(read_back), ops))
-}
-
-/// Continues with a workload on the same drive after another one: it knows the pairs that were inserted, and
-/// no version of a value occurs twice.
-fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
-    params.num = before.num;
-    params.overwrites = before.num + before.overwrites + before.ops;
-}
-
-impl Snapshot {
-    /// The present state of link, drive and the host's cores, if those are modelled.
-    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> Snapshot {
-        let mut resources: Vec<_> =
-            cores.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
-        resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
-        resources.extend(drive.resources());
-        Snapshot {
-            at: sim.now(),
-            counts: drive.counts().with("traffic", link.meter().counts()),
-            resources,
-            parts: drive.busy_parts(),
-            occupations: sim.occupations(),
-            faults: drive.faults().counts(),
-        }
-    }
-}
-
-/// The content that generated workloads give to a version of a key.
-pub fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
-    Piece::Pattern(Pattern::of_value(key, value.version, value.bytes))
-}
+pub use snapshot::Snapshot;
+pub use watch::{Going, OnInterval, Progress, Watch};

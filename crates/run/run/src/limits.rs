@@ -14,8 +14,8 @@ use kvdrive_device::dispatch::{CONTEXTS, DISPATCHER, IO_THREADS};
 use kvdrive_sim::{Ns, OccupationStatistics};
 use serde_json::Value;
 
-use crate::Snapshot;
 use crate::report::{Limit, Named, Occupied, Resource};
+use crate::snapshot::Snapshot;
 use kvdrive_text::with_decimals;
 
 /// From this share of the time on, a resource or thread has no time left worth mentioning.

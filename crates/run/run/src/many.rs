@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{bail, ensure};
 
+use crate::modelled::run_session;
 use crate::report::Report;
-use crate::{Progress, run_session};
+use crate::watch::Progress;
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::spelled_out;
 use kvdrive_workload::is_preconditioned;

@@ -5,13 +5,42 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_sim::{Histogram, Ns, Summary};
 
+use super::kinds::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE};
 use super::limits;
-use super::seen::{NEXT, SEEK};
-use super::units::UnitsSeen;
-use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
+use super::seen::{Seen, UnitsSeen};
+use super::snapshot::Snapshot;
 use crate::report::{self, Named, Report};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::grouped;
+
+/// What a run left to be reported.
+pub(crate) struct Outcome {
+    pub seen: Seen,
+    pub began: Snapshot,
+    /// After the last operation: the end of throughput and utilisation.
+    pub ended: Snapshot,
+    /// After the drain as well: the end of the counters.
+    pub drained: Snapshot,
+    /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots tell.
+    pub wall_ns: Option<Ns>,
+    pub notes: Vec<String>,
+    /// Counters of the workload.
+    pub workload: Counts,
+    pub loading: Option<Loading>,
+    /// What was done over time, if requested.
+    pub series: Option<report::Series>,
+    /// Result of checking values, with the first wrong one.
+    pub verified: Option<(report::Verified, Option<String>)>,
+}
+
+/// The cost of loading a drive and overwriting its pairs.
+#[derive(Clone)]
+pub(crate) struct Loading {
+    pub began: Snapshot,
+    pub ended: Snapshot,
+    pub stores: u64,
+    pub stored_bytes: u64,
+}
 
 /// A note for runs that list keys on an engine that does not list them in order.
 fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {

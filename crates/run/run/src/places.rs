@@ -23,7 +23,7 @@ use kvdrive_sim::{Ns, Resource};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
 use kvdrive_spec::{Key, Status};
 
-use super::seen::{DELETE, STORE};
+use super::kinds::{DELETE, STORE};
 use kvdrive_config::Config;
 use kvdrive_config::setup;
 

@@ -5,7 +5,8 @@ use kvdrive_host::{Calls, Client, Error, Pair};
 use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::{Key, Status};
 
-use super::seen::{NEXT, SEEK, Seen};
+use super::kinds::{NEXT, SEEK};
+use super::seen::Seen;
 
 /// The drive's answer. The outer `Err`: the connection to the drive is lost, and the run cannot continue.
 pub fn answered<T>(result: Result<T, Error>) -> Result<Result<T, Status>, Error> {

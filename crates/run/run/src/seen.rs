@@ -6,18 +6,8 @@ use kvdrive_host::Pair;
 use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
-use super::intervals::{Recent, Tally};
-use super::units::UnitsSeen;
-
-/// Kinds of operation, in the order of reports.
-pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
-pub(crate) const STORE: usize = 0;
-pub(crate) const RETRIEVE: usize = 1;
-pub(crate) const DELETE: usize = 2;
-pub(crate) const EXIST: usize = 3;
-pub(crate) const LIST: usize = 4;
-pub(crate) const SEEK: usize = 5;
-pub(crate) const NEXT: usize = 6;
+use super::kinds::{KINDS, LIST, NEXT, SEEK};
+use super::tally::{Recent, Tally};
 
 /// What applications saw.
 #[derive(Default)]
@@ -36,6 +26,17 @@ pub(crate) struct Seen {
     pub units: Vec<UnitsSeen>,
     /// The same for the present interval, if intervals are reported.
     pub recent: Option<Box<Recent>>,
+}
+
+/// Results of the units of one kind.
+#[derive(Clone)]
+pub(crate) struct UnitsSeen {
+    /// Name of the kind.
+    pub(crate) kind: &'static str,
+    /// Latency of committed units, ns.
+    pub(crate) latency: Histogram,
+    /// Units that the workload rolls back on purpose.
+    pub(crate) rolled_back: u64,
 }
 
 impl Seen {
@@ -126,5 +127,18 @@ impl Seen {
     pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
         self.missed[kind] += u64::from(pair.is_none() && kind == SEEK);
         self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.came_bytes));
+    }
+
+    /// Records that a unit of this kind ended `span_ns` after it began.
+    pub(super) fn note_unit(&mut self, kind: &'static str, is_committed: bool, span_ns: Ns) {
+        let at = self.units.iter().position(|units| units.kind == kind).unwrap_or_else(|| {
+            self.units.push(UnitsSeen { kind, latency: Histogram::default(), rolled_back: 0 });
+            self.units.len() - 1
+        });
+        if is_committed {
+            self.units[at].latency.record(span_ns);
+        } else {
+            self.units[at].rolled_back += 1;
+        }
     }
 }

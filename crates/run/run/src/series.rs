@@ -5,7 +5,7 @@
 
 use kvdrive_sim::Ns;
 
-use super::intervals::Tally;
+use super::tally::Tally;
 use crate::report::Series;
 
 /// Most intervals of a series: more are more memory than a report is worth.

@@ -9,7 +9,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
@@ -18,17 +17,22 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
-use super::intervals::{Slices, Tally};
+use super::content::content;
+use super::intervals::Slices;
+use super::kinds::{DELETE, EXIST, LIST, RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace, tell_failures};
 use super::scan::{Scan, answered};
-use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
+use super::seen::Seen;
 use super::series::{INTERVALS_MAX, Sampler};
-use super::units::ClientPairs;
+use super::snapshot::Snapshot;
+use super::tally::Tally;
 use super::verify::{Found, Reading, Writing};
+use super::watch::Watch;
 use super::work::{Drawn, Work, lock};
-use super::{PROGRESS_STEP, Snapshot, Watch, content};
 use kvdrive_workload::Op;
-use kvdrive_workload::units::{Ended, Failed};
+
+/// Operations between two calls of a progress hook.
+pub(super) const PROGRESS_STEP: u64 = 8192;
 
 /// A task that waits by the machine's clock looks so often whether the run is over, ns.
 const LONGEST_WAIT_NS: Ns = 100_000_000;
@@ -398,57 +402,6 @@ impl Stream {
         }
         seen.borrow_mut().note(kind, &op.key().expect(A_STEP), self.clock.now() - began, result);
         Ok(())
-    }
-}
-
-/// Units of a workload.
-impl Stream {
-    /// Does a unit that was due at `began`. A refusal is recorded, and the run continues; any other error
-    /// ends it.
-    fn perform_unit(
-        &self,
-        client: &mut impl TaskClient,
-        number: u64,
-        began: Ns,
-        buffer: &mut Region,
-    ) -> Result<(), Error> {
-        let units = self.work.units.as_ref().expect("a workload that draws units does them");
-        self.work.units_begun.fetch_add(1, Relaxed);
-        let mut pairs = ClientPairs::new(client, buffer, self).with_locks();
-        match units.run(number, &mut pairs) {
-            Ok(Ended { kind, is_committed }) => {
-                let kind = units.kinds()[kind];
-                self.seen.borrow_mut().note_unit(kind, is_committed, self.clock.now() - began);
-            }
-            Err(Failed::Refused(_)) => {}
-            Err(Failed::Wrong(what)) => self.work.fail(anyhow::anyhow!("unit {number}: {what}")),
-        }
-        Ok(())
-    }
-
-    /// Reads back through `place` what the units left; see [`Stream::check_units_by`].
-    pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
-        match &place.client {
-            ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),
-            ConnectedClient::Saker(saker, driver) => self.check_units_by(&mut saker.connect(driver), errors),
-            ConnectedClient::Store(client) => self.check_units_by(&mut &**client, errors),
-        }
-    }
-
-    /// Reads back what the units left, after everything that is measured; returns the findings as one line.
-    pub(super) fn check_units_by(
-        &self,
-        client: &mut impl TaskClient,
-        errors: u64,
-    ) -> anyhow::Result<Option<String>> {
-        let Some(units) = &self.work.units else { return Ok(None) };
-        if errors > 0 {
-            return Ok(Some("what its units left was not checked, for some of them failed".into()));
-        }
-        let mut buffer = Region::new();
-        let begun = self.work.units_begun.load(Relaxed);
-        let checked = units.check(begun, &mut ClientPairs::new(client, &mut buffer, self));
-        Ok(Some(checked.map_err(|failed| anyhow::anyhow!("what the units of the run left: {failed}"))?))
     }
 }
 

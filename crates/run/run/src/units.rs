@@ -1,40 +1,67 @@
 //! Runs units of a workload ([`kvdrive_workload::units`]) on the clients of a run: row locks, the time of
 //! each operation and of each unit.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::Calls;
-use kvdrive_sim::{Histogram, Ns};
+use kvdrive_host::{Calls, Error};
+use kvdrive_sim::Ns;
 use kvdrive_spec::{Key, Status};
 
-use super::places::TaskClient;
-use super::seen::{RETRIEVE, STORE, Seen};
+use super::kinds::{RETRIEVE, STORE};
+use super::places::{ConnectedClient, TaskClient, TaskPlace};
 use super::stream::{Clock, Stream};
 use super::work::lock;
-use kvdrive_workload::units::{Failed, Pairs};
+use kvdrive_workload::units::{Ended, Failed, Pairs};
 
-/// Results of the units of one kind.
-#[derive(Clone)]
-pub(crate) struct UnitsSeen {
-    /// Name of the kind.
-    pub(crate) kind: &'static str,
-    /// Latency of committed units, ns.
-    pub(crate) latency: Histogram,
-    /// Units that the workload rolls back on purpose.
-    pub(crate) rolled_back: u64,
-}
-
-impl Seen {
-    /// Records that a unit of this kind ended `span_ns` after it began.
-    pub(super) fn note_unit(&mut self, kind: &'static str, is_committed: bool, span_ns: Ns) {
-        let at = self.units.iter().position(|units| units.kind == kind).unwrap_or_else(|| {
-            self.units.push(UnitsSeen { kind, latency: Histogram::default(), rolled_back: 0 });
-            self.units.len() - 1
-        });
-        if is_committed {
-            self.units[at].latency.record(span_ns);
-        } else {
-            self.units[at].rolled_back += 1;
+/// Units of a workload.
+impl Stream {
+    /// Does a unit that was due at `began`. A refusal is recorded, and the run continues; any other error
+    /// ends it.
+    pub(super) fn perform_unit(
+        &self,
+        client: &mut impl TaskClient,
+        number: u64,
+        began: Ns,
+        buffer: &mut Region,
+    ) -> Result<(), Error> {
+        let units = self.work.units.as_ref().expect("a workload that draws units does them");
+        self.work.units_begun.fetch_add(1, Relaxed);
+        let mut pairs = ClientPairs::new(client, buffer, self).with_locks();
+        match units.run(number, &mut pairs) {
+            Ok(Ended { kind, is_committed }) => {
+                let kind = units.kinds()[kind];
+                self.seen.borrow_mut().note_unit(kind, is_committed, self.clock.now() - began);
+            }
+            Err(Failed::Refused(_)) => {}
+            Err(Failed::Wrong(what)) => self.work.fail(anyhow::anyhow!("unit {number}: {what}")),
         }
+        Ok(())
+    }
+
+    /// Reads back through `place` what the units left; see [`Stream::check_units_by`].
+    pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
+        match &place.client {
+            ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),
+            ConnectedClient::Saker(saker, driver) => self.check_units_by(&mut saker.connect(driver), errors),
+            ConnectedClient::Store(client) => self.check_units_by(&mut &**client, errors),
+        }
+    }
+
+    /// Reads back what the units left, after everything that is measured; returns the findings as one line.
+    pub(super) fn check_units_by(
+        &self,
+        client: &mut impl TaskClient,
+        errors: u64,
+    ) -> anyhow::Result<Option<String>> {
+        let Some(units) = &self.work.units else { return Ok(None) };
+        if errors > 0 {
+            return Ok(Some("what its units left was not checked, for some of them failed".into()));
+        }
+        let mut buffer = Region::new();
+        let begun = self.work.units_begun.load(Relaxed);
+        let checked = units.check(begun, &mut ClientPairs::new(client, &mut buffer, self));
+        Ok(Some(checked.map_err(|failed| anyhow::anyhow!("what the units of the run left: {failed}"))?))
     }
 }
 
@@ -86,7 +113,7 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
             return Ok(true);
         }
         let began = self.stream.clock.now();
-        let found = super::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;
+        let found = super::scan::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;
         into.clear();
         match found {
             Ok(bytes) => {
@@ -112,7 +139,8 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
             return Ok(());
         }
         let began = self.stream.clock.now();
-        let stored = super::answered(self.client.store(key, Piece::Bytes(value))).map_err(Failed::lost)?;
+        let stored =
+            super::scan::answered(self.client.store(key, Piece::Bytes(value))).map_err(Failed::lost)?;
         self.note(STORE, key, began, stored)?;
         self.stream.seen.borrow_mut().stored_bytes += value.len() as u64;
         Ok(())
@@ -123,7 +151,7 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
             return Ok(());
         };
         let began = self.stream.clock.now();
-        let committed = super::answered(self.client.commit(&kept)).map_err(Failed::lost)?;
+        let committed = super::scan::answered(self.client.commit(&kept)).map_err(Failed::lost)?;
         // Each of them took as long as all.
         for (key, value) in &kept {
             self.note(STORE, *key, began, committed)?;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kvdrive_content::{Piece, Placed, Region};
 use kvdrive_spec::{Key, Status};
 
-use super::content;
+use super::content::content;
 use crate::report;
 use kvdrive_workload::{Op, ValueSpec, Workload};
 

@@ -38,9 +38,13 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Buckets, Ns, Rng, Sim, Summary, TaskCell};
 use kvdrive_spec::opcode;
 
-pub use crate::Snapshot as DriveSnapshot;
+use crate::modelled::{FinishedRun, operations};
+use crate::outcome::{Loading, Outcome};
 use crate::report::{Commands, Report, Series, Verified};
-use crate::{FinishedRun, Loading, Outcome, Progress, Seen, Snapshot, Watch, operations};
+use crate::seen::Seen;
+pub use crate::snapshot::Snapshot as DriveSnapshot;
+use crate::snapshot::Snapshot;
+use crate::watch::{Progress, Watch};
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::output::check_writable;

@@ -1,16 +1,14 @@
 //! Observing a run while it goes on, and stopping it: progress, intervals, Ctrl-C.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_sim::Ns;
 
-use super::Progress;
-use super::intervals::Interval;
+pub use super::intervals::OnInterval;
 
-/// Called with every interval as it ends.
-pub type OnInterval = Rc<dyn Fn(&Interval<'_>)>;
+/// Callback for progress: operations done and operations in all, loading included.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Progress of the measured operations of a run, in the drive's own terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

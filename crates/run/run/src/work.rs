@@ -12,9 +12,9 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
 use super::arrivals::Arrivals;
-use super::intervals::Tally;
 use super::report;
 use super::seen::Seen;
+use super::tally::Tally;
 use super::verify::Verifier;
 use kvdrive_text::grouped;
 use kvdrive_workload::units::Units;

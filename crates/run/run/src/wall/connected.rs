@@ -12,8 +12,11 @@ use kvdrive_spec::identify::{self, CSI_KV, KvNamespace, cns};
 use kvdrive_spec::property;
 
 use super::threads::{Measured, ThreadDriver, Threads};
+use crate::modelled::FinishedRun;
+use crate::outcome::Outcome;
 use crate::report::Target;
-use crate::{FinishedRun, Outcome, Snapshot, Watch};
+use crate::snapshot::Snapshot;
+use crate::watch::Watch;
 use kvdrive_config::{Config, Document};
 
 /// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).

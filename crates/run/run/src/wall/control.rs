@@ -22,7 +22,7 @@ use kvdrive_sim::{Buckets, Ns, Sim, TaskCell};
 use kvdrive_spec::Cqe;
 use kvdrive_spec::transport_fault::TransportFault;
 
-use crate::Snapshot;
+use crate::snapshot::Snapshot;
 use kvdrive_config::faults::rules_beside;
 
 const ADD: &str = "faults add";

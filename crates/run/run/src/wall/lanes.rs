@@ -22,8 +22,8 @@ use kvdrive_sim::wall::SPIN;
 use kvdrive_sim::{Sim, TaskKey};
 use kvdrive_spec::{Key, Status};
 
+use crate::kinds::{DELETE, STORE};
 use crate::places::{OnRefused, TaskClient};
-use crate::seen::{DELETE, STORE};
 use crate::stream::Stream;
 
 /// A value on its way, and the lane whose call it is of.

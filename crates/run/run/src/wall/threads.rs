@@ -13,11 +13,16 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, Sim};
 
 use super::lanes::{self, LaneClient, Mailbox, Sent};
-use crate::intervals::Tally;
+use crate::modelled::open_workload;
+use crate::report;
+use crate::seen::Seen;
+use crate::snapshot::Snapshot;
+use crate::stream::PROGRESS_STEP;
 use crate::stream::{Clock, Stream};
+use crate::tally::Tally;
 use crate::verify::Verifier;
+use crate::watch::Watch;
 use crate::work::{Work, lock};
-use crate::{PROGRESS_STEP, Seen, Snapshot, Watch, open_workload, report};
 use kvdrive_config::Config;
 
 /// The pipeline of one thread to the drive, and how many tasks use it.
