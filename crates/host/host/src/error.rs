@@ -68,11 +68,11 @@ pub enum Error {
 fn refusal(status: Status, dword_0: u32) -> String {
     let names = |at| status == Status::CONNECT_INVALID_PARAMETERS && dword_0 == invalid_parameter(at, true);
     if names(ConnectData::SUBSYSTEM_NQN_AT) {
-        "no such subsystem at this address; leave out --nqn, or give the name that the server printed".into()
+        "no such subsystem at this address; give the name that the server printed, or none, so that discovery finds it".into()
     } else if names(ConnectData::HOST_NQN_AT) {
-        "the host's name is refused: --host-nqn begins with \"nqn.\" and has at most 223 bytes".into()
+        "the host's name is refused: it begins with \"nqn.\" and has at most 223 bytes".into()
     } else if status == Status::CONNECT_INVALID_HOST {
-        "the host may not connect: its name (--host-nqn) is not among those that the server lets in".into()
+        "the host may not connect: its name is not among those that the server lets in".into()
     } else {
         format!("{status}, dword 0 is {dword_0:X}h")
     }

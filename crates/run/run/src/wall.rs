@@ -213,7 +213,7 @@ pub fn run_wall_watched(
     config.check_room()?;
     anyhow::ensure!(
         config.host.threads > 0 || config.host.queues == 1,
-        "host.queues: {}; in wall time each thread has a queue pair: --threads says how many",
+        "host.queues: {}; in wall time each thread has a queue pair: host.threads says how many",
         config.host.queues
     );
     let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
