@@ -109,6 +109,11 @@ pub const PROFILES: &[Profile] = &[
         text: include_str!("../profiles/kvvirt-published.toml"),
     },
     Profile {
+        name: "kvvirt-fitted",
+        origin: "kvvirt-published, but collection writes its sections and takes a core, whose time is set by one published ratio",
+        text: include_str!("../profiles/kvvirt-fitted.toml"),
+    },
+    Profile {
         name: "saker-low",
         origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
         text: include_str!("../profiles/saker-low.toml"),

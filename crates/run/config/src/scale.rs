@@ -11,6 +11,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kvdrive_engines::hash::config::OPEN_SUPERBLOCKS;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_engines::hash::protected::bytes_on_their_way;
 use kvdrive_engines::hash::{self, Accounting};
@@ -35,12 +36,33 @@ pub struct Scale {
 impl Scale {
     /// As it is written down.
     pub const FULL: Scale = Scale { divisor: 1 };
-    /// Below this a drive has too few superblocks for what is kept free of them.
+    /// Below this too little is left of a run to say anything.
     const SMALLEST: u64 = 256;
+    /// The same for engines that collect superblocks: at 1/256 an eighth of them is kept free or open, and what is
+    /// counted is not that of a larger drive any more.
+    const SMALLEST_OF_HASH: u64 = 128;
 
-    /// A quarter of it, or the smallest there is.
+    /// A quarter of it, but no less than every engine can have.
     pub fn quarter(self) -> Scale {
-        Scale { divisor: (4 * self.divisor).min(Scale::SMALLEST) }
+        Scale { divisor: (4 * self.divisor).min(self.divisor.max(Scale::SMALLEST_OF_HASH)) }
+    }
+
+    /// Refuses a size at which the engine of a drive that was shrunk to it counts otherwise than at full size.
+    ///
+    /// # Errors
+    /// What is left of the drive, and the least scale.
+    pub fn check(self, config: &Config) -> Result<(), ConfigError> {
+        if self.divisor <= Scale::SMALLEST_OF_HASH || config.ignores(KEPT_FREE[0].0).is_some() {
+            return Ok(());
+        }
+        let (left, free) = (config.flash.blocks_per_die, config.hash.gc_low_superblocks + OPEN_SUPERBLOCKS);
+        let problem = format!(
+            "{self} leaves {} {left} superblocks, {free} of them free or open: counts differ from those of \
+             larger drives; 1/{} is the least of this engine",
+            config.engine.name,
+            Scale::SMALLEST_OF_HASH
+        );
+        Err(ConfigError::new("scale", problem))
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde::{Serialize, Serializer};
 
 use super::prose::Prose;
-use super::{Claim, Condition, Planned, Standing, Test};
+use super::{Claim, Condition, Planned, Standing, Test, full_size};
 use kvdrive_experiments::Kind;
 use kvdrive_experiments::expression::{Comparison, Expression};
 use kvdrive_experiments::runs::{Results, RunId};
@@ -206,7 +206,11 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
                 point.is_none_or(|point| claim.each.get(*index).is_some_and(|it| it == point))
             };
             let values = (0..own.len()).filter(at).map(|index| {
-                let names = |name: &str| number(claim, &own[index], results, name);
+                let point = claim.each.get(index).map(String::as_str);
+                let names = |name: &str| match full_size::own_name(name) {
+                    Some(name) => full_size::number(claim, name, point),
+                    None => number(claim, &own[index], results, name),
+                };
                 expression.value(&names).map_err(anyhow::Error::msg)
             });
             values.collect()

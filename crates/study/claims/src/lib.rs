@@ -31,7 +31,8 @@
 //!
 //! `order = ["piggy < base"]` in place of `value` and its keys either holds or does not; the distance of its
 //! sides is shown. `reading` and `because` contain numbers of the run between braces ([`prose`]); `also`
-//! names quantities for them that the test does not use. With `seeds = [2, 3]` the claim is also run with
+//! names quantities for them that the test does not use. `full.` in front of a name is the same number at the
+//! published size, where a script has run it ([`full_size`]). With `seeds = [2, 3]` the claim is also run with
 //! these seeds: its verdict is that of the mean, and its spread is shown. `emulator = "PROFILE"` is for
 //! claims about times whose source was measured on an emulator that leaves costs out: a claim that fails here
 //! and is reproduced with that profile gets a verdict of its own.
@@ -39,6 +40,7 @@
 //! A quick run leaves a claim open ([`Verdict::NeedsMore`]) whose verdict is not the expected one with so few operations;
 //! further seeds and conditions beside are left out of it.
 
+mod full_size;
 mod judge;
 pub mod mutants;
 mod parse;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Standing, Suite, Test};
+use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Standing, Suite, Test, full_size};
 use kvdrive_config::Document;
 use kvdrive_experiments::expression::{Expression, Order};
 use kvdrive_experiments::runs::{Asked, Counts};
@@ -163,7 +163,9 @@ impl RawClaim {
         quantities.extend(named(&self.also)?);
         let prose = |what: &str, text: &str| {
             let prose = Prose::parse(text).map_err(|problem| anyhow!("{what}: {problem}"))?;
-            check(&prose.names(), &quantities).map_err(|problem| anyhow!("{what}: {problem}"))?;
+            let own = |name| full_size::own_name(name).unwrap_or(name);
+            let names: Vec<&str> = prose.names().into_iter().map(own).collect();
+            check(&names, &quantities).map_err(|problem| anyhow!("{what}: {problem}"))?;
             let mut points = prose.points().into_iter();
             match points.find(|point| !self.each.iter().any(|known| known == point)) {
                 Some(point) => bail!("{what}: no point {point}; each has {}", self.each.join(", ")),

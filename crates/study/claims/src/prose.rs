@@ -7,12 +7,12 @@
 //!
 //! The braces contain an expression over the names that the claim's own test may use, then the point at which
 //! it is evaluated if the claim has several (without one: the range over all of them), then its format:
-//! decimals, and `%` or `x` for a share or a ratio. Numbers of sizes that were not run, and of sources, are
-//! plain text.
+//! decimals, and `%` or `x` for a share or a ratio. A name with `full.` in front is of the same run at the
+//! published size ([`super::full_size`]). Numbers of sources are plain text.
 
 use std::fmt::Write;
 
-use super::Show;
+use super::{Show, full_size};
 use kvdrive_experiments::expression::Expression;
 use kvdrive_text::with_decimals;
 
@@ -48,7 +48,10 @@ impl Prose {
         while let Some((before, behind)) = rest.split_once('{') {
             let (inside, after) = behind.split_once('}').ok_or("a { without its }")?;
             parts.push(Part::Text(before.to_owned()));
-            parts.push(Part::Number(Number::parse(inside)?));
+            parts.push(match inside.trim() {
+                full_size::SIZE => Part::Text(full_size::size_in_words()),
+                _ => Part::Number(Number::parse(inside)?),
+            });
             rest = after;
         }
         if rest.contains('}') {

@@ -77,6 +77,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus-capacity.toml", include_str!("../files/plus-capacity.toml")),
     ("plus-dram.toml", include_str!("../files/plus-dram.toml")),
     ("plus-firmware.toml", include_str!("../files/plus-firmware.toml")),
+    ("plus-fitted.toml", include_str!("../files/plus-fitted.toml")),
+    ("plus-memory.toml", include_str!("../files/plus-memory.toml")),
     ("plus-published.toml", include_str!("../files/plus-published.toml")),
     ("plus2.toml", include_str!("../files/plus2.toml")),
     ("saker-1.toml", include_str!("../files/saker-1.toml")),

@@ -258,7 +258,9 @@ impl Plan {
             alteration.lay_over(&mut document)?;
         }
         if let Some(usual) = asked.scale {
-            document.shrink(self.options.scale(usual))?;
+            let scale = self.options.scale(usual);
+            document.shrink(scale)?;
+            scale.check(&document.config()?)?;
         }
         self.lay_over(&mut document, asked)?;
         Ok(document)
@@ -491,7 +493,7 @@ mod tests {
         assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
         for (options, expected) in [
             (Options { extent: Extent::Full, ..Options::default() }, 12_800),
-            (Options { extent: Extent::Quick, ..Options::default() }, 1280 / 256),
+            (Options { extent: Extent::Quick, ..Options::default() }, 1280 / 128),
             (Options { scale: Some("1/128".parse().unwrap()), ..Options::default() }, 10),
             (
                 Options { extent: Extent::Full, scale: Some("1/128".parse().unwrap()), ..Options::default() },

@@ -143,7 +143,7 @@ fn sigterm_ends_it_with_a_report_of_what_was_served() {
 
 #[test]
 fn with_once_it_ends_when_the_last_host_has_gone() {
-    let mut served = serve(&["--once", "--engine", "plus", "--scale", "1/256"]);
+    let mut served = serve(&["--once", "--engine", "plus", "--scale", "1/128"]);
     store_and_retrieve(&served);
     assert!(served.program.wait().unwrap().success());
 }

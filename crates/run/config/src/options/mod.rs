@@ -227,15 +227,25 @@ impl RunOptions {
             return Err(ConfigError::new(self.naming.set(set), problem));
         }
         let config = document.config()?;
+        if let Some(scale) = self.get("scale") {
+            self.scale(scale)?.check(&config).map_err(|error| self.of_scale(error.problem))?;
+        }
         self.check_for_drive(&config)?;
         refused::check_for_medium(&config.media)?;
         Ok(document)
     }
 
+    fn of_scale(&self, problem: String) -> ConfigError {
+        ConfigError::new(self.naming.option("scale"), problem)
+    }
+
+    fn scale(&self, scale: &str) -> Result<Scale, ConfigError> {
+        scale.parse().map_err(|problem| self.of_scale(problem))
+    }
+
     /// Shrinks a drive and its work, as far as they are known before what is given beside the scale.
     fn shrink(&self, document: &mut Document, scale: &str) -> Result<(), ConfigError> {
-        let option = self.naming.option("scale");
-        let scale: Scale = scale.parse().map_err(|problem| ConfigError::new(&*option, problem))?;
+        let (option, scale) = (self.naming.option("scale"), self.scale(scale)?);
         document.set("workload.preset=plus")?;
         if self.get("num").is_none() && self.get("value-size").is_none() {
             refused::pairs_fit(document, &option)?;

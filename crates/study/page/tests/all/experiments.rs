@@ -90,7 +90,7 @@ fn made_up(document: &Document) -> Report {
         .with("workload", hundreds(&blocks))
         .with("saker", hundreds(&cached))
         .with("store", hundreds(&cached))
-        .with("dram", hundreds(&["section_cache"]));
+        .with("dram", hundreds(&["section_cache", "validity", "directory"]));
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     let interval_ns = config.run.interval_ns;
@@ -236,15 +236,16 @@ fn claims_of_hash_engines_need_so_many_drives() {
     let plan = planned(&["plus", "plus2"]);
     // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; two at each of
     // three times of an erase; small values with both accountings, beside the larger ones that are there; two that are
-    // filled, one for invalid pages; two with each of four accountings of C, with each of three of collection on top
-    // of none, and with each of five choices.
+    // filled, one for invalid pages; two with each of four accountings of C, with each of five of collection on top
+    // of none, and with each of five choices; two with the fitted time of collection and each of three seeds; three of
+    // which only the DRAM is looked at.
     // Plus2: two at each of three budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 6 + 10) + (6 + 4 + 10));
+    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 10 + 10 + 6 + 3) + (6 + 4 + 10));
 }
 
 #[test]

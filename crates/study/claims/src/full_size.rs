@@ -1,0 +1,97 @@
+//! Numbers of runs that take too long for `claims`, for sentences of a claim: those of the published size.
+//!
+//! `scripts/full-size` does the runs and writes `full-size/SUITE.toml`: for each place of a figure the values of the
+//! quantities that sentences ask for. Sentences name them as those of the claim's own runs, with `full.` in front, and
+//! `{full.size}` is the size they were run at. No verdict depends on them.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::{Claim, Source};
+use kvdrive_experiments::from_toml;
+
+/// Begins a name of such a number.
+const PREFIX: &str = "full.";
+/// Name of the size in a sentence.
+pub const SIZE: &str = "full.size";
+
+/// What a file has: all runs are of one size.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Numbers {
+    scale: String,
+    /// Of runs by their places: quantities, as claims write them, and values.
+    runs: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The program that did the runs, by place.
+    #[serde(rename = "revisions")]
+    _revisions: BTreeMap<String, String>,
+}
+
+static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| {
+    let text = include_str!("../full-size/plus.toml");
+    from_toml("full-size/plus.toml", text).expect("an embedded file, which scripts/full-size wrote")
+});
+
+/// The name behind [`PREFIX`], if it begins so.
+pub fn own_name(name: &str) -> Option<&str> {
+    name.strip_prefix(PREFIX)
+}
+
+/// The size of the runs, in words.
+pub fn size_in_words() -> String {
+    match NUMBERS.scale.as_str() {
+        "1" => "full size".into(),
+        scale => format!("{scale} of the size"),
+    }
+}
+
+/// The number that `run` or `run.quantity` names, of the run at `point`.
+pub(super) fn number(claim: &Claim, name: &str, point: Option<&str>) -> Result<f64, String> {
+    let (run, quantity) = name.split_once('.').unwrap_or((name, ""));
+    let source = claim.runs.iter().find(|(known, _)| known == run);
+    let quantity = claim.quantities.iter().find(|(known, _)| known == quantity);
+    let (Some((_, Source::Place(place, set))), Some((_, quantity))) = (source, quantity) else {
+        return Err(format!("{PREFIX}{name}: no run of a figure"));
+    };
+    let place = point.filter(|_| place.is_open()).map_or(place.clone(), |point| place.at(point)).to_string();
+    let found = NUMBERS.runs.get(&place).filter(|_| set.is_empty());
+    found
+        .and_then(|numbers| numbers.get(&quantity.to_string()))
+        .copied()
+        .ok_or_else(|| format!("{place}: full-size/plus.toml has no {quantity}; scripts/full-size writes it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{suite, suite_names};
+
+    #[test]
+    fn the_file_has_every_number_that_a_sentence_asks_for() {
+        let mut asked = 0;
+        for suite in suite_names().unwrap().iter().map(|name| suite(name).unwrap()) {
+            for claim in &suite.claims {
+                let names = claim.reading.names().into_iter().chain(claim.because.names());
+                for name in names.filter_map(own_name) {
+                    for point in claim.points() {
+                        number(claim, name, point)
+                            .unwrap_or_else(|problem| panic!("{}: {problem}", claim.id));
+                        asked += 1;
+                    }
+                }
+            }
+        }
+        assert!(asked > 10, "{asked}");
+    }
+
+    #[test]
+    fn what_was_not_run_is_said() {
+        let suite = suite("plus").unwrap();
+        let claim = suite.claims.iter().find(|claim| claim.id == "write-uniform").unwrap();
+        assert!(number(claim, "a1", None).is_ok());
+        assert!(number(claim, "a1.programmed", None).unwrap_err().contains("scripts/full-size writes it"));
+        assert!(number(claim, "a2", None).unwrap_err().contains("no run of a figure"));
+    }
+}
