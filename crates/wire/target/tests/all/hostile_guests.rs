@@ -163,6 +163,24 @@ fn a_message_that_cannot_be_carried_out_gets_an_error_and_the_next_one_an_answer
     assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
 }
 
+/// As QEMU asks: first with room for the fixed part, then for as much as the reply says.
+#[test]
+fn a_region_says_where_its_capabilities_would_be_without_room_for_them() {
+    let (server, paths, _folder) = serve(beside(), 1);
+    let mut raw = Raw::agreed(&paths[0]);
+    for (room, bytes) in [(32, 32), (63, 32), (64, 64), (100, 64)] {
+        let (errno, reply) = raw.ask(5, &words(&[room, 0, 0, 0, 0, 0, 0, 0]), &[]);
+        let fixed: Vec<u32> =
+            reply.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        assert_eq!((errno, reply.len()), (0, bytes), "room for {room}");
+        assert_eq!(fixed[..4], [64, 0b1111, 0, 32], "room for {room}");
+    }
+    let (errno, config) = raw.ask(5, &words(&[32, 0, 7, 0, 0, 0, 0, 0]), &[]);
+    assert_eq!((errno, &config[..16]), (0, &words(&[32, 0b11, 7, 0])[..]), "a region without capabilities");
+    drop(raw);
+    server.end();
+}
+
 #[test]
 fn a_function_has_one_client_and_the_next_one_finds_it_new() {
     let (server, paths, _folder) = serve(beside(), 1);
@@ -256,24 +274,44 @@ fn lists_that_lead_nowhere_get_a_status_and_the_queue_goes_on() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
+/// Words of a mapping of a guest's memory that another thread writes, until it is stopped.
+struct Scribbler {
+    stop: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Scribbler {
+    /// Writes `values` and arbitrary ones anywhere between `at` and `at + bytes`.
+    fn start(guest: &Guest, at: u64, bytes: u64, values: [u64; 3]) -> Scribbler {
+        use vm_memory::VolatileMemory;
+        let shared = vm_memory::FileOffset::new(guest.file.try_clone().unwrap().into(), 0);
+        let other = vm_memory::MmapRegion::<()>::from_file(shared, MEMORY_BYTES as usize).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut random = 0_u64;
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let value = [values[0], values[1], values[2], random][(random >> 60) as usize % 4];
+                let place = at + (random >> 40) % (bytes - 8);
+                other.get_slice(place as usize, 8).unwrap().copy_from(&value.to_le_bytes());
+            }
+        });
+        Scribbler { stop, thread }
+    }
+
+    fn end(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
+    }
+}
+
 #[test]
 fn lists_that_change_while_they_are_read_never_harm_the_server() {
     let (server, paths, _folder) = serve(beside(), 1);
     let (mut guest, mut rings) = with_rings(&paths[0]);
     let list_at = DATA_AT + 16 * PAGE;
-    let shared = vm_memory::FileOffset::new(guest.file.try_clone().unwrap().into(), 0);
-    let other = vm_memory::MmapRegion::<()>::from_file(shared, MEMORY_BYTES as usize).unwrap();
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let writer = std::thread::spawn(move || {
-        use vm_memory::VolatileMemory;
-        let mut at = 0_u64;
-        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let entry = [BASE + DATA_AT + PAGE, u64::MAX - 7, BASE + list_at, at][(at >> 60) as usize % 4];
-            let slice = other.get_slice(list_at as usize + (at >> 40) as usize % 504, 8).unwrap();
-            slice.copy_from(&entry.to_le_bytes());
-        }
-    });
+    let entries = [BASE + DATA_AT + PAGE, u64::MAX - 7, BASE + list_at];
+    let scribbler = Scribbler::start(&guest, list_at, 512, entries);
     for round in 0..300_u16 {
         let mut sqe = keyed(
             [opcode::STORE, opcode::RETRIEVE][usize::from(round) % 2],
@@ -289,10 +327,37 @@ fn lists_that_change_while_they_are_read_never_harm_the_server() {
         }
         guest.run(&mut rings, &sqe);
     }
-    drop(stop);
-    writer.join().unwrap();
+    scribbler.end();
     assert_eq!(guest.admin(&identify(1, 0, 0, DATA_AT)).status(), Status::SUCCESS);
     drop(guest);
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+/// Any command may come of it, and with the flag of a quiet one no completion; the other guest is as it was.
+#[test]
+fn entries_that_change_while_they_are_fetched_harm_no_other_guest() {
+    let (server, paths, _folder) = serve(beside(), 2);
+    let (mut neighbour, mut other) = with_rings(&paths[0]);
+    let stored = neighbour.run(&mut other, &keyed(opcode::STORE, 1, b"the neighbour's", DATA_AT, 8192));
+    assert_eq!(stored.status(), Status::SUCCESS);
+    let (mut guest, mut rings) = with_rings(&paths[1]);
+    let ring_bytes = u64::from(rings.entries) * Sqe::BYTES as u64;
+    let values = [BASE + DATA_AT, u64::MAX - 7, u64::from(opcode::STORE) | 1 << 32];
+    let scribbler = Scribbler::start(&guest, rings.submission_at, ring_bytes, values);
+    let mut completions = 0;
+    for round in 0..200_u16 {
+        let opcode = [opcode::STORE, opcode::RETRIEVE, opcode::LIST][usize::from(round) % 3];
+        guest.submit(&mut rings, &keyed(opcode, round, b"moving", DATA_AT, 8192));
+        for _ in 0..4 {
+            completions += u32::from(guest.poll(&mut rings).is_some());
+            std::thread::yield_now();
+        }
+    }
+    scribbler.end();
+    assert!(completions > 0, "no command was answered");
+    let found = neighbour.run(&mut other, &keyed(opcode::RETRIEVE, 2, b"the neighbour's", DATA_AT, 8192));
+    assert_eq!((found.status(), found.dw0.get()), (Status::SUCCESS, 8192));
+    drop((guest, neighbour));
     assert_eq!(server.end().leaked_bytes, 0);
 }
 

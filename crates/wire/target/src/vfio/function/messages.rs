@@ -139,14 +139,15 @@ impl Function {
         info.flags.set(flags);
         info.bytes.set(bytes);
         info.offset.set(0);
-        info.capability_at.set(0);
         let has_capabilities = flags & RegionInfo::CAPABILITIES != 0;
         let whole = size_of::<RegionInfo>() + if has_capabilities { size_of::<SparseMap>() } else { 0 };
         info.argsz.set(whole as u32);
+        // Without room for the capabilities the reply says where they would be: QEMU 11.1 refuses a region that has
+        // some nowhere.
+        info.capability_at.set(if has_capabilities { size_of::<RegionInfo>() as u32 } else { 0 });
         if !has_capabilities || room < whole {
             return Ok(Reply::of(&[info.as_bytes()]));
         }
-        info.capability_at.set(size_of::<RegionInfo>() as u32);
         let sparse = SparseMap {
             id: SparseMap::ID.into(),
             version: 1.into(),
