@@ -70,8 +70,9 @@ enum Part {
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        if let Some(remote) = self.connection.remote(false)? {
-            return self.run_connected(&remote);
+        let remotes = self.connection.remotes(false)?;
+        if !remotes.is_empty() {
+            return self.run_connected(&remotes);
         }
         match self.part {
             Some(Part::Simulate) => return bench::simulated(self.stores, 1, &|_, _| {}).map(drop),
@@ -121,16 +122,16 @@ impl Bench {
 }
 
 impl Bench {
-    /// Measures a drive on a network.
-    fn run_connected(&self, remote: &Remote) -> anyhow::Result<()> {
+    /// Measures a drive on a network, or several as one.
+    fn run_connected(&self, remotes: &[Remote]) -> anyhow::Result<()> {
         let part = if self.quick { 10 } else { 1 };
         let (operations, keys) = (self.operations.div_ceil(part), self.keys.div_ceil(part));
         let bars = Bars::new(&["served".to_owned()]);
         let pid = match self.server_pid {
             Some(pid) => Some(pid),
-            None => self.pid_of(remote)?,
+            None => self.pid_of(remotes)?,
         };
-        let figures = connected(remote, self.value_size, operations, keys, pid, &|done, total| {
+        let figures = connected(remotes, self.value_size, operations, keys, pid, &|done, total| {
             bars.update(0, done, total)
         })?;
         if self.json.as_deref() != Some("-") {
@@ -139,8 +140,9 @@ impl Bench {
         self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))
     }
 
-    /// The process of the server that listens there, if it is one of ours on this machine.
-    fn pid_of(&self, remote: &Remote) -> anyhow::Result<Option<u32>> {
+    /// The process of the server that listens there, if it is one of ours on this machine, and alone.
+    fn pid_of(&self, remotes: &[Remote]) -> anyhow::Result<Option<u32>> {
+        let [remote] = remotes else { return Ok(None) };
         let path = self.control.clone().unwrap_or_else(control::default_path);
         let asked = control::ask(&path, FIRST, &control::Request::Status);
         let seen: Seen = match asked {

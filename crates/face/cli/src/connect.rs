@@ -1,4 +1,4 @@
-//! `--connect`: a drive on a network instead of one of our own.
+//! `--connect`: drives on a network instead of one of our own.
 
 use anyhow::Context;
 use clap::Args;
@@ -28,13 +28,13 @@ const OF_DRIVE: &[&str] = &[
     "io-threads",
 ];
 
-/// Options of a drive on a network.
+/// Options of drives on a network.
 #[derive(Args)]
 pub struct Connection {
     /// Runs against a drive on a network, any with a namespace of pairs, as tcp://127.0.0.1:4420: `kvdrive serve`
-    /// is one
-    #[arg(long, value_name = "tcp://HOST:PORT", value_parser = address)]
-    connect: Option<String>,
+    /// is one. Against several, with commas, as against one: each pair is on one of them
+    #[arg(long, value_name = "tcp://HOST:PORT,...", value_parser = address, value_delimiter = ',')]
+    connect: Vec<String>,
     /// Name of its subsystem [default: the only one that discovery tells of]
     #[arg(long, value_parser = name, requires = "connect")]
     nqn: Option<String>,
@@ -73,15 +73,16 @@ pub struct Connection {
 impl Connection {
     /// Is a drive on a network asked for?
     pub fn is_asked_for(&self) -> bool {
-        self.connect.is_some()
+        !self.connect.is_empty()
     }
 
-    /// Where it is; none without the option.
+    /// Where the drives are; none without the option.
     ///
     /// # Errors
-    /// A secret that is none.
-    pub fn remote(&self, only_verifies: bool) -> anyhow::Result<Option<Remote>> {
-        let Some(address) = self.connect.clone() else { return Ok(None) };
+    /// A secret that is none, or one name for several subsystems.
+    pub fn remotes(&self, only_verifies: bool) -> anyhow::Result<Vec<Remote>> {
+        let is_one = self.connect.len() < 2 || self.nqn.is_none();
+        anyhow::ensure!(is_one, "--nqn: each drive of --connect has a name of its own; leave it out");
         let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
         let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
         let controllers = self.dhchap_ctrl_secret.as_ref();
@@ -105,7 +106,14 @@ impl Connection {
             tls,
             ..of_any
         };
-        Ok(Some(Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options, only_verifies }))
+        let remote = |address: &String| Remote {
+            address: address.clone(),
+            nqn: self.nqn.clone(),
+            nsid: self.nsid,
+            options: options.clone(),
+            only_verifies,
+        };
+        Ok(self.connect.iter().map(remote).collect())
     }
 
     /// The configuration of a run against it: no option is left that says something of a drive.

@@ -10,6 +10,7 @@ use kvdrive_flash::faults::FAULTS;
 use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_flash::timing::TIMINGS;
+use kvdrive_host::spread::Share;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_run::declared::{self, Declared};
 use kvdrive_saker::cache::EVICTIONS;
@@ -101,13 +102,17 @@ impl List {
     }
 }
 
-/// The page of all counters: of drives and hosts, and of a server.
+/// The page of all counters: of drives and hosts, of a server, and of one of several drives.
 fn reference() -> anyhow::Result<String> {
     let of_hosts = Served::COUNTERS.iter().chain(HostsNow::COUNTERS).map(|counter| ("hosts", counter));
     let of_server = ServerCounters::COUNTERS.iter().map(|counter| ("server", counter));
-    let further = of_hosts.chain(of_server);
-    let further =
-        further.map(|(section, counter)| Declared { section, counter, of: vec!["serve".to_owned()] });
+    let of_server = of_hosts.chain(of_server).map(|(section, counter)| (section, counter, "serve"));
+    let of_shares = Share::COUNTERS.iter().map(|counter| ("share", counter, "run --connect a,b"));
+    let further = of_server.chain(of_shares).map(|(section, counter, of)| Declared {
+        section,
+        counter,
+        of: vec![of.to_owned()],
+    });
     declared::reference(further.collect())
 }
 

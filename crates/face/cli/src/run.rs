@@ -63,10 +63,10 @@ impl Run {
             return self.run_seeds(&options);
         }
         check_is_one(&options)?;
-        let remote = self.connection.remote(options.get("verify-only").is_some())?;
-        let document = match &remote {
-            Some(_) => Connection::document(&options)?,
-            None => options.document_of_run()?,
+        let remotes = self.connection.remotes(options.get("verify-only").is_some())?;
+        let document = match &remotes[..] {
+            [] => options.document_of_run()?,
+            _ => Connection::document(&options)?,
         };
         let mut files: Vec<_> =
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
@@ -84,8 +84,8 @@ impl Run {
         let of = [document.profile_name(), &set.join(" ")].join(" ");
         let what = format!("kvdrive {}: {of}", kvdrive_revision::REVISION);
         let watcher = self.watch_options.begin(&what, self.json.as_deref())?;
-        if let Some(remote) = remote {
-            return self.run_connected(&document, &remote, watcher, &progress);
+        if !remotes.is_empty() {
+            return self.run_connected(&document, &remotes, watcher, &progress);
         }
         let going = |going| bars.say(0, going);
         let watch = Watch { going: Some(&going), ..watcher.watch(&progress) };
@@ -118,11 +118,11 @@ impl Run {
         conclude(ran.is_stopped, &report, !rules.is_empty())
     }
 
-    /// The same against a drive on a network.
+    /// The same against drives on a network.
     fn run_connected(
         &self,
         document: &Document,
-        remote: &Remote,
+        remotes: &[Remote],
         watcher: Watcher,
         progress: Progress<'_>,
     ) -> anyhow::Result<()> {
@@ -135,10 +135,10 @@ impl Run {
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
         }
-        let (target, ran) = run_connected(document, remote, &watcher.watch(progress))?;
+        let (targets, ran) = run_connected(document, remotes, &watcher.watch(progress))?;
         watcher.end(&ran)?;
         let failure = ran.failure;
-        let connected = Connected { target, report: ran.report };
+        let connected = Connected { targets, report: ran.report };
         if self.json.as_deref() != Some("-") {
             output::print(&connected.in_columns(output::columns()));
         }

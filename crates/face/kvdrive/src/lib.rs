@@ -25,6 +25,7 @@
 //! |---|---|
 //! | another drive: on a file, another engine, a key of the configuration | [`build`], [`Builder`] |
 //! | a drive on a network | [`connect`] |
+//! | which of several drives has a key | [`Spread`] |
 //! | one thread, as fast as can be | [`Builder::in_this_thread`] |
 //! | several threads; many commands at once; `async` | [`Drive::client`], [`Client::pipeline`], [`Drive::async_client`] |
 //! | a pipeline in a struct or another language's object | [`Client::into_pipeline`], [`OwnedPipeline`] |
@@ -73,6 +74,7 @@ pub use error::Error;
 pub use keys::{AsyncKeys, Keys, OwnedKeys};
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
+pub use kvdrive_host::spread::Spread;
 pub use kvdrive_run::wall::connected::Remote;
 pub use kvdrive_sim::ForkCount;
 pub use kvdrive_sim::wall::Pace;

@@ -119,6 +119,9 @@ impl Status {
     /// 281h (SCT 2): the blocks exist but cannot be read any more.
     pub const UNRECOVERED_READ_ERROR: Status = Status(0x281);
 
+    /// 370h (SCT 3): the host has no way to the drive. Drivers say it; no drive answers it.
+    pub const HOST_PATH_ERROR: Status = Status(0x370);
+
     /// 7D0h (vendor): no iterator with this number is open.
     pub const NO_SUCH_ITERATOR: Status = Status(0x7D0);
     /// 7D1h (vendor): no more iterators can be open at a time.
@@ -207,7 +210,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 48] = [
+const TABLE: [StatusRow; 49] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -251,6 +254,7 @@ const TABLE: [StatusRow; 48] = [
     row(Status::INVALID_QUEUE_TYPE, "invalid queue type"),
     row(Status::AUTHENTICATION_REQUIRED, "authentication required"),
     row(Status::UNRECOVERED_READ_ERROR, "unrecovered read error"),
+    row(Status::HOST_PATH_ERROR, "host pathing error"),
     row(Status::NO_SUCH_ITERATOR, "no such iterator"),
     row(Status::TOO_MANY_ITERATORS, "too many iterators"),
     row(Status::VALUE_NOT_RESIDENT, "value not resident"),

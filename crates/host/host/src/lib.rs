@@ -5,6 +5,7 @@
 //! | [`modelled`] | a modelled core in model time: for experiments; with SAKER in front in [`modelled::saker`] |
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
+//! | [`spread`] | the same, to several drives that share the keys |
 //! | [`hostkv`] | modelled cores again: a store of crate `store` runs here, and the drive has blocks alone ([`blocks`]) |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are also
@@ -20,6 +21,7 @@ mod error;
 pub mod hostkv;
 pub mod modelled;
 mod pipelined;
+pub mod spread;
 pub mod tcp;
 pub mod threaded;
 

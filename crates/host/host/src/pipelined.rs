@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`threaded::Pipeline`](crate::threaded::Pipeline) | the thread has to wait for the drive, and cross with one doorbell |
 //! | [`tcp::Pipeline`](crate::tcp::Pipeline) | nothing that has come is left to be read, and go in one send |
+//! | [`spread::Pipeline`](crate::spread::Pipeline) | as on each of its connections, which are to several drives |
 //! | [`threaded::saker::Pipeline`](crate::threaded::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
 //!
 //! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) is asked for

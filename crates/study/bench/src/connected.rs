@@ -79,8 +79,8 @@ impl Row {
 pub struct Connected {
     /// Revision of this program.
     pub revision: &'static str,
-    /// The drive.
-    pub target: Target,
+    /// The drives, which share the keys if there are several.
+    pub targets: Vec<Target>,
     /// Keys that the values were stored under.
     pub keys: u64,
     /// Size of the values, bytes.
@@ -137,7 +137,7 @@ fn depths(value_bytes: u32) -> Vec<(u32, u64)> {
 /// # Errors
 /// The way to the drive, or an operation that it refuses.
 pub fn connected(
-    remote: &Remote,
+    remotes: &[Remote],
     value_bytes: u32,
     operations: u64,
     keys: u64,
@@ -145,7 +145,7 @@ pub fn connected(
     progress: Progress<'_>,
 ) -> anyhow::Result<Connected> {
     let mut rows = Vec::new();
-    let mut target = Target::default();
+    let mut targets = Vec::new();
     for (depth, part) in depths(value_bytes) {
         for (operation, workload) in [("store", "fillrandom"), ("retrieve", "readrandom")] {
             let operations = (operations / part).max(1);
@@ -164,14 +164,14 @@ pub fn connected(
             let look = || {
                 moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads)));
             };
-            let (found, ran) = run_measured(&document, remote, &Watch::progress(progress), &look)?;
+            let (found, ran) = run_measured(&document, remotes, &Watch::progress(progress), &look)?;
             ran.failure.map_or(Ok(()), Err)?;
             let errors = ran.report.ops.errors;
             anyhow::ensure!(errors == 0, "{errors} operations failed: {}", ran.report.notes.join("; "));
             let [(client_before, server_before), (client_after, server_after)] =
                 <[_; 2]>::try_from(moments.into_inner()).map_err(|_| anyhow::anyhow!("two moments"))?;
             let server = server_before.zip(server_after).map(|(before, after)| between(&before, after));
-            target = found;
+            targets = found;
             rows.push(Row {
                 operation,
                 depth,
@@ -181,14 +181,14 @@ pub fn connected(
                 p50_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p50),
                 p99_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p99),
                 client_cpu_s: client_before.zip(client_after).map(|(before, after)| after - before),
-                client_sleeps: target.sleeps,
+                client_sleeps: targets.iter().map(|target| target.sleeps).sum(),
                 server,
             });
         }
     }
     Ok(Connected {
         revision: kvdrive_run::revision::of_program(),
-        target,
+        targets,
         keys,
         value_bytes,
         server_pid,
@@ -198,11 +198,12 @@ pub fn connected(
 
 impl fmt::Display for Connected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Connected { revision, target, keys, value_bytes, rows, server_pid } = self;
+        let Connected { revision, targets, keys, value_bytes, rows, server_pid } = self;
         writeln!(
             f,
-            "{} at tcp://{}, {value_bytes} B, {keys} keys; {revision}, measured",
-            target.model, target.address
+            "{} at {}, {value_bytes} B, {keys} keys; {revision}, measured",
+            targets.first().map_or("", |target| &target.model),
+            targets.iter().map(|target| format!("tcp://{}", target.address)).collect::<Vec<_>>().join(", ")
         )?;
         writeln!(
             f,

@@ -5,4 +5,5 @@ mod images;
 mod run;
 mod serve;
 mod serve_secrets;
+mod serve_several;
 mod shell;

@@ -13,6 +13,7 @@ use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::client::{Client, OFFER, Received, lock};
 use super::queue::{Completed, Queue};
+use super::wire::{sleep, wanted};
 use crate::Error;
 use crate::client::{Answer, Call, Content};
 use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
@@ -41,6 +42,8 @@ pub struct Pipeline<V> {
     answered: VecDeque<Completion<V>>,
     /// Why commands could not be sent: returned to callers that wait.
     failure: Option<Error>,
+    /// Those commands.
+    unsent: Vec<Flight<V>>,
     outbox: Vec<Sqe>,
     bytes: Vec<u8>,
 }
@@ -55,6 +58,7 @@ impl Client {
             under_way: 0,
             answered: VecDeque::new(),
             failure: None,
+            unsent: Vec::new(),
             outbox: Vec::new(),
             bytes: Vec::new(),
         }
@@ -104,6 +108,7 @@ impl<V: Content> Pipeline<V> {
             Poll::Ready(Ok(ended)) => ended.expect("it has ended"),
             Poll::Ready(Err(error)) => {
                 self.failure.get_or_insert(error);
+                self.unsent.push(flight);
                 return None;
             }
             Poll::Pending => {
@@ -133,6 +138,38 @@ impl<V: Content> Pipeline<V> {
         self.under_way -= 1;
         let Flight { call, value, into, failed, .. } = flight;
         Some(Completion { call, value, result: failed.map_or(result, Err), content: into })
+    }
+}
+
+/// For [`crate::spread`], which has several of them and waits for any.
+impl<V: Content> Pipeline<V> {
+    /// Why commands could not be sent.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    /// A call that was answered without a command.
+    pub(crate) fn answered(&mut self) -> Option<Completion<V>> {
+        self.answered.pop_front()
+    }
+
+    /// Ends the connection; the calls that have not been answered.
+    pub(crate) fn into_unanswered(mut self) -> Vec<(Call<()>, V, Region)> {
+        let flights = std::mem::take(&mut self.flights).into_iter().flatten();
+        let flights = flights.chain(std::mem::take(&mut self.unsent));
+        flights.map(|Flight { call, value, into, .. }| (call, value, into)).collect()
+    }
+
+    /// Sleeps until one of these can go on, so long at most.
+    pub(crate) fn sleep_for_any(
+        pipelines: &[&Pipeline<V>],
+        timeout: Option<Duration>,
+    ) -> std::io::Result<()> {
+        let connections: Vec<_> = pipelines.iter().map(|one| lock(&one.client.connection)).collect();
+        let queues = connections.iter().map(|connection| &connection.queue);
+        let mut sockets: Vec<_> =
+            queues.map(|queue| wanted(queue.socket(), queue.unsent_bytes() > 0)).collect();
+        sleep(&mut sockets, timeout).map(|_| ())
     }
 }
 

@@ -150,24 +150,29 @@ impl Wire {
     /// Sleeps until there are bytes to read, or room for those to be sent.
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
-        let mut flags = PollFlags::IN;
-        if self.unsent_bytes() > 0 {
-            flags |= PollFlags::OUT;
-        }
         let left = self.left();
-        let timeout = left
-            .or(self.silence)
-            .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) });
-        match poll(&mut [PollFd::new(&self.socket, flags)], timeout.as_ref()) {
-            Ok(0) if left.is_some() => Ok(()),
-            Ok(0) => {
-                let seconds = self.silence.unwrap_or_default().as_secs_f64();
-                Err(io::Error::new(ErrorKind::TimedOut, format!("no answer for {seconds} s")))
-            }
-            Ok(_) => Ok(()),
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        let mut sockets = [wanted(&self.socket, self.unsent_bytes() > 0)];
+        if sleep(&mut sockets, left.or(self.silence))? || left.is_some() {
+            return Ok(());
         }
+        let seconds = self.silence.unwrap_or_default().as_secs_f64();
+        Err(io::Error::new(ErrorKind::TimedOut, format!("no answer for {seconds} s")))
+    }
+}
+
+/// What is waited for of a socket: bytes to read, and room for those to be sent if there are any.
+pub(super) fn wanted(socket: &TcpStream, has_unsent: bool) -> PollFd<'_> {
+    PollFd::new(socket, if has_unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+}
+
+/// Sleeps until one of the sockets has what is waited for, or a signal comes; `false`: none had, for so long.
+pub(super) fn sleep(sockets: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout
+        .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) });
+    match poll(sockets, timeout.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

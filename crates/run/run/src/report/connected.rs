@@ -1,11 +1,12 @@
-//! The report of a run against a drive on a network: what its application saw. The inside of the drive is not
+//! The report of a run against a drive on a network, or several: what its application saw. The inside of the drive is not
 //! visible from there.
 
+use kvdrive_declare::Counts;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Report;
-use super::table::{bytes, edges};
+use super::table::{Table, bytes, edges};
 use super::text::Text;
 use kvdrive_text::{WIDTH, grouped, wrap};
 
@@ -46,13 +47,20 @@ pub struct Target {
     pub loaded_bytes: u64,
     /// How often a thread slept because no completion had arrived, loading included; otherwise it polled.
     pub sleeps: u64,
+    /// Of several drives that share the keys: what this one was asked in the measured operations
+    /// ([`kvdrive_host::spread::Share`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<Counts>,
+    /// Of several drives: why it could not be asked any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
-/// The result of a run against `target`; of `report`, only what the application saw is filled in.
+/// The result of a run against `targets`; of `report`, only what the application saw is filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Connected {
-    /// The drive.
-    pub target: Target,
+    /// The drives, one or several that share the keys.
+    pub targets: Vec<Target>,
     /// The run.
     pub report: Report,
 }
@@ -60,50 +68,68 @@ pub struct Connected {
 impl Connected {
     /// The report as tables that fit `room` columns.
     pub fn in_columns(&self, room: usize) -> String {
-        let Connected { target, report } = self;
+        let Connected { targets, report } = self;
         let text = Text { report, room: room.min(WIDTH) };
-        let what = format!(
-            "{} | tcp://{} | depth {}",
-            text.setting("workload", "name"),
-            target.address,
-            target.depth
-        );
+        let names: Vec<_> = targets.iter().map(|target| format!("tcp://{}", target.address)).collect();
+        let depth = targets.iter().map(|target| target.depth).max().unwrap_or(0);
+        let what = format!("{} | {} | depth {depth}", text.setting("workload", "name"), names.join(", "));
         let how = format!("seed {}, {} clock, {}", report.seed, report.clock, report.revision);
         let mut lines = edges(&what, &how, text.room) + "\n" + &"-".repeat(text.room) + "\n";
         lines.push_str(&text.settings());
-        let notes = self.about_target().into_iter().chain(report.notes.iter().cloned());
+        let reached = targets.iter().filter(|target| target.connections > 0);
+        let is_one = targets.len() == 1;
+        let notes = reached.flat_map(|target| target.notes(is_one)).chain(report.notes.iter().cloned());
         notes.for_each(|note| lines.push_str(&wrap(&format!("note: {note}"), text.room)));
         lines
             + &text.throughput()
             + &text.latency()
+            + &self.shares(text.room)
             + &text.transactions()
             + &text.verified()
             + wrap(UNKNOWN, text.room).trim_end()
             + "\n"
     }
 
-    fn about_target(&self) -> Vec<String> {
-        let target = &self.target;
-        let digests = match (target.header_digests, target.data_digests) {
+    /// What each of several drives was asked.
+    fn shares(&self, room: usize) -> String {
+        let headings = ["stores", "retrieves", "deletes", "others", "failed", "stored", "returned"];
+        let mut table = Table::new("DRIVES", &headings, "counted");
+        for target in &self.targets {
+            let Some(share) = &target.share else { return String::new() };
+            let count = |name: &str| grouped(share.of(name));
+            let amount = |name: &str| bytes(share.of(name) as f64);
+            let counts = ["stores", "retrieves", "deletes", "others", "failed"].map(count);
+            let amounts = ["stored_bytes", "retrieved_bytes"].map(amount);
+            table.row(&target.address, &[&counts[..], &amounts].concat());
+        }
+        table.finish(room)
+    }
+}
+
+impl Target {
+    /// What it is; of several drives each is named.
+    fn notes(&self, is_one: bool) -> Vec<String> {
+        let digests = match (self.header_digests, self.data_digests) {
             (false, false) => "no digests",
             (true, false) => "header digests",
             (false, true) => "data digests",
             (true, true) => "header and data digests",
         };
-        let most = target
+        let most = self
             .transfer_max_bytes
             .map_or_else(String::new, |most| format!(", {} a command", bytes(f64::from(most))));
+        let of = format!("{} at namespace {} of {}", self.model, self.nsid, self.nqn);
         let mut notes = vec![
-            format!("{} at namespace {} of {}", target.model, target.nsid, target.nqn),
+            if is_one { of } else { format!("{}: {of}", self.address) },
             format!(
                 "values to {}{most}; connections: {}, {digests}; threads slept {} times, and spun otherwise",
-                bytes(f64::from(target.value_max_bytes)),
-                target.connections,
-                grouped(target.sleeps)
+                bytes(f64::from(self.value_max_bytes)),
+                self.connections,
+                grouped(self.sleeps)
             ),
         ];
-        if target.loaded_pairs > 0 {
-            let (pairs, values) = (grouped(target.loaded_pairs), bytes(target.loaded_bytes as f64));
+        if self.loaded_pairs > 0 {
+            let (pairs, values) = (grouped(self.loaded_pairs), bytes(self.loaded_bytes as f64));
             notes.push(format!("loaded first, not measured: {pairs} pairs, {values} of values"));
         }
         notes
@@ -112,9 +138,12 @@ impl Connected {
 
 impl Serialize for Connected {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Connected { target, report } = self;
+        let Connected { targets, report } = self;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("target", target)?;
+        match &targets[..] {
+            [target] => map.serialize_entry("target", target)?,
+            targets => map.serialize_entry("targets", targets)?,
+        }
         map.serialize_entry("workload", &report.config.get("workload"))?;
         map.serialize_entry("seed", &report.seed)?;
         map.serialize_entry("clock", &report.clock)?;

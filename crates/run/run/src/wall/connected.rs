@@ -1,11 +1,15 @@
-//! A run against a drive on a network: our NVMe/TCP initiator and any target that has a namespace of pairs.
+//! A run against a drive on a network, or several: our NVMe/TCP initiator and any target that has a namespace of pairs.
 //!
 //! The application is the same as in every run in wall time, with a thread and a connection for each of
-//! `host.queues`. The inside of the drive is not visible over the network, and is not in the report.
+//! `host.queues`; with several drives each thread has a connection to every one of them. The inside of a drive is not visible
+//! over the network, and is not in the report.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::Context;
+use kvdrive_declare::Counters;
+use kvdrive_host::spread::{self, Share, Spread, Tally};
 use kvdrive_host::tcp::{Client, Initiator, Options, discover};
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::identify::{self, CSI_KV, KvNamespace, cns};
@@ -37,27 +41,71 @@ pub struct Remote {
     pub only_verifies: bool,
 }
 
-/// Runs the workload of `document` against a drive on a network.
+/// Runs the workload of `document` against a drive on a network, or against several that share the keys
+/// ([`kvdrive_host::spread`]).
 ///
 /// # Errors
 /// A line with the address: no answer there, no such namespace, or the connection was lost while loading. One that is lost
-/// later ends the run with [`FinishedRun::failure`].
+/// later ends the run with [`FinishedRun::failure`]; of several the others go on, and it is there at the end.
 pub fn run_connected(
     document: &Document,
-    remote: &Remote,
+    remotes: &[Remote],
     watch: &Watch<'_>,
-) -> anyhow::Result<(Target, FinishedRun)> {
-    run_measured(document, remote, watch, &|| ())
+) -> anyhow::Result<(Vec<Target>, FinishedRun)> {
+    run_measured(document, remotes, watch, &|| ())
 }
 
 /// As [`run_connected`]; calls `look` immediately before and after the measured operations.
 pub fn run_measured(
     document: &Document,
-    remote: &Remote,
+    remotes: &[Remote],
     watch: &Watch<'_>,
     look: &dyn Fn(),
-) -> anyhow::Result<(Target, FinishedRun)> {
+) -> anyhow::Result<(Vec<Target>, FinishedRun)> {
     let mut config = document.config()?;
+    check(&config, remotes)?;
+    if remotes[0].only_verifies {
+        config.workload.verify = "only".into();
+    }
+    let mut drives = Drives::connect(&config, remotes)?;
+    // The drives may hold pairs of other origin.
+    let mut threads = Threads::new(&config, drives.pipelines(), true, watch)?;
+    let (loaded_pairs, loaded_bytes) =
+        threads.load(&config, watch).with_context(|| drives.lost().unwrap_or_else(|| drives.names()))?;
+    drives.note_loaded(loaded_pairs, loaded_bytes);
+    look();
+    // The inside of the drive is not seen from here.
+    let inside = Rc::new(Snapshot::default);
+    let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
+        threads.measure(&config, inside, watch).with_context(|| drives.names())?;
+    look();
+    let lost = drives.lost();
+    let failure = match (failure, lost) {
+        (Some(failure), lost) => {
+            let failure = failure.context(lost.unwrap_or_else(|| drives.names()));
+            notes.push(format!("{failure:#}: this is the report so far"));
+            Some(failure)
+        }
+        (None, Some(lost)) => {
+            let lost = format!("{lost}; commands for its keys failed, and the other drives went on");
+            notes.push(lost.clone());
+            Some(anyhow::Error::msg(lost))
+        }
+        (None, None) => None,
+    };
+    drop(threads);
+    let targets = drives.end(failure.is_some())?;
+    let (latencies, none) = (seen.latencies(), Snapshot::default);
+    let (began, ended, drained) = (none(), none(), none());
+    let (wall_ns, loading) = (Some(wall_ns), None);
+    let outcome =
+        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
+    let report = outcome.into_report(document, &config)?;
+    Ok((targets, FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure }))
+}
+
+/// Refuses what a run on a network does not look at, or several drives cannot do.
+fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     let of_threads = [
         ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
         ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
@@ -65,39 +113,12 @@ pub fn run_measured(
     if let Some((key, _, why)) = of_threads.iter().find(|(_, given, _)| *given) {
         anyhow::bail!("{key}: --connect does not look at it; {why}");
     }
-    if remote.only_verifies {
-        config.workload.verify = "only".into();
-    }
-    let at = || format!("tcp://{}", remote.address);
-    let (mut target, mut initiator, clients) = connect(&config, remote).with_context(at)?;
-    let drivers = clients
-        .iter()
-        .map(|(client, depth)| ThreadDriver { pipeline: Box::new(client.pipeline()), tasks: *depth });
-    // The drive may hold pairs of other origin.
-    let mut threads = Threads::new(&config, drivers.collect(), true, watch)?;
-    (target.loaded_pairs, target.loaded_bytes) = threads.load(&config, watch).with_context(at)?;
-    look();
-    // The inside of the drive is not seen from here.
-    let inside = Rc::new(Snapshot::default);
-    let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
-        threads.measure(&config, inside, watch).with_context(at)?;
-    let failure = failure.map(|failure| failure.context(at()));
-    notes.extend(failure.as_ref().map(|failure| format!("{failure:#}: this is the report so far")));
-    look();
-    target.sleeps = clients.iter().map(|(client, _)| client.sleeps()).sum();
-    drop(threads);
-    drop(clients);
-    match initiator.shut_down() {
-        Err(_) if failure.is_some() => {}
-        ended => ended.with_context(at)?,
-    }
-    let (latencies, none) = (seen.latencies(), Snapshot::default);
-    let (began, ended, drained) = (none(), none(), none());
-    let (wall_ns, loading) = (Some(wall_ns), None);
-    let outcome =
-        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
-    let report = outcome.into_report(document, &config)?;
-    Ok((target, FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure }))
+    anyhow::ensure!(
+        remotes.len() == 1 || !config.workload.atomic,
+        "workload.atomic: a batch is of one drive, and there are {}",
+        remotes.len()
+    );
+    Ok(())
 }
 
 /// Where hosts look for a drive unless they are told otherwise.
@@ -154,14 +175,151 @@ pub fn reach(remote: &Remote) -> anyhow::Result<Reached> {
     Ok(Reached { initiator, nqn, identity, nsid, namespace, transfer_max_bytes })
 }
 
-/// Clients, each with how many operations it has under way at once.
-type Clients = Vec<(Client, u32)>;
+/// A drive of the run.
+struct Connected {
+    target: Target,
+    /// `None`: it could not be reached.
+    initiator: Option<Initiator>,
+    /// A connection for each thread.
+    clients: Vec<Client>,
+    is_ordered: bool,
+    /// How long it may be silent.
+    silence: Option<Duration>,
+}
 
-/// Connects the I/O queues of the run, each for so many operations at once, and reports what the drive is.
-fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Clients)> {
+/// The drives of the run.
+struct Drives {
+    drives: Vec<Connected>,
+    /// Operations under way at once, of each thread.
+    depths: Vec<u32>,
+    spread: Spread,
+    /// Of several drives, what the pipeline of each thread says of them.
+    tallies: Vec<Tally>,
+}
+
+impl Drives {
+    /// Connects the I/O queues of the run to all drives.
+    ///
+    /// # Errors
+    /// A line with the address of one that cannot be reached. When several are only read back, it counts as lost instead, unless
+    /// none can.
+    fn connect(config: &Config, remotes: &[Remote]) -> anyhow::Result<Drives> {
+        let addresses: Vec<&str> = remotes.iter().map(|remote| remote.address.as_str()).collect();
+        let spread = Spread::new(&addresses).map_err(anyhow::Error::msg)?;
+        let queues = config.host.queues.min(config.host.depth);
+        // Operations are spread evenly.
+        let depth = |number| config.host.depth / queues + u32::from(number < config.host.depth % queues);
+        let depths: Vec<u32> = (0..queues).map(depth).collect();
+        let (mut drives, mut failure) = (Vec::new(), None);
+        for remote in remotes {
+            match connect(config, remote, &depths).with_context(|| format!("tcp://{}", remote.address)) {
+                Ok(connected) => drives.push(connected),
+                Err(error) if remote.only_verifies && remotes.len() > 1 => {
+                    let lost = Some(format!("{:#}", error.root_cause()));
+                    let target = Target { address: remote.address.clone(), lost, ..Target::default() };
+                    let (initiator, clients, silence) = (None, Vec::new(), None);
+                    drives.push(Connected { target, initiator, clients, is_ordered: true, silence });
+                    failure = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match failure {
+            Some(error) if drives.iter().all(|drive| drive.initiator.is_none()) => Err(error),
+            _ => Ok(Drives { drives, depths, spread, tallies: Vec::new() }),
+        }
+    }
+
+    /// A pipeline for each thread.
+    fn pipelines(&mut self) -> Vec<ThreadDriver<'static>> {
+        let Drives { drives, depths, spread, tallies } = self;
+        let pipeline = |(number, tasks): (usize, &u32)| -> ThreadDriver<'static> {
+            if let [drive] = &drives[..] {
+                return ThreadDriver { pipeline: Box::new(drive.clients[number].pipeline()), tasks: *tasks };
+            }
+            let clients: Vec<_> = drives.iter().map(|drive| drive.clients.get(number).cloned()).collect();
+            let is_ordered = drives.iter().all(|drive| drive.is_ordered);
+            let silence = drives.iter().find_map(|drive| drive.silence);
+            let pipeline = spread::Pipeline::new(spread.clone(), &clients, *tasks, is_ordered, silence);
+            tallies.push(pipeline.tally());
+            ThreadDriver { pipeline: Box::new(pipeline), tasks: *tasks }
+        };
+        depths.iter().enumerate().map(pipeline).collect()
+    }
+
+    /// What each drive was asked since this was called last; of one alone nothing is said.
+    fn shares(&self) -> Vec<Share> {
+        let mut shares = vec![Share::default(); self.drives.len()];
+        for tally in &self.tallies {
+            shares.iter_mut().zip(tally.take()).for_each(|(sum, share)| sum.add(&share));
+        }
+        shares
+    }
+
+    /// Notes which pairs were loaded.
+    fn note_loaded(&mut self, pairs: u64, bytes: u64) {
+        let shares = self.shares();
+        for (drive, share) in self.drives.iter_mut().zip(shares) {
+            let of_several = (share.stores, share.stored_bytes);
+            let loaded = if self.tallies.is_empty() { (pairs, bytes) } else { of_several };
+            (drive.target.loaded_pairs, drive.target.loaded_bytes) = loaded;
+        }
+    }
+
+    /// Which drives were lost, and why, in a line.
+    fn lost(&self) -> Option<String> {
+        let mut lost: Vec<Option<String>> =
+            self.drives.iter().map(|drive| drive.target.lost.clone()).collect();
+        for tally in &self.tallies {
+            for (known, error) in lost.iter_mut().zip(tally.lost()) {
+                *known = known.take().or(error.map(|error| error.to_string()));
+            }
+        }
+        let line = |(drive, lost): (&Connected, Option<String>)| {
+            Some(format!("tcp://{} was lost: {}", drive.target.address, lost?))
+        };
+        let lines: Vec<_> = self.drives.iter().zip(lost).filter_map(line).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    /// The addresses.
+    fn names(&self) -> String {
+        let name = |drive: &Connected| format!("tcp://{}", drive.target.address);
+        self.drives.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Leaves the drives; what they are, and what each was asked. `has_failed`: not all of them are there.
+    fn end(mut self, has_failed: bool) -> anyhow::Result<Vec<Target>> {
+        let shares = self.shares();
+        for (number, (drive, share)) in self.drives.iter_mut().zip(shares).enumerate() {
+            let target = &mut drive.target;
+            target.sleeps = drive.clients.iter().map(Client::sleeps).sum();
+            if !self.tallies.is_empty() {
+                target.share = Some(share.counts());
+                let lost = self.tallies.iter().find_map(|tally| tally.lost()[number].clone());
+                target.lost = target.lost.take().or(lost.map(|error| error.to_string()));
+            }
+            drive.clients.clear();
+            // One that is lost would be waited for.
+            let there = drive.initiator.as_mut().filter(|_| target.lost.is_none());
+            match there.map(Initiator::shut_down) {
+                Some(Err(error)) if !has_failed => {
+                    return Err(error).with_context(|| format!("tcp://{}", target.address));
+                }
+                _ => {}
+            }
+        }
+        // Of several drives threads wait for any.
+        self.drives[0].target.sleeps += self.tallies.iter().map(Tally::sleeps).sum::<u64>();
+        Ok(self.drives.into_iter().map(|drive| drive.target).collect())
+    }
+}
+
+/// Connects a queue for each thread, which has so many operations under way at once, and reports what the drive is.
+fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<Connected> {
     let Reached { mut initiator, nqn, identity, nsid, namespace, transfer_max_bytes } = reach(remote)?;
     let format = namespace.format();
-    let queues = u16::try_from(config.host.queues.min(config.host.depth)).unwrap_or(u16::MAX);
+    let queues = u16::try_from(depths.len()).unwrap_or(u16::MAX);
     let granted = initiator.ask_for_queues(queues)?;
     anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
     let most = (initiator.property(property::CAP)? as u16).saturating_add(1);
@@ -174,15 +332,11 @@ fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiato
         )
     })?;
     let (mut clients, mut digests) = (Vec::new(), (false, false));
-    for number in 0..u32::from(queues) {
-        // Operations are spread evenly.
-        let depth =
-            config.host.depth / u32::from(queues) + u32::from(number < config.host.depth % u32::from(queues));
-        let mut queue = initiator.io_queue(number as u16 + 1, entries)?;
+    for (number, depth) in (1..=queues).zip(depths) {
+        let mut queue = initiator.io_queue(number, entries)?;
         queue.nsid = nsid;
         digests = queue.digests();
-        let client = Client::new(queue, depth, format.value_max_bytes.get(), transfer_max_bytes);
-        clients.push((client, depth));
+        clients.push(Client::new(queue, *depth, format.value_max_bytes.get(), transfer_max_bytes));
     }
     let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
     let target = Target {
@@ -200,7 +354,9 @@ fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiato
         data_digests: digests.1,
         ..Target::default()
     };
-    Ok((target, initiator, clients))
+    let (initiator, silence) = (Some(initiator), remote.options.silence);
+    let is_ordered = namespace.vendor.is_ordered();
+    Ok(Connected { target, initiator, clients, is_ordered, silence })
 }
 
 /// The name of the subsystem that discovery reports, if there is exactly one.

@@ -350,7 +350,9 @@ fn what_a_run_over_a_network_does_not_look_at_is_refused() {
     ] {
         let mut document = Document::profile("cosmos-plus").expect("the profile exists");
         ["run.clock=wall", set].iter().for_each(|set| document.set(set).expect("a setting"));
-        let error = run_connected(&document, &remote, &Watch::progress(&|_, _| ())).err().expect("refused");
+        let error = run_connected(&document, std::slice::from_ref(&remote), &Watch::progress(&|_, _| ()))
+            .err()
+            .expect("refused");
         assert!(error.to_string().starts_with(line), "{error}");
     }
 }

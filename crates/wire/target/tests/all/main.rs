@@ -22,6 +22,7 @@ mod pipelines;
 mod served;
 mod shares;
 mod speed;
+mod spread;
 #[cfg(feature = "tls")]
 mod tls;
 mod turns;
