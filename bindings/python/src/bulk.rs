@@ -2,9 +2,10 @@
 //! the list while it comes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvdrive::{Client, Done, Ended, Error, Pipeline};
+use kvdrive_sim::wall::Stopwatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -164,9 +165,9 @@ impl Ending for FoundList {
     }
 
     fn finish(&mut self) -> PyResult<()> {
-        let (mut from, asked) = (0, Instant::now());
+        let (mut from, asked) = (0, Stopwatch::start());
         Python::attach(|py| {
-            if asked.elapsed() > LONG_WAIT {
+            if Duration::from_nanos(asked.ns()) > LONG_WAIT {
                 self.staged_bytes = self.staged_bytes.saturating_mul(2);
             }
             let list = self.list.bind(py);

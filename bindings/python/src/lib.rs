@@ -13,8 +13,10 @@ mod runs;
 mod saker;
 mod settings;
 mod speed;
+mod spread;
 mod studies;
 mod sweeps;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -28,15 +30,19 @@ mod native {
     #[pymodule_export]
     use crate::pairs::Pairs;
     #[pymodule_export]
-    use crate::runs::{Stop, compare, kind, run};
+    use crate::runs::{compare, kind, run};
     #[pymodule_export]
     use crate::saker::{Saker, SakerHandle};
     #[pymodule_export]
     use crate::speed::RustCalls;
     #[pymodule_export]
+    use crate::spread::Spread;
+    #[pymodule_export]
     use crate::studies::{claims_of, figure_of, figures};
     #[pymodule_export]
     use crate::sweeps::{Sweep, SweepFile, assignments, key, run_point};
+    #[pymodule_export]
+    use crate::waiting::Stop;
 
     use pyo3::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use kvdrive::{Client, Error, ForkCount, OwnedKeys, OwnedPairs};
+use kvdrive::{Client, Error, ForkCount, OwnedKeys, OwnedPairs, Pair};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -47,7 +47,7 @@ impl Pairs {
     }
 
     /// The next key, and its value if it was asked for.
-    fn next(&self) -> Option<Result<(Vec<u8>, Vec<u8>), Error>> {
+    fn next(&self) -> Option<Result<Pair, Error>> {
         let mut source = self.source.lock().expect("no call panicked");
         let next = match source.as_mut()? {
             Source::Keys(keys) => keys.next().map(|key| key.map(|key| (key, Vec::new()))),

@@ -1,23 +1,16 @@
 //! Runs in model time, with the reports of the command.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use kvdrive::Error;
 use kvdrive_config::Document;
 use kvdrive_results::{ResultCache, folder_of_user};
-use kvdrive_run::many::{check, in_model_time, run_sessions, sessions};
+use kvdrive_run::many::{check, in_model_time, run_sessions_until, sessions};
 use kvdrive_run::report::{self, Report};
 use kvdrive_run::{Progress, Watch, operations, run_watched};
 use pyo3::prelude::*;
 
 use crate::failure::{exception, refused};
 use crate::settings::{self, Argument};
-
-/// How often a thread that waits for a run looks whether Ctrl-C was pressed.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::waiting::{Going, Stop, wait};
 
 /// A report as JSON, as a flat record in JSON, and as tables.
 type Texts = (String, String, String);
@@ -31,7 +24,7 @@ pub fn run(
     remember: bool,
 ) -> PyResult<Texts> {
     let document = py.detach(|| of_one(&profile, &arguments)).map_err(|error| exception(py, &error))?;
-    let report = wait(py, Stop::default(), move |stop| run_alone(document, remember, stop))?;
+    let report = wait(py, Stop::default(), None, move |stop, _| run_alone(document, remember, stop))?;
     Ok(texts(&report))
 }
 
@@ -41,36 +34,10 @@ pub fn kind(name: &str) -> &'static str {
     kvdrive_run::report::kind_of(name).name()
 }
 
-/// Tells runs to stop, from another thread than theirs.
-#[pyclass(frozen, module = "kvdrive._native")]
-#[derive(Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-#[pymethods]
-impl Stop {
-    #[new]
-    fn new() -> Stop {
-        Stop::default()
-    }
-
-    /// Runs that have it end, and fail.
-    fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Stop {
-    /// Fails if it has been said.
-    pub fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.0.load(Ordering::Relaxed), "stopped");
-        Ok(())
-    }
-}
-
 /// The report of one run, unless it is stopped.
 pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Result<Report> {
     let run = |documents: &[Document], progress: Progress<'_>| {
-        let watch = Watch { stop: stop.0.clone(), ..Watch::progress(progress) };
+        let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
         let ran = run_watched(&documents[0], &[], &watch)?;
         // What was stopped is no result of this configuration.
         anyhow::ensure!(!ran.is_stopped, "stopped");
@@ -90,35 +57,44 @@ pub fn cache(remember: bool) -> ResultCache {
 }
 
 /// Runs several, those that may share a drive after each other on it, and the others on all cores. Returns the
-/// reports, and the table that compares them.
+/// reports, and the table that compares them. `tell` is called with how far they are, as in [`wait`].
 #[pyfunction]
 pub fn compare(
     py: Python<'_>,
     profile: Vec<String>,
     arguments: Vec<Argument>,
     remember: bool,
+    tell: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Texts>, String)> {
     let documents = py.detach(|| of_several(&profile, &arguments)).map_err(|error| exception(py, &error))?;
-    let reports =
-        wait(py, Stop::default(), move |stop| run_all(&documents, &sessions(&documents)?, remember, stop))?;
+    let reports = wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
+        run_all(&documents, &sessions(&documents)?, remember, stop, going)
+    })?;
     Ok((reports.iter().map(texts).collect(), report::compare(&reports)))
 }
 
-/// The reports of several, grouped into sessions by index; after `stop` no further session begins.
+/// The reports of several, grouped into sessions by index; `stop` ends them. What has ended until then is remembered.
 pub fn run_all(
     documents: &[Document],
     sessions: &[Vec<usize>],
     remember: bool,
     stop: &Stop,
+    going: &Going,
 ) -> anyhow::Result<Vec<Report>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cache = cache(remember);
     let ahead = cache.ahead(documents, sessions)?;
+    going.begin(ahead.in_words(threads), documents.len());
     let run = |runs: &[Document], progress: Progress<'_>| {
-        stop.check()?;
-        cache.run_session(runs, progress)
+        let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
+        let reports = cache.run_session_watched(runs, &watch);
+        going.end(runs.len());
+        reports
     };
-    run_sessions(documents, &ahead.sessions, threads, &run, &|_, _, _| ())
+    let reports = run_sessions_until(documents, &ahead.sessions, threads, &run, &|_, _, _| (), stop.flag())?;
+    // A verdict, a curve or a table is of whole runs.
+    stop.check()?;
+    Ok(reports.into_iter().map(|report| report.expect("every run has ended")).collect())
 }
 
 fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error> {
@@ -141,35 +117,6 @@ fn of_several(profile: &[String], arguments: &[Argument]) -> Result<Vec<Document
     }
     check(&documents).map_err(|reason| refused(&reason))?;
     Ok(documents)
-}
-
-/// Runs `work` on a thread of its own, so that this one hears of Ctrl-C: then `stop` is said, and `work` no longer
-/// waited for. A run also calls from stacks of its own, which the interpreter must not meet.
-pub fn wait<T: Send + 'static>(
-    py: Python<'_>,
-    stop: Stop,
-    work: impl FnOnce(&Stop) -> anyhow::Result<T> + Send + 'static,
-) -> PyResult<T> {
-    let (end, ended) = channel();
-    let stopping = stop.clone();
-    let thread = std::thread::Builder::new().name("kvdrive run".into());
-    // The interpreter's lock is let go of by what is `Sync` alone.
-    let ended = Mutex::new(ended);
-    thread.spawn(move || _ = end.send(work(&stopping)))?;
-    loop {
-        match py.detach(|| ended.lock().expect("one thread waits").recv_timeout(LOOK)) {
-            Ok(result) => return result.map_err(|error| exception(py, &Error::Run(format!("{error:#}")))),
-            Err(RecvTimeoutError::Timeout) => {
-                if let Err(interrupt) = py.check_signals() {
-                    stop.stop();
-                    return Err(interrupt);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(exception(py, &Error::Run("the run has panicked; its message is above".into())));
-            }
-        }
-    }
 }
 
 fn texts(report: &Report) -> Texts {

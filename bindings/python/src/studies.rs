@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::failure::{self, exception};
-use crate::runs::{Stop, run_all, wait};
+use crate::runs::run_all;
+use crate::waiting::{Stop, wait};
 
 /// How the runs depart from what the files of claims and figures say: extent, scale, seeds, `KEY=VALUE`.
 type Departure = (String, Option<String>, Vec<u64>, Vec<String>);
@@ -55,7 +56,8 @@ fn planned_claims(
     Ok((claims, plan))
 }
 
-/// The outcomes of a suite of claims as JSON, and as the table of the command.
+/// The outcomes of a suite of claims as JSON, and as the table of the command. `tell` is called with how far the runs are, as
+/// in [`wait`].
 #[pyfunction]
 pub fn claims_of(
     py: Python<'_>,
@@ -63,11 +65,12 @@ pub fn claims_of(
     only: Vec<String>,
     departure: Departure,
     remember: bool,
+    tell: Option<Py<PyAny>>,
 ) -> PyResult<(String, String)> {
     let planned = py.detach(|| planned_claims(&suite, &only, &options(departure)?));
     let (planned, plan) = planned.map_err(|error| refused(py, &error))?;
-    wait(py, Stop::default(), move |stop| {
-        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop))?;
+    wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
+        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop, going))?;
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         Ok((serde_json::to_string(&outcomes)?, claims::text(&outcomes, false, usize::MAX)))
@@ -81,6 +84,7 @@ pub fn figure_of(
     name: &str,
     departure: Departure,
     remember: bool,
+    tell: Option<Py<PyAny>>,
 ) -> PyResult<(String, String, String)> {
     let planned = || {
         let mut plan = Plan::new(options(departure)?);
@@ -93,8 +97,8 @@ pub fn figure_of(
         anyhow::Ok((planned, plan))
     };
     let (planned, plan) = py.detach(planned).map_err(|error| refused(py, &error))?;
-    wait(py, Stop::default(), move |stop| {
-        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop))?;
+    wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
+        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop, going))?;
         let charts = planned.charts(&results)?;
         let figure = planned.figure();
         let left_out: Vec<_> =

@@ -8,8 +8,9 @@ use kvdrive_experiments::sweep::{self, Point, Row};
 use pyo3::prelude::*;
 
 use crate::failure::{self, exception};
-use crate::runs::{Stop, run_alone, wait};
+use crate::runs::run_alone;
 use crate::settings::{self, Argument};
+use crate::waiting::{Stop, wait};
 
 /// The rows of a sweep.
 #[pyclass(frozen, module = "kvdrive._native")]
@@ -69,7 +70,7 @@ impl SweepFile {
 pub fn run_point(py: Python<'_>, point: &str, remember: bool, stop: Option<&Stop>) -> PyResult<String> {
     let point = serde_json::from_str::<Point>(point).map_err(anyhow::Error::from).and_then(Point::row);
     let row = point.map_err(|error| refused(py, &error))?;
-    wait(py, stop.cloned().unwrap_or_default(), move |stop| {
+    wait(py, stop.cloned().unwrap_or_default(), None, move |stop, _| {
         row.line(&run_alone(row.document.clone(), remember, stop)?)
     })
 }

@@ -1,5 +1,6 @@
 """A drive that `kvdrive serve` has, behind the same class."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -36,6 +37,7 @@ def served(tmp_path):
             words += line.split()
         return words[words.index("listening") + 1]
 
+    serve.programs = programs
     yield serve
     for program in programs:
         program.kill()
@@ -80,15 +82,46 @@ def test_a_drive_on_a_network_is_a_mapping_too(served):
         assert drive[b"large"] == oracle[b"large"]
 
 
-def test_keys_are_spread_over_two_drives_on_a_network(served):
-    at = [served(), served()]
-    oracle = {b"key%d" % number: b"value" for number in range(100)}
+def test_keys_are_spread_over_drives_on_a_network(served, command):
+    at = [served() for _ in range(3)]
+    oracle = {b"key%d" % number: b"value" for number in range(300)}
     with kv.open(at) as drives:
         drives.update(oracle)
         assert dict(drives.items()) == oracle
+    # Their order does not matter.
+    with kv.open(at[::-1]) as drives:
+        assert drives.retrieve_many(list(oracle)) == [b"value"] * 300
+        assert all(drive.count() > 60 for drive in drives.drives)
+        before = drives.count()
+    run = [command, "run", "--connect", ",".join(at), "--workload", "fillseq", "--ops", "500", "--json", "-"]
+    report = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
     with kv.open(at) as drives:
-        assert drives.retrieve_many(list(oracle)) == [b"value"] * 100
-        assert all(drive.count() > 20 for drive in drives.drives)
+        assert drives.count() - before == 500 == sum(target["share"]["stores"] for target in report["targets"])
+        for drive in drives.drives:
+            assert all(drives.drive(key) is drive for key in drive.keys()), "the command spreads keys alike"
+    with pytest.raises(kv.ConfigurationError, match="named twice"):
+        kv.open([at[0], at[0]])
+
+
+def test_a_drive_that_is_lost_takes_its_keys_alone(served):
+    at = [served() for _ in range(2)]
+    keys = [b"key%d" % number for number in range(100)]
+    with kv.open(at) as drives:
+        drives.store_many(keys, keys)
+        gone = drives.drive(keys[0])
+        served.programs[drives.drives.index(gone)].kill()
+        served.programs[drives.drives.index(gone)].wait()
+        left = [key for key in keys if drives.drive(key) is not gone]
+        with pytest.raises(kv.DriveError) as error:
+            drives.store_many(keys, [b"new"] * 100)
+        assert error.value.__notes__ == [f"drive {at[drives.drives.index(gone)]}"]
+        with pytest.raises(kv.DriveError):
+            drives[keys[0]]
+        assert drives.retrieve_many(left) == [b"new"] * len(left)
+        with pytest.raises(kv.DriveError, match="closed the connection"):
+            drives.close()
+        with pytest.raises(kv.DriveOff):
+            drives[left[0]]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -12,6 +12,7 @@ for module in ("ipykernel", "pandas", "matplotlib"):
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tour.ipynb", "published.ipynb"])
 def test_a_notebook_runs(name, monkeypatch):
     # The other figures take minutes in a build of tests.

@@ -1,7 +1,12 @@
 """Published claims and figures are those of the command."""
 
 import json
+import os
+import re
+import signal
 import subprocess
+import sys
+import types
 
 import kvdrive as kv
 import pytest
@@ -59,3 +64,66 @@ def test_what_cannot_be_is_refused_in_one_line():
         with pytest.raises(kv.ConfigurationError, match=line) as error:
             call()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="there is no /proc here")
+def test_claims_tell_how_long_they_take_and_ctrl_c_ends_their_runs():
+    program = """
+import os, signal, time
+import kvdrive as kv
+from kvdrive import _progress
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+_progress._is_notebook = lambda: True
+before = len(os.listdir("/proc/self/task"))
+try:
+    kv.claims("bandslim", extent="full", remember=False)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+while len(os.listdir("/proc/self/task")) > before:
+    time.sleep(0.01)
+print("ended")
+"""
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-c", program], **pipes)
+    try:
+        line = child.stderr.readline()
+        assert re.fullmatch(r"claims bandslim: \d+ runs: about \d+ min\n", line), line
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert (out, child.returncode) == ("interrupted\nended\n", 0)
+
+
+def test_a_bar_is_shown_where_a_person_looks_and_by_tqdm_alone(monkeypatch, capsys):
+    from kvdrive import _progress
+
+    with _progress.Telling("claims", None) as tell:
+        assert tell is None, "pytest has no terminal"
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ImportError, match="progress needs tqdm: pip install tqdm"):
+        kv.claims("bandslim", only="traffic-32", extent="quick", progress=True)
+    monkeypatch.setattr(_progress, "_is_notebook", lambda: True)
+    with _progress.Telling("claims bandslim", None) as tell:
+        tell("3 runs: about 2 min", 0, 3)
+        tell("3 runs: about 2 min", 2, 3)
+    assert capsys.readouterr().err == "claims bandslim: 3 runs: about 2 min\n"
+
+    class Bar:
+        def __init__(self, total, initial, unit):
+            self.n, self.total, self.is_closed = initial, total, False
+            bars.append(self)
+
+        def update(self, ended):
+            self.n += ended
+
+        def __exit__(self, *_):
+            self.is_closed = True
+
+    bars = []
+    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=Bar))
+    with _progress.Telling("claims bandslim", True) as tell:
+        tell("3 runs: about 2 min", 0, 3)
+        tell("3 runs: about 2 min", 2, 3)
+    assert [(bar.n, bar.total, bar.is_closed) for bar in bars] == [(2, 3, True)]

@@ -103,6 +103,7 @@ def test_lines_are_written_as_runs_end_and_are_not_computed_again(expected, tmp_
         kv.sweep({"depth": [1]}, out=out, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_breaks_the_pool_and_the_next_call_goes_on(tmp_path):
     out = tmp_path / "out.jsonl"
     pool = futures.ProcessPoolExecutor(1)
@@ -121,6 +122,7 @@ def test_a_killed_worker_breaks_the_pool_and_the_next_call_goes_on(tmp_path):
     assert rows(swept) == rows(kv.sweep(GRID, remember=False, **{**SETTINGS, "ops": 20_000}))
 
 
+@pytest.mark.slow
 def test_dask_gives_the_same_rows_though_a_worker_is_killed(tmp_path):
     distributed = pytest.importorskip("distributed")
     out = tmp_path / "out.jsonl"
@@ -138,6 +140,7 @@ def test_dask_gives_the_same_rows_though_a_worker_is_killed(tmp_path):
     assert out.read_bytes().count(b"\n") == 6
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_rows(tmp_path):
     pytest.importorskip("ray")
     example = pathlib.Path(__file__).parents[1] / "examples" / "ray_sweep.py"

@@ -1,5 +1,6 @@
 """Drives in this process."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -171,5 +172,11 @@ def open(
     if isinstance(profile, (list, tuple)):
         from ._drives import Drives
 
-        return Drives([open(one, pace=pace, **settings) for one in profile])
+        is_on_network = all(one.startswith("tcp://") for one in profile)
+        with contextlib.ExitStack() as opened:
+            drives = [opened.enter_context(open(one, pace=pace, **settings)) for one in profile]
+            made = Drives(drives, profile if is_on_network else None)
+            # From here on they end with the whole.
+            opened.pop_all()
+            return made
     return Drive(profiles(profile), arguments(settings), pace)

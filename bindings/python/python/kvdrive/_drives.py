@@ -1,38 +1,43 @@
 """Several drives that share the keys: each pair is on one of them."""
 
 import concurrent.futures
-import contextlib
 import itertools
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import _native
 from ._closing import Closing
 
 if TYPE_CHECKING:
     from ._drive import Drive
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
 class Drives(Closing):
-    """Drives of which each has its part of the keys: key ``k`` is on drive ``crc32(k) % number``, so the same drives in the
-    same order find the same pairs again. Calls on lists go to all drives at once. Pairs come drive by drive.
+    """Drives of which each has its part of the keys, by rendezvous hashing of their names: the same names find the same pairs
+    again, in any order, and one more drive takes keys from all others. Drives on a network are named by their addresses, as
+    ``kvdrive run --connect`` does, and others by their place among them. Calls on lists go to all drives at once. Pairs come
+    drive by drive.
+
+    Nothing is stored twice: calls for the keys of a drive that is lost fail, and those of the others go on.
     """
 
-    def __init__(self, drives: Sequence["Drive"]) -> None:
+    def __init__(self, drives: Sequence["Drive"], names: Sequence[str] | None = None) -> None:
         if not drives:
             raise ValueError("no drive")
         #: The drives, in their order.
         self.drives = tuple(drives)
+        self.names = tuple(map(str, range(len(drives))) if names is None else names)
+        if len(self.names) != len(self.drives):
+            raise ValueError(f"{len(self.drives)} drives and {len(self.names)} names")
+        self._spread = _native.Spread(list(self.names))
         self._pool = concurrent.futures.ThreadPoolExecutor(len(drives), "kvdrive drives")
 
     def drive(self, key: bytes) -> "Drive":
         """The drive that has this key."""
-        return self.drives[self._place(key)]
-
-    def _place(self, key: bytes) -> int:
-        return zlib.crc32(key) % len(self.drives)
+        return self.drives[self._spread.place(key)]
 
     def __getitem__(self, key: bytes) -> bytes:
         return self.drive(key)[key]
@@ -102,21 +107,30 @@ class Drives(Closing):
 
     def _in_parts(self, keys: Sequence[bytes], call: Callable[["Drive", list[int]], T]) -> list[tuple[list[int], T]]:
         parts: list[list[int]] = [[] for _ in self.drives]
-        for place, key in enumerate(keys):
-            parts[self._place(key)].append(place)
+        for index, place in enumerate(self._spread.places(list(keys))):
+            parts[place].append(index)
 
-        def carry_out(drive: "Drive", part: list[int]) -> tuple[list[int], T]:
+        def carry_out(number: int) -> tuple[list[int], T]:
+            part = parts[number]
             try:
-                return part, call(drive, part)
+                return part, call(self.drives[number], part)
             except Exception as error:
                 if getattr(error, "index", None) is not None:
                     error.index = part[error.index]  # type: ignore[attr-defined]
+                error.add_note(f"drive {self.names[number]}")
                 raise
 
-        return list(self._pool.map(carry_out, self.drives, parts))
+        # A drive that is not asked may be lost.
+        return self._each(carry_out, [number for number, part in enumerate(parts) if part])
 
     def _on_all(self, call: Callable[["Drive"], T]) -> list[T]:
-        return list(self._pool.map(call, self.drives))
+        return self._each(call, self.drives)
+
+    def _each(self, call: Callable[[S], T], of: Iterable[S]) -> list[T]:
+        """What the calls return, which go on side by side; all have ended when one has failed."""
+        calls = [self._pool.submit(call, one) for one in of]
+        concurrent.futures.wait(calls)
+        return [ended.result() for ended in calls]
 
     def power_cut(self, *, torn: bool = False) -> None:
         """Cuts the power of all drives, one after the other."""
@@ -132,7 +146,17 @@ class Drives(Closing):
         return self._on_all(lambda drive: drive.numbers())
 
     def close(self) -> list[dict[str, Any] | None]:
-        """Ends all drives, and says how each ended."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._pool.shutdown)
-            return [drive.close() for drive in self.drives]
+        """Ends all drives, and says how each ended. One that cannot be left, because it was lost, raises when all have
+        ended."""
+        ended: list[dict[str, Any] | None] = []
+        failures: list[Exception] = []
+        for name, drive in zip(self.names, self.drives, strict=True):
+            try:
+                ended.append(drive.close())
+            except Exception as error:
+                error.add_note(f"drive {name}")
+                failures.append(error)
+        self._pool.shutdown()
+        if failures:
+            raise failures[0]
+        return ended

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._frame import bars, frame, kind
+from ._progress import Telling
 from ._settings import arguments, profiles
 from ._table import Table
 
@@ -146,7 +147,13 @@ def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -
     return Report(*_native.run(profiles(profile), arguments(settings), remember))
 
 
-def compare(profile: str | Sequence[str] | None = None, *, remember: bool = True, **settings: Any) -> Comparison:
+def compare(
+    profile: str | Sequence[str] | None = None,
+    *,
+    remember: bool = True,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Comparison:
     """Runs every combination of the settings that are lists, on all cores.
 
     The order is that of command ``kvdrive compare``: keys of the configuration change slowest, then workloads; seeds
@@ -156,8 +163,10 @@ def compare(profile: str | Sequence[str] | None = None, *, remember: bool = True
     >>> [(run.config.host.transfer, run.config.packing.policy) for run in runs]
     [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
 
-    Reports are remembered as those of :func:`run`. After Ctrl-C the runs that are under way go on in their threads, and are
-    not waited for.
+    Reports are remembered as those of :func:`run`; Ctrl-C ends the runs, and those that have ended are remembered. After a
+    second it tells how long it takes, and shows progress by tqdm if that is there: on a terminal, in a notebook, or with
+    ``progress=True``.
     """
-    texts, table = _native.compare(profiles(profile), arguments(settings), remember)
+    with Telling("compare", progress) as tell:
+        texts, table = _native.compare(profiles(profile), arguments(settings), remember, tell)
     return Comparison((Report(*text) for text in texts), table)

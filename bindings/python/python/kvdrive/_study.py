@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._frame import needed
+from ._progress import Telling
 from ._settings import arguments, text
 from ._table import Table
 
@@ -101,6 +102,7 @@ def claims(
     scale: str | None = None,
     seed: int | Iterable[int] = (),
     remember: bool = True,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Claims:
     """Judges the claims of a suite: ``bandslim``, ``plus``, ``plus2`` or ``saker``.
@@ -108,12 +110,17 @@ def claims(
     ``only`` has beginnings of their ids. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
     or ``full`` (as published, many times as long). Settings are laid over every run.
 
+    After a second it tells how long it takes (the first time: runs are remembered), and shows progress by tqdm if that is
+    there: on a terminal, in a notebook, or with ``progress=True``. Ctrl-C ends it, and the same call goes on from there.
+
     >>> [claim["verdict"] for claim in claims("bandslim", only="traffic-32", extent="quick")]
     ['reproduced']
     """
     only = [only] if isinstance(only, str) else list(only)
-    return_of = _native.claims_of(suite, only, _departure(extent, scale, seed, settings), remember)
-    return Claims(json.loads(return_of[0]), return_of[1])
+    departure = _departure(extent, scale, seed, settings)
+    with Telling(f"claims {suite}", progress) as tell:
+        outcomes, table = _native.claims_of(suite, only, departure, remember, tell)
+    return Claims(json.loads(outcomes), table)
 
 
 def figure(
@@ -123,12 +130,15 @@ def figure(
     scale: str | None = None,
     seed: int | Iterable[int] = (),
     remember: bool = True,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Figure:
     """Computes a figure: one of :func:`figures`, or a TOML file that describes one. Arguments are those of
     :func:`claims`; several seeds give their mean and spread.
     """
-    return Figure(*_native.figure_of(os.fspath(name), _departure(extent, scale, seed, settings), remember))
+    departure = _departure(extent, scale, seed, settings)
+    with Telling(f"figure {name}", progress) as tell:
+        return Figure(*_native.figure_of(os.fspath(name), departure, remember, tell))
 
 
 def figures() -> dict[str, str]:

@@ -11,7 +11,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._frame import frame, needed
+from ._frame import frame
+from ._progress import bar
 from ._settings import arguments, plain
 
 if TYPE_CHECKING:
@@ -72,13 +73,14 @@ def sweep(
     >>> [(row["workload.value_size"], row["host.transfer"]) for row in rows]
     [(32, 'prp'), (32, 'piggyback'), (4096, 'prp'), (4096, 'piggyback')]
 
-    ``settings`` are of all runs; a sweep over ``value_size`` that names no workload is of ``fillrandom``. ``grid`` may be a file of ``kvdrive sweep`` instead. With ``out`` every line is written
-    to that file when its run has ended, the same file as the command's; a sweep that was broken off goes on from there,
+    ``settings`` are of all runs; a sweep over ``value_size`` that names no workload is of ``fillrandom``.
+    ``grid`` may be a file of ``kvdrive sweep`` instead. With ``out`` every line is written to that file when its run has ended, the same file as the command's; a sweep that was broken off goes on from there,
     whatever broke it off: call it again. A sweep of a file has its lines beside it, as the command has them.
 
     ``executor`` is any :class:`concurrent.futures.Executor`; workers need this package of the same revision. Without one
     it is threads of this process, one for each core. A frame has the same numbers whoever computed them, but for the
-    column ``time.wall_s``. Progress is shown by tqdm if it is there, on a terminal or with ``progress=True``.
+    column ``time.wall_s``. Progress is shown by tqdm if it is there, on a terminal, in a notebook, or with
+    ``progress=True``.
     """
     name, text, out = _described(grid, profile, settings, out)
     planned = _native.Sweep(name, text)
@@ -94,13 +96,13 @@ def sweep(
             for line in pathlib.Path(out).read_text(encoding="utf-8").splitlines():
                 lines[json.loads(line)["config_hash"]] = line
         left = [point for point in points if point["config_hash"] not in lines]
-        bar = stack.enter_context(_bar(len(points), len(lines), progress))
+        shown = stack.enter_context(bar(len(points), len(lines), progress))
         try:
             for line in stack.enter_context(contextlib.closing(_computed(left, executor, remember))):
                 if file is not None:
                     file.add(line)
                 lines[json.loads(line)["config_hash"]] = line
-                bar.update()
+                shown.update()
         except BaseException as error:
             if out is not None:
                 error.add_note(f"{len(lines)} of {len(points)} rows are in {out}; the same call goes on from there")
@@ -171,24 +173,3 @@ def _computed(
             stop.stop()
             for future in left:
                 future.cancel()
-
-
-def _bar(rows: int, finished: int, progress: bool | None) -> Any:
-    """A bar over the rows, if it is wanted and there is one."""
-    if progress is False or progress is None and not sys.stderr.isatty():
-        return _NoBar()
-    try:
-        tqdm = needed("tqdm", "progress")
-    except ImportError:
-        if progress:
-            raise
-        return _NoBar()
-    return tqdm.tqdm(total=rows, initial=finished, unit="run")
-
-
-class _NoBar(contextlib.nullcontext["_NoBar"]):
-    def __enter__(self) -> "_NoBar":
-        return self
-
-    def update(self) -> None:
-        """Shows nothing."""

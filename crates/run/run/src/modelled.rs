@@ -7,7 +7,7 @@ use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Sim, TaskCell};
+use kvdrive_sim::{Histogram, Ns, Sim, TaskCell};
 
 use kvdrive_config::{Config, Document};
 use kvdrive_workload::{self as workload, Workload, WorkloadParams};
@@ -112,16 +112,27 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
     Ok(workload.preload() + config.workload.ops)
 }
 
-/// Number of operations of runs that follow each other on one drive, which is loaded once.
+/// Model time of an operation, about, where a run ends by its time: its number of operations is not known before.
+const OPERATION_NS: Ns = 10_000;
+
+/// Number of operations of runs that follow each other on one drive, which is loaded once; of those that end by their time an
+/// estimate.
 ///
 /// # Errors
 /// The workload cannot be built.
 pub fn operations_of_session(documents: &[Document]) -> anyhow::Result<u64> {
-    let mut all = operations(&documents[0].config()?)?;
-    for document in &documents[1..] {
-        all += document.config()?.workload.ops;
+    let (mut loaded, mut all) = (0, 0);
+    for (number, document) in documents.iter().enumerate() {
+        let config = document.config()?;
+        let (ops, duration_ns) = (config.workload.ops, config.workload.duration_ns);
+        if number == 0 {
+            loaded = operations(&config)? - ops;
+        }
+        let at_once = u64::from(config.host.threads.max(config.host.depth));
+        let in_time = (duration_ns / OPERATION_NS).saturating_mul(at_once);
+        all += if duration_ns > 0 { ops.min(in_time) } else { ops };
     }
-    Ok(all)
+    Ok(loaded + all)
 }
 
 struct Bench {

@@ -1,0 +1,67 @@
+"""What is shown of calls that take long, on standard error: on a terminal and in a notebook, unless it is refused."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ._frame import needed
+
+
+def is_shown(progress: bool | None) -> bool:
+    """Whether progress is shown: as asked, or where a person looks."""
+    return (sys.stderr.isatty() or _is_notebook()) if progress is None else progress
+
+
+def _is_notebook() -> bool:
+    """A kernel of Jupyter says of itself which one it is."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def bar(runs: int, ended: int, progress: bool | None) -> Any:
+    """A bar over runs by tqdm, if it is wanted and there; without it nothing, unless it was asked for."""
+    if not is_shown(progress):
+        return _NoBar()
+    try:
+        tqdm = needed("tqdm", "progress")
+    except ImportError:
+        if progress:
+            raise
+        return _NoBar()
+    return tqdm.tqdm(total=runs, initial=ended, unit="run")
+
+
+class _NoBar(contextlib.nullcontext["_NoBar"]):
+    n = 0
+
+    def __enter__(self) -> "_NoBar":
+        return self
+
+    def update(self, ended: int = 1) -> None:
+        """Shows nothing."""
+
+
+class Telling(contextlib.AbstractContextManager["Callable[[str, int, int], None] | None"]):
+    """What a call of many runs tells while it lasts: how long it takes, once it has lasted a second, and how many runs have
+    ended. Entering it returns what the native module calls, None if nothing is to be shown.
+    """
+
+    def __init__(self, what: str, progress: bool | None) -> None:
+        self._what, self._progress, self._bar = what, progress, None
+        self._is_shown = is_shown(progress)
+        if progress:
+            needed("tqdm", "progress")
+
+    def __enter__(self) -> "Callable[[str, int, int], None] | None":
+        return self._tell if self._is_shown else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+
+    def _tell(self, words: str, ended: int, runs: int) -> None:
+        if self._bar is None:
+            print(f"{self._what}: {words}", file=sys.stderr, flush=True)
+            self._bar = bar(runs, ended, self._progress)
+        self._bar.update(ended - self._bar.n)
