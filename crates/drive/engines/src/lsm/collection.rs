@@ -1,9 +1,10 @@
 //! Garbage collection of the value log, and room in general.
 //!
 //! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose
-//! addresses touch the victim are scanned for entries that point into it (`gc_index`). Of each, the value is
-//! moved (`value_gc`) if the newest entry of its key still points there, under the key's lock. Then nothing
-//! points into the victim, and it is given back as soon as no reader holds it.
+//! addresses touch the victim are scanned for entries that point into it (`gc_index`). Their keys are looked up in one
+//! pass over the tables, each page of which is read once. Where the newest entry of a key points into the victim, and
+//! still does under the key's lock, the value is moved (`value_gc`). Then nothing points into the victim, and it is given
+//! back as soon as no reader holds it.
 //!
 //! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a
 //! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
@@ -275,20 +276,27 @@ impl LsmEngine {
         mut pairs: Vec<(Key, Entry)>,
         segments_begun: u64,
     ) -> Result<(), Status> {
-        // In the order of their addresses: each page of the victim is read once.
-        pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
         let mut work = self.index.work();
-        for (key, entry) in pairs {
-            if work != self.index.work() {
-                self.keep_room_to_flush(segments_begun)?;
-                work = self.index.work();
+        while !pairs.is_empty() {
+            // In the order of their keys: each page of the index is read once, until the tables change.
+            let seen = self.index.retain_newest(&mut pairs)?;
+            // In the order of their addresses: each page of the victim is read once.
+            pairs.sort_by_key(|(key, entry)| (entry.address, *key));
+            let mut done = 0;
+            for (key, entry) in &pairs {
+                if work != self.index.work() {
+                    self.keep_room_to_flush(segments_begun)?;
+                    work = self.index.work();
+                }
+                let _key = self.keys.lock(*key);
+                let Some(is_newest) = self.index.is_newest(key, entry, &seen) else { break };
+                if is_newest && self.log.opening_of(entry.address) == Some(victim.opening) {
+                    self.move_value(*key, *entry, &mut content)?;
+                }
+                done += 1;
             }
-            let _key = self.keys.lock(key);
-            let refers = self.index.refers(&key, entry.address)?;
-            if refers && self.log.opening_of(entry.address) == Some(victim.opening) {
-                self.move_value(key, entry, &mut content)?;
-            }
+            pairs.drain(..done);
         }
         Ok(())
     }

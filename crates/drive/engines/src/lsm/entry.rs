@@ -45,6 +45,12 @@ impl Entry {
         !self.tombstone && self.bytes > 0
     }
 
+    /// Does it refer to the same bytes of the value log as `other`, which refers to some?
+    #[inline]
+    pub fn is_same_value(&self, other: &Entry) -> bool {
+        self.has_bytes() && self.address == other.address
+    }
+
     /// Does any byte of its value lie in `addresses`?
     #[inline]
     pub fn touches(&self, addresses: &Range<Vaddr>) -> bool {

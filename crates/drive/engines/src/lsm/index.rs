@@ -75,6 +75,9 @@ pub struct IndexCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexWork(u64);
 
+/// The tables in which keys were looked up.
+pub struct TablesSeen(Rc<Version>);
+
 /// A full memtable on its way to flash.
 pub(super) struct Frozen {
     /// See [`ValueLiveness`].
@@ -274,10 +277,6 @@ impl Index {
     ///
     /// `INVALID_KEY_SIZE`, or `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
     pub fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
-        self.find(key, Purpose::Lookup)
-    }
-
-    fn find(&self, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
         let inner = &*self.0;
         self.accept(key, Vaddr(0), 0)?;
         let probe_ns = inner.config.index_probe_ns;
@@ -286,7 +285,8 @@ impl Index {
             Some(entry) => Some(entry),
             None => {
                 let tables = inner.tables.borrow().clone();
-                lookup::find(&tables, &*inner.layout, key, inner.cores.of(Role::Dispatch), probe_ns, purpose)?
+                let core = inner.cores.of(Role::Dispatch);
+                lookup::find(&tables, &*inner.layout, key, core, probe_ns, Purpose::Lookup)?
             }
         };
         Ok(newest.filter(|entry| !entry.tombstone))
@@ -340,10 +340,40 @@ impl Index {
         Ok(())
     }
 
-    /// Garbage collection of the value log: does the newest entry of `key` refer to `address`?
-    pub fn refers(&self, key: &Key, address: Vaddr) -> Result<bool, Status> {
-        let newest = self.find(key, Purpose::GcIndex)?;
-        Ok(newest.is_some_and(|entry| entry.address == address && entry.has_bytes()))
+    /// Garbage collection of the value log: leaves of `pairs` those whose entry is the newest of its key, in the order of
+    /// their keys. The answer holds as long as [`Index::is_newest`] says so.
+    ///
+    /// `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
+    pub fn retain_newest(&self, pairs: &mut Vec<Pair>) -> Result<TablesSeen, Status> {
+        let inner = &*self.0;
+        pairs.sort_by_key(|(key, entry)| (*key, entry.address));
+        let (core, probe_ns) = (inner.cores.of(Role::Dispatch), inner.config.index_probe_ns);
+        core.run_noted(pairs.len() as u64 * probe_ns, "index", "look into the memtable");
+        // Memtables and tables as they are at one moment: nothing here suspends.
+        let tables = inner.tables.borrow().clone();
+        pairs
+            .retain(|(key, entry)| self.find_in_memory(key).is_none_or(|newest| newest.is_same_value(entry)));
+        let on_flash = |(key, _): &&Pair| self.find_in_memory(key).is_none();
+        let keys: Vec<Key> = pairs.iter().filter(on_flash).map(|(key, _)| *key).collect();
+        let found = lookup::find_all(&tables, &*inner.layout, &keys, core, probe_ns, Purpose::GcIndex)?;
+        let mut found = keys.iter().zip(found).peekable();
+        pairs.retain(|(key, entry)| match found.next_if(|(found, _)| *found == key) {
+            Some((_, newest)) => newest.is_some_and(|newest| newest.is_same_value(entry)),
+            None => true,
+        });
+        Ok(TablesSeen(tables))
+    }
+
+    /// Whether `entry`, which [`Index::retain_newest`] has left, is the newest of its key still. `None`: the tables are
+    /// other ones by now, and that has to be asked again.
+    pub fn is_newest(&self, key: &Key, entry: &Entry, seen: &TablesSeen) -> Option<bool> {
+        let inner = &*self.0;
+        let probe_ns = inner.config.index_probe_ns;
+        inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
+        match self.find_in_memory(key) {
+            Some(newest) => Some(newest.is_same_value(entry)),
+            None => Rc::ptr_eq(&inner.tables.borrow(), &seen.0).then_some(true),
+        }
     }
 
     /// Insertions and removals so far.

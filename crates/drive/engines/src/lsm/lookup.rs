@@ -1,15 +1,16 @@
-//! Finding one key in the tables: newest table first, in each table filter, index and data in turn.
+//! Finding keys in the tables: newest table first, in each table filter, index and data in turn.
 //!
 //! The release of the published firmware walks the tables of a level from the oldest to the newest and can
-//! return a value that was overwritten; here the newest wins. No page is cached in DRAM, as published: every
-//! step is a flash read.
+//! return a value that was overwritten; here the newest wins. The lookup of one key caches no page in DRAM, as
+//! published: every step is a flash read. The lookup of many keys at a time ([`find_all`]), which collection of the
+//! value log asks for, reads each page of a table once.
 
 use kvdrive_flash::Purpose;
 use kvdrive_sim::Resource;
 use kvdrive_spec::{Key, Status};
 
 use super::entry::Entry;
-use super::layout::{Layout, PageBytes, Part, ProbeStep};
+use super::layout::{Layout, PageBytes, Part, ProbeStep, Want};
 use super::levels::Version;
 use super::table::Table;
 
@@ -27,14 +28,97 @@ pub fn find(
 ) -> Result<Option<Entry>, Status> {
     for table in version.candidates(key) {
         core.run_noted(probe_ns, "index", "look into a table");
-        if let Some(entry) = find_in(table, layout, key, purpose)? {
+        if let Some(entry) = find_in(table, layout, key, &mut FromFlash(purpose))? {
             return Ok(Some(entry));
         }
     }
     Ok(None)
 }
 
-fn find_in(table: &Table, layout: &dyn Layout, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
+/// As [`find`], for each of `keys`, which are in ascending order: table by table. Of the one that is being looked into,
+/// DRAM holds the filter and a page each of index and data.
+pub fn find_all(
+    version: &Version,
+    layout: &dyn Layout,
+    keys: &[Key],
+    core: &Resource,
+    probe_ns: u64,
+    purpose: Purpose,
+) -> Result<Vec<Option<Entry>>, Status> {
+    let mut newest = vec![None; keys.len()];
+    for table in version.newest_first() {
+        let mut pages = ShownBefore { purpose, shown: Vec::new() };
+        let open = keys.iter().zip(&mut newest).filter(|(_, newest)| newest.is_none());
+        for (key, newest) in open.filter(|(key, _)| table.facts.covers(key)) {
+            core.run_noted(probe_ns, "index", "look into a table");
+            *newest = find_in(table, layout, key, &mut pages)?;
+        }
+    }
+    Ok(newest)
+}
+
+/// Shows a lookup the pages of a table that it wants.
+trait Pages {
+    fn show<T>(
+        &mut self,
+        table: &Table,
+        want: &Want,
+        judge: impl FnOnce(&[PageBytes]) -> T,
+    ) -> Result<T, Status>;
+}
+
+/// Each time from flash.
+struct FromFlash(Purpose);
+
+impl Pages for FromFlash {
+    #[inline]
+    fn show<T>(
+        &mut self,
+        table: &Table,
+        want: &Want,
+        judge: impl FnOnce(&[PageBytes]) -> T,
+    ) -> Result<T, Status> {
+        match want.pages.len() {
+            1 => table.read_page(want.part, want.pages.start, self.0).map(|page| judge(&[page])),
+            _ => table.read(want.part, want.pages.clone(), self.0).map(|pages| judge(&pages)),
+        }
+    }
+}
+
+/// From flash, unless they were shown to the lookup before: any pages of the filter, since a key may belong to any of
+/// them; the last ones of each other part, since the keys come in order.
+struct ShownBefore {
+    purpose: Purpose,
+    shown: Vec<(Want, Vec<PageBytes>)>,
+}
+
+impl Pages for ShownBefore {
+    fn show<T>(
+        &mut self,
+        table: &Table,
+        want: &Want,
+        judge: impl FnOnce(&[PageBytes]) -> T,
+    ) -> Result<T, Status> {
+        let same = |(before, _): &&(Want, _)| before.part == want.part && before.pages == want.pages;
+        if let Some((_, pages)) = self.shown.iter().find(same) {
+            return Ok(judge(pages));
+        }
+        let pages = table.read(want.part, want.pages.clone(), self.purpose)?;
+        let result = judge(&pages);
+        if want.part != Part::Bloom {
+            self.shown.retain(|(before, _)| before.part != want.part);
+        }
+        self.shown.push((want.clone(), pages));
+        Ok(result)
+    }
+}
+
+fn find_in(
+    table: &Table,
+    layout: &dyn Layout,
+    key: &Key,
+    pages: &mut impl Pages,
+) -> Result<Option<Entry>, Status> {
     let mut step = layout.probe(&table.facts, key, true);
     loop {
         let want = match step {
@@ -43,11 +127,7 @@ fn find_in(table: &Table, layout: &dyn Layout, key: &Key, purpose: Purpose) -> R
             ProbeStep::Read(want) => want,
         };
         let judge = |pages: &[PageBytes]| layout.judge(&table.facts, key, &want, pages);
-        let judged = match want.pages.len() {
-            1 => table.read_page(want.part, want.pages.start, purpose).map(|page| judge(&[page])),
-            _ => table.read(want.part, want.pages.clone(), purpose).map(|pages| judge(&pages)),
-        };
-        step = match judged {
+        step = match pages.show(table, &want, judge) {
             Ok(step) => step?,
             // Without its filter a table is slower, not wrong.
             Err(_) if want.part == Part::Bloom => layout.probe(&table.facts, key, false),

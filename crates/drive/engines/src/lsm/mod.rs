@@ -30,5 +30,5 @@ pub use cursor::{Cursor, Snapshot};
 pub use engine::{Found, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
 pub use fit::check;
-pub use index::{Index, IndexCounters, IndexParts};
+pub use index::{Index, IndexCounters, IndexParts, TablesSeen};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};
