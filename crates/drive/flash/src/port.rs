@@ -352,7 +352,7 @@ impl FlashPort {
         unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
         let mut page = self.attempt_read(number, ppa, purpose, &take, || {
             if charged {
-                core.timing.before(Operation::Read, unit.channel, moved);
+                core.timing.before(Operation::Read, unit.channel, core.geometry.page_of(ppa), moved);
             }
         });
         for _ in 0..core.config.read_retries {
@@ -430,7 +430,7 @@ impl FlashPort {
         let moved = Moved::Data(core.geometry.page_bytes);
         let held = unit.resource.acquire();
         if charged {
-            core.timing.before(Operation::Program, unit.channel, moved);
+            core.timing.before(Operation::Program, unit.channel, core.geometry.page_of(ppa), moved);
         }
         self.step_block(block, core.geometry.page_of(ppa));
         let on_medium = core.geometry.block_of(self.on_medium(ppa));
@@ -475,7 +475,7 @@ impl FlashPort {
         unit.in_flight.borrow_mut().push_back(InFlight::Erase { block, fails });
         core.sim.sleep(struck.delay_ns);
         if self.is_charged(Operation::Erase, purpose, unit) {
-            core.timing.before(Operation::Erase, unit.channel, Moved::Nothing);
+            core.timing.before(Operation::Erase, unit.channel, 0, Moved::Nothing);
             core.timing.after(Operation::Erase, unit.channel, Moved::Nothing);
         }
         if fails {

@@ -127,6 +127,14 @@ impl HashEngine {
         self.0.config.costs.copy.copy_ns(bytes)
     }
 
+    /// Spends the firmware time of moving bytes of a value between DMA and a flash page.
+    fn stage(&self, bytes: u32) {
+        let ns = (u64::from(bytes) * self.0.config.costs.staging_ns_per_kib).div_ceil(1024);
+        if ns > 0 {
+            self.0.work(Role::Copy, ns, "stage");
+        }
+    }
+
     /// Stores the pair of `place` under `probed`, replacing `old`, which was found in a slot there; returns its
     /// address. `None` if space or slot is no longer available.
     fn put(&self, place: &Place, probed: &Probed, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
@@ -290,9 +298,10 @@ impl Landing for HashEngine {
         place.region.borrow_mut().write(place.header.bytes() + at, piece);
     }
 
-    /// The flash controller gathers a page from the buffer, so nothing is copied.
+    /// Where DMA and flash share the buffer, the flash controller gathers a page from it and nothing is copied.
     fn settle(&self, place: &Place) {
         self.end_unfinished(place);
+        self.stage(place.header.value_bytes);
     }
 
     fn abandon(&self, place: Place) {
@@ -369,6 +378,7 @@ impl Engine for HashEngine {
     ) -> Result<(), Status> {
         let begin = found.at + found.header.bytes() + at;
         let end = begin + bytes;
+        self.stage(bytes);
         if end <= found.first_end || bytes == 0 {
             found.first.read(begin, bytes, sink);
             return Ok(());

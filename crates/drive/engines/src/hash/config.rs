@@ -109,6 +109,11 @@ pub struct HashConfig {
     pub section_weight: u64,
     /// How sections leave the cache.
     pub second_chance: SecondChance,
+    /// Places of the section cache that sections whose numbers hash alike share: a section that comes when they are
+    /// taken displaces one of those, however many places are free elsewhere. 0: a section may take any place. The
+    /// cache has as many places as sections of their mean size fit into it.
+    #[setting(is = Integer(0, 256))]
+    pub cache_ways: u32,
     /// Omissions as in a published emulator.
     #[setting(part)]
     pub omissions: Omissions,
@@ -142,6 +147,12 @@ pub struct HashCosts {
     /// Choosing and encoding an altered section that is written.
     #[setting(is = TIME)]
     pub evict_ns: Ns,
+    /// Bringing a section that is not cached from flash into the cache, besides the read.
+    #[setting(is = TIME)]
+    pub fetch_ns: Ns,
+    /// Moving 1 KiB of a value between where DMA has it and a flash page; 0: DMA and flash share the buffer.
+    #[setting(is = TIME)]
+    pub staging_ns_per_kib: Ns,
     /// Copying from a command. Keys of `[controller]`.
     #[setting(skip)]
     pub copy: CopyCosts,

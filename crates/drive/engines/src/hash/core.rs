@@ -227,10 +227,12 @@ impl Core {
         };
         let eviction = Eviction {
             second_chance: config.second_chance == SecondChance::On,
+            ways: config.cache_ways,
             waits: config.omissions.wait_for_eviction,
             gc_leaves_clean: config.omissions.gc_leaves_clean,
             cores: cores.clone(),
             write_ns: config.costs.evict_ns,
+            fetch_ns: config.costs.fetch_ns,
         };
         let space = Space::new(flash, layout, limits, validity, &journal);
         Ok(Rc::new(Core {

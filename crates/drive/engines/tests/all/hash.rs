@@ -172,7 +172,7 @@ pub(super) fn check(engine: &HashEngine, oracle: &Oracle) {
     assert_eq!(engine.utilization().live_bytes, live);
 }
 
-fn run_oracle(
+pub(super) fn run_oracle(
     scheme: &'static SchemeRow,
     sim: Sim,
     media: &str,

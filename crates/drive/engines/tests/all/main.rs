@@ -2,6 +2,7 @@
 
 mod cores;
 mod hash;
+mod hash_cache;
 mod hash_cuts;
 mod hash_found;
 mod hash_sections;

@@ -201,13 +201,13 @@ impl FlashPort {
         bad.collect()
     }
 
-    /// Takes the time of reading a header of `unit`.
+    /// Takes the time of reading the header of a block's first page in `unit`.
     fn charge_header(&self, unit: u32) {
         let core = &*self.0;
         let unit = &core.units[unit as usize];
         if self.is_charged(Operation::Read, Purpose::Recovery, unit) {
             let _held = unit.resource.acquire();
-            core.timing.before(Operation::Read, unit.channel, Moved::Header);
+            core.timing.before(Operation::Read, unit.channel, 0, Moved::Header);
             core.timing.after(Operation::Read, unit.channel, Moved::Header);
         }
         bump(&core.counters.reads[Purpose::Recovery.index()]);
@@ -270,7 +270,7 @@ impl FlashPort {
                 return false;
             };
             let is_filled = self.clear(unit, standing).is_ok() && fill(standing).is_ok();
-            self.charge(unit, Operation::Program);
+            self.charge(unit, Operation::Program, 0);
             let mut table = self.0.retirement.table.borrow().clone();
             if is_filled {
                 table.replace(block, standing);
@@ -295,7 +295,7 @@ impl FlashPort {
         let mut table = retirement.table.borrow().clone();
         table.lose_die(die);
         self.keep(table);
-        self.charge(die * self.0.geometry.planes, Operation::Program);
+        self.charge(die * self.0.geometry.planes, Operation::Program, 0);
     }
 
     /// Writes the table of bad blocks, which takes effect then.
@@ -330,7 +330,7 @@ impl FlashPort {
         }
         let struck = self.strike(Moment::Erase, unit, standing, Purpose::Retire);
         self.0.sim.sleep(struck.delay_ns);
-        self.charge(unit, Operation::Erase);
+        self.charge(unit, Operation::Erase, 0);
         bump(&self.0.counters.erases[Purpose::Retire.index()]);
         if self.fails(unit, struck) {
             bump(&self.0.retirement.erase_errors);
@@ -347,7 +347,7 @@ impl FlashPort {
             let source = geometry.ppa(from, page);
             let struck = self.strike(Moment::Read, unit, from, Purpose::Retire);
             self.0.sim.sleep(struck.delay_ns);
-            self.charge(unit, Operation::Read);
+            self.charge(unit, Operation::Read, page);
             let copy = |media: &mut dyn Media, to| {
                 media.copy(source, to);
                 if struck.effect == Some(Effect::Unreadable) {
@@ -369,7 +369,7 @@ impl FlashPort {
         let block = self.0.geometry.block_of(to);
         let struck = self.strike(Moment::Program, unit, block, Purpose::Retire);
         self.0.sim.sleep(struck.delay_ns);
-        self.charge(unit, Operation::Program);
+        self.charge(unit, Operation::Program, 0);
         if self.fails(unit, struck) {
             bump(&self.0.retirement.program_errors);
             return Err(ProgramError);
@@ -381,8 +381,8 @@ impl FlashPort {
         Ok(())
     }
 
-    /// Takes the time of an operation on a page or block of `unit`, and counts it.
-    fn charge(&self, unit: u32, operation: Operation) {
+    /// Takes the time of an operation on a block of `unit`, or on page `page` of one, and counts it.
+    fn charge(&self, unit: u32, operation: Operation, page: u32) {
         let core = &*self.0;
         let unit = &core.units[unit as usize];
         let (moved, counters) = match operation {
@@ -391,7 +391,7 @@ impl FlashPort {
             Operation::Erase => (Moved::Nothing, None),
         };
         if self.is_charged(operation, Purpose::Retire, unit) {
-            core.timing.before(operation, unit.channel, moved);
+            core.timing.before(operation, unit.channel, page, moved);
             core.timing.after(operation, unit.channel, moved);
         }
         if let Some(counters) = counters {

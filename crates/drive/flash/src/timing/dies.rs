@@ -11,6 +11,9 @@
 //! drive that was scaled down by reducing its blocks would then spend far more of its time on erases than the
 //! full-size drive: 3 ms for each 4 MiB would become 3 ms for each 128 KiB. `flash.erase_block_bytes` gives
 //! the block size that the time refers to; other blocks take a time in proportion to their size.
+//!
+//! A cell of three bits belongs to three pages, whose bits take one, two or four thresholds to tell apart.
+//! `flash.sense_spread_ns` makes every third page sense faster, and every third one slower, by that much.
 
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
 
@@ -28,6 +31,11 @@ pub const ROW: TimingRow = TimingRow {
 };
 
 fn check(config: &FlashConfig) -> Result<(), ConfigError> {
+    let (sense_ns, spread_ns) = (config.sense_ns, config.timing.sense_spread_ns);
+    if spread_ns > sense_ns {
+        let what = format!("is {spread_ns}, must be at most sense_ns, {sense_ns}");
+        return Err(ConfigError { key: "sense_spread_ns", what });
+    }
     check_times(&[
         ("sense_ns", config.sense_ns),
         ("program_ns", config.program_ns),
@@ -61,7 +69,8 @@ fn erase_ns(config: &FlashConfig) -> Ns {
 struct Dies {
     sim: Sim,
     channels: Vec<Resource>,
-    sense_ns: Ns,
+    /// By the number of a page in its block, in turn.
+    sense_ns: [Ns; 3],
     program_ns: Ns,
     erase_ns: Ns,
     page_bytes: u32,
@@ -77,7 +86,11 @@ impl Dies {
         Dies {
             sim: sim.clone(),
             channels: (0..config.channels).map(channel).collect(),
-            sense_ns: config.sense_ns,
+            sense_ns: [
+                config.sense_ns - config.timing.sense_spread_ns,
+                config.sense_ns,
+                config.sense_ns + config.timing.sense_spread_ns,
+            ],
             program_ns: config.program_ns,
             erase_ns: erase_ns(config),
             page_bytes: config.page_bytes,
@@ -104,9 +117,9 @@ impl Timing for Dies {
         true
     }
 
-    fn before(&self, operation: Operation, channel: u32, moved: Moved) {
+    fn before(&self, operation: Operation, channel: u32, page: u32, moved: Moved) {
         match operation {
-            Operation::Read => self.sim.sleep(self.sense_ns),
+            Operation::Read => self.sim.sleep(self.sense_ns[page as usize % self.sense_ns.len()]),
             Operation::Program => self.transfer(channel, moved),
             Operation::Erase => {}
         }

@@ -111,7 +111,7 @@ impl Timing for Flat {
         false
     }
 
-    fn before(&self, _: Operation, _: u32, _: Moved) {}
+    fn before(&self, _: Operation, _: u32, _: u32, _: Moved) {}
 
     fn after(&self, operation: Operation, _: u32, moved: Moved) {
         match operation {

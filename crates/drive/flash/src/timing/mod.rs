@@ -31,6 +31,11 @@ pub struct TimingConfig {
     /// the time of any block. Key `flash.erase_block_bytes`.
     #[setting(is = Integer(0, 1 << 40), when = &[OPERATES, BY_DIES])]
     pub erase_block_bytes: u64,
+    /// For `dies`: how much a read of a page differs by the bit of its cells that it holds. Pages of a block sense in
+    /// `sense_ns` less this, in `sense_ns`, and in `sense_ns` and this, in turn, as those of three bits a cell do. 0:
+    /// all pages sense alike. Key `flash.sense_spread_ns`.
+    #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
+    pub sense_spread_ns: u64,
     /// For `flat`.
     #[setting(part, when = &[OPERATES, BY_FLAT])]
     pub flat: FlatConfig,
@@ -54,8 +59,9 @@ pub trait Timing {
     fn holds_units(&self) -> bool;
 
     /// Waits for the part of an operation before its effect: before the content of a read is fixed, or before
-    /// a program or erase starts, so that a power cut may leave a part of it.
-    fn before(&self, operation: Operation, channel: u32, moved: Moved);
+    /// a program or erase starts, so that a power cut may leave a part of it. `page` is the number of its page in its
+    /// block, 0 for an erase.
+    fn before(&self, operation: Operation, channel: u32, page: u32, moved: Moved);
 
     /// Waits for the rest of the operation.
     fn after(&self, operation: Operation, channel: u32, moved: Moved);

@@ -97,6 +97,23 @@ fn an_erase_takes_its_share_of_the_time_of_the_block_that_is_named() {
     }
 }
 
+/// Of three pages of a block the first senses faster than the second, and the third as much slower.
+#[test]
+fn pages_of_cells_with_three_bits_sense_in_three_times() {
+    let sim = Sim::new();
+    let timing = TimingConfig { sense_spread_ns: 300, ..TimingConfig::default() };
+    let port = drive(&sim, FlashConfig { timing, ..config() });
+    sim.block_on(|| (0..4).for_each(|at| port.program(Ppa(at), page(1), spare(1), Purpose::Value)));
+    for (at, expected) in [900, 1_200, 1_500, 900].into_iter().enumerate() {
+        let since = sim.now();
+        sim.block_on(|| port.read(Ppa(at as u32), Purpose::Lookup)).unwrap();
+        assert_eq!(sim.now() - since, expected, "page {at}");
+    }
+    let timing = TimingConfig { sense_spread_ns: 1_001, ..TimingConfig::default() };
+    let error = FlashConfig { timing, ..config() }.check().unwrap_err().to_string();
+    assert_eq!(error, "sense_spread_ns: is 1001, must be at most sense_ns, 1000");
+}
+
 #[test]
 fn dies_work_at_the_same_time_and_share_channels() {
     let sim = Sim::new();

@@ -93,8 +93,8 @@ impl Cache {
             }
         }
         self.space.expect(&coming, &mut |index, bytes| found(tags[index], Lying::OnFlash(bytes)));
-        let fifo = self.fifo.borrow();
-        let leaving = || fifo.iter().take(coming.len()).map(|slot| &slots[*slot as usize]);
+        let residents = self.residents.borrow();
+        let leaving = || residents.next(coming.len()).map(|slot| &slots[slot as usize]);
         for slot in leaving() {
             slot.section.iter().for_each(|section| section.meet());
             black_box(directory[slot.id as usize]);

@@ -2,9 +2,9 @@
 //!
 //! The directory has one word for each section: never written, on flash at some grain, or in a slot of the
 //! cache. Sections are evicted in the order in which they were loaded (FIFO, as published); with a *second
-//! chance*, a section that a command used since then stays for another round. An evicted section that was
-//! altered is appended to the stream of sections, so neighbours in eviction order share a page; there is no
-//! other packing.
+//! chance*, a section that a command used since then stays for another round. With *ways*, a section competes
+//! for its place with those of its set alone (`residents.rs`). An evicted section that was altered is appended to
+//! the stream of sections, so neighbours in eviction order share a page; there is no other packing.
 //!
 //! A fetched section is pinned and is not evicted. If everything is pinned, the cache exceeds its budget
 //! instead of waiting; `Cache::most_bytes` reports the maximum.
@@ -25,17 +25,21 @@ use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
-use crate::firmware::{Cores, Role};
+use crate::firmware::Role;
 use crate::hash::change::Change;
 use crate::hash::layout::Location;
 use crate::hash::section::{Format, Section, SectionHeader};
-use crate::hash::space::{Content, Reservations, Space, Stream};
+use crate::hash::space::{Reservations, Space};
 
+mod evict;
 mod expect;
 mod pin;
+mod residents;
 mod restore;
 
+pub(super) use evict::Eviction;
 pub use pin::Pin;
+use residents::Residents;
 
 const NEVER: u64 = 0;
 const CACHED: u64 = 1 << 63;
@@ -83,20 +87,6 @@ pub struct CacheStatistics {
     pub gc_read_bytes: u64,
 }
 
-/// Rules of eviction.
-pub(super) struct Eviction {
-    /// Do sections that a command used stay for one more round?
-    pub second_chance: bool,
-    /// [`crate::hash::config::Omissions::wait_for_eviction`].
-    pub waits: bool,
-    /// [`crate::hash::config::Omissions::gc_leaves_clean`].
-    pub gc_leaves_clean: bool,
-    /// The cores that write altered sections.
-    pub cores: Cores,
-    /// Time of writing one section, ns.
-    pub write_ns: Ns,
-}
-
 /// The share of the DRAM for the cache.
 pub(super) struct Budget {
     /// Bytes for sections, and for what grows beside them.
@@ -116,7 +106,7 @@ pub struct Cache {
     directory: TaskCell<Vec<u64>>,
     slots: TaskCell<Vec<Slot>>,
     free: TaskCell<Vec<u32>>,
-    fifo: TaskCell<VecDeque<u32>>,
+    residents: TaskCell<Residents>,
     budget: Budget,
     eviction: Eviction,
     /// Evicted sections that collection had altered, with their content: [`Eviction::gc_leaves_clean`].
@@ -162,7 +152,7 @@ impl Cache {
             directory: TaskCell::new(vec![NEVER; sections as usize]),
             slots: TaskCell::default(),
             free: TaskCell::default(),
-            fifo: TaskCell::default(),
+            residents: TaskCell::new(Residents::new(eviction.ways)),
             budget,
             eviction,
             left_clean: TaskCell::default(),
@@ -294,7 +284,7 @@ impl Cache {
 
     fn create(self: &Rc<Self>, id: u64, purpose: Purpose) -> Pin {
         let section = self.format.create();
-        let begun = self.make_room(self.charge(&*section).into());
+        let begun = self.make_room(id, self.charge(&*section).into());
         self.add_table(section.bytes().into());
         let slot = self.insert(id, Some(section), None);
         let pin = self.pin(slot);
@@ -327,7 +317,7 @@ impl Cache {
                 if purpose == Purpose::GcMap {
                     self.count(|s| s.gc_read_bytes += u64::from(section.bytes()));
                 }
-                let begun = self.make_room(self.charge(&*section).into());
+                let begun = self.make_room(id, self.charge(&*section).into());
                 self.slots.borrow_mut()[slot as usize].section = Some(section);
                 let pin = self.pin(slot);
                 self.enqueue(slot);
@@ -357,6 +347,10 @@ impl Cache {
         let unit = layout.unit_begin(at);
         let page = layout.page(location.grain);
         let part = self.space.read_ahead(page, unit, layout.unit_bytes, purpose, ahead)?;
+        if self.eviction.fetch_ns > 0 {
+            let role = if purpose == Purpose::GcMap { Role::Collection } else { Role::Dispatch };
+            self.eviction.cores.of(role).run_noted(self.eviction.fetch_ns, "hash", "fetch section");
+        }
         let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();
         let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
@@ -407,139 +401,14 @@ impl Cache {
         let bytes =
             self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| self.charge(&**section));
         self.grow(i64::from(bytes));
-        self.fifo.borrow_mut().push_back(slot);
+        let id = self.slots.borrow()[slot as usize].id;
+        self.residents.borrow_mut().enter(id, slot);
     }
 
     fn grow(&self, by: i64) {
         let bytes = self.bytes.get().checked_add_signed(by).expect("what leaves was there");
         self.bytes.set(bytes);
         self.most_bytes.set(self.most_bytes.get().max(bytes));
-    }
-
-    /// Evicts sections, oldest first, until `bytes` more fit. Returns the page of sections that this filled,
-    /// if any.
-    fn make_room(&self, bytes: u64) -> Option<u32> {
-        let _of_others = self.space.take_begun_map_page();
-        // One round, or two: the first round may only use up second chances.
-        let mut tries = self.fifo.borrow().len() * if self.eviction.second_chance { 2 } else { 1 };
-        while self.bytes.get() + bytes > self.budget_bytes() && tries > 0 {
-            tries -= 1;
-            let Some(slot) = self.fifo.borrow_mut().pop_front() else { break };
-            if !self.evict(slot) {
-                self.fifo.borrow_mut().push_back(slot);
-            }
-        }
-        self.space.take_begun_map_page()
-    }
-
-    /// Evicts one section. `false` if it is pinned, has a second chance, or cannot be written for lack of
-    /// space.
-    fn evict(&self, slot: u32) -> bool {
-        let (pins, dirty, touched) = {
-            let slot = &mut self.slots.borrow_mut()[slot as usize];
-            (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.eviction.second_chance)
-        };
-        if pins > 0 || touched || (dirty && !(self.space.has_map_room() && self.write(slot))) {
-            return false;
-        }
-        let mut slots = self.slots.borrow_mut();
-        let leaving = &mut slots[slot as usize];
-        let mut section = leaving.section.take().expect("sections in the queue are loaded");
-        if leaving.is_left_clean {
-            self.left_clean.borrow_mut().insert(leaving.id, section.encode(leaving.id, self.version.get()));
-        }
-        self.grow(-i64::from(self.charge(&*section)));
-        if leaving.location.is_none() {
-            self.add_table(-i64::from(section.bytes()));
-        }
-        self.directory.borrow_mut()[leaving.id as usize] = leaving.location.map_or(NEVER, Location::word);
-        self.free.borrow_mut().push(slot);
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_SECTIONS {
-            spare.push(section);
-        }
-        self.count(|s| if dirty { s.evicted_dirty += 1 } else { s.evicted_clean += 1 });
-        true
-    }
-
-    /// Writes a section; its old copy becomes invalid. `false` if there is no space.
-    fn write(&self, slot: u32) -> bool {
-        let mut slots = self.slots.borrow_mut();
-        let slot = &mut slots[slot as usize];
-        let section = slot.section.as_mut().expect("only loaded sections are written");
-        let bytes = section.encode(slot.id, self.version.get());
-        let count = bytes.len() as u32;
-        let Some(grain) = self.space.append(Stream::Map, Content::Item(&bytes), count) else {
-            return false;
-        };
-        self.version.set(self.version.get() + 1);
-        match slot.location {
-            Some(old) if slot.is_let_go => self.space.invalidate(old.grain, old.grains),
-            Some(old) => self.space.forget(old.grain, old.grains),
-            None => {}
-        }
-        (slot.is_let_go, slot.is_left_clean) = (false, false);
-        let location = Location { grain, grains: self.space.layout.grains_of(count) };
-        slot.location = Some(location);
-        self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
-        self.journal.append(&Change::Written { section: slot.id, location: location.word() });
-        slot.dirty = false;
-        self.count(|s| s.written_bytes += u64::from(count));
-        self.owed_ns.set(self.owed_ns.get() + self.eviction.write_ns);
-        true
-    }
-
-    /// Writes the oldest altered sections until the others take no more than `limit_bytes`; all stay in the
-    /// cache. Without space, they wait for the next call; callers that take space make room before. The image
-    /// of a drive with more protected memory may have more altered sections than may be written at once: the
-    /// others wait for later alterations.
-    fn write_oldest(&self, limit_bytes: u64) {
-        let mut altered = self.altered.borrow_mut();
-        while self.altered_bytes.get() > limit_bytes && self.space.has_map_room() {
-            let slot = *altered.front().expect("what is altered is in the queue");
-            if self.slots.borrow()[slot as usize].dirty && !self.write(slot) {
-                return;
-            }
-            altered.pop_front();
-        }
-        // Sections that were evicted were written then: now and then, their entries are removed.
-        if altered.len() > 2 * self.slots.borrow().len() + 16 {
-            altered.clear();
-            let slots = self.slots.borrow();
-            altered.extend(
-                (0..).zip(slots.iter()).filter(|(_, slot)| slot.dirty).map(|(index, _)| index as u32),
-            );
-        }
-    }
-
-    /// Makes room in the power-protected memory for altered sections to grow by `bytes`; it holds until
-    /// another task alters a section. `false`: too many pages of sections are being programmed for that, or
-    /// there is no space to write to.
-    pub fn make_altered_room(&self, bytes: u64) -> bool {
-        let limit_bytes = self.altered_limit_bytes.saturating_sub(bytes);
-        self.write_oldest(limit_bytes);
-        self.altered_bytes.get() <= limit_bytes
-    }
-
-    /// Bytes of altered sections at present.
-    pub fn altered_bytes(&self) -> u64 {
-        self.altered_bytes.get()
-    }
-
-    /// Writes every altered section; they stay in the cache.
-    pub fn write_all(&self) {
-        let count = self.slots.borrow().len() as u32;
-        for slot in 0..count {
-            let dirty = {
-                let slots = self.slots.borrow();
-                slots[slot as usize].dirty && slots[slot as usize].section.is_some()
-            };
-            if dirty {
-                self.write(slot);
-                self.take_owed();
-                self.space.map_room();
-            }
-        }
     }
 
     /// Location of a section's copy on flash; `None` if it has none.

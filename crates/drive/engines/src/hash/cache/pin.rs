@@ -124,7 +124,12 @@ impl Pin {
         if was == 0 {
             self.cache.altered.borrow_mut().push_back(self.slot);
         }
+        let (id, grown_bytes) = (slot.id, section.cached_bytes().saturating_sub(before.0));
         drop(slots);
+        if self.cache.eviction.ways > 0 && grown_bytes > 0 {
+            // With larger places there are fewer, and its set has more sections.
+            self.cache.make_place(id);
+        }
         self.cache.write_oldest(self.cache.altered_limit_bytes);
     }
 }
