@@ -28,7 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::IntervalStream;
 use tokio_stream::{Stream, StreamExt};
 
@@ -38,7 +38,8 @@ use super::station::{Station, Stations};
 /// Between two snapshots of the page.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Connections at a time; a further one waits. So page and metrics leave descriptors to hosts.
+/// Connections at a time, so that page and metrics leave descriptors to hosts. A further one replaces the oldest: streams of
+/// events and half-sent requests of one client keep no other one from the page.
 const CONNECTIONS_MAX: usize = 32;
 /// A connection ends that has not sent a whole request for so long,
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -112,22 +113,25 @@ pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> 
     Ok(bound)
 }
 
-/// Takes connections for ever, so many at a time, each on a task of its own.
+/// Takes connections for ever, each on a task of its own.
 async fn serve(listener: &TcpListener, router: &Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(place) = places.clone().acquire_owned().await {
-        let socket = loop {
-            match listener.accept().await {
-                Ok((socket, _)) => break socket,
-                // No descriptor is left: some other connection has to end first.
-                Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+    let mut open = VecDeque::<JoinHandle<()>>::new();
+    loop {
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            // No descriptor is left: some other connection has to end first.
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
             }
         };
-        let router = router.clone();
-        tokio::spawn(async move {
-            serve_one(socket, router).await;
-            drop(place);
-        });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(tokio::spawn(serve_one(socket, router.clone())));
     }
 }
 
