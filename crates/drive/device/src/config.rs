@@ -66,6 +66,16 @@ pub enum Dispatch {
     },
 }
 
+impl Dispatch {
+    /// How many commands run side by side.
+    pub fn side_by_side(self) -> u32 {
+        match self {
+            Dispatch::Context { contexts, .. } => contexts,
+            Dispatch::RoundRobin { io_threads, .. } => io_threads,
+        }
+    }
+}
+
 /// The keys of `[controller]` that say which cores take commands; all are kept, whichever applies.
 #[derive(Section)]
 #[section("controller")]

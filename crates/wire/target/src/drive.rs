@@ -143,6 +143,7 @@ pub struct DriveNamespace {
     refused: Vec<Completion>,
     taken: Vec<(u32, Cqe)>,
     entry: Vec<Sqe>,
+    side_by_side: u32,
 }
 
 /// Builds a drive on a thread of its own and serves it there, for commands that move up to
@@ -220,11 +221,17 @@ impl DriveNamespace {
             refused: Vec::new(),
             taken: Vec::new(),
             entry: Vec::new(),
+            side_by_side: 1,
         };
         namespace.look_at_itself(Refreshable::Identity, None);
         namespace.look_at_itself(Refreshable::Health, None);
         namespace.wait_for_warnings();
         (namespace, link)
+    }
+
+    /// Sets how many commands its drive carries out side by side; 1 if it was not set.
+    pub fn set_side_by_side(&mut self, commands: u32) {
+        self.side_by_side = commands.max(1);
     }
 
     fn is_off(&self) -> bool {
@@ -542,6 +549,10 @@ impl Namespace for DriveNamespace {
 
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
         if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
+    }
+
+    fn side_by_side(&self) -> u32 {
+        self.side_by_side
     }
 
     fn is_starting(&self) -> bool {

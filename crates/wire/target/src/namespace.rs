@@ -102,6 +102,11 @@ pub trait Namespace {
     /// [`Status::FEATURE_NOT_CHANGEABLE`] if the namespace has no such choice.
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
 
+    /// How many commands it carries out side by side; others that it has wait for one of these.
+    fn side_by_side(&self) -> u32 {
+        1
+    }
+
     /// Is the identity still unknown? Then no command may be submitted yet.
     fn is_starting(&self) -> bool {
         false

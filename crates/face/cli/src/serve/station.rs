@@ -70,12 +70,18 @@ impl PowerSupply {
     ) -> Result<(DriveNamespace, ServingDrive), String> {
         let config = ServerConfig { pace: self.pace, recorder };
         let (bell, build) = (self.bell.clone(), served(self.config.clone(), survivors));
-        if self.own_thread {
-            return power_on(config, bell, self.transfer_max_bytes, build).map_err(|error| error.to_string());
+        let (mut namespace, serving) = if self.own_thread {
+            power_on(config, bell, self.transfer_max_bytes, build).map_err(|error| error.to_string())?
+        } else {
+            let (namespace, serving, drive) = power_on_beside(config, bell, self.transfer_max_bytes, build)
+                .map_err(|error| error.to_string())?;
+            core.drive = Some(drive);
+            (namespace, serving)
+        };
+        // Without pacing commands take their turns of one thread, whatever the firmware would do side by side.
+        if self.pace == Pace::Model {
+            namespace.set_side_by_side(self.config.controller.dispatch.side_by_side());
         }
-        let (namespace, serving, drive) = power_on_beside(config, bell, self.transfer_max_bytes, build)
-            .map_err(|error| error.to_string())?;
-        core.drive = Some(drive);
         Ok((namespace, serving))
     }
 }

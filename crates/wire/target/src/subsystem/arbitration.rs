@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   a command ─► its host's line ─► namespace
-//!                                └─ short: its host has room in its window
-//!                                   long:  and no other host at work is behind its host
+//!                                └─ its host has room: WINDOW of work under way, or little while another host at work
+//!                                   is behind it (AHEAD)
 //! ```
 //!
 //! A command's work is counted in bytes: what it moves, and [`COMMAND_BYTES`]. How long an answer is, is known when it has
@@ -11,6 +11,11 @@
 //! host and kind. A host's position is the sum of the work that it has given to namespaces; a host that comes to work again begins no further behind than where the last command
 //! of any host began. So a host that reads small values one by one is answered some hundred times for each MiB that
 //! another one moves, however many commands and queues that one has.
+//!
+//! What a namespace has is carried out in whatever order it likes, mostly queue by queue: a host that has many commands
+//! there, on many queues, would have most of its time. So a host that is ahead of another one at work has there what keeps
+//! the namespace busy and no more, and a command that is longer than that waits until no such host is behind.
+//! Commands that wait go in the order of their hosts' positions. This is start-time fair queueing with a bounded depth.
 //!
 //! A host at work is one whose command is held or under way, or was answered just now: between two commands of a host
 //! that has one at a time, a long command of another host would begin at once, and most drives end what they have begun.
@@ -35,10 +40,18 @@ use crate::namespace::{Completion, QueueId, Session, Tag};
 const COMMAND_BYTES: u64 = 4 << 10;
 /// A List looks at an index entry for each key of its answer: a byte of it takes as long as so many of a value.
 const LIST_FACTOR: u64 = 16;
-/// A command with more work than this is long.
-const LONG_BYTES: u64 = 128 << 10;
-/// Most work that namespaces have of one host while other hosts have queues, unless it is one command.
-const WINDOW_BYTES: u64 = 8 << 20;
+/// Work of a command of 4 KiB.
+const SMALL_BYTES: u64 = COMMAND_BYTES + (4 << 10);
+/// Small commands of a host that is ahead, for each command that namespaces carry out side by side: one is begun
+/// while the answer of another one is on its way.
+const AHEAD: u64 = 2;
+/// The same at least: a drive in the server's loop carries out some between two looks.
+const AHEAD_MIN: u64 = 4;
+/// Small commands that namespaces have of one host while other hosts have queues, for each that they carry out side by
+/// side: the host that has been idle for a while waits for so many.
+const WINDOW: u64 = 64;
+/// Limit of that window, bytes.
+const WINDOW_MAX_BYTES: u64 = 8 << 20;
 /// A host that was answered is at work for so long: it may send its next command.
 const BETWEEN_COMMANDS_NS: u64 = 1_000_000;
 /// A host whose command takes longer than this does not keep others waiting for it.
@@ -71,6 +84,8 @@ struct Line {
     position_bytes: u64,
     /// When its last command came or was answered.
     seen_ns: u64,
+    /// It is in [`Arbiter::busy`].
+    is_busy: bool,
 }
 
 impl Line {
@@ -89,6 +104,10 @@ impl Line {
 #[derive(Default)]
 pub(super) struct Arbiter {
     hosts: Vec<Line>,
+    /// Hosts that are at work, or were when it was last looked at: most of thousands are idle.
+    busy: Vec<usize>,
+    /// Commands that namespaces carry out side by side.
+    side_by_side: u64,
     by_nqn: BTreeMap<String, usize>,
     free: Vec<usize>,
     /// Commands that are held, of all hosts.
@@ -156,6 +175,11 @@ impl Arbiter {
         self.now_ns = now_ns;
     }
 
+    /// So many commands are carried out side by side by all namespaces.
+    pub(super) fn note_namespaces(&mut self, side_by_side: u32) {
+        self.side_by_side = side_by_side.into();
+    }
+
     /// A host has one more I/O queue.
     pub(super) fn join(&mut self, nqn: &str) -> HostIndex {
         if let Some(index) = self.by_nqn.get(nqn) {
@@ -180,6 +204,7 @@ impl Arbiter {
         if line.queues == 0 {
             let line = std::mem::take(line);
             self.by_nqn.remove(&line.nqn);
+            self.busy.retain(|busy| *busy != index);
             self.free.push(index);
         }
     }
@@ -197,7 +222,12 @@ impl Arbiter {
         if line.is_idle() {
             line.position_bytes = line.position_bytes.max(self.began_bytes);
         }
-        if line.held.is_empty() && (is_alone || self.may_go(index, &command)) {
+        if !std::mem::replace(&mut line.is_busy, true) {
+            self.busy.push(index);
+        }
+        let is_first = line.held.is_empty();
+        let least_bytes = if is_first && !is_alone { self.least_at_work() } else { 0 };
+        if is_first && (is_alone || self.may_go(index, &command, least_bytes)) {
             let under_way = self.go(index, &command);
             return Some((command, under_way));
         }
@@ -213,30 +243,51 @@ impl Arbiter {
         line.seen_ns = self.now_ns;
     }
 
-    /// The next command that may go to its namespace now.
+    /// The next command that may go to its namespace now: of those, the one whose host is furthest behind.
     pub(super) fn next(&mut self) -> Option<(Held, UnderWay)> {
         if self.held == 0 {
             return None;
         }
         let is_alone = self.by_nqn.len() == 1;
-        let index = (0..self.hosts.len()).find(|index| {
+        let least_bytes = self.least_at_work();
+        let may_go = |index: &usize| {
             let first = self.hosts[*index].held.front();
-            first.is_some_and(|command| is_alone || self.may_go(*index, command))
-        })?;
+            first.is_some_and(|command| is_alone || self.may_go(*index, command, least_bytes))
+        };
+        let ready = self.busy.iter().copied().filter(may_go);
+        let index = ready.min_by_key(|index| self.hosts[*index].position_bytes)?;
         let command = self.hosts[index].held.pop_front()?;
         self.held -= 1;
         let under_way = self.go(index, &command);
         Some((command, under_way))
     }
 
-    fn may_go(&self, index: usize, command: &Held) -> bool {
+    /// The position of the host at work that is furthest behind.
+    fn least_at_work(&mut self) -> u64 {
+        let (hosts, now_ns) = (&mut self.hosts, self.now_ns);
+        let mut least_bytes = u64::MAX;
+        self.busy.retain(|index| {
+            let line = &mut hosts[*index];
+            let is_at_work = line.is_at_work(now_ns);
+            if is_at_work {
+                least_bytes = least_bytes.min(line.position_bytes);
+            }
+            line.is_busy = is_at_work || !line.is_idle();
+            line.is_busy
+        });
+        least_bytes
+    }
+
+    /// May the host's command go, if hosts at work are at `least_bytes` and beyond?
+    fn may_go(&self, index: usize, command: &Held, least_bytes: u64) -> bool {
         let line = &self.hosts[index];
         let work_bytes = line.work_of(command).work_bytes;
         let under_way_bytes = line.under_way_bytes + work_bytes;
-        let has_room = line.under_way_bytes == 0 || under_way_bytes <= WINDOW_BYTES;
-        let is_behind =
-            |other: &Line| other.position_bytes < line.position_bytes && other.is_at_work(self.now_ns);
-        has_room && (work_bytes <= LONG_BYTES || !self.hosts.iter().any(is_behind))
+        if line.position_bytes > least_bytes {
+            return under_way_bytes <= (AHEAD * self.side_by_side).max(AHEAD_MIN) * SMALL_BYTES;
+        }
+        let window_bytes = (WINDOW * self.side_by_side * SMALL_BYTES).min(WINDOW_MAX_BYTES);
+        line.under_way_bytes == 0 || under_way_bytes <= window_bytes
     }
 
     fn go(&mut self, index: usize, command: &Held) -> UnderWay {
@@ -296,6 +347,12 @@ impl Subsystem {
             queue.works[slot] = under_way;
             namespace.submit(session, tag, &sqe, data);
         }
+    }
+
+    /// Namespaces have come or were replaced.
+    pub(super) fn note_namespaces(&mut self) {
+        let side_by_side = self.namespaces.values().map(|namespace| namespace.side_by_side()).sum();
+        self.arbiter.note_namespaces(side_by_side);
     }
 
     /// A namespace has completed a command. If it counted as under way, it does no longer.

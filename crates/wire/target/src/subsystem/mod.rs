@@ -228,6 +228,7 @@ impl Subsystem {
         // What it was given counts as under way until it has come back.
         before.poll(&mut self.completed);
         self.is_dark = self.namespaces.values().any(|namespace| namespace.is_off());
+        self.note_namespaces();
     }
 
     /// Attaches a namespace as `nsid` and notifies the hosts. Panics if `nsid` is taken, or is 0 or
@@ -235,6 +236,7 @@ impl Subsystem {
     pub fn attach(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
         assert!(nsid != 0 && nsid != u32::MAX, "no namespace has the identifier {nsid:X}h");
         assert!(self.namespaces.insert(nsid, namespace).is_none(), "there is a namespace {nsid}");
+        self.note_namespaces();
         self.namespace_changed(nsid);
     }
 

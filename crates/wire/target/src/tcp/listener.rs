@@ -6,8 +6,9 @@
 //! | `accept` | listening sockets, new connections, TLS handshakes |
 //! | `handle` | access to the server for other threads |
 //! | `beside` | a drive in the server's loop |
+//! | `turns` | how much is read of a host in one turn |
 //!
-//! One turn of the loop: reads from the connections that have input, at most [`TURN_BYTES`] each, so that
+//! One turn of the loop: reads from the connections that have input, at most [`TURN_BYTES`] of a host, so that
 //! none starves; collects completions of the namespaces; gives returned memory to connections that wait for
 //! it; sends all output, one call for each connection. While commands are in progress, the thread polls a few
 //! more times before it sleeps, because waking it takes longer than a fast drive takes.
@@ -32,8 +33,9 @@ use crate::subsystem::Event;
 use crate::vfio::functions::Functions;
 pub use accept::Sockets;
 pub use handle::{Handle, ServerEnded};
+pub use turns::SharedTurn;
 
-/// Most bytes read from one connection in one turn.
+/// Most bytes read from one connection in one turn, and about as many of one host.
 const TURN_BYTES: usize = 256 << 10;
 /// Most pieces in one send call.
 const SLICES: usize = 64;
@@ -57,6 +59,7 @@ const BELL: Token = Token(usize::MAX);
 mod accept;
 mod beside;
 mod handle;
+mod turns;
 
 struct Peer {
     /// Serial number of the connection.
@@ -100,6 +103,8 @@ pub struct Server {
     free: Vec<usize>,
     /// By index of a queue: its generation, and the key of its connection.
     by_queue: Vec<(u32, usize)>,
+    /// Turns of reading so far.
+    turn: u64,
     /// Peers that may have input.
     ready: Vec<usize>,
     /// Peers that may have output.
@@ -140,6 +145,7 @@ impl Server {
             peers: Vec::new(),
             free: Vec::new(),
             by_queue: Vec::new(),
+            turn: 0,
             ready: Vec::new(),
             touched: Vec::new(),
             scratch: vec![0; TURN_BYTES],
@@ -319,20 +325,6 @@ impl Server {
         }
     }
 
-    fn read_all(&mut self) {
-        let mut ready = std::mem::take(&mut self.ready);
-        for key in ready.drain(..) {
-            if self.read(key) {
-                self.ready.push(key);
-            }
-            self.touched.push(key);
-        }
-        // An empty `ready` is kept for its memory.
-        if self.ready.is_empty() {
-            self.ready = ready;
-        }
-    }
-
     /// Reads one connection for one turn; `true` if there may be more input.
     fn read(&mut self, key: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
@@ -343,6 +335,10 @@ impl Server {
         if !peer.rest.is_empty() && connection.wants_input() {
             let taken = connection.receive(&mut self.core, &peer.rest);
             peer.rest.drain(..taken);
+            if peer.rest.is_empty() {
+                // Its memory goes back: most connections never have a rest again.
+                peer.rest = Vec::new();
+            }
         }
         if peer.channel.is_shaking() && !connection.is_ending() {
             self.shake_hands(key);
@@ -358,6 +354,7 @@ impl Server {
             match peer.channel.read(into, &mut self.encrypted) {
                 Ok(0) => peer.closed = true,
                 Ok(bytes) => {
+                    connection.host_turn().note(self.turn, bytes);
                     if is_direct {
                         connection.received(&mut self.core, bytes);
                     } else {

@@ -16,7 +16,9 @@ mod handshake;
 pub mod listener;
 pub mod output;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use kvdrive_link::shared::DriveLoop;
 use kvdrive_sim::Buckets;
@@ -24,6 +26,7 @@ use kvdrive_sim::Buckets;
 use crate::buffer::{Budget, Share};
 use crate::log::Log;
 use crate::subsystem::Subsystem;
+use listener::SharedTurn;
 
 /// The part of the memory that is reserved for in-capsule data: one in this many.
 const CAPSULE_PART: usize = 4;
@@ -63,6 +66,52 @@ pub struct Memory {
 /// The shares of a host, one for each [`Use`] in order; all of its connections together use them.
 pub type Shares = [Share; 2];
 
+/// Connections that are queues, by host. A host that has some already gets another one only as long as that leaves as
+/// many for other hosts as it has then: the rule of [`crate::buffer`].
+#[derive(Default)]
+pub struct Queues {
+    by_host: BTreeMap<String, Rc<QueuesOfHost>>,
+    all: usize,
+    /// The turn of connections that have not named their host.
+    pub(crate) unnamed: SharedTurn,
+}
+
+/// The queues of one host.
+pub struct QueuesOfHost {
+    nqn: String,
+    queues: Cell<usize>,
+    pub(crate) turn: SharedTurn,
+}
+
+impl Queues {
+    /// May this host have one more, if there are `most` connections at most?
+    pub(crate) fn admits(&self, host_nqn: &str, most: usize) -> bool {
+        let own = self.by_host.get(host_nqn).map_or(0, |host| host.queues.get());
+        own == 0 || own + 1 < most.saturating_sub(self.all)
+    }
+
+    /// A host has one more.
+    pub(crate) fn join(&mut self, host_nqn: &str) -> Rc<QueuesOfHost> {
+        self.all += 1;
+        let new = || {
+            let (nqn, queues) = (host_nqn.to_owned(), Cell::new(0));
+            Rc::new(QueuesOfHost { nqn, queues, turn: SharedTurn::default() })
+        };
+        let host = self.by_host.entry(host_nqn.to_owned()).or_insert_with(new);
+        host.queues.set(host.queues.get() + 1);
+        host.clone()
+    }
+
+    /// One of a host is gone.
+    pub(crate) fn leave(&mut self, host: &QueuesOfHost) {
+        self.all -= 1;
+        host.queues.set(host.queues.get() - 1);
+        if host.queues.get() == 0 {
+            self.by_host.remove(&host.nqn);
+        }
+    }
+}
+
 /// State that the connections of one thread share.
 pub struct Core {
     /// The subsystem that answers them.
@@ -83,6 +132,8 @@ pub struct Core {
     pub drive: Option<DriveLoop>,
     /// Open connections.
     pub connections: usize,
+    /// Those of them that are queues.
+    pub queues: Queues,
     /// The log of failed connections.
     pub log: Log,
 }
@@ -106,6 +157,7 @@ impl Core {
             latencies: BTreeMap::new(),
             drive: None,
             connections: 0,
+            queues: Queues::default(),
             log: Log::default(),
         }
     }

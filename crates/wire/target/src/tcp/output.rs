@@ -5,6 +5,10 @@ use std::io::IoSlice;
 
 use crate::buffer::Buffer;
 
+/// Memory of sent chunks that is kept for later ones: of this size at most, and so many.
+const KEPT_BYTES: usize = 4 << 10;
+const KEPT_CHUNKS: usize = 16;
+
 enum Chunk {
     Bytes(Vec<u8>),
     Data(Buffer, usize),
@@ -26,6 +30,8 @@ pub struct Output {
     /// Bytes of the first chunk that are sent.
     sent: usize,
     bytes: usize,
+    /// Bytes of chunks that are no data, those included that are sent of the first one.
+    head_bytes: usize,
     spare: Vec<Vec<u8>>,
 }
 
@@ -33,6 +39,11 @@ impl Output {
     /// Bytes left to send.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes left to send that are no data, as far as they hold memory.
+    pub fn head_bytes(&self) -> usize {
+        self.head_bytes
     }
 
     /// Is there nothing to send?
@@ -43,6 +54,7 @@ impl Output {
     /// Appends `bytes`.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
+        self.head_bytes += bytes.len();
         if let Some(Chunk::Bytes(last)) = self.chunks.back_mut() {
             last.extend_from_slice(bytes);
             return;
@@ -84,8 +96,11 @@ impl Output {
             bytes -= left;
             self.sent = 0;
             if let Some(Chunk::Bytes(mut chunk)) = self.chunks.pop_front() {
-                chunk.clear();
-                self.spare.push(chunk);
+                self.head_bytes -= chunk.len();
+                if chunk.capacity() <= KEPT_BYTES && self.spare.len() < KEPT_CHUNKS {
+                    chunk.clear();
+                    self.spare.push(chunk);
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A host that takes all it can get, beside another host: memory is shared by host, and a host must make
 //! progress with what it has begun.
 
+use kvdrive_spec::{Command, Key, SglDescriptor, Status, Store, StoreOptions, StorePart};
 use kvdrive_target::subsystem::{Event, Options, Reach};
 use kvdrive_target::tcp::connection::{Connection, Limits};
 use kvdrive_target::tcp::{Core, Use};
@@ -108,6 +109,96 @@ fn a_byte_now_and_then_does_not_hold_memory() {
     assert!(second > 30, "{second} s");
     assert!(!other.io.is_ending());
     assert_eq!(core.used_bytes(), VALUE_BYTES);
+}
+
+/// Responses lie in no memory that hosts share, so a host that does not read them cannot have many.
+#[test]
+fn a_host_that_reads_no_answers_is_not_read_from() {
+    let (mut core, _memory, mut hog, mut other) = two_hosts();
+    let mut commands = 0;
+    while hog.io.wants_input() {
+        hog.io.receive(&mut core, &retrieve(1, b"absent", 0));
+        settle(&mut core, &mut hog.io);
+        commands += 1;
+        assert!(commands < 10_000, "{} bytes wait for a host that reads nothing", hog.io.output().bytes());
+    }
+    // More than a queue has entries: a host may send all of them before it reads.
+    assert!(commands > 1024, "{commands}");
+    assert_eq!(other.send(&mut core, &retrieve(1, b"absent", 0)), [RESPONSE]);
+    hog.io.output().take_all();
+    assert!(hog.io.wants_input());
+    assert_eq!(hog.io.output().head_bytes(), 0);
+}
+
+/// The namespace keeps room for a value that has begun, and no data were asked for that could be late.
+#[test]
+fn a_value_in_parts_goes_on_or_its_queue_ends() {
+    let (mut core, memory, mut hog, mut other) = two_hosts();
+    let part = |at: u32| {
+        let store =
+            Store { key: Key::new(b"key").unwrap(), value_bytes: 3 * 4096, options: StoreOptions::default() };
+        let mut sqe = Command::StorePart(StorePart { store, at, bytes: 4096, stream: 3 }).encode(1, 1);
+        sqe.flags |= 0x40;
+        sqe.set_sgl(SglDescriptor {
+            kind: SglDescriptor::DATA_BLOCK_OFFSET,
+            ..SglDescriptor::data_block(0, 4096)
+        });
+        let bytes = &[5; 4096];
+        [&[4, 0, 72, 72], &u32::to_le_bytes(72 + 4096)[..], sqe.as_bytes(), bytes].concat()
+    };
+    for host in [&mut hog, &mut other] {
+        assert_eq!(host.send(&mut core, &part(0)), [RESPONSE]);
+    }
+    assert_eq!(memory.state.borrow().begun.len(), 1);
+    for second in 1..=31 {
+        core.now_ms += 1000;
+        if second % 20 == 10 {
+            assert_eq!(other.send(&mut core, &part(4096 * ((second + 10) / 20))), [RESPONSE]);
+        }
+        hog.io.tick(&mut core);
+        other.io.tick(&mut core);
+        assert_eq!((hog.io.is_ending(), other.io.is_ending()), (second > 30, false), "{second} s");
+    }
+    assert!(hog.io.take_complaint().is_some_and(|line| line.contains("stream 3")));
+    // The other one has sent all of its value, and gives up another one: nothing of it is late.
+    other.send(&mut core, &part(0));
+    let mut discard = Command::Discard { stream: 3 }.encode(1, 1);
+    discard.flags |= 0x40;
+    let discard = [&[4, 0, 72, 0], &u32::to_le_bytes(72)[..], discard.as_bytes()].concat();
+    assert_eq!(other.send(&mut core, &discard), [RESPONSE]);
+    core.now_ms += 60_000;
+    other.io.tick(&mut core);
+    assert!(!other.io.is_ending());
+}
+
+/// A host with all connections would keep every other one out.
+#[test]
+fn connections_are_shared_by_host() {
+    let (mut core, _memory) = core(Options::default(), MEMORY_BYTES);
+    let limits = Limits { connections_max: 16, ..Limits::default() };
+    let mut connect = |letter: u8| {
+        let mut admin = Connection::new(0, limits, address(), &core);
+        for unit in [ic_req(), connect_as(letter, 1, 0, 31, [0xFF, 0xFF])] {
+            admin.receive(&mut core, &unit);
+            settle(&mut core, &mut admin);
+        }
+        let answers = admin.output().take_all();
+        let status = answers[answers.len() - 2..].to_vec();
+        (admin.queue().is_some(), u16::from_le_bytes([status[0], status[1]]) >> 1 & 0x7FF, admin)
+    };
+    let hogs: Vec<_> =
+        std::iter::from_fn(|| Some(connect(b'b')).filter(|(is_queue, ..)| *is_queue)).collect();
+    assert_eq!(hogs.len(), 8, "a half");
+    let (_, status, _) = connect(b'b');
+    assert_eq!(status, Status::CONTROLLER_BUSY.raw());
+    let others: Vec<_> =
+        std::iter::from_fn(|| Some(connect(b'c')).filter(|(is_queue, ..)| *is_queue)).collect();
+    assert_eq!(others.len(), 4, "a half of the rest");
+    assert!(connect(b'd').0, "there is one left for the next");
+    for (_, _, mut queue) in hogs {
+        queue.abandon(&mut core);
+    }
+    drop(others);
 }
 
 #[test]

@@ -142,9 +142,9 @@ impl Door {
 }
 
 /// The hog alone goes on at once, whatever was held.
-fn ends_alone(door: &mut Door) {
+fn ends_alone(door: &mut Door, commands: u8) {
     door.now_ns += 1_000_000_000;
-    for _ in 0..DEPTH {
+    for _ in 0..commands {
         door.complete(None);
     }
     assert!(!door.core.subsystem.holds_commands());
@@ -170,7 +170,7 @@ fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
     });
     check(&between);
     assert!(between[1..].iter().all(|reads| *reads < 200), "{between:?}: the hog has its part");
-    ends_alone(&mut door);
+    ends_alone(&mut door, DEPTH);
 }
 
 /// Most hosts do not know how long a value is, and ask for the longest there can be. A read counts for its answer.
@@ -183,7 +183,7 @@ fn a_host_that_asks_for_more_than_there_is_has_its_turns() {
         door.send(HOG, &retrieve(cid, &[0], LARGE_BYTES as u32));
     });
     check(&between);
-    ends_alone(&mut door);
+    ends_alone(&mut door, DEPTH);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_host_that_stores_large_values_leaves_turns_to_another_one() {
     let mut door = Door::new();
     let between = door.answers_between(SMALL_BYTES, Door::store_large);
     check(&between);
-    ends_alone(&mut door);
+    ends_alone(&mut door, DEPTH);
 }
 
 #[test]
@@ -204,7 +204,46 @@ fn a_host_that_lists_much_leaves_turns_to_another_one() {
         door.send(HOG, &list);
     });
     check(&between);
-    ends_alone(&mut door);
+    ends_alone(&mut door, DEPTH);
+}
+
+/// Commands that the namespace completes before a read of the other host, which comes while the hog has as many reads of
+/// `bytes` bytes as its queue takes, each one followed by another.
+fn commands_before_a_read(bytes: usize) -> usize {
+    let mut door = Door::new();
+    for (host, key, bytes) in [(HOG, b"large", bytes), (OTHER, b"small", SMALL_BYTES)] {
+        door.memory.state.borrow_mut().pairs.insert(Key::new(key).unwrap(), vec![1; bytes]);
+        // One each: how long answers are is known then.
+        door.send(host, &retrieve(1, key, LARGE_BYTES as u32));
+        door.settle();
+        assert_eq!(door.answers(host), 1);
+    }
+    door.memory.state.borrow_mut().allowed = Some(0);
+    (0..60).for_each(|cid| door.send(HOG, &retrieve(cid, b"large", LARGE_BYTES as u32)));
+    let mut longest = 0;
+    for _ in 0..40 {
+        door.send(OTHER, &retrieve(1, b"small", SMALL_BYTES as u32));
+        let mut completed = 0;
+        while door.answers(OTHER) == 0 {
+            door.complete(Some(1));
+            for unit in door.output(HOG).into_iter().filter(|unit| unit[0] == 5) {
+                door.send(HOG, &retrieve(unit[20], b"large", LARGE_BYTES as u32));
+            }
+            door.now_ns += 10_000;
+            completed += 1;
+        }
+        longest = longest.max(completed);
+    }
+    ends_alone(&mut door, 60);
+    longest
+}
+
+/// However short they are, many commands do not go ahead of one of another host.
+#[test]
+fn a_host_with_many_short_commands_leaves_turns_to_another_one() {
+    assert!(commands_before_a_read(SMALL_BYTES) <= 5, "{}", commands_before_a_read(SMALL_BYTES));
+    // Of these one is more work than the other host waits for, so the hog waits until it has as much.
+    assert!(commands_before_a_read(100 << 10) <= 2, "{}", commands_before_a_read(100 << 10));
 }
 
 /// While the other host has nothing to do, Lists go on one at a time: its next command waits for one of them at most.
@@ -226,7 +265,7 @@ fn a_namespace_has_one_list_of_a_host_at_a_time() {
         door.now_ns += 10_000;
     }
     assert_eq!(door.answers(HOG), usize::from(DEPTH));
-    ends_alone(&mut door);
+    ends_alone(&mut door, DEPTH);
 }
 
 #[test]

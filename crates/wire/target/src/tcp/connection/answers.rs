@@ -29,6 +29,9 @@ impl Connection {
         }
         let (opcode, began_ns) = (command.sqe.opcode, command.began_ns);
         self.spoils_digest = fault == Some(TransportFault::BadDigest);
+        if command.parts.is_none() && !self.is_admin {
+            self.begun.note(&command.sqe, &completion, core.now_ms);
+        }
         if let Some(part) = command.parts {
             self.complete_part(core, part, completion);
         } else {

@@ -324,6 +324,11 @@ impl Connection {
             self.end(core);
             return;
         }
+        if named_host(data).is_some_and(|host| !core.queues.admits(host, self.limits.connections_max)) {
+            self.complain("its host has its share of the connections that there may be".into());
+            self.answer(slot, Status::CONTROLLER_BUSY, 0, 0);
+            return;
+        }
         match core.subsystem.connect(&connect, data, &self.reached_at, self.from, core.now_ms) {
             Ok(connected) => {
                 self.queue = Some(connected.queue);
@@ -333,6 +338,9 @@ impl Connection {
                 self.flow_control = connected.flow_control;
                 if let Some(host_nqn) = core.subsystem.host_of(connected.queue).map(str::to_owned) {
                     self.take_shares(core.shares_of(&host_nqn));
+                    let host = core.queues.join(&host_nqn);
+                    self.turn = host.turn.clone();
+                    self.host = Some(host);
                 }
                 let required = if connected.is_locked { auth::REQUIRED } else { 0 };
                 self.answer(slot, Status::SUCCESS, u32::from(connected.controller_id) | required, 0);
@@ -340,6 +348,12 @@ impl Connection {
             Err(refused) => self.answer(slot, refused.status, refused.dw0, 0),
         }
     }
+}
+
+/// The host that the data of a Connect name.
+fn named_host(data: &[u8]) -> Option<&str> {
+    let (data, _) = ConnectData::ref_from_prefix(data).ok()?;
+    nqn(&data.host_nqn)
 }
 
 /// If the data of a Connect name another host or subsystem than the PSK of the connection: the offset of that

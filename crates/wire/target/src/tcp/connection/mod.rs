@@ -15,13 +15,14 @@
 //! command is that command's status. A wrong data digest fails its command as a transient transport error. A
 //! command reaches the subsystem only after its last byte has arrived.
 //!
-//! A host must keep a minimum rate while it has something unfinished: `progress`.
+//! A host must keep a minimum rate while it has something unfinished: `progress`, and `begun` for values in parts.
 //!
 //! `framing` turns bytes into units, `command` handles a unit's command, `parts` one with a large value, `answers` turns
 //! answers into bytes;
 //! this file has the state that they share.
 
 mod answers;
+mod begun;
 mod command;
 mod framing;
 mod parts;
@@ -38,12 +39,14 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::digest::{DataDigest, Reading};
+use super::listener::SharedTurn;
 use super::output::Output;
-use super::{Core, Shares, Use};
+use super::{Core, QueuesOfHost, Shares, Use};
 use crate::buffer::Buffer;
 use crate::namespace::QueueId;
 use crate::subsystem::Address;
 use crate::subsystem::transfer::Transfer;
+use begun::Begun;
 use parts::Parts;
 pub use progress::LeastRate;
 use progress::Progress;
@@ -52,6 +55,9 @@ use progress::Progress;
 const HEADER_MAX_BYTES: usize = 128 + DIGEST_BYTES;
 /// When this many bytes wait for a host to read them, the connection stops reading from that host.
 const OUTPUT_MAX_BYTES: usize = 1 << 20;
+/// The same of bytes that are not data, which lie in no memory that hosts share: some responses more than a queue has
+/// entries.
+const HEADS_MAX_BYTES: usize = 32 << 10;
 /// Limit from the first byte to Connect, ms.
 const HANDSHAKE_MS: u64 = 10_000;
 /// Entries of a queue that is not connected yet: it takes one command, Connect.
@@ -200,6 +206,11 @@ pub struct Connection {
     waiting: [VecDeque<u16>; 2],
     /// The shares of memory of its host.
     shares: Shares,
+    /// Its host's queues, among which it counts as one.
+    host: Option<Rc<QueuesOfHost>>,
+    /// Its host's turn at the sockets.
+    turn: SharedTurn,
+    begun: Begun,
     progress: [Progress; 3],
     /// Bytes of R2T data received, bytes received in all, and bytes sent.
     asked_bytes: u64,
@@ -240,6 +251,9 @@ impl Connection {
             free: Vec::new(),
             waiting: Default::default(),
             shares: core.unnamed(),
+            host: None,
+            turn: core.queues.unnamed.clone(),
+            begun: Begun::default(),
             progress: Default::default(),
             asked_bytes: 0,
             received_bytes: 0,
@@ -271,6 +285,16 @@ impl Connection {
         self.complaint.take()
     }
 
+    /// The turn of its host at the sockets.
+    pub fn host_turn(&self) -> &SharedTurn {
+        &self.turn
+    }
+
+    /// Bytes received so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
     /// The queue that the connection has become.
     pub fn queue(&self) -> Option<QueueId> {
         self.queue
@@ -290,7 +314,8 @@ impl Connection {
     /// Can it take more bytes from its host? Not while a received command waits for memory, nor while the
     /// host does not read.
     pub fn wants_input(&self) -> bool {
-        self.state != ConnectionState::Ending && self.output.bytes() < OUTPUT_MAX_BYTES && !self.is_stalled()
+        let is_read = self.output.bytes() < OUTPUT_MAX_BYTES && self.output.head_bytes() < HEADS_MAX_BYTES;
+        self.state != ConnectionState::Ending && is_read && !self.is_stalled()
     }
 
     /// Does it end as soon as its output is sent?
@@ -394,6 +419,9 @@ impl Connection {
         if let Some(queue) = self.queue.take() {
             core.subsystem.disconnect(queue);
         }
+        if let Some(host) = self.host.take() {
+            core.queues.leave(&host);
+        }
     }
 
     /// Ends the connection and drops pending output.
@@ -417,6 +445,10 @@ impl Connection {
         let mut is_slow = false;
         for (progress, (is_begun, bytes)) in self.progress.iter_mut().zip(begun) {
             is_slow |= progress.is_slow(is_begun, bytes, core.now_ms, self.limits.least);
+        }
+        if let Some(stream) = self.begun.late(core.now_ms, self.limits.least.window_ms) {
+            self.complain(format!("the next part of the value on stream {stream} did not come"));
+            is_slow = true;
         }
         if handshake_late || is_slow {
             self.abandon(core);
