@@ -52,6 +52,31 @@ pub struct Spare {
     pub tag: [u8; TAG_BYTES],
 }
 
+/// The header of a page in memory. Most readers of the page ask no more of it than whether the content is lost, and
+/// find that without fetching the header.
+#[derive(Clone)]
+pub struct BoxedSpare {
+    is_lost: bool,
+    spare: Box<Spare>,
+}
+
+impl BoxedSpare {
+    /// The header of a page that is being programmed.
+    pub fn new(spare: &Spare) -> BoxedSpare {
+        BoxedSpare { is_lost: spare.lost, spare: Box::new(*spare) }
+    }
+
+    /// All of it.
+    pub fn spare(&self) -> Spare {
+        *self.spare
+    }
+
+    /// [`Spare::lost`].
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+}
+
 impl Spare {
     /// A header for new data.
     pub fn new(kind: u8, lpa: u64, sequence: u64, tag: [u8; TAG_BYTES]) -> Spare {

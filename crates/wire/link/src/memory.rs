@@ -28,6 +28,28 @@ pub trait HostMemory {
     }
     /// Writes `piece` at `address`. Nothing is written when any byte of it is not mapped.
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress>;
+    /// Moves the first `bytes` bytes of `content` to `address`. What `content` holds afterwards has no meaning: memory
+    /// of the same form may exchange its own for it, so that nothing is copied.
+    fn put(&self, address: u64, content: &mut Region, bytes: u32) -> Result<(), BadAddress> {
+        write_region(self, address, content, bytes)
+    }
+}
+
+/// Writes the first `bytes` bytes of `content` at `address`, piece by piece. An error is that of the first piece that
+/// is not mapped; the others are written.
+pub(crate) fn write_region<M: HostMemory + ?Sized>(
+    memory: &M,
+    address: u64,
+    content: &Region,
+    bytes: u32,
+) -> Result<(), BadAddress> {
+    let (mut address, mut written) = (address, Ok(()));
+    content.read(0, bytes, &mut |piece| {
+        let here = memory.write(address, piece);
+        written = written.and(here);
+        address = address.wrapping_add(u64::from(piece.bytes()));
+    });
+    written
 }
 
 /// Address space between two buffers: buffer `n` begins at `(n + 1) << 32`.

@@ -14,6 +14,10 @@
 //! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
 //! while back to the system.
 //!
+//! Room for an answer ([`Share::room`]) counts in full, and is memory only once something is written there: a host
+//! that does not know how long a value is leaves room for the longest, and most answers bring memory of their own
+//! ([`Buffer::give`]).
+//!
 //! Not here: which commands wait, and in which order.
 
 use std::cell::{Cell, RefCell};
@@ -65,8 +69,13 @@ pub enum Refused {
 
 /// Memory from a budget. Until it is written, it has the bytes that its previous user left.
 pub struct Buffer {
+    /// Empty while it is room that was not written to.
     memory: Vec<u8>,
     bytes: usize,
+    /// Index of the size that the budget counts.
+    class: usize,
+    /// The memory is the answer's own, of any length.
+    is_given: bool,
     part: Option<Rc<Part>>,
 }
 
@@ -150,6 +159,16 @@ impl Share {
     /// # Errors
     /// The reason why the share gets none at present.
     pub fn take(&self, bytes: usize) -> Result<Buffer, Refused> {
+        let mut buffer = self.room(bytes)?;
+        buffer.fill_room();
+        Ok(buffer)
+    }
+
+    /// As [`Share::take`], for an answer: it counts like a buffer, and takes memory when it is first written to.
+    ///
+    /// # Errors
+    /// As [`Share::take`].
+    pub fn room(&self, bytes: usize) -> Result<Buffer, Refused> {
         if bytes == 0 {
             return Ok(Buffer::empty());
         }
@@ -165,9 +184,7 @@ impl Share {
         }
         pool.used_bytes.set(pool.used_bytes.get() + memory_bytes);
         used_bytes.set(used_bytes.get() + memory_bytes);
-        let memory = pool.memory(class);
-        pool.drop_spare();
-        Ok(Buffer { memory, bytes, part: Some(self.0.clone()) })
+        Ok(Buffer { memory: Vec::new(), bytes, class, is_given: false, part: Some(self.0.clone()) })
     }
 
     /// Bytes lent to this share.
@@ -195,7 +212,61 @@ impl Share {
 impl Buffer {
     /// A buffer of 0 bytes that belongs to no budget.
     pub fn empty() -> Buffer {
-        Buffer { memory: Vec::new(), bytes: 0, part: None }
+        Buffer { memory: Vec::new(), bytes: 0, class: 0, is_given: false, part: None }
+    }
+
+    /// Its size, or the room that it is.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Has it no byte?
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Takes the memory that it counts as, if it has none yet.
+    fn fill_room(&mut self) {
+        if let (Some(part), true) = (&self.part, self.memory.is_empty()) {
+            self.memory = part.pool.memory(self.class);
+            part.pool.drop_spare();
+        }
+    }
+
+    /// Takes `memory`, which has no more bytes than there is room for, with what is in it, in place of its own: from
+    /// now on it counts as what it takes.
+    pub(crate) fn give(&mut self, memory: Vec<u8>) {
+        assert!(memory.len() <= self.bytes, "an answer has no more than its room");
+        self.return_memory();
+        let (class, memory_bytes) = class(memory.len().max(1));
+        if let Some(part) = &self.part {
+            let less_bytes = (UNIT_BYTES << self.class) - memory_bytes;
+            part.used_bytes.set(part.used_bytes.get() - less_bytes);
+            part.pool.used_bytes.set(part.pool.used_bytes.get() - less_bytes);
+        }
+        (self.memory, self.class, self.is_given) = (memory, class, true);
+    }
+
+    /// Gives its memory back for the next commands. An answer's own would pile up there: the next answer brings its
+    /// own, too.
+    fn return_memory(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        let (Some(part), false) = (&self.part, memory.is_empty() || self.is_given) else { return };
+        let (class, memory_bytes) = (self.class, memory.len());
+        let mut spare = part.pool.spare.borrow_mut();
+        if spare.len() <= class {
+            spare.resize_with(class + 1, Spare::default);
+        }
+        spare[class].kept.push(memory);
+        part.pool.spare_bytes.set(part.pool.spare_bytes.get() + memory_bytes);
+    }
+
+    /// Zeroes the bytes from `from` to `to`, which it has room for.
+    pub(crate) fn zero(&mut self, from: usize, to: usize) {
+        if self.memory.len() < to {
+            self.memory.resize(to, 0);
+        }
+        self.memory[from..to].fill(0);
     }
 
     /// All memory of the buffer, if that is no more than its bytes: for a caller that takes the memory
@@ -214,30 +285,25 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory[..self.bytes]
+        &self.memory[..self.bytes.min(self.memory.len())]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.bytes]
+        self.fill_room();
+        let bytes = self.bytes.min(self.memory.len());
+        &mut self.memory[..bytes]
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.return_memory();
         let Some(part) = self.part.take() else { return };
-        let memory = std::mem::take(&mut self.memory);
-        let (class, memory_bytes) = class(memory.len());
+        let memory_bytes = UNIT_BYTES << self.class;
         part.used_bytes.set(part.used_bytes.get() - memory_bytes);
-        let pool = &part.pool;
-        pool.used_bytes.set(pool.used_bytes.get() - memory_bytes);
-        let mut spare = pool.spare.borrow_mut();
-        if spare.len() <= class {
-            spare.resize_with(class + 1, Spare::default);
-        }
-        spare[class].kept.push(memory);
-        pool.spare_bytes.set(pool.spare_bytes.get() + memory_bytes);
+        part.pool.used_bytes.set(part.pool.used_bytes.get() - memory_bytes);
     }
 }
 
@@ -280,6 +346,38 @@ mod tests {
         drop(first);
         assert_eq!(all(&hogs[0]).len(), 45);
         drop(second);
+    }
+
+    #[test]
+    fn room_counts_in_full_until_an_answer_brings_its_own_memory() {
+        let budget = Budget::new(4 << 20);
+        let share = budget.share();
+        let mut written = share.room(1 << 20).unwrap();
+        let mut given = share.room(1 << 20).unwrap();
+        assert_eq!((written.len(), budget.used_bytes(), share.used_bytes()), (1 << 20, 2 << 20, 2 << 20));
+        assert_eq!((&*written, &*given), (&[][..], &[][..]), "no memory yet");
+        assert_eq!(share.room(1 << 20).map(|_| ()), Err(Refused::OverShare));
+        given.give(vec![7; 4097]);
+        assert_eq!((&*given, given.len()), (&[7; 4097][..], 1 << 20));
+        assert_eq!((budget.used_bytes(), share.used_bytes()), ((1 << 20) + 8192, (1 << 20) + 8192));
+        given.zero(4097, 4100);
+        assert_eq!(given[4096..], [7, 0, 0, 0]);
+        written[5] = 1;
+        assert_eq!((written.len(), written[5]), (1 << 20, 1));
+        drop(given);
+        assert_eq!((budget.used_bytes(), budget.spare_bytes()), (1 << 20, 0), "its own memory is not kept");
+        drop(written);
+        assert_eq!((budget.used_bytes(), share.used_bytes(), budget.spare_bytes()), (0, 0, 1 << 20));
+        let mut with_memory = share.take(8192).unwrap();
+        with_memory.give(vec![9; 3]);
+        assert_eq!(
+            (&*with_memory, budget.used_bytes(), budget.spare_bytes()),
+            (&[9; 3][..], 4096, (1 << 20) + 8192)
+        );
+        drop(with_memory);
+        let mut nothing = share.room(100).unwrap();
+        nothing.give(Vec::new());
+        assert_eq!((nothing.len(), budget.used_bytes()), (100, 4096));
     }
 
     #[test]

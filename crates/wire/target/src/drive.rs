@@ -430,13 +430,15 @@ fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe)
     }
 }
 
-/// Takes what the drive wrote, without a copy if it is as much as there is memory for; returns how much it was.
+/// Takes what the drive wrote, without a copy unless it is a description of bytes; returns how much it was.
 fn take_answer(memory: &SharedBuffer, to: &mut Buffer) -> usize {
-    let bytes = to.len();
-    if to.whole_memory().is_some_and(|into| memory.exchange(into, |written| written == bytes)) {
-        return bytes;
+    let (room, mut bytes) = (to.len(), Vec::new());
+    if !memory.exchange(&mut bytes, |written| written <= room) {
+        return copy_answer(memory, to);
     }
-    copy_answer(memory, to)
+    let written = bytes.len();
+    to.give(bytes);
+    written
 }
 
 /// Copies what the drive wrote; returns how much that was.

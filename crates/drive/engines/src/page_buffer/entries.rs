@@ -14,7 +14,8 @@
 //! A pinned page stays on its list until a search for a victim meets it, and returns to its list with its
 //! last unpin. Thus a store into the page of the previous store touches no list.
 
-use std::collections::BTreeMap;
+mod resident;
+
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -22,6 +23,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
 
 use super::{Hold, PageKind};
+use resident::Resident;
 
 /// No entry, no page.
 const NONE: u32 = u32::MAX;
@@ -112,7 +114,7 @@ pub(super) struct Program {
 pub(super) struct Entries {
     page_bytes: u32,
     entries: Vec<Entry>,
-    by_lpa: BTreeMap<u32, u32>,
+    resident: Resident,
     free: Vec<u32>,
     lists: [Ends; 3],
     /// Detached entries whose page is being read.
@@ -143,7 +145,7 @@ impl Entries {
         Entries {
             page_bytes,
             entries: (0..count).map(entry).collect(),
-            by_lpa: BTreeMap::new(),
+            resident: Resident::default(),
             free: (0..count).rev().collect(),
             lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 3],
             loading: 0,
@@ -180,8 +182,9 @@ impl Entries {
         self.programming
     }
 
+    #[inline]
     pub fn find(&self, lpa: u32) -> Option<u32> {
-        self.by_lpa.get(&lpa).copied()
+        self.resident.find(lpa)
     }
 
     /// Does `slot` hold page `lpa`?
@@ -298,8 +301,8 @@ impl Entries {
         entry.content = Content::Clean;
         entry.filling = false;
         entry.doomed = false;
-        let mapped = self.by_lpa.remove(&lpa);
-        assert_eq!(mapped, Some(slot), "page {lpa} is not where it was");
+        let was = self.resident.remove(lpa);
+        assert_eq!(was, Some(slot), "page {lpa} is not where it was");
     }
 
     /// Gives a detached entry back.
@@ -400,7 +403,7 @@ impl Entries {
         entry.host_pins = host_pins;
         self.pinned += u32::from(pins + host_pins > 0);
         self.host_pinned += u32::from(host_pins > 0);
-        let before = self.by_lpa.insert(lpa, slot);
+        let before = self.resident.insert(lpa, slot);
         assert_eq!(before, None, "page {lpa} is in the buffer already");
         self.settle(slot);
     }
@@ -482,7 +485,7 @@ impl Entries {
     /// Drops the pages of a segment without writing them. Pages in use are dropped when their use ends;
     /// returns their number.
     pub fn drop_pages(&mut self, lpas: Range<u32>) -> u32 {
-        let slots: Vec<u32> = self.by_lpa.range(lpas).map(|(_, slot)| *slot).collect();
+        let slots: Vec<u32> = self.resident.within(lpas).collect();
         let mut in_use = 0;
         for slot in slots {
             self.unlink(slot);
@@ -494,9 +497,12 @@ impl Entries {
 
     /// Pages newer than flash, ascending: what a power cut must not lose.
     pub fn unstored(&self) -> impl Iterator<Item = (u32, u32, &Rc<Region>)> {
-        let all = self.by_lpa.iter().map(|(lpa, slot)| (*lpa, *slot, &self.entries[*slot as usize]));
-        all.filter(|(_, _, entry)| entry.content != Content::Clean && !entry.doomed)
-            .map(|(lpa, slot, entry)| (lpa, slot, &entry.region))
+        let is_unstored =
+            |entry: &Entry| entry.lpa != NONE && entry.content != Content::Clean && !entry.doomed;
+        let all = (0..).zip(&self.entries).filter(|(_, entry)| is_unstored(entry));
+        let mut unstored: Vec<_> = all.map(|(slot, entry)| (entry.lpa, slot, &entry.region)).collect();
+        unstored.sort_unstable_by_key(|(lpa, ..)| *lpa);
+        unstored.into_iter()
     }
 
     /// Is a program of page `lpa` running in `slot`?

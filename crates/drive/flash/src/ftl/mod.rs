@@ -248,8 +248,8 @@ impl Ftl {
         let core = &*self.0;
         let ppa = core.lookup(lpa).ok_or(Status::UNRECOVERED_ERROR)?;
         let _pin = Pin::on(core, core.geometry.block_of(ppa));
-        match core.flash.read(ppa, purpose) {
-            Ok((data, spare)) if !spare.lost => Ok(data),
+        match core.flash.read_with_loss(ppa, purpose) {
+            Ok((data, false)) => Ok(data),
             _ => Err(Status::UNRECOVERED_ERROR),
         }
     }

@@ -339,7 +339,23 @@ impl Media for FileMedia {
     }
 
     fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
-        let (_, check) = match self.header(ppa) {
+        match self.read_with_loss(ppa) {
+            MediaPage::Programmed((data, _)) => MediaPage::Programmed(data),
+            MediaPage::Erased => MediaPage::Erased,
+            MediaPage::Damaged => MediaPage::Damaged,
+        }
+    }
+
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
+        match self.header(ppa) {
+            MediaPage::Programmed((spare, _)) => MediaPage::Programmed(spare),
+            MediaPage::Erased => MediaPage::Erased,
+            MediaPage::Damaged => MediaPage::Damaged,
+        }
+    }
+
+    fn read_with_loss(&self, ppa: Ppa) -> MediaPage<(PageData, bool)> {
+        let (spare, check) = match self.header(ppa) {
             MediaPage::Programmed(found) => found,
             MediaPage::Erased => return MediaPage::Erased,
             MediaPage::Damaged => return MediaPage::Damaged,
@@ -349,15 +365,7 @@ impl Media for FileMedia {
         if !is_read || data_check(ppa, &data) != check {
             return MediaPage::Damaged;
         }
-        MediaPage::Programmed(PageData::Region(Rc::new(Region::from_bytes(data))))
-    }
-
-    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
-        match self.header(ppa) {
-            MediaPage::Programmed((spare, _)) => MediaPage::Programmed(spare),
-            MediaPage::Erased => MediaPage::Erased,
-            MediaPage::Damaged => MediaPage::Damaged,
-        }
+        MediaPage::Programmed((PageData::Region(Rc::new(Region::from_bytes(data))), spare.lost))
     }
 
     fn protection(&self) -> WriteProtection {

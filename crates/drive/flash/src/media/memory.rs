@@ -42,6 +42,9 @@ pub trait Keep: Clone + 'static {
     }
     /// Its header.
     fn spare(&self) -> Spare;
+    /// Does its header say that its content is lost? Lookups ask that of every page: without fetching the header from
+    /// memory.
+    fn is_lost(&self) -> bool;
     /// Frees the data if that saves memory. The header stays.
     fn let_go(&mut self);
     /// Frees a part of the data if that saves memory; returns whether it did.

@@ -56,6 +56,9 @@ pub trait Media {
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 
+    /// The data of a page, and whether its content was lost before this copy of it was made ([`Spare::lost`]).
+    fn read_with_loss(&self, ppa: Ppa) -> MediaPage<(PageData, bool)>;
+
     /// Announces that parts of pages, each given with its first byte, will be read soon. Changes nothing: a
     /// medium in memory touches all of them here, so that the processor loads them concurrently. If a part is
     /// an item in memory, `seen` is called with the index of the part and the item; it may only decide what

@@ -82,6 +82,11 @@ impl Packed {
         unpack_spare(&self.bytes)
     }
 
+    /// [`Spare::lost`] of its header.
+    pub fn is_lost(&self) -> bool {
+        self.bytes[2] & FLAG_LOST != 0
+    }
+
     /// Passes `bytes` bytes of the page from `at` on to `sink`.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let mark = self.mark.get();

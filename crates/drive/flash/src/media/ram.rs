@@ -8,7 +8,7 @@ use kvdrive_content::Region;
 use super::data::PageData;
 use super::memory::{Format, Keep, Memory};
 use super::{MediaKind, image};
-use crate::spare::Spare;
+use crate::spare::{BoxedSpare, Spare};
 
 /// The row of `ram` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -23,7 +23,7 @@ pub const KIND: MediaKind = MediaKind {
 #[derive(Clone)]
 pub struct RamPage {
     data: Rc<Region>,
-    spare: Box<Spare>,
+    spare: BoxedSpare,
 }
 
 impl Keep for RamPage {
@@ -34,7 +34,7 @@ impl Keep for RamPage {
             PageData::Region(region) if region.patterns().is_empty() => region.clone(),
             data => Rc::new(Region::from_bytes(data.to_bytes(data.written_end()))),
         };
-        RamPage { data, spare: Box::new(*spare) }
+        RamPage { data, spare: BoxedSpare::new(spare) }
     }
 
     fn data(&self) -> PageData {
@@ -42,7 +42,11 @@ impl Keep for RamPage {
     }
 
     fn spare(&self) -> Spare {
-        *self.spare
+        self.spare.spare()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.spare.is_lost()
     }
 
     /// Keeps the data: a real drive has the bytes of invalid pages, too.

@@ -17,7 +17,7 @@ use super::items::Items;
 use super::memory::{Format, Keep, Memory};
 use super::packed::{Packed, is_large_and_filled};
 use super::{MediaKind, image};
-use crate::spare::Spare;
+use crate::spare::{BoxedSpare, Spare};
 
 /// The row of `tags` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -34,11 +34,11 @@ pub enum TagsPage {
     /// Header and runs in the packed form.
     Packed(Packed),
     /// The region that was programmed.
-    Region(Rc<Region>, Box<Spare>),
+    Region(Rc<Region>, BoxedSpare),
     /// The items that were programmed, less those that were discarded.
-    Items(Rc<Items>, Box<Spare>),
+    Items(Rc<Items>, BoxedSpare),
     /// What gives the bytes.
-    Deferred(Rc<Deferred>, Box<Spare>),
+    Deferred(Rc<Deferred>, BoxedSpare),
 }
 
 impl Keep for TagsPage {
@@ -46,12 +46,12 @@ impl Keep for TagsPage {
 
     fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
         match data {
-            PageData::Items(items) => TagsPage::Items(items.clone(), Box::new(*spare)),
-            PageData::Deferred(page) => TagsPage::Deferred(page.clone(), Box::new(*spare)),
+            PageData::Items(items) => TagsPage::Items(items.clone(), BoxedSpare::new(spare)),
+            PageData::Deferred(page) => TagsPage::Deferred(page.clone(), BoxedSpare::new(spare)),
             PageData::Region(region)
                 if region.patterns().is_empty() && is_large_and_filled(region.literal()) =>
             {
-                TagsPage::Region(region.clone(), Box::new(*spare))
+                TagsPage::Region(region.clone(), BoxedSpare::new(spare))
             }
             data => TagsPage::Packed(Packed::pack(&data.clone().into_region(), spare, scratch)),
         }
@@ -87,8 +87,19 @@ impl Keep for TagsPage {
 
     fn spare(&self) -> Spare {
         match self {
-            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) | TagsPage::Deferred(_, spare) => **spare,
+            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) | TagsPage::Deferred(_, spare) => {
+                spare.spare()
+            }
             TagsPage::Packed(packed) => packed.spare(),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        match self {
+            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) | TagsPage::Deferred(_, spare) => {
+                spare.is_lost()
+            }
+            TagsPage::Packed(packed) => packed.is_lost(),
         }
     }
 

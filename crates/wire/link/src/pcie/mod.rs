@@ -281,16 +281,8 @@ impl Link {
         memory.read(address, bytes, sink)
     }
 
-    /// One DMA of the first `bytes` bytes of `content` to host memory, of which `moved_bytes` cross the link.
-    /// The host sees them when that time has passed.
-    fn dma_to_host(
-        &self,
-        memory: &dyn HostMemory,
-        address: u64,
-        content: &Region,
-        bytes: u32,
-        moved_bytes: u32,
-    ) -> Result<(), BadAddress> {
+    /// The bytes and the time of one DMA to host memory, where the data are to be seen when that time has passed.
+    fn dma_to_host(&self, moved_bytes: u32) {
         let crossing = match moved_bytes {
             PAGE_BYTES => self.fixed.page_to_host,
             _ => {
@@ -303,13 +295,6 @@ impl Link {
         } else {
             self.dma(&crossing);
         }
-        let (mut address, mut written) = (address, Ok(()));
-        content.read(0, bytes, &mut |piece| {
-            let here = memory.write(address, piece);
-            written = written.and(here);
-            address = address.wrapping_add(u64::from(piece.bytes()));
-        });
-        written
     }
 
     /// Bytes that cross the link when an SGL names `bytes`.

@@ -9,7 +9,7 @@ use kvdrive_sim::Sim;
 use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 
 use super::Link;
-use crate::memory::HostMemory;
+use crate::memory::{HostMemory, write_region};
 use crate::port::{Exposed, Port, Queues, Request, Source};
 use crate::prp::{self, Segment, Segments};
 use crate::queue::{QueuePair, Taken};
@@ -145,9 +145,13 @@ impl PcieRequest {
                 staging.write(staged_bytes, piece);
                 staged_bytes += piece.bytes();
             })?;
-            let moved_bytes = self.moved_bytes(segment)?;
-            let here =
-                self.link.dma_to_host(self.memory(), segment.address, staging, segment.bytes, moved_bytes);
+            self.link.dma_to_host(self.moved_bytes(segment)?);
+            let (memory, Segment { address, bytes }) = (self.memory(), segment);
+            // An answer in one piece changes hands. Parts of one are written where they belong.
+            let here = match segments.len() {
+                1 => memory.put(address, staging, bytes),
+                _ => write_region(memory, address, staging, bytes),
+            };
             arrived = arrived.and(here);
             at += segment.bytes;
         }

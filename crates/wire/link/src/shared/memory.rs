@@ -88,6 +88,22 @@ impl HostMemory for SharedBuffer {
         lock(&self.content).write(at, piece);
         Ok(())
     }
+
+    /// A buffer that holds nothing takes all of `content` for its own.
+    fn put(&self, address: u64, content: &mut Region, bytes: u32) -> Result<(), BadAddress> {
+        let at = self.offset(address, bytes)?;
+        let mut own = lock(&self.content);
+        if (at, own.written_end(), content.written_end()) == (0, 0, bytes) {
+            std::mem::swap(&mut *own, content);
+            return Ok(());
+        }
+        let mut next = at;
+        content.read(0, bytes, &mut |piece| {
+            own.write(next, piece);
+            next += piece.bytes();
+        });
+        Ok(())
+    }
 }
 
 /// All buffers. They are never unmapped.
@@ -145,5 +161,9 @@ impl HostMemory for DriveView {
 
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
         self.with(address, piece.bytes(), |buffer| buffer.write(address, piece))
+    }
+
+    fn put(&self, address: u64, content: &mut Region, bytes: u32) -> Result<(), BadAddress> {
+        self.with(address, bytes, |buffer| buffer.put(address, content, bytes))
     }
 }

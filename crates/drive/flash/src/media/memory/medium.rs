@@ -38,6 +38,14 @@ impl<K: Keep> Media for Memory<K> {
         }
     }
 
+    fn read_with_loss(&self, ppa: Ppa) -> MediaPage<(PageData, bool)> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
+            Some(Cell::Held(page)) => MediaPage::Programmed((page.data(), page.is_lost())),
+        }
+    }
+
     fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
         let held = |(index, (ppa, at)): (usize, &(Ppa, u32))| match self.cell(*ppa) {
             Some(Cell::Held(page)) => Some((index, page, *at)),

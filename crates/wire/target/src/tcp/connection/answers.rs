@@ -62,7 +62,7 @@ impl Connection {
         let room = bytes.next_multiple_of(4);
         let has_digest = self.digests & digests::DATA != 0;
         if has_digest && self.reading == Reading::Unknown && room <= data.len() {
-            data[bytes..room].fill(0);
+            data.zero(bytes, room);
             bytes = room;
         }
         let mut unit = tcp::Transfer::new_zeroed();

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::parts::{Parts, names_own_stream, split};
 use super::{Body, Connection, Fatal, Slot, Stage, Step, fatal};
-use crate::buffer::{Buffer, Refused};
+use crate::buffer::{Buffer, Refused, Share};
 use crate::namespace::Tag;
 use crate::subsystem::Reach;
 use crate::subsystem::transfer::{Transfer, transfer};
@@ -149,7 +149,7 @@ impl Connection {
         let (of, bytes) = (use_of(command.transfer), command.wanted_bytes());
         let (memory, share) = (core.memory(of), &self.shares[of as usize]);
         if !memory.is_short && !share.is_awaited() {
-            match share.take(bytes as usize) {
+            match memory_for(command.transfer, share, bytes) {
                 Ok(buffer) => return self.go_on(core, slot, buffer),
                 Err(refused) => memory.is_short = refused == Refused::NoRoom,
             }
@@ -169,8 +169,8 @@ impl Connection {
     /// There is no memory for it: it keeps its place.
     pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, Refused> {
         let Some(slot) = self.waiting[of as usize].front().copied() else { return Ok(false) };
-        let bytes = self.slots[usize::from(slot)].wanted_bytes() as usize;
-        let buffer = self.shares[of as usize].take(bytes)?;
+        let command = &self.slots[usize::from(slot)];
+        let buffer = memory_for(command.transfer, &self.shares[of as usize], command.wanted_bytes())?;
         self.waiting[of as usize].pop_front();
         let waits_again = !self.waiting[of as usize].is_empty();
         if !waits_again {
@@ -368,6 +368,12 @@ fn others_psk(psk: &TlsPsk, data: &[u8]) -> Option<(u16, String)> {
         let name = name.filter(|name| name != own)?;
         Some((at, format!("its PSK is of {what} {own:?}, and it connects as {what} {name:?}")))
     })
+}
+
+/// Memory for the next `bytes` bytes of a transfer: an answer brings its own, as a rule.
+fn memory_for(transfer: Transfer, share: &Share, bytes: u32) -> Result<Buffer, Refused> {
+    let is_answer = matches!(transfer, Transfer::ToHost { .. });
+    if is_answer { share.room(bytes as usize) } else { share.take(bytes as usize) }
 }
 
 /// The use of memory that a transfer counts as.

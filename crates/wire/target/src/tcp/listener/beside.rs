@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   sim::wall::run ─► some events of the drive ─► Door::poll: completions out, sockets read ─► events ...
-//!                 └─► nothing to do: Door::arm, then Epoll::sleep, where sockets, drive and others wake it
+//!                 └─► nothing to do: arm, Epoll::sleep, where sockets, drive and others wake it, then disarm
 //! ```
 //!
 //! Polling sockets and sending cost a system call each, so while the drive is busy, several commands share
@@ -29,6 +29,8 @@ const LOOKS_PER_POLL: u32 = 64;
 struct Door {
     server: Server,
     looks: u32,
+    /// The thread has slept, and what woke it has not been looked at.
+    has_slept: bool,
     failure: Option<io::Error>,
 }
 
@@ -39,7 +41,7 @@ struct Epoll(Rc<RefCell<Door>>);
 /// Serves with `drive` in its loop until the drive ends: its power is gone, or the server is done.
 pub(super) fn run(server: Server, drive: DriveLoop) -> io::Result<Server> {
     let waker = server.sockets.waker.clone();
-    let door = Rc::new(RefCell::new(Door { server, looks: 0, failure: None }));
+    let door = Rc::new(RefCell::new(Door { server, looks: 0, has_slept: false, failure: None }));
     drive(
         &mut [&mut Looking(door.clone())],
         &mut Epoll(door.clone()),
@@ -80,11 +82,15 @@ impl Door {
     }
 
     fn take_sockets(&mut self, timeout: Duration) {
+        self.wait(timeout);
+        self.server.take_events();
+    }
+
+    fn wait(&mut self, timeout: Duration) {
         if let Err(error) = self.server.wait(timeout) {
             self.failure = Some(error);
             self.server.is_over = true;
         }
-        self.server.take_events();
     }
 }
 
@@ -103,13 +109,21 @@ impl Source for Looking {
         self.0.borrow_mut().looks = LOOKS_PER_POLL - 1;
     }
 
+    /// Sockets are read only now that the drive counts as awake: a command that arrived while it was asleep would ring
+    /// for its own thread, by a system call.
     fn disarm(&mut self) {
-        self.0.borrow().server.sockets.bell.is_awake();
+        let Door { server, has_slept, .. } = &mut *self.0.borrow_mut();
+        server.sockets.bell.is_awake();
+        if std::mem::take(has_slept) {
+            server.take_events();
+        }
     }
 }
 
 impl Sleeper for Epoll {
     fn sleep(&mut self, timeout: Duration) {
-        self.0.borrow_mut().take_sockets(timeout.min(TICK));
+        let mut door = self.0.borrow_mut();
+        door.wait(timeout.min(TICK));
+        door.has_slept = true;
     }
 }
