@@ -114,6 +114,11 @@ pub const PROFILES: &[Profile] = &[
         text: include_str!("../profiles/kvvirt-fitted.toml"),
     },
     Profile {
+        name: "pm983",
+        origin: "Samsung's 3.84 TB key-value SSD, fitted to what was published of the real drive: 1 KiB padding, part of the index in DRAM",
+        text: include_str!("../profiles/pm983.toml"),
+    },
+    Profile {
         name: "saker-low",
         origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
         text: include_str!("../profiles/saker-low.toml"),

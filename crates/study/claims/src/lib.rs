@@ -71,6 +71,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("kvcache.toml", include_str!("../files/kvcache.toml")),
     ("plus.toml", include_str!("../files/plus.toml")),
     ("plus2.toml", include_str!("../files/plus2.toml")),
+    ("pm983.toml", include_str!("../files/pm983.toml")),
     ("saker.toml", include_str!("../files/saker.toml")),
 ];
 

@@ -31,6 +31,7 @@ use kvdrive_text::{WIDTH, wrap};
 pub const FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
     ("plus.toml", include_str!("../mutants/plus.toml")),
+    ("pm983.toml", include_str!("../mutants/pm983.toml")),
 ];
 
 #[derive(Deserialize)]

@@ -81,6 +81,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus-memory.toml", include_str!("../files/plus-memory.toml")),
     ("plus-published.toml", include_str!("../files/plus-published.toml")),
     ("plus2.toml", include_str!("../files/plus2.toml")),
+    ("pm983.toml", include_str!("../files/pm983.toml")),
     ("saker-1.toml", include_str!("../files/saker-1.toml")),
     ("saker-4.toml", include_str!("../files/saker-4.toml")),
     ("saker-5.toml", include_str!("../files/saker-5.toml")),

@@ -456,3 +456,42 @@ fn a_figure_of_several_seeds_has_their_mean_and_spread() {
     assert!(chart.counts.contains("mean of the seeds 1, 2, 6, farthest apart"), "{}", chart.counts);
     assert!(chart.counts.ends_with(": 1 to 6, 166.7 %"), "{}", chart.counts);
 }
+
+/// A quick run of the drive that was sold is small enough for a minute, and its smallest runs, of each kind, are done here.
+#[test]
+fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
+    let options = Options { extent: Extent::Quick, ..Options::default() };
+    let figures = figures().unwrap();
+    let mut plan = Plan::new(options.clone());
+    let suite = claims::suite("pm983").unwrap();
+    for claim in suite.claims.clone() {
+        Planned::new(claim, &figures, &mut plan, &options).unwrap();
+    }
+    assert_eq!(plan.scales().iter().map(ToString::to_string).collect::<Vec<_>>(), ["1/128"]);
+    let config = |document: &Document| document.config().unwrap();
+    // A run until the drive is full ends with its last grain.
+    let ends = |document: &&Document| !config(document).workload.until_full;
+    let operations: u64 = plan
+        .documents()
+        .iter()
+        .filter(ends)
+        .map(|document| kvdrive_run::operations(&config(document)).unwrap())
+        .sum();
+    assert!(operations < 10_000_000, "{operations} operations: some 5 us each");
+
+    let mut plan = Plan::new(options.clone());
+    let small =
+        ["mean-1mi", "p999-1mi", "get-1mi", "put-1mi", "block-8", "insert-1024", "update-2048", "mix-4096"];
+    let claims = suite.claims.into_iter().filter(|claim| small.contains(&claim.id.as_str()));
+    let planned: Vec<_> =
+        claims.map(|claim| Planned::new(claim, &figures, &mut plan, &options).unwrap()).collect();
+    assert_eq!(planned.len(), small.len());
+    let results =
+        plan.run(|documents, _| documents.iter().map(|one| kvdrive_run::run(one, &|_, _| ())).collect());
+    let results = results.unwrap();
+    for planned in &planned {
+        let outcome = planned.judge(&results).unwrap();
+        assert!(outcome.values.iter().all(|value| *value > 0.0), "{}: {:?}", outcome.id, outcome.values);
+        assert_ne!(outcome.verdict, Verdict::NotReproduced, "{}: {}", outcome.id, outcome.ours);
+    }
+}

@@ -62,7 +62,7 @@ fn made_up(document: &Document) -> Report {
         ops: Ops { store: config.workload.ops, ..Ops::default() },
         value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: 0 },
         throughput_ops_per_s: 1e9 / store.mean,
-        latency_ns: Named::from_iter([("store", store)]),
+        latency_ns: Named::from_iter([("store", store.clone()), ("retrieve", store)]),
         ..Report::default()
     };
     let sqe = 64 * config.workload.ops;
