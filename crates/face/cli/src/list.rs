@@ -50,9 +50,10 @@ enum Kind {
     Models,
     Layouts,
     Policies,
+    Admissions,
 }
 
-const KINDS: [(Kind, &str); 17] = [
+const KINDS: [(Kind, &str); 18] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
@@ -70,6 +71,7 @@ const KINDS: [(Kind, &str); 17] = [
     (Kind::Models, "models"),
     (Kind::Layouts, "layouts"),
     (Kind::Policies, "policies"),
+    (Kind::Admissions, "admissions"),
 ];
 
 impl List {
@@ -146,6 +148,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Models => kvcache::MODELS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Layouts => kvcache::LAYOUTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Policies => kvcache::POLICIES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Admissions => kvcache::ADMISSIONS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
     }
 }

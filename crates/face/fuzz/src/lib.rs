@@ -160,6 +160,13 @@ pub const TARGETS: &[Target] = &[
         run: texts::trace,
         rounds: 1_500,
     },
+    Target {
+        name: "requests",
+        about: "requests to a language model: operations of its cache, or one line that names the spot",
+        seeds: texts::request_seeds,
+        run: texts::requests,
+        rounds: 500,
+    },
 ];
 
 /// The target of that name.

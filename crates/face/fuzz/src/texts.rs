@@ -4,7 +4,7 @@ use std::io::Write;
 
 use kvdrive_config::Document;
 use kvdrive_config::faults::rules;
-use kvdrive_workload::open;
+use kvdrive_workload::{kvcache, open};
 
 /// The file's name in messages.
 const NAME: &str = "file.toml";
@@ -72,13 +72,39 @@ pub fn trace_seeds() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// Draws the operations of a file with these bytes.
+/// Draws the operations of a trace with these bytes.
 pub fn trace(bytes: &[u8]) {
+    draw("trace", bytes, &[]);
+}
+
+/// Requests to a language model: a conversation of two turns, a block that is in it twice, and no blocks at all.
+pub fn request_seeds() -> Vec<Vec<u8>> {
+    [
+        "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 9, \"hash_ids\": [0, 1]}\n\
+         {\"timestamp\": 3000, \"input_length\": 1500, \"output_length\": 9, \"hash_ids\": [0, 1, 2]}\n",
+        "{\"hash_ids\": [7, 8, 7], \"output_length\": 1, \"input_length\": 1025, \"timestamp\": 1, \"other\": {}}\n",
+        "{\"timestamp\": 18446744073709551615, \"input_length\": 0, \"output_length\": 0, \"hash_ids\": []}\n",
+    ]
+    .map(|text| text.into())
+    .to_vec()
+}
+
+/// Draws the operations of a small cache of a language model by a trace with these bytes, in each layout.
+pub fn requests(bytes: &[u8]) {
+    for layout in kvcache::LAYOUTS {
+        let objects = format!("workload.cache_objects={}", layout.name);
+        draw("kvcache", bytes, &[&objects, "workload.cache_blocks=2", "workload.cache_model=llama-3.1-405b"]);
+    }
+}
+
+/// Draws the operations that a workload makes of a file with these bytes.
+fn draw(workload: &str, bytes: &[u8], settings: &[&str]) {
     let mut file = tempfile::NamedTempFile::new().expect("a place for a file");
     file.write_all(bytes).expect("room for a file");
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
-    for setting in ["workload.name=trace".to_owned(), format!("workload.trace={}", file.path().display())] {
-        document.set(&setting).expect("a workload and its file");
+    let own = [format!("workload.name={workload}"), format!("workload.trace={}", file.path().display())];
+    for setting in own.iter().map(String::as_str).chain(settings.iter().copied()) {
+        document.set(setting).expect("a workload and its file");
     }
     let config = document.config().expect("a profile and a trace");
     let mut trace = match open(&config.workload, 1) {

@@ -12,7 +12,7 @@ use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
 use kvdrive_store::STORES;
-use kvdrive_workload::kvcache::CacheCounters;
+use kvdrive_workload::kvcache::{CacheCounters, TokenCounters};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
@@ -82,7 +82,8 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         let counts = counts_of(profile, &settings)?;
         counts.iter().for_each(|(section, counts)| add(&mut all, section, counts, name));
     }
-    add(&mut all, "workload", &CacheCounters::default().counts(), "kvcache");
+    let of_cache = CacheCounters::default().counts().and(&TokenCounters::default());
+    add(&mut all, "workload", &of_cache, "kvcache");
     // A counter that every kind of drive has is of none of them.
     let everywhere = all.iter().map(|declared| declared.of.len()).max().unwrap_or(0);
     all.iter_mut()

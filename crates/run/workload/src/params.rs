@@ -185,9 +185,15 @@ pub struct WorkloadParams {
     /// `kvcache`: which block goes, of `kvdrive list policies`.
     #[setting(is = Text)]
     pub cache_policy: String,
-    /// `kvcache`: which missing blocks are stored: `all`, or on their `second-use`.
-    #[setting(is = Word(&["all", "second-use"]))]
+    /// `kvcache`: which missing blocks are stored, of `kvdrive list admissions`.
+    #[setting(is = Text)]
     pub cache_admission: String,
+    /// `kvcache`: largest value of a chunk, in the layouts that have chunks.
+    #[setting(is = Multiple(4096, 4096, 1 << 28))]
+    pub cache_chunk_bytes: u32,
+    /// `kvcache`: requests of the trace that are read at most; 0: all.
+    #[setting(is = Integer(0, 1 << 40))]
+    pub cache_requests: u64,
     /// `kvcache`: values have so many times fewer bytes than the model's.
     #[setting(is = Integer(1, 1 << 20))]
     pub cache_shrink: u32,

@@ -322,7 +322,7 @@ pub const FROM_FILES: &[Row] = &[
     },
     Row {
         name: "kvcache",
-        origin: "a language model's cache by a trace of requests (kvdrive list models, layouts, policies; Mooncake)",
+        origin: "a language model's cache by a trace of requests (kvdrive list models, layouts, policies, admissions; Mooncake)",
         own_sizes: true,
         own_key_bytes: Some(16),
         looks_at: &[
@@ -332,6 +332,8 @@ pub const FROM_FILES: &[Row] = &[
             "cache_blocks",
             "cache_policy",
             "cache_admission",
+            "cache_chunk_bytes",
+            "cache_requests",
             "cache_shrink",
         ],
         build: kvcache::build,

@@ -116,6 +116,8 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ("lsm", &[MIXED, SAKER, &["saker.containers=own", "saker.batch=0"]], ""),
     ("lsm", &[CACHE], ""),
     ("lsm", &[CACHE, &["workload.cache_admission=second-use"]], ""),
+    // Requests of the first moment of the trace, and of the next.
+    ("lsm", &[CACHE, &["workload.ops=1000", "workload.cache_shrink=65536"]], ""),
     ("original", &[HASH], ""),
     ("plus", &[HASH, SMALL_VALUES], ""),
     ("plus2", &[HASH, &["flash.spare_blocks=50"]], FAILING),

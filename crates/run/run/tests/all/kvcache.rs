@@ -3,7 +3,7 @@
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
 use kvdrive_run::run;
-use kvdrive_workload::kvcache::{LAYOUTS, POLICIES};
+use kvdrive_workload::kvcache::{ADMISSIONS, LAYOUTS, POLICIES};
 
 /// Two conversations of two blocks whose second turn adds one, then the first again, twice.
 const REQUESTS: &str = r#"{"timestamp": 0, "input_length": 1000, "output_length": 9, "hash_ids": [0, 1]}
@@ -70,14 +70,34 @@ fn requests_begin_when_they_came() {
 }
 
 #[test]
+fn a_run_of_some_requests_ends_after_them_in_every_layout_and_admission() {
+    for admission in ADMISSIONS {
+        for layout in LAYOUTS {
+            let layout_set = format!("workload.cache_objects={}", layout.name);
+            let admission_set = format!("workload.cache_admission={}", admission.name);
+            let chunk = "workload.cache_chunk_bytes=4096";
+            let report = report(&["workload.cache_requests=3", &layout_set, &admission_set, chunk]);
+            assert_eq!((count(&report, "requests"), count(&report, "blocks_asked")), (3, 7));
+            assert_eq!(report.ops.errors, 0, "{} {}", layout.name, admission.name);
+            assert!(report.verified.unwrap().is_whole(), "{} {}", layout.name, admission.name);
+        }
+    }
+}
+
+#[test]
 fn what_no_table_has_is_one_line() {
     let mut document = Document::profile("cosmos-plus").unwrap();
-    for set in ["workload.name=kvcache", "workload.cache_model=llama-8b"] {
+    document.set("workload.name=kvcache").unwrap();
+    for (set, starts) in [
+        (
+            "workload.cache_model=llama-8b",
+            "workload.cache_model: no model \"llama-8b\"; did you mean llama-3.1-8b?",
+        ),
+        ("workload.cache_admission=second", "workload.cache_admission: no admission \"second\""),
+    ] {
+        let mut document = document.clone();
         document.set(set).unwrap();
+        let error = run(&document, &|_, _| {}).unwrap_err().to_string();
+        assert!(error.starts_with(starts), "{error}");
     }
-    let error = run(&document, &|_, _| {}).unwrap_err().to_string();
-    assert!(
-        error.starts_with("workload.cache_model: no model \"llama-8b\"; did you mean llama-3.1-8b?"),
-        "{error}"
-    );
 }

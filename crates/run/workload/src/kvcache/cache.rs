@@ -10,16 +10,8 @@ use std::collections::HashSet;
 
 use kvdrive_declare::Counters;
 
+use super::admission::{Admission, Missing};
 use super::eviction::{BlockId, Policy};
-
-/// Which blocks are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// Every block that was not cached.
-    All,
-    /// A block that was requested before. The host remembers the numbers of all blocks it has seen.
-    SecondUse,
-}
 
 /// What was counted, in blocks unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
@@ -41,7 +33,7 @@ pub struct CacheCounters {
     /// Deleted, to make room.
     #[counter(name = "blocks_deleted")]
     pub deletes: u64,
-    /// Not stored, because it was their first use.
+    /// Missing, and not admitted by `workload.cache_admission`.
     #[counter(name = "blocks_not_admitted")]
     pub not_admitted: u64,
 }
@@ -61,18 +53,16 @@ pub enum Step {
 pub struct Cache {
     /// Most blocks it holds; `None`: any number.
     capacity: Option<u64>,
-    admission: Admission,
+    admission: Box<dyn Admission>,
     policy: Box<dyn Policy>,
     held: HashSet<BlockId>,
-    seen: HashSet<BlockId>,
     counters: CacheCounters,
 }
 
 impl Cache {
     /// An empty cache.
-    pub fn new(capacity: Option<u64>, admission: Admission, policy: Box<dyn Policy>) -> Cache {
-        let (held, seen) = (HashSet::new(), HashSet::new());
-        Cache { capacity, admission, policy, held, seen, counters: CacheCounters::default() }
+    pub fn new(capacity: Option<u64>, admission: Box<dyn Admission>, policy: Box<dyn Policy>) -> Cache {
+        Cache { capacity, admission, policy, held: HashSet::new(), counters: CacheCounters::default() }
     }
 
     /// Starts a request: returns how many of its blocks are found before the first missing one.
@@ -83,15 +73,15 @@ impl Cache {
         found
     }
 
-    /// Handles one block of the request.
-    pub fn pass(&mut self, block: BlockId) -> Step {
+    /// Handles one block of the request, of so many tokens.
+    pub fn pass(&mut self, block: BlockId, tokens: u64) -> Step {
         self.counters.asked += 1;
         if self.held.contains(&block) {
             self.counters.any_hits += 1;
             self.policy.touch(block);
             return Step::Keep;
         }
-        if self.admission == Admission::SecondUse && self.seen.insert(block) {
+        if !self.admission.admits(Missing { block, tokens }) {
             self.counters.not_admitted += 1;
             return Step::Pass;
         }

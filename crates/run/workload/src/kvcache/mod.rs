@@ -6,13 +6,14 @@
 //!  request ──► look up: Exist of each block until one is missing ──► Retrieve those that are there
 //!                  (requests.rs)                    (cache.rs)         │
 //!  model, layout ──► pairs of a block (objects.rs)                     ▼
-//!                                              Delete what goes (eviction.rs), Store what was missing
+//!                          Delete what goes (eviction.rs), Store what was missing and is admitted (admission.rs)
 //! ```
 //!
 //! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With
 //! more than one operation in flight a look-up may overtake the store before it; reports count what was
 //! found.
 
+mod admission;
 mod cache;
 mod eviction;
 mod models;
@@ -26,13 +27,14 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
 use crate::{Op, ValueSpec, Workload, WorkloadParams};
-pub use cache::CacheCounters;
-use cache::{Admission, Cache, Step};
+use cache::{Cache, Step};
 use eviction::BlockId;
 use kvdrive_text::names::no_such;
-use objects::Object;
-use requests::Requests;
+use objects::{Object, Shape};
+use requests::{Request, Requests};
 
+pub use admission::{ADMISSIONS, Admission, AdmissionRow, Missing};
+pub use cache::CacheCounters;
 pub use eviction::{POLICIES, PolicyRow};
 pub use models::{MODELS, Model};
 pub use objects::{LAYOUTS, LayoutRow};
@@ -43,25 +45,63 @@ const NS_PER_MS: u64 = 1_000_000;
 /// The workload.
 struct KvCache {
     requests: Requests,
+    /// Requests that are left to read; `None`: all.
+    requests_left: Option<u64>,
     cache: Cache,
-    model: &'static Model,
-    layout: &'static LayoutRow,
-    shrink: u64,
+    shape: Shape,
     /// Tokens of each cached block, which determine its pairs.
     tokens: HashMap<BlockId, u64>,
-    /// Operations of the requests that were read, and their start times.
+    /// The request that was read last, until all of it is done.
+    turn: Option<Turn>,
+    /// Operations of its last block, and their start times.
     ready: VecDeque<(Op, Ns)>,
     version: u64,
-    stored_bytes: u64,
+    tokens_moved: TokenCounters,
     notes: Vec<String>,
 }
 
+/// A request on its way through the cache.
+struct Turn {
+    request: Request,
+    /// Blocks before the first missing one.
+    found: usize,
+    stage: Stage,
+    /// The block of the request that is next in this stage.
+    index: usize,
+}
+
+/// The stages of a request, each of which goes through its blocks in order.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Whether a block is there, by the pair that makes it visible, which is stored last; the first missing block ends it.
+    LookUp,
+    Retrieve,
+    /// Missing blocks are stored if they are admitted, and cached ones touched.
+    Pass,
+}
+
+impl Turn {
+    /// The next stage of a block, by its index; `None` when all is done.
+    fn next(&mut self) -> Option<(Stage, usize)> {
+        loop {
+            let blocks = self.request.blocks.len();
+            let (end, then) = match self.stage {
+                Stage::LookUp => ((self.found + 1).min(blocks), Some(Stage::Retrieve)),
+                Stage::Retrieve => (self.found, Some(Stage::Pass)),
+                Stage::Pass => (blocks, None),
+            };
+            if self.index < end {
+                self.index += 1;
+                return Some((self.stage, self.index - 1));
+            }
+            (self.stage, self.index) = (then?, 0);
+        }
+    }
+}
+
 pub(super) fn build(params: &WorkloadParams, _seed: u64) -> Result<Box<dyn Workload>, String> {
-    let admission = match params.cache_admission.as_str() {
-        "all" => Admission::All,
-        "second-use" => Admission::SecondUse,
-        other => return Err(no_such("workload.cache_admission", "admission", other, &["all", "second-use"])),
-    };
+    let admission =
+        named("workload.cache_admission", "admission", &params.cache_admission, ADMISSIONS, |row| row.name)?;
     let policy = named("workload.cache_policy", "policy", &params.cache_policy, POLICIES, |row| row.name)?;
     let model = named("workload.cache_model", "model", &params.cache_model, MODELS, |row| row.name)?;
     let layout = named("workload.cache_objects", "layout", &params.cache_objects, LAYOUTS, |row| row.name)?;
@@ -74,14 +114,14 @@ pub(super) fn build(params: &WorkloadParams, _seed: u64) -> Result<Box<dyn Workl
     }
     Ok(Box::new(KvCache {
         requests: Requests::open(trace)?,
-        cache: Cache::new(capacity, admission, (policy.build)(capacity.unwrap_or(u64::MAX))),
-        model,
-        layout,
-        shrink,
+        requests_left: (params.cache_requests > 0).then_some(params.cache_requests),
+        cache: Cache::new(capacity, (admission.build)(), (policy.build)(capacity.unwrap_or(u64::MAX))),
+        shape: Shape { layout, model, shrink, chunk_bytes: u64::from(params.cache_chunk_bytes) },
         tokens: HashMap::new(),
+        turn: None,
         ready: VecDeque::new(),
         version: 0,
-        stored_bytes: 0,
+        tokens_moved: TokenCounters::default(),
         notes,
     }))
 }
@@ -101,47 +141,62 @@ fn named<Row>(
 }
 
 impl KvCache {
-    fn objects(&self, block: BlockId, tokens: u64) -> Vec<Object> {
-        self.layout.objects(block, tokens, self.model, self.shrink)
+    /// Looks the next request up; `None` at the end of the trace.
+    fn begin_request(&mut self) -> Result<Option<Turn>, String> {
+        if self.requests_left == Some(0) {
+            return Ok(None);
+        }
+        let Some(request) = self.requests.next()? else { return Ok(None) };
+        self.requests_left = self.requests_left.map(|left| left - 1);
+        let found = self.cache.look_up(&request.blocks);
+        self.tokens_moved.note(&request, found, self.shape.model);
+        Ok(Some(Turn { request, found, stage: Stage::LookUp, index: 0 }))
     }
 
-    /// Reads the next request into operations; `false` at the end of the trace.
-    fn read_request(&mut self) -> Result<bool, String> {
-        let Some(request) = self.requests.next()? else { return Ok(false) };
-        let at_ns = request.at_ms.saturating_mul(NS_PER_MS);
-        let found = self.cache.look_up(&request.blocks);
-        let tokens_of = |index: usize| request.block_tokens(index);
-        // The pair that makes a block visible is stored last; a block is present if that pair is.
-        let asked = (found + 1).min(request.blocks.len());
-        for (index, &block) in request.blocks[..asked].iter().enumerate() {
-            let objects = self.objects(block, tokens_of(index));
-            let key = objects.last().expect("a block has a pair").key;
-            self.ready.push_back((Op::Exist { key }, at_ns));
-        }
-        for (index, &block) in request.blocks[..found].iter().enumerate() {
-            let objects = self.objects(block, tokens_of(index));
-            let order = self.layout.read_order(&objects);
-            self.ready.extend(order.map(|object| (Op::Retrieve { key: object.key }, at_ns)));
-        }
-        for (index, &block) in request.blocks.iter().enumerate() {
-            if let Step::Store(gone) = self.cache.pass(block) {
-                if let Some(gone) = gone {
-                    self.delete(gone, at_ns);
+    /// Turns one more block of a request into operations: only these are in memory, however long the request. `false`
+    /// at the end of the trace.
+    fn advance(&mut self) -> Result<bool, String> {
+        let turn = match self.turn.take() {
+            Some(turn) => Some(turn),
+            None => self.begin_request()?,
+        };
+        let Some(mut turn) = turn else { return Ok(false) };
+        let Some((stage, index)) = turn.next() else { return Ok(true) };
+        let at_ns = turn.request.at_ms.saturating_mul(NS_PER_MS);
+        let (block, tokens) = (turn.request.blocks[index], turn.request.block_tokens(index));
+        match stage {
+            Stage::LookUp => {
+                let objects = self.shape.objects(block, tokens);
+                let key = objects.last().expect("a block has a pair").key;
+                self.ready.push_back((Op::Exist { key }, at_ns));
+            }
+            Stage::Retrieve => {
+                let objects = self.shape.objects(block, tokens);
+                let order = self.shape.layout.read_order(&objects);
+                self.ready.extend(order.map(|object| (Op::Retrieve { key: object.key }, at_ns)));
+            }
+            Stage::Pass => {
+                if let Step::Store(gone) = self.cache.pass(block, tokens) {
+                    if let Some(gone) = gone {
+                        self.delete(gone, at_ns);
+                    }
+                    self.store(block, tokens, at_ns)?;
                 }
-                self.store(block, tokens_of(index), at_ns)?;
             }
         }
+        self.turn = Some(turn);
         Ok(true)
     }
 
     fn store(&mut self, block: BlockId, tokens: u64, at_ns: Ns) -> Result<(), String> {
         self.tokens.insert(block, tokens);
-        for Object { key, bytes } in self.objects(block, tokens) {
+        self.tokens_moved.stored += tokens;
+        for Object { key, bytes } in self.shape.objects(block, tokens) {
             let length =
                 u32::try_from(bytes).map_err(|_| format!("a value of {bytes} B; a value has 32 bits"))?;
             let value = ValueSpec { bytes: length, version: self.version };
             self.version += 1;
-            self.stored_bytes += bytes;
+            self.tokens_moved.bytes_stored += bytes;
             self.ready.push_back((Op::Store { key, value }, at_ns));
         }
         Ok(())
@@ -150,7 +205,7 @@ impl KvCache {
     /// Deletes the pairs of a block; first the one that makes it visible.
     fn delete(&mut self, block: BlockId, at_ns: Ns) {
         let tokens = self.tokens.remove(&block).expect("a block that goes was stored");
-        let keys: Vec<Key> = self.objects(block, tokens).iter().map(|object| object.key).collect();
+        let keys: Vec<Key> = self.shape.objects(block, tokens).iter().map(|object| object.key).collect();
         self.ready.extend(keys.into_iter().rev().map(|key| (Op::Delete { key }, at_ns)));
     }
 }
@@ -162,7 +217,7 @@ impl Workload for KvCache {
 
     fn draw(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
         while self.ready.is_empty() {
-            if !self.read_request()? {
+            if !self.advance()? {
                 return Ok(None);
             }
         }
@@ -178,16 +233,44 @@ impl Workload for KvCache {
     }
 
     fn counts(&self) -> Counts {
-        self.cache.counters().counts().and(&Stored { bytes_stored: self.stored_bytes })
+        self.cache.counters().counts().and(&self.tokens_moved)
     }
 }
 
-/// What went to the drive.
-#[derive(Counters)]
-struct Stored {
+/// What the requests are worth: tokens, the computing that cached ones save, and the time that the trace took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+pub struct TokenCounters {
+    /// Time of the last request after the start of the trace, ms.
+    #[counter(state)]
+    pub trace_ms: u64,
+    /// Input tokens of the requests.
+    #[counter(name = "tokens_asked")]
+    pub asked: u64,
+    /// Tokens of prefix hits.
+    #[counter(name = "tokens_prefix_hits")]
+    pub prefix_hits: u64,
+    /// Tokens of stored blocks.
+    #[counter(name = "tokens_stored")]
+    pub stored: u64,
+    /// Floating-point operations of prefilling all inputs whole, in units of 10^9 (`models.rs` has the formula).
+    pub prefill_gflop: u64,
+    /// The part of them that prefix hits save.
+    pub prefill_saved_gflop: u64,
     /// Bytes of the stored blocks.
     #[counter(unit = Bytes)]
-    bytes_stored: u64,
+    pub bytes_stored: u64,
+}
+
+impl TokenCounters {
+    /// Counts a request of whose blocks the first `found` are cached.
+    fn note(&mut self, request: &Request, found: usize, model: &Model) {
+        let cached: u64 = (0..found).map(|index| request.block_tokens(index)).sum();
+        self.trace_ms = request.at_ms;
+        self.asked += request.input_tokens;
+        self.prefix_hits += cached;
+        self.prefill_gflop = self.prefill_gflop.saturating_add(model.prefill_gflop(request.input_tokens));
+        self.prefill_saved_gflop = self.prefill_saved_gflop.saturating_add(model.prefill_gflop(cached));
+    }
 }
 
 #[cfg(test)]

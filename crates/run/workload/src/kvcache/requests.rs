@@ -12,6 +12,8 @@ use crate::trace::Source;
 
 /// Tokens of a block; the last block of a request may have fewer.
 pub const BLOCK_TOKENS: u64 = 512;
+/// Longest input, in tokens: beyond every model of today.
+const INPUT_TOKENS_MAX: u64 = 1 << 24;
 
 /// A trace that is included in the program.
 pub struct OwnTrace {
@@ -62,6 +64,9 @@ impl Request {
 
     /// Checks it; the error is one line.
     fn check(&self) -> Result<(), String> {
+        if self.input_tokens > INPUT_TOKENS_MAX {
+            return Err(format!("input_length: {} tokens; at most {INPUT_TOKENS_MAX}", self.input_tokens));
+        }
         let blocks = self.input_tokens.div_ceil(BLOCK_TOKENS);
         if self.blocks.len() as u64 != blocks {
             return Err(format!(
