@@ -72,7 +72,8 @@ pub const CHAPTERS: &[Chapter] = &[
         suite: "kvcache",
         title: "The cache of a language model",
         lead: "Attention keys and values of prompts, kept on a drive and found again by later requests: two public traces of Mooncake \
-               (Qin et al., FAST'25). Hits are counted and held against two independent programs.",
+               (Qin et al., FAST'25). Hits are counted and held against two independent programs. What the cache does to a drive is \
+               nowhere published: writes are counted, times are modelled, on profiles that were not calibrated on a KV drive.",
         says_best: false,
     },
     Chapter {

@@ -57,12 +57,13 @@ fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
     let inline = config.host.transfer.method == "piggyback";
     let store = Latency { mean: if inline { 10_000.0 } else { 20_000.0 }, ..Latency::default() };
+    let retrieve = Latency { mean: 20_000.0, p50: 20_000, p99: 40_000, ..Latency::default() };
     let mut report = Report {
         profile: document.profile_name().into(),
         ops: Ops { store: config.workload.ops, ..Ops::default() },
-        value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: 0 },
+        value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: config.workload.ops * 16 },
         throughput_ops_per_s: 1e9 / store.mean,
-        latency_ns: Named::from_iter([("store", store.clone()), ("retrieve", store)]),
+        latency_ns: Named::from_iter([("store", store), ("retrieve", retrieve)]),
         ..Report::default()
     };
     let sqe = 64 * config.workload.ops;
@@ -81,7 +82,17 @@ fn made_up(document: &Document) -> Report {
         "invalid_written_bytes",
         "memcpy_ns",
     ];
-    let blocks = ["requests", "blocks_asked", "blocks_prefix_hits", "blocks_any_hits", "blocks_stored"];
+    let blocks = [
+        "requests",
+        "blocks_asked",
+        "blocks_prefix_hits",
+        "blocks_any_hits",
+        "blocks_stored",
+        "tokens_stored",
+        "trace_ms",
+        "prefill_gflop",
+        "prefill_saved_gflop",
+    ];
     let cached = ["cache_hits", "cache_misses", "pending_hits", "row_cache_hits", "row_cache_misses"];
     report.counts = Sections::default()
         .with("traffic", link.counts())
@@ -94,7 +105,7 @@ fn made_up(document: &Document) -> Report {
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     let interval_ns = config.run.interval_ns;
-    report.time.virtual_ns = 60 * interval_ns;
+    report.time.virtual_ns = (60 * interval_ns).max(1_000_000);
     report.series = (interval_ns > 0).then(|| Series { interval_ns, ops: vec![100; 60], transactions: None });
     report.amplification.traffic = Some(130.75);
     report.amplification.write = Some(129.0);
