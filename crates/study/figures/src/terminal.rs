@@ -17,6 +17,9 @@ const SIGNS: [char; 6] = ['●', '■', '▲', '◆', '▼', '✚'];
 const PUBLISHED: char = '○';
 const AGREED: char = '◎';
 
+/// Between two entries of a legend.
+const GAP: &str = "   ";
+
 /// The chart, its legend, and its numbers.
 pub fn text(chart: &Chart) -> String {
     let mut text = format!("({}) {} [{}]  {}\n", chart.letter, chart.title, chart.unit, chart.kind);
@@ -43,7 +46,19 @@ fn legend(chart: &Chart) -> String {
     if !chart.marks.is_empty() {
         parts.push(format!("{PUBLISHED} published ({AGREED} where ours is)"));
     }
-    format!("{:MARGIN$}  {}\n", "", parts.join("   "))
+    let mut lines = vec![String::new()];
+    for part in parts {
+        let last = lines.last_mut().expect("one at least");
+        if last.is_empty() {
+            *last = part;
+        } else if last.chars().count() + GAP.len() + part.chars().count() <= WIDTH {
+            last.push_str(GAP);
+            last.push_str(&part);
+        } else {
+            lines.push(part);
+        }
+    }
+    lines.iter().map(|line| format!("{:MARGIN$}  {line}\n", "")).collect()
 }
 
 /// A canvas of characters; row 0 is the top.
