@@ -50,7 +50,7 @@ impl FlashPort {
         self.sense_reserved(ppa, purpose, Moved::Data(bytes), reserved, |media, ppa| media.read(ppa))
     }
 
-    /// Announces that parts of pages, each given with its first byte, will be read soon: [`Media::expect`].
+    /// Announces that parts of pages, each given with its first byte, will be read soon: [`crate::media::Media::expect`].
     /// No flash operation.
     pub fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
         if !self.0.config.enabled {
