@@ -235,10 +235,12 @@ impl Buffer {
 
     /// Takes `memory`, which has no more bytes than there is room for, with what is in it, in place of its own: from
     /// now on it counts as what it takes.
-    pub(crate) fn give(&mut self, memory: Vec<u8>) {
+    pub(crate) fn give(&mut self, mut memory: Vec<u8>) {
         assert!(memory.len() <= self.bytes, "an answer has no more than its room");
         self.return_memory();
-        let (class, memory_bytes) = class(memory.len().max(1));
+        // A short answer may bring the memory of a longer one: all of it counts, and what is beyond the room goes back.
+        memory.shrink_to(UNIT_BYTES << self.class);
+        let (class, memory_bytes) = class(memory.capacity().max(1));
         if let Some(part) = &self.part {
             let less_bytes = (UNIT_BYTES << self.class) - memory_bytes;
             part.used_bytes.set(part.used_bytes.get() - less_bytes);
@@ -346,6 +348,24 @@ mod tests {
         drop(first);
         assert_eq!(all(&hogs[0]).len(), 45);
         drop(second);
+    }
+
+    #[test]
+    fn an_answer_in_the_memory_of_a_longer_one_counts_as_that_memory() {
+        let budget = Budget::new(4 << 20);
+        let share = budget.share();
+        let longer = || {
+            let mut memory = Vec::with_capacity(64 << 10);
+            memory.push(1);
+            memory
+        };
+        let (mut much, mut little) = (share.room(1 << 20).unwrap(), share.room(100).unwrap());
+        much.give(longer());
+        assert_eq!(budget.used_bytes(), (64 << 10) + 4096);
+        little.give(longer());
+        assert_eq!((budget.used_bytes(), little.memory.capacity()), ((64 << 10) + 4096, 4096));
+        drop((much, little));
+        assert_eq!((budget.used_bytes(), share.used_bytes()), (0, 0));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! A call step by step: what it submits, and what each completion makes of it.
+
 use super::*;
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_spec::opcode;
