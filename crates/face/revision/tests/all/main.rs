@@ -1,4 +1,7 @@
-//! What the build says of the source: the build script, built and run on checkouts of two small crates.
+//! What the build says of the source: the build script, built and run on checkouts of two small crates. And what
+//! ARCHITECTURE.md says of it ([`rooms`]).
+
+mod rooms;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

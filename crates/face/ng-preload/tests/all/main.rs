@@ -1,9 +1,9 @@
 //! The one integration test binary of the crate.
 
-#[path = "../../../target/tests/all/memory.rs"]
+#[path = "../../../../wire/target/tests/all/memory.rs"]
 #[allow(dead_code, reason = "a bench has more than one user wants")]
 mod memory;
 mod programs;
-#[path = "../../../target/tests/all/served.rs"]
+#[path = "../../../../wire/target/tests/all/served.rs"]
 #[allow(dead_code, reason = "a bench has more than one user wants")]
 mod served;
