@@ -20,12 +20,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use kvdrive_content::Piece;
 use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
-use kvdrive_sim::Ns;
+use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -144,6 +145,10 @@ pub trait Engine: Exposing + 'static {
     /// Errors: [`Status::KEY_NOT_FOUND`]; as of a lookup.
     fn delete_existing(&self, key: Key) -> Result<(), Status>;
 
+    /// Sets what gives up a cursor, for changes whose room open cursors hold. Without it, and when it has none, such a
+    /// change is answered [`Status::COMMAND_INTERRUPTED`].
+    fn on_held(&self, give_up: GiveUpCursor);
+
     /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
     fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status>;
 
@@ -190,6 +195,25 @@ pub trait Engine: Exposing + 'static {
     /// What its structures take of the drive's DRAM, in bytes. A maximum is part of another one.
     fn dram(&self) -> Counts {
         Counts::default()
+    }
+}
+
+/// Drops an open cursor that no command uses; `false`: there is none.
+pub type GiveUpCursor = Rc<dyn Fn() -> bool>;
+
+/// What gives up cursors, once it is known.
+#[derive(Default)]
+pub(crate) struct HeldByCursors(TaskCell<Option<GiveUpCursor>>);
+
+impl HeldByCursors {
+    pub fn set(&self, give_up: GiveUpCursor) {
+        *self.0.borrow_mut() = Some(give_up);
+    }
+
+    /// `true`: what one cursor held was given back.
+    pub fn give_up_one(&self) -> bool {
+        let give_up = self.0.borrow().clone();
+        give_up.is_some_and(|give_up| give_up())
     }
 }
 

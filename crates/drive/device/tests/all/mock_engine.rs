@@ -239,6 +239,9 @@ impl Engine for MockEngine {
         self.values.borrow_mut().remove(&key).map(drop).ok_or(Status::KEY_NOT_FOUND)
     }
 
+    /// Its cursors hold no room.
+    fn on_held(&self, _: kvdrive_engines::GiveUpCursor) {}
+
     fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status> {
         self.wait();
         let values = self.values.borrow();

@@ -216,6 +216,40 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     }
 }
 
+/// One queue has all iterators, and another one opens its own all the same.
+#[test]
+fn a_queue_with_all_iterators_gives_one_up_to_another_queue() {
+    let rig = rig(1);
+    let queues = [8, 8].map(|entries| rig.link.create_queue(entries));
+    let buffer = rig.memory.map(PAGE);
+    (1..6).for_each(|number| rig.keep(number, 100));
+    let ask = |queue: usize, command: Command| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, 0);
+        let cqe = rig.one(&queues[queue], sqe);
+        (cqe.status(), cqe.dw1.get())
+    };
+    let seek = |queue| ask(queue, Command::Seek { key: None, buffer_bytes: PAGE });
+    let next = |queue, iterator| ask(queue, Command::Next { iterator, buffer_bytes: PAGE, pairs_z: 0 }).0;
+    let taken = [0; 4].map(|_| seek(0));
+    assert!(taken.iter().all(|(status, _)| *status == Status::SUCCESS));
+    let taken = taken.map(|(_, iterator)| iterator);
+    assert_eq!(seek(0).0, Status::TOO_MANY_ITERATORS, "they are its own");
+    assert_eq!(next(0, taken[0]), Status::SUCCESS);
+    let (status, own) = seek(1);
+    assert_eq!(status, Status::SUCCESS);
+    assert_eq!(next(0, taken[1]), Status::ITERATOR_LOST, "it was not used for longest");
+    assert_eq!(next(0, taken[1]), Status::NO_SUCH_ITERATOR, "its host was told");
+    for (queue, iterator) in [(0, taken[0]), (0, taken[2]), (0, taken[3]), (1, own)] {
+        assert_eq!(next(queue, iterator), Status::SUCCESS);
+    }
+    assert_eq!(seek(1).0, Status::SUCCESS);
+    for queue in [0, 1] {
+        assert_eq!(seek(queue).0, Status::TOO_MANY_ITERATORS, "both have two");
+    }
+    assert_eq!(ask(0, Command::IterClose { iterator: taken[0] }).0, Status::SUCCESS, "it was lost");
+}
+
 /// The host asks again for what did not arrive, with memory that is there.
 #[test]
 fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {

@@ -117,7 +117,7 @@ impl HashEngine {
             places.into_iter().map(|(key, place)| (key, place.map(arrive))).collect();
         // Every command that locks several keys locks them in this order.
         let _keys: Vec<_> = arrived.iter().map(|(key, _)| core.locks.lock(*key)).collect();
-        let result = self.try_commit_batch(&arrived);
+        let result = core.without_held(|| self.try_commit_batch(&arrived));
         for place in arrived.into_iter().filter_map(|(_, place)| place) {
             match result {
                 // The room is freed when the pages are programmed.

@@ -30,7 +30,7 @@ use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{Cores, Role};
-use crate::{Engine, PairChange, Utilization};
+use crate::{Engine, GiveUpCursor, PairChange, Utilization};
 
 /// Regions kept for reuse.
 const SPARE_REGIONS: usize = 64;
@@ -329,11 +329,15 @@ impl Engine for HashEngine {
         self.commit_batch(changes)
     }
 
+    fn on_held(&self, give_up: GiveUpCursor) {
+        self.0.held_by_cursors.set(give_up);
+    }
+
     fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         assert!(place.header.key == key, "a place is committed under the key it was reserved for");
         self.end_unfinished(&place);
         let _key = self.0.locks.lock(key);
-        let result = self.try_commit(&key, &place, options);
+        let result = self.0.without_held(|| self.try_commit(&key, &place, options));
         match result {
             // The room is freed when the page is programmed.
             Ok(()) => self.recycle_place(place),

@@ -31,7 +31,7 @@ use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{DetachedPair, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Reservations, Space};
 use crate::firmware::{Cores, Role};
-use crate::{Memcpy, Moved};
+use crate::{HeldByCursors, Memcpy, Moved};
 
 /// A section that a probe of a lookup led to, pinned.
 pub(super) struct Probed {
@@ -154,6 +154,7 @@ pub(super) struct Core {
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
     pub snapshots: Snapshots,
+    pub held_by_cursors: HeldByCursors,
     pub records: Option<Rc<Records>>,
     pub cores: Cores,
     pub locks: KeyedLock<Key>,
@@ -242,6 +243,7 @@ impl Core {
             cache: Cache::new(flash.sim(), &space, format, budget, eviction, bounds.altered_bytes, &journal),
             space,
             snapshots: Snapshots::default(),
+            held_by_cursors: HeldByCursors::default(),
             records,
             cores,
             locks: KeyedLock::new(flash.sim()),
@@ -293,6 +295,16 @@ impl Core {
             false => Ok(()),
             true if is_full(old, self.snapshots.held_grains(&self.layout)) => Err(Status::CAPACITY_EXCEEDED),
             true => Err(Status::COMMAND_INTERRUPTED),
+        }
+    }
+
+    /// Makes a change; if open iterators hold its room, they are lost, one after the other.
+    pub fn without_held(&self, change: impl Fn() -> Result<(), Status>) -> Result<(), Status> {
+        loop {
+            match change() {
+                Err(Status::COMMAND_INTERRUPTED) if self.held_by_cursors.give_up_one() => {}
+                changed => return changed,
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 //! The table itself is the present state. A snapshot keeps the differences: for every slot that changed since
 //! the opening and that the cursor has not passed, the pair that was there, if any. A pair that a store
 //! replaced or a delete removed stays valid as long as a snapshot holds it; collection moves it like any
-//! other. Therefore, while an iterator is open on a full drive, stores get 21h if closing it would make room
-//! for them. A power cut closes it.
+//! other. Where a full drive has no room for a change because of that, iterators are lost, the one first that was not used
+//! for longest ([`crate::Engine::on_held`]); stores get 21h if the cursor is one that cannot be given up. A power cut
+//! closes iterators.
 //!
 //! The differences use DRAM; a snapshot that reaches [`MOST_CHANGES`] of them is given up, and its cursor
 //! reports that (7D4h).

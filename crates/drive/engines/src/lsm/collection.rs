@@ -140,10 +140,10 @@ impl LsmEngine {
         self.gc.free_segments_reserved.saturating_sub(self.pool.reserve().gc_segments)
     }
 
-    /// Makes room when there is none.
+    /// Makes room when there is none. If open iterators hold it, they are lost, one after the other.
     ///
-    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open
-    /// iterators hold it until they are closed.
+    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when cursors that cannot be
+    /// given up hold it until they end.
     pub(super) fn make_room(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
@@ -152,16 +152,25 @@ impl LsmEngine {
         if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
             return Ok(()); // another task made room while we waited, or the index needs less than it did
         }
-        if is_short && self.compact_for_space()
-            || self.evacuate_best(EAGER_GAIN)
-            || self.compact_for_space()
-            || self.evacuate_best(LEAST_GAIN)
-        {
-            return Ok(());
+        loop {
+            if is_short && self.compact_for_space()
+                || self.evacuate_best(EAGER_GAIN)
+                || self.compact_for_space()
+                || self.evacuate_best(LEAST_GAIN)
+            {
+                return Ok(());
+            }
+            let pages_are_held = self.log.has_snapshots() && self.index.pages_held() > 0;
+            if !self.log.snapshots_hold_segments() && !pages_are_held {
+                return Err(Status::CAPACITY_EXCEEDED);
+            }
+            if !self.held_by_cursors.give_up_one() {
+                return Err(Status::COMMAND_INTERRUPTED);
+            }
+            if !self.index_is_short() && self.pool.may_take(Use::Value) {
+                return Ok(());
+            }
         }
-        let pages_are_held = self.log.has_snapshots() && self.index.pages_held() > 0;
-        let is_held = self.log.snapshots_hold_segments() || pages_are_held;
-        Err(if is_held { Status::COMMAND_INTERRUPTED } else { Status::CAPACITY_EXCEEDED })
     }
 
     /// Collects the best victim, if there is one that gains so much. `true` if it gained.

@@ -43,7 +43,7 @@ use crate::page_buffer::PageBuffer;
 use crate::value_log::{
     Head, LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
-use crate::{Engine, Gap, Memcpy, Moved, PairChange, Utilization};
+use crate::{Engine, Gap, GiveUpCursor, HeldByCursors, Memcpy, Moved, PairChange, Utilization};
 
 /// The engine.
 pub struct LsmEngine {
@@ -69,6 +69,7 @@ pub struct LsmEngine {
     pub(super) index_work: Cell<IndexWork>,
     /// It had less than stores leave it.
     pub(super) index_short: Cell<bool>,
+    pub(super) held_by_cursors: HeldByCursors,
     memcpy: Memcpy,
     pub(super) moved: Moved,
     ftl: Option<Ftl>,
@@ -289,6 +290,10 @@ impl Engine for LsmEngine {
         self.commit_batch(changes)
     }
 
+    fn on_held(&self, give_up: GiveUpCursor) {
+        self.held_by_cursors.set(give_up);
+    }
+
     fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
         if place.is_large() {
@@ -484,6 +489,7 @@ impl LsmEngine {
             futile: Cell::default(),
             index_work: Cell::default(),
             index_short: Cell::new(false),
+            held_by_cursors: HeldByCursors::default(),
             memcpy: Memcpy::default(),
             moved: Moved::default(),
             ftl,

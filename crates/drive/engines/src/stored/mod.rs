@@ -39,7 +39,7 @@ use kvdrive_store::{
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
-use crate::{Engine, EngineConfig, Memcpy, PairChange, Parts, Utilization};
+use crate::{Engine, EngineConfig, GiveUpCursor, HeldByCursors, Memcpy, PairChange, Parts, Utilization};
 pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
@@ -99,6 +99,7 @@ pub struct StoredEngine {
     /// Tasks that wait for one of these, or for its end.
     turned: WaitQueue,
     staged: Rc<Staged>,
+    held_by_cursors: HeldByCursors,
     memcpy: Memcpy,
     ftl: Ftl,
 }
@@ -202,9 +203,19 @@ impl StoredEngine {
     /// keys.
     fn carry_out_all(&self, together: &mut [Operation]) -> Result<(), Status> {
         self.begin(together)?;
-        let result = self.hand_on(together);
+        let result = self.without_held(|| self.hand_on(together));
         self.end(together, result.is_ok());
         result.map_err(|error| error.status())
+    }
+
+    /// Has the store do something; if open iterators hold its room, they are lost, one after the other.
+    fn without_held(&self, act: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
+        loop {
+            match act() {
+                Err(StoreError::HeldByCursors) if self.held_by_cursors.give_up_one() => {}
+                ended => return ended,
+            }
+        }
     }
 
     /// Numbers operations and puts them into protected memory, when there is room for them.
@@ -257,7 +268,7 @@ impl StoredEngine {
         while self.running.get() > 0 {
             self.turned.wait();
         }
-        let synchronised = self.store.sync(self.threads.take().thread());
+        let synchronised = self.without_held(|| self.store.sync(self.threads.take().thread()));
         if synchronised.is_ok() {
             let mark = self.store.mark();
             self.operations.borrow_mut().clear();
@@ -425,6 +436,10 @@ impl Engine for StoredEngine {
         self.carry_out(key, Some((content, place.bytes)))
     }
 
+    fn on_held(&self, give_up: GiveUpCursor) {
+        self.held_by_cursors.set(give_up);
+    }
+
     fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
         let unfinished = &place.staged.unfinished_bytes;
         let bytes = unfinished.get() + u64::from(place.bytes);
@@ -558,6 +573,7 @@ impl Engine for StoredEngine {
                 unfinished_bytes: Cell::new(0),
                 freed: WaitQueue::new(&sim),
             }),
+            held_by_cursors: HeldByCursors::default(),
             memcpy: Memcpy::default(),
             ftl,
         };

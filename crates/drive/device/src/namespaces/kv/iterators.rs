@@ -1,7 +1,18 @@
 //! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a
 //! closed iterator finds nothing.
+//!
+//! An iterator takes a place of the table and the room of what it still has to show, for as long as its host likes. So
+//! that no host has to wait for another one's iterators, they can be lost (7D4h):
+//!
+//! ```text
+//!   no place is free      one of the queue that has most of them, if the queue that opens one has fewer
+//!   no room for a change  any, but one whose command is under way
+//! ```
+//!
+//! Of those the one is lost whose last command is longest ago.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 
 use kvdrive_sim::TaskCell;
 
@@ -38,86 +49,157 @@ impl PairAnswer {
 /// Bits of an identifier that name the slot.
 const SLOT_BITS: u32 = 12;
 
-enum Slot<C> {
+/// Bits of an identifier that name the generation.
+const GENERATION_MASK: u32 = u32::MAX >> SLOT_BITS;
+
+enum State<C> {
     Free,
     /// Being opened, or its cursor is out with a command.
     Busy,
     Open(C),
 }
 
+struct Slot<C> {
+    generation: u32,
+    /// The last generation that was lost and whose host was not told.
+    lost: Option<u32>,
+    state: State<C>,
+    /// The session that has it.
+    session: u32,
+    /// When its last command ended, in commands of iterators.
+    used: u64,
+}
+
+impl<C> Slot<C> {
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// The next iterator here has another identifier.
+    fn free(&mut self) -> State<C> {
+        self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
+        std::mem::replace(&mut self.state, State::Free)
+    }
+}
+
 /// The table.
 pub struct Iterators<C> {
-    slots: TaskCell<Vec<(u32, Slot<C>)>>,
+    slots: TaskCell<Vec<Slot<C>>>,
+    /// Commands of iterators so far.
+    commands: Cell<u64>,
 }
 
 impl<C> Iterators<C> {
     /// Room for `limit` iterators.
     pub fn new(limit: u32) -> Iterators<C> {
         assert!(limit < 1 << SLOT_BITS, "at most {} iterators", (1 << SLOT_BITS) - 1);
-        Iterators { slots: TaskCell::new((0..limit).map(|_| (0, Slot::Free)).collect()) }
+        let slot = |_| Slot { generation: 0, lost: None, state: State::Free, session: 0, used: 0 };
+        Iterators { slots: TaskCell::new((0..limit).map(slot).collect()), commands: Cell::new(0) }
     }
 
-    /// Takes a free slot for a cursor that is being opened.
-    pub fn reserve(&self) -> Result<usize, Status> {
-        let mut slots = self.slots.borrow_mut();
-        let free = slots.iter().position(|(_, slot)| matches!(slot, Slot::Free));
-        let index = free.ok_or(Status::TOO_MANY_ITERATORS)?;
-        slots[index].1 = Slot::Busy;
+    /// Takes a slot for a cursor that a queue's session is opening.
+    ///
+    /// # Errors
+    /// [`Status::TOO_MANY_ITERATORS`] if none is free, and no other session has more than this one.
+    pub fn reserve(&self, session: u32) -> Result<usize, Status> {
+        let free = self.slots.borrow().iter().position(|slot| matches!(slot.state, State::Free));
+        let index = free.or_else(|| self.lose_of_most(session)).ok_or(Status::TOO_MANY_ITERATORS)?;
+        let slot = &mut self.slots.borrow_mut()[index];
+        (slot.state, slot.session) = (State::Busy, session);
         Ok(index)
     }
 
     /// The cursor could not be opened.
     pub fn cancel(&self, index: usize) {
-        self.slots.borrow_mut()[index].1 = Slot::Free;
+        self.slots.borrow_mut()[index].state = State::Free;
     }
 
     /// Puts the opened cursor into its slot; returns its identifier.
     pub fn fill(&self, index: usize, cursor: C) -> u32 {
+        let used = self.next_command();
+        let slot = &mut self.slots.borrow_mut()[index];
+        (slot.state, slot.used) = (State::Open(cursor), used);
+        (slot.generation << SLOT_BITS) | index as u32
+    }
+
+    fn next_command(&self) -> u64 {
+        self.commands.set(self.commands.get() + 1);
+        self.commands.get()
+    }
+
+    /// Gives up the iterator that was not used for longest, whichever session has it; `false` if none is open.
+    pub fn lose_one(&self) -> bool {
+        self.lose(|_| true).is_some()
+    }
+
+    /// Gives up one of the session that has most iterators, if those are more than `session` has.
+    fn lose_of_most(&self, session: u32) -> Option<usize> {
+        let mut counts = BTreeMap::<u32, usize>::new();
+        for slot in self.slots.borrow().iter().filter(|slot| !matches!(slot.state, State::Free)) {
+            *counts.entry(slot.session).or_default() += 1;
+        }
+        let own = counts.get(&session).copied().unwrap_or(0);
+        let most = counts.values().copied().max().filter(|most| *most > own)?;
+        self.lose(|slot| counts[&slot.session] == most)
+    }
+
+    /// Gives up the open iterator that was not used for longest, of those that `may_be_lost`; returns its slot.
+    fn lose(&self, may_be_lost: impl Fn(&Slot<C>) -> bool) -> Option<usize> {
         let mut slots = self.slots.borrow_mut();
-        let (generation, slot) = &mut slots[index];
-        *slot = Slot::Open(cursor);
-        (*generation << SLOT_BITS) | index as u32
+        let open = slots.iter().enumerate().filter(|(_, slot)| slot.is_open() && may_be_lost(slot));
+        let (index, _) = open.min_by_key(|(_, slot)| slot.used)?;
+        slots[index].lost = Some(slots[index].generation);
+        let state = slots[index].free();
+        drop(slots);
+        // What it kept goes back while nothing is borrowed.
+        drop(state);
+        Some(index)
     }
 
     fn with_slot<T>(
         &self,
         iterator: u32,
-        act: impl FnOnce(&mut u32, &mut Slot<C>) -> Result<T, Status>,
+        act: impl FnOnce(&mut Slot<C>) -> Result<T, Status>,
     ) -> Result<T, Status> {
         let mut slots = self.slots.borrow_mut();
         let index = (iterator & ((1 << SLOT_BITS) - 1)) as usize;
-        let (generation, slot) = slots.get_mut(index).ok_or(Status::NO_SUCH_ITERATOR)?;
-        if *generation & (u32::MAX >> SLOT_BITS) != iterator >> SLOT_BITS {
-            return Err(Status::NO_SUCH_ITERATOR);
+        let slot = slots.get_mut(index).ok_or(Status::NO_SUCH_ITERATOR)?;
+        let generation = iterator >> SLOT_BITS;
+        if slot.generation != generation {
+            // Its host is told once.
+            let is_lost = slot.lost.take_if(|lost| *lost == generation).is_some();
+            return Err(if is_lost { Status::ITERATOR_LOST } else { Status::NO_SUCH_ITERATOR });
         }
-        match slot {
-            Slot::Free => Err(Status::NO_SUCH_ITERATOR),
-            Slot::Busy => Err(Status::COMMAND_INTERRUPTED),
-            Slot::Open(_) => act(generation, slot),
+        match slot.state {
+            State::Free => Err(Status::NO_SUCH_ITERATOR),
+            State::Busy => Err(Status::COMMAND_INTERRUPTED),
+            State::Open(_) => act(slot),
         }
     }
 
     /// Takes an open iterator's cursor out for a command. One that is out already is
     /// [`Status::COMMAND_INTERRUPTED`]: the host may try again.
     pub fn take(&self, iterator: u32) -> Result<C, Status> {
-        self.with_slot(iterator, |_, slot| match std::mem::replace(slot, Slot::Busy) {
-            Slot::Open(cursor) => Ok(cursor),
-            Slot::Free | Slot::Busy => unreachable!("with_slot hands out open slots only"),
+        self.with_slot(iterator, |slot| match std::mem::replace(&mut slot.state, State::Busy) {
+            State::Open(cursor) => Ok(cursor),
+            State::Free | State::Busy => unreachable!("with_slot hands out open slots only"),
         })
     }
 
     /// Puts a cursor back after [`Iterators::take`].
     pub fn put_back(&self, iterator: u32, cursor: C) {
         let index = (iterator & ((1 << SLOT_BITS) - 1)) as usize;
-        self.slots.borrow_mut()[index].1 = Slot::Open(cursor);
+        let used = self.next_command();
+        let slot = &mut self.slots.borrow_mut()[index];
+        (slot.state, slot.used) = (State::Open(cursor), used);
     }
 
-    /// Closes an open iterator.
+    /// Closes an open iterator; one that was lost is closed.
     pub fn close(&self, iterator: u32) -> Result<(), Status> {
-        self.with_slot(iterator, |generation, slot| {
-            *slot = Slot::Free;
-            *generation = generation.wrapping_add(1) & (u32::MAX >> SLOT_BITS);
-            Ok(())
-        })
+        let closed = self.with_slot(iterator, |slot| Ok(slot.free()));
+        match closed {
+            Ok(_) | Err(Status::ITERATOR_LOST) => Ok(()),
+            Err(status) => Err(status),
+        }
     }
 }

@@ -63,7 +63,7 @@ impl<E: Engine> KvNamespace<E> {
         journal: Journal,
         engine: E,
     ) -> Rc<KvNamespace<E>> {
-        Rc::new(KvNamespace {
+        let namespace = Rc::new(KvNamespace {
             sim: sim.clone(),
             on_slice_end: TaskCell::default(),
             staging: Staging::new(cores, config.costs),
@@ -74,7 +74,11 @@ impl<E: Engine> KvNamespace<E> {
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
             max_batch_bytes: config.max_value_bytes.min(engine.max_value_bytes()).min(BATCH_BYTES_MAX),
             engine,
-        })
+        });
+        let of_held = Rc::downgrade(&namespace);
+        let give_up = move || of_held.upgrade().is_some_and(|namespace| namespace.iterators.lose_one());
+        namespace.engine.on_held(Rc::new(give_up));
+        namespace
     }
 
     /// The engine inside.

@@ -88,7 +88,7 @@ pub(crate) fn seek<E: Engine>(
     key: Option<Key>,
     buffer_bytes: u32,
 ) -> Answer {
-    let slot = drive.iterators.reserve()?;
+    let slot = drive.iterators.reserve(request.session().number())?;
     // Until the host has the first pair, no other command can reach the cursor: the host does not know its number
     // yet, and never will if the pair cannot be sent.
     match open_and_send(drive, request, key, buffer_bytes) {
