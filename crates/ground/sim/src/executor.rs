@@ -244,11 +244,6 @@ impl Sim {
         &self.0.slices
     }
 
-    /// Does a [`ClockHold`] exist?
-    pub(crate) fn holds_clock(&self) -> bool {
-        self.0.clock_holders.get() > 0
-    }
-
     /// The running task's next sleep suspends it.
     pub(crate) fn end_in_place(&self) {
         self.0.horizon.set(0);

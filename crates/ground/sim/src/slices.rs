@@ -10,6 +10,8 @@ use crate::tasks::TaskKey;
 pub(crate) struct Slices {
     /// A loop gives turns to those between two slices.
     pub(crate) gives_turns: Cell<bool>,
+    /// Tasks go on between two slices without a turn.
+    pub(crate) stay_in_place: Cell<bool>,
     /// A slice has ended since this was last asked.
     pub(crate) has_ended: Cell<bool>,
     /// Tasks that wait for a turn, the one first that has waited longest.

@@ -19,16 +19,16 @@ const OTHERS_PERCENT: u32 = 150;
 
 impl Sim {
     /// The running task does much work and is between two slices of it: an unpaced loop in wall time
-    /// ([`crate::wall`]) looks at arrivals before the task goes on. Where the clock is held the task waits here until
-    /// the loop gives it a turn again; elsewhere its next sleep lets arrivals in, in the same order of events as in a
-    /// replay. In model time nothing happens.
+    /// ([`crate::wall`]) looks at arrivals before the task goes on. The task waits here until the loop gives it a turn
+    /// again. In a run that is recorded the task's next sleep lets arrivals in instead, in the same order of events as in
+    /// the replay ([`Sim::keep_slices_in_place`]). In model time nothing happens.
     pub fn end_slice(&self) {
         let slices = self.slices();
         if !slices.gives_turns.get() {
             return;
         }
         slices.has_ended.set(true);
-        if !self.holds_clock() {
+        if slices.stay_in_place.get() {
             return self.end_in_place();
         }
         let task = self.current();
@@ -36,6 +36,12 @@ impl Sim {
         while slices.waiting.borrow().contains(&task) {
             self.suspend();
         }
+    }
+
+    /// From now on no task waits for a turn between two slices: the machine's clock would say when it goes on, and a
+    /// replay has model time alone.
+    pub fn keep_slices_in_place(&self) {
+        self.slices().stay_in_place.set(true);
     }
 
     /// Gives a turn to the task that has waited longest between two slices.

@@ -315,23 +315,25 @@ fn a_source_with_a_timer_of_its_own_is_looked_at_when_that_ends() {
     assert_eq!(source.server.log.borrow().len(), 2);
 }
 
-/// A task that works for long without a sleep, while the clock is held: its slices let arrivals in.
+/// A task that works for long without a sleep: its slices let arrivals in, whether the clock is held or not.
 #[test]
 fn a_source_is_looked_at_between_two_slices_of_a_long_task() {
-    let mut source = script(1, &[5, 5, 5]);
-    let sim = source.server.sim.clone();
-    let slices = Rc::new(Cell::new(0));
-    let (task, ended) = (sim.clone(), slices.clone());
-    let server = source.server.clone();
-    sim.spawn(move || {
-        let _held = task.hold_clock();
-        while server.log.borrow().len() < 6 {
-            ended.set(ended.get() + 1);
-            task.end_slice();
-        }
-    });
-    wall::run(&sim, Pace::Off, &mut [&mut source], &mut Noted::default());
-    assert!(slices.get() < 10, "{} slices while three requests came and went", slices.get());
+    for pace in [Pace::Off, Pace::Jump] {
+        let mut source = script(1, &[5, 5, 5]);
+        let sim = source.server.sim.clone();
+        let slices = Rc::new(Cell::new(0));
+        let (task, ended) = (sim.clone(), slices.clone());
+        let server = source.server.clone();
+        sim.spawn(move || {
+            let _held = (pace == Pace::Off).then(|| task.hold_clock());
+            while server.log.borrow().len() < 6 {
+                ended.set(ended.get() + 1);
+                task.end_slice();
+            }
+        });
+        wall::run(&sim, pace, &mut [&mut source], &mut Noted::default());
+        assert!(slices.get() < 10, "{pace:?}: {} slices while three requests came and went", slices.get());
+    }
 }
 
 /// A held clock alone has nothing to let in: in model time slices are no events.

@@ -251,6 +251,9 @@ impl Intake {
             changed: Box::new(changed),
         });
         intake.set_clock(intake.may_hold);
+        if intake.recorder.is_some() {
+            sim.keep_slices_in_place();
+        }
         let (pump, clock) = (intake.clone(), sim.clone());
         sim.spawn(move || {
             pump.pump.set(Some(clock.current()));

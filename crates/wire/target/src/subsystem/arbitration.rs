@@ -209,6 +209,11 @@ impl Arbiter {
         }
     }
 
+    /// Does more than one host have I/O queues?
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.by_nqn.len() > 1
+    }
+
     /// Does a command wait here?
     pub(super) fn holds_any(&self) -> bool {
         self.held > 0
@@ -216,7 +221,7 @@ impl Arbiter {
 
     /// Takes a command of a host; returns it if it goes to its namespace at once.
     pub(super) fn take(&mut self, HostIndex(index): HostIndex, command: Held) -> Option<(Held, UnderWay)> {
-        let is_alone = self.by_nqn.len() == 1;
+        let is_alone = !self.has_several_hosts();
         let line = &mut self.hosts[index];
         line.seen_ns = self.now_ns;
         if line.is_idle() {
@@ -248,7 +253,7 @@ impl Arbiter {
         if self.held == 0 {
             return None;
         }
-        let is_alone = self.by_nqn.len() == 1;
+        let is_alone = !self.has_several_hosts();
         let least_bytes = self.least_at_work();
         let may_go = |index: &usize| {
             let first = self.hosts[*index].held.front();
@@ -377,6 +382,11 @@ impl Subsystem {
             }
             self.free_queues.push(index);
         }
+    }
+
+    /// Does more than one host have I/O queues?
+    pub fn has_several_hosts(&self) -> bool {
+        self.arbiter.has_several_hosts()
     }
 
     /// Does a command wait for its host's turn? Then time alone may bring it.

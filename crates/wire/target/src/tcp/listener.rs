@@ -6,12 +6,12 @@
 //! | `accept` | listening sockets, new connections, TLS handshakes |
 //! | `handle` | access to the server for other threads |
 //! | `beside` | a drive in the server's loop |
-//! | `turns` | how much is read of a host in one turn |
+//! | `turns` | how much is read of a host, and sent to it, in one turn |
 //!
-//! One turn of the loop: reads from the connections that have input, at most [`TURN_BYTES`] of a host, so that
-//! none starves; collects completions of the namespaces; gives returned memory to connections that wait for
-//! it; sends all output, one call for each connection. While commands are in progress, the thread polls a few
-//! more times before it sleeps, because waking it takes longer than a fast drive takes.
+//! One turn of the loop: reads from the connections that have input, so much of a host that none starves ([`turns`]);
+//! collects completions of the namespaces; gives returned memory to connections that wait for it; sends output, so much
+//! of a host. While commands are in progress, the thread polls a few more times before it sleeps, because waking it
+//! takes longer than a fast drive takes.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
@@ -34,9 +34,8 @@ use crate::vfio::functions::Functions;
 pub use accept::Sockets;
 pub use handle::{Handle, ServerEnded};
 pub use turns::SharedTurn;
+use turns::{PeerLine, TURN_BYTES};
 
-/// Most bytes read from one connection in one turn, and about as many of one host.
-const TURN_BYTES: usize = 256 << 10;
 /// Most pieces in one send call.
 const SLICES: usize = 64;
 /// Most events taken from the system at a time.
@@ -103,12 +102,13 @@ pub struct Server {
     free: Vec<usize>,
     /// By index of a queue: its generation, and the key of its connection.
     by_queue: Vec<(u32, usize)>,
-    /// Turns of reading so far.
+    /// Turns of reading so far, and of sending.
     turn: u64,
+    send_turn: u64,
     /// Peers that may have input.
-    ready: Vec<usize>,
+    ready: PeerLine,
     /// Peers that may have output.
-    touched: Vec<usize>,
+    touched: PeerLine,
     scratch: Vec<u8>,
     /// Buffer for encrypted bytes; empty without TLS.
     encrypted: Vec<u8>,
@@ -146,8 +146,9 @@ impl Server {
             free: Vec::new(),
             by_queue: Vec::new(),
             turn: 0,
-            ready: Vec::new(),
-            touched: Vec::new(),
+            send_turn: 0,
+            ready: PeerLine::default(),
+            touched: PeerLine::default(),
             scratch: vec![0; TURN_BYTES],
             encrypted: Vec::new(),
             handshakes: None,
@@ -327,6 +328,7 @@ impl Server {
 
     /// Reads one connection for one turn; `true` if there may be more input.
     fn read(&mut self, key: usize) -> bool {
+        let most_bytes = self.turn_bytes();
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
         if peer.silent_until_ms.is_some() {
             return false;
@@ -350,11 +352,11 @@ impl Server {
             let room = if connection.is_ending() { None } else { connection.room() };
             let is_direct = room.is_some();
             let into = room.unwrap_or(&mut self.scratch);
-            let room_bytes = into.len();
-            match peer.channel.read(into, &mut self.encrypted) {
+            let room_bytes = into.len().min(most_bytes);
+            match peer.channel.read(&mut into[..room_bytes], &mut self.encrypted) {
                 Ok(0) => peer.closed = true,
                 Ok(bytes) => {
-                    connection.host_turn().note(self.turn, bytes);
+                    connection.host_turn().read.note(self.turn, bytes);
                     if is_direct {
                         connection.received(&mut self.core, bytes);
                     } else {
@@ -443,12 +445,7 @@ impl Server {
         for of in Use::ALL {
             any |= self.give_memory(of);
         }
-        let mut touched = std::mem::take(&mut self.touched);
-        for key in touched.drain(..) {
-            any |= self.send(key);
-        }
-        self.touched = touched;
-        any
+        any | self.send_all()
     }
 
     /// Aborts a command that still waits; returns the completion of the Abort if it is known at once.
@@ -492,8 +489,9 @@ impl Server {
         any
     }
 
-    /// Sends pending output; `true` if any byte was sent.
+    /// Sends pending output, as much as the host's turn allows; `true` if any byte was sent.
     fn send(&mut self, key: usize) -> bool {
+        let (most_bytes, turn) = (self.turn_bytes(), self.send_turn);
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
         if peer.silent_until_ms.is_some() && !peer.closed {
             return false;
@@ -510,12 +508,18 @@ impl Server {
         }
         peer.end_channel();
         while peer.writable && (!peer.connection.output().is_empty() || peer.channel.has_unsent()) {
+            let room_bytes = peer.connection.host_turn().sent.left(turn, most_bytes);
+            if room_bytes == 0 {
+                self.touched.push(key);
+                break;
+            }
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = peer.connection.output().slices(&mut slices);
+            let count = peer.connection.output().slices(&mut slices, room_bytes);
             match peer.channel.write(&slices[..count], &mut self.scratch) {
                 Ok(0) if count > 0 => peer.closed = true,
                 Ok(bytes) => {
                     any = true;
+                    peer.connection.host_turn().sent.note(turn, bytes);
                     peer.connection.sent(bytes);
                     peer.end_channel();
                     continue;

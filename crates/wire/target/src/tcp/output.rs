@@ -72,14 +72,19 @@ impl Output {
         }
     }
 
-    /// Fills `slices` with the next bytes to send; returns how many slices are used.
-    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let mut count = 0;
+    /// Fills `slices` with the next bytes to send, `most_bytes` at most; returns how many slices are used.
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], most_bytes: usize) -> usize {
+        let (mut count, mut left) = (0, most_bytes);
         let mut skip = self.sent;
         for (slice, chunk) in slices.iter_mut().zip(&self.chunks) {
-            *slice = IoSlice::new(&chunk.bytes()[skip..]);
-            skip = 0;
+            let bytes = &chunk.bytes()[skip..];
+            let bytes = &bytes[..bytes.len().min(left)];
+            *slice = IoSlice::new(bytes);
+            (skip, left) = (0, left - bytes.len());
             count += 1;
+            if left == 0 {
+                break;
+            }
         }
         count
     }
@@ -120,5 +125,31 @@ impl Output {
     /// Drops everything.
     pub(super) fn clear(&mut self) {
         self.advance(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Output is sent in turns of so many bytes, which begin and end within chunks.
+    #[test]
+    fn turns_of_any_length_send_each_byte_once() {
+        for most_bytes in [1, 7, 100, 1000] {
+            let mut output = Output::default();
+            let said: Vec<u8> = (0..=250).collect();
+            said.chunks(50).for_each(|bytes| output.chunks.push_back(Chunk::Bytes(bytes.to_vec())));
+            (output.bytes, output.head_bytes) = (said.len(), said.len());
+            let mut sent = Vec::new();
+            while !output.is_empty() {
+                let mut slices = [IoSlice::new(&[]); 3];
+                let count = output.slices(&mut slices, most_bytes);
+                let turn: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+                assert!((1..=most_bytes).contains(&turn.len()), "{} B in a turn of {most_bytes}", turn.len());
+                sent.extend_from_slice(&turn);
+                output.advance(turn.len());
+            }
+            assert_eq!(sent, said);
+        }
     }
 }
