@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use crate::executor::Sim;
 
 /// Time of everything else for each time of slices, in hundredths: more than as much, because caches are cold after a
-/// slice.
-const OTHERS_PERCENT: u32 = 150;
+/// slice, and commands that came during it are answered one by one. With 150 a host with 32 commands under way kept 0.27 to
+/// 0.50 of its speed (measured).
+const OTHERS_PERCENT: u32 = 250;
 
 impl Sim {
     /// The running task does much work and is between two slices of it: an unpaced loop in wall time
@@ -136,6 +137,6 @@ mod tests {
         }
         let alone = now / (COMMAND_US + BETWEEN_US);
         assert!(2 * answers > alone, "{answers} answers, {alone} without slices");
-        assert!(3 * of_slices > now, "{of_slices} us of slices in {now}: the long task goes on");
+        assert!(4 * of_slices > now, "{of_slices} us of slices in {now}: the long task goes on");
     }
 }

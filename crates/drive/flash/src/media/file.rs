@@ -141,6 +141,9 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     let extent = Extent::of(&file).map_err(wrong)?;
     let protection = WriteProtection::default();
     if options.read_only {
+        if file.bytes().map_err(wrong)? == 0 {
+            return Err(ImageError::whole("it is empty: no drive has been kept there").at(path));
+        }
         protection.turn_on_as_asked(path);
     } else if let Some(shortened) = extent.shortened(&file).map_err(wrong)? {
         let advice = "put back the whole file, or read what is left of it with media.read_only = true";

@@ -258,6 +258,19 @@ fn a_pipe_is_refused_as_what_it_is() {
     assert!(error.contains("is no regular file"), "{error}");
 }
 
+#[test]
+fn an_empty_file_has_never_been_a_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty");
+    std::fs::write(&path, []).unwrap();
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    for set in ["media.kind=file", &format!("media.path={}", path.display())] {
+        document.set(set).unwrap();
+    }
+    let error = read_image(&document, false, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("it is empty: no drive has been kept there"), "{error}");
+}
+
 /// The protected image of an earlier version: its head begins with the same letters and ends with its number.
 #[test]
 fn an_image_of_an_earlier_version_is_refused_with_that_version() {
