@@ -14,14 +14,19 @@
 
 #![expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::executor::Sim;
 use crate::tasks::TaskKey;
 use crate::turns::{GivenTurns, Turns};
 use crate::{Histogram, Ns};
+
+/// Locks, even if another holder panicked: for state that is valid between any two statements.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How wall time and model time are related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

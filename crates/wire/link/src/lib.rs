@@ -15,12 +15,15 @@
 //! | [`queue`] | one submission queue and its completion queue |
 //! | [`prp`] | physical region pages and lists, as a drive walks them |
 //! | [`sgl`] | scatter-gather lists, the same |
+//! | `arrivals` | what arrives at a drive from outside, with model times |
+//! | `served` | what a drive gives to the loop that serves it |
 //! | [`shared`] | queues and host memory that applications reach from other threads |
 //! | [`recording`] | what came from there on file, and its replay in virtual time |
 //! | [`transfer`] | the ways a value gets across, both halves of each in one file |
 //!
 //! This crate knows no engine and no flash: [`transfer::Landing`] hides where a value lands.
 
+mod arrivals;
 pub mod memory;
 pub mod meter;
 pub mod pcie;
@@ -28,6 +31,7 @@ pub mod port;
 pub mod prp;
 pub mod queue;
 pub mod recording;
+mod served;
 pub mod session;
 pub mod sgl;
 pub mod shared;

@@ -27,8 +27,11 @@ use kvdrive_sim::{Sim, TaskCell, TaskKey, WaitQueue};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Cqe, Sqe, opcode};
 
-use crate::pcie::Function;
+use crate::memory::HostMemory;
 use crate::session::Session;
+
+/// Slots of an admin queue.
+pub(crate) const ADMIN_ENTRIES: u32 = 32;
 
 /// A command taken from a queue.
 pub(crate) struct Taken {
@@ -82,10 +85,17 @@ impl CompletionRing {
     }
 }
 
+/// The function that a queue belongs to, as far as the queue needs it.
+pub(crate) struct Owner {
+    pub(crate) function_id: u16,
+    /// Where the commands of the queue have their data.
+    pub(crate) memory: Rc<dyn HostMemory>,
+}
+
 /// A submission queue, and the ring for its completions.
 pub struct QueuePair {
     sim: Sim,
-    function: Rc<Function>,
+    owner: Owner,
     id: u16,
     entries: u32,
     completion: Rc<CompletionRing>,
@@ -111,7 +121,7 @@ pub(crate) type Outlet = Box<dyn Fn(Cqe)>;
 impl QueuePair {
     pub(crate) fn new(
         sim: &Sim,
-        function: &Rc<Function>,
+        owner: Owner,
         id: u16,
         session: u32,
         entries: u32,
@@ -119,7 +129,7 @@ impl QueuePair {
     ) -> QueuePair {
         QueuePair {
             sim: sim.clone(),
-            function: function.clone(),
+            owner,
             id,
             entries,
             completion,
@@ -252,10 +262,15 @@ impl QueuePair {
         }
     }
 
-    /// The function that the queue belongs to.
+    /// Number of the function that the queue belongs to.
+    pub(crate) fn function_id(&self) -> u16 {
+        self.owner.function_id
+    }
+
+    /// The memory of its host.
     #[inline]
-    pub fn function(&self) -> &Rc<Function> {
-        &self.function
+    pub(crate) fn memory(&self) -> &dyn HostMemory {
+        &*self.owner.memory
     }
 
     /// Drive: stops taking commands and posting completions. Returns the number of entries that are dropped;

@@ -165,7 +165,7 @@ fn features_belong_to_the_queue_that_set_them_and_end_with_it() {
         assert_eq!(first.set(feature::KEY_VALUE, 1), Status::FEATURE_NOT_CHANGEABLE);
         assert_eq!(first.set(feature::KEY_VALUE, 2), Status::INVALID_FIELD);
         assert_eq!(first.set(feature::POWER, 1), Status::INVALID_FIELD);
-        second.link.delete_function(second.queue.function());
+        second.link.delete_function(&second.link.function_of(&second.queue));
         let third = another();
         assert_eq!(third.get(feature::KEEP_ALIVE), 0, "nothing is left of the second host");
         assert_eq!(first.get(feature::ERROR_RECOVERY), 5);

@@ -10,8 +10,10 @@
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
 mod config;
+mod creation;
 mod crossing;
 mod function;
+mod numbered;
 mod port;
 mod ready;
 
@@ -31,12 +33,9 @@ use kvdrive_content::{Piece, Region};
 pub use config::{Interrupt, LinkConfig};
 use crossing::{Crossing, DOORBELL_BYTES, Fixed};
 pub use function::Function;
-use function::Numbered;
+use numbered::Numbered;
 pub use port::{PciePort, PcieRequest};
 use ready::Ready;
-
-/// Slots of the admin queue.
-pub(crate) const ADMIN_ENTRIES: u32 = 32;
 
 /// State shared by both ends: directions, DMA engine, meter, functions and their queues.
 pub struct Link {

@@ -9,6 +9,7 @@ use kvdrive_sim::Sim;
 use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 
 use super::Link;
+use super::function::Function;
 use crate::memory::{HostMemory, write_region};
 use crate::port::{Exposed, Port, Queues, Request, Source};
 use crate::prp::{self, Segment, Segments};
@@ -87,7 +88,7 @@ const _: () = assert!(size_of::<PcieRequest>() <= 128);
 impl PcieRequest {
     /// The memory of the host whose queue it came by.
     fn memory(&self) -> &dyn HostMemory {
-        self.queue.function().memory()
+        self.queue.memory()
     }
 
     fn is_by_sgl(&self) -> Result<bool, Status> {
@@ -267,39 +268,46 @@ impl PcieRequest {
     }
 }
 
+impl PcieRequest {
+    /// The function of the host whose queue it came by.
+    fn function(&self) -> Rc<Function> {
+        self.link.function_of(&self.queue)
+    }
+}
+
 /// The queues of the host whose queue it came by.
 impl Queues for PcieRequest {
     fn has_some(&self) -> bool {
-        self.queue.function().has_io_queues()
+        self.function().has_io_queues()
     }
 
     fn has_submission(&self, id: u16) -> bool {
-        self.queue.function().queue(id).is_some()
+        self.function().queue(id).is_some()
     }
 
     fn completion(&self, id: u16) -> Option<bool> {
-        self.queue.function().completion_queue(id)
+        self.function().completion_queue(id)
     }
 
     fn create_completion(&self, id: u16, entries: u32) {
-        self.link.create_completion_queue(self.queue.function(), id, entries);
+        self.link.create_completion_queue(&self.function(), id, entries);
     }
 
     fn create_submission(&self, id: u16, entries: u32, completion: u16) {
-        self.link.create_submission_queue(self.queue.function(), id, entries, completion);
+        self.link.create_submission_queue(&self.function(), id, entries, completion);
     }
 
     fn abort(&self, id: u16, cid: u16) -> bool {
-        self.queue.function().queue(id).is_some_and(|queue| self.link.abort(&queue, cid))
+        self.function().queue(id).is_some_and(|queue| self.link.abort(&queue, cid))
     }
 
     fn delete_submission(&self, id: u16) -> bool {
-        let queue = self.queue.function().queue(id);
+        let queue = self.function().queue(id);
         queue.is_some_and(|queue| self.link.delete_submission_queue(&queue))
     }
 
     fn delete_completion(&self, id: u16) {
-        self.link.delete_completion_queue(self.queue.function(), id);
+        self.link.delete_completion_queue(&self.function(), id);
     }
 }
 

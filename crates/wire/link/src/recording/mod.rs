@@ -26,48 +26,29 @@
 //!
 //! The configuration is text for the caller; this module does not interpret it.
 
+mod format;
 mod recorder;
 mod replay;
 
 use std::io::Read;
 use std::ops::RangeInclusive;
 
-use kvdrive_sim::Ns;
+use kvdrive_content::{Decoder, Pattern};
 use kvdrive_spec::Sqe;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::shared::{HostAction, Stamped};
-use kvdrive_content::Decoder;
-use kvdrive_content::Pattern;
+use crate::arrivals::{HostAction, Stamped};
 
+pub(crate) use format::End;
+use format::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
 pub use recorder::Recorder;
 pub(crate) use recorder::RecordingMemory;
 pub use replay::{ReplayError, replay};
 
-const MAGIC: &[u8; 8] = b"KVRECORD";
-const VERSION: u32 = 1;
 /// Largest payload of a frame, bytes: more than 2 MiB of value in pieces of one byte each would take.
 const LARGEST_PAYLOAD_BYTES: u32 = 64 << 20;
-const FRAME_HEADER_BYTES: usize = 5;
-const CHECKSUM_BYTES: usize = 8;
-
-mod kind {
-    pub const QUEUE: u8 = 1;
-    pub const COMMANDS: u8 = 2;
-    pub const READ: u8 = 3;
-    pub const REFUSED: u8 = 4;
-    pub const END: u8 = 5;
-    pub const RESET: u8 = 6;
-    pub const CHANGE: u8 = 7;
-}
-
 /// Slots that a queue may have (NVMe base specification).
 const QUEUE_ENTRIES: RangeInclusive<u32> = 2..=1 << 16;
-
-mod piece {
-    pub const BYTES: u8 = 0;
-    pub const PATTERN: u8 = 1;
-}
 
 /// A recording that cannot be read, or does not match the drive that replays it.
 #[derive(Debug, thiserror::Error)]
@@ -83,16 +64,6 @@ impl RecordingError {
     fn new(offset: u64, what: impl Into<String>) -> RecordingError {
         RecordingError { offset, what: what.into() }
     }
-}
-
-/// How a recorded run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub(crate) power_cut: bool,
-    pub(crate) events: u64,
-    pub(crate) now: Ns,
-    /// Doorbells after the last arrival.
-    pub(crate) completion_doorbells: u32,
 }
 
 /// One piece of what a DMA read brought.
@@ -271,7 +242,7 @@ mod tests {
     use super::*;
     use crate::meter::Class;
     use crate::pcie::{Interrupt, Link, LinkConfig};
-    use crate::shared::Built;
+    use crate::served::Built;
 
     const LINK: LinkConfig = LinkConfig {
         generation: 2,

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use kvdrive_sim::TaskCell;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{CHECKSUM_BYTES, End, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
+use super::format::{CHECKSUM_BYTES, End, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
+use crate::arrivals::{HostAction, Stamped};
 use crate::memory::{BadAddress, HostMemory};
-use crate::shared::{HostAction, Stamped};
 use kvdrive_content::Piece;
 
 struct Output {

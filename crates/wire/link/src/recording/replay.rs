@@ -8,11 +8,13 @@ use std::rc::Rc;
 
 use kvdrive_sim::{Histogram, Sim, TaskCell};
 
-use super::{End, Frame, ReadPiece, Recording, RecordingError};
+use super::format::End;
+use super::{Frame, ReadPiece, Recording, RecordingError};
+use crate::arrivals::{Began, HostAction, Ports, Stamped};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
-use crate::shared::{Began, BuildError, Built, Controlled, Ended, HostAction, Ports, Stamped};
+use crate::served::{BuildError, Built, Controlled, Ended};
 use kvdrive_content::Piece;
 
 /// Why a replay failed.

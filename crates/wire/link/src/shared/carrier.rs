@@ -1,29 +1,10 @@
-//! A drive without a thread of its own: calls of the thread that opened it run the drive.
-//!
-//! ```text
-//!   submit ──► inbox ──► bell ══► run_due: everything that is due  returns when the drive waits for its hosts again
-//! ```
-//!
-//! Between two threads each command costs what caches and wake-ups cost; here a doorbell is a call, and a command
-//! is answered when it returns. That is for drives without pace: a drive that has to wait for the clock would have
-//! its host wait, too.
-//!
-//! A drive consists of objects that threads cannot share, and never leaves the thread it was built on. Its handles may be
-//! moved to other threads all the same, so calls there are refused ([`OtherThread`]) before anything is submitted.
-//! The clean-up of a handle that another thread drops (an iterator to be closed) runs with the next call of the right
-//! thread. When that thread ends, the drive is off.
+//! [`Carrier`]: which thread carries a drive out by its calls, if one does.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 
-use kvdrive_sim::wall::{Pace, WallRun, run_until_idle};
-use kvdrive_sim::{ForkCount, Sim};
-
-use super::server::Begun;
-use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, Serving, SharedLink};
-use crate::memory::HostMemory;
+use kvdrive_sim::ForkCount;
 
 /// The calls of another thread carry the drive out: the one that opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,8 +17,13 @@ pub(super) struct Carrier(Arc<OnceLock<u64>>);
 
 impl Carrier {
     /// May this thread run the drive? Not in a process that was forked off: medium and file are the parent's.
-    fn may_run(&self, forks: ForkCount) -> bool {
+    pub(super) fn may_run(&self, forks: ForkCount) -> bool {
         self.check().is_ok() && !forks.is_forked()
+    }
+
+    /// Has the calls of this thread carry it out from now on.
+    pub(super) fn set_here(&self) {
+        assert!(self.0.set(this_thread()).is_ok(), "a link is of one drive");
     }
 
     #[inline]
@@ -58,97 +44,4 @@ fn this_thread() -> u64 {
         }
         number => number,
     }
-}
-
-/// A drive between two calls.
-trait CarriedDrive {
-    /// Carries out everything that is due. `true`: the drive has ended.
-    fn run_due(&mut self) -> bool;
-}
-
-/// What [`Carried`] has until the drive ends.
-struct Carried<D, F: FnOnce(Ended) -> R, R> {
-    forks: ForkCount,
-    begun: Option<Begun<D, F>>,
-    ended: mpsc::Sender<R>,
-}
-
-impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> {
-    fn run_due(&mut self) -> bool {
-        let begun = self.begun.as_mut().expect("a drive that has ended does not run");
-        let has_ended = run_until_idle(&begun.sim, &mut begun.source);
-        if has_ended {
-            let begun = self.begun.take().expect("it was there");
-            // A host that left does not ask how the drive has ended.
-            _ = self.ended.send(begun.end(WallRun::default()));
-        }
-        has_ended
-    }
-}
-
-impl<D, F: FnOnce(Ended) -> R, R> Drop for Carried<D, F, R> {
-    fn drop(&mut self) {
-        if self.forks.is_forked() {
-            // The file of its medium is the parent's: nothing is written or unlocked here.
-            return std::mem::forget(self.begun.take());
-        }
-        // Tasks would keep what the drive has, as the lock of its image.
-        if let Some(begun) = self.begun.as_ref().filter(|_| !std::thread::panicking()) {
-            begun.sim.clear();
-        }
-    }
-}
-
-thread_local! {
-    /// The drives that this thread carries out, by their numbers. `None`: it has ended, or runs now.
-    static DRIVES: RefCell<Vec<Option<Box<dyn CarriedDrive>>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs what is due on a drive of this thread. A drive that rings its own bell runs already.
-fn run_due(drive: usize) {
-    let taken = DRIVES.try_with(|drives| drives.borrow_mut()[drive].take());
-    let Ok(Some(mut carried)) = taken else { return };
-    if !carried.run_due() {
-        DRIVES.with_borrow_mut(|drives| drives[drive] = Some(carried));
-    }
-}
-
-/// Builds a drive behind `link` on this thread, whose calls carry it out from now on. `build` gets the executor and
-/// the host memory.
-///
-/// # Errors
-/// What `build` returns.
-///
-/// Panics when the drive is paced.
-pub fn serve_here<D, R, F>(
-    link: &Arc<SharedLink>,
-    config: ServerConfig,
-    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
-) -> Result<Serving<D, R>, BuildError>
-where
-    D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
-    R: Send + 'static,
-{
-    assert!(config.pace != Pace::Model, "a paced drive waits for the clock, on a thread of its own");
-    let (control, here) = (Control::new(link), this_thread());
-    let server = Server::new(link, &control, config, build)?;
-    let drive = DRIVES.with_borrow_mut(|drives| {
-        drives.push(None);
-        drives.len() - 1
-    });
-    let (carrier, forks) = (link.carrier.clone(), ForkCount::now());
-    link.bell.set_call(move || {
-        // Other threads ring, too, when they let go of what they had, or ask before they are refused.
-        if carrier.may_run(forks) {
-            run_due(drive);
-        }
-    });
-    let begun = server.begin();
-    assert!(link.carrier.0.set(here).is_ok(), "a link is of one drive");
-    let (ended, ending) = mpsc::channel();
-    let carried: Box<dyn CarriedDrive> = Box::new(Carried { forks, begun: Some(begun), ended });
-    DRIVES.with_borrow_mut(|drives| drives[drive] = Some(carried));
-    run_due(drive);
-    Ok(Serving::carried(link, control, ending))
 }

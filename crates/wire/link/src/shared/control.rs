@@ -14,71 +14,12 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
-use kvdrive_sim::wall::Bell;
-use kvdrive_sim::{Ns, Sim};
-use kvdrive_spec::Cqe;
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_sim::Sim;
+use kvdrive_sim::wall::{Bell, lock};
 
-use super::{Carrier, PowerOff, SharedLink, lock};
-
-/// Result of a change: an answer, or the reason why nothing has changed.
-pub type Outcome = Result<String, String>;
-
-/// What the thread that serves a drive needs besides the link, and the target of a control channel.
-pub trait Controlled: 'static {
-    /// Executes `change`, which must not wait, and answers. The same text at the same event must have the
-    /// same effect, since a replay calls this, too.
-    ///
-    /// # Errors
-    /// What is wrong with the change, in one line; nothing has changed.
-    fn change(&self, change: &str) -> Outcome;
-
-    /// Are completions gathered, so that what they acknowledge is made durable for all at once?
-    fn shares_settling(&self) -> bool {
-        false
-    }
-
-    /// Does something in it depend on model time that passes, as a fault rule that strikes at a time or after one?
-    /// Unpaced, time stands still while nothing does.
-    fn needs_time(&self) -> bool {
-        false
-    }
-
-    /// Makes everything durable that is acknowledged by the completions about to be handed to hosts. `false`:
-    /// not all of it is.
-    fn settle(&self) -> bool {
-        true
-    }
-
-    /// The fault for the answer to a command of a queue, known by the number of its session, on its way to a
-    /// host on a network. Called once, when the command completes.
-    fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
-        _ = (session, cid);
-        None
-    }
-
-    /// Notes that a command of an I/O queue has completed, `span` ns of model time after it took effect.
-    fn note_latency(&self, opcode: u8, span: Ns) {
-        _ = (opcode, span);
-    }
-
-    /// Notes that an event ran `late_ns` after its model time: measured, and only if the drive is paced.
-    fn note_lateness(&self, late_ns: Ns) {
-        _ = late_ns;
-    }
-
-    /// After a failed settling: changes a completion's status if what it acknowledges is lost.
-    fn revoke(&self, session: u32, cqe: &mut Cqe) {
-        _ = (session, cqe);
-    }
-}
-
-/// A drive that can be inspected but has no state to show.
-impl Controlled for () {
-    fn change(&self, _: &str) -> Outcome {
-        Err("this drive takes no changes".to_owned())
-    }
-}
+use super::carrier::Carrier;
+use super::link::{PowerOff, SharedLink};
+use crate::served::Outcome;
 
 type Look<D> = Box<dyn FnOnce(&Sim, &D) + Send>;
 
@@ -178,7 +119,7 @@ impl<D> Control<D> {
         answered.recv().map_err(|_| PowerOff)
     }
 
-    /// Runs [`Controlled::change`] with `change` at a model time of its own, and waits for its outcome.
+    /// Runs [`Controlled::change`](super::Controlled::change) with `change` at a model time of its own, and waits for its outcome.
     /// Changes are executed in order. Called in an event of the drive, it would wait for ever.
     ///
     /// # Errors

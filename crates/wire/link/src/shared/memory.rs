@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
-use super::lock;
-use crate::memory::{BadAddress, HostMemory};
 use kvdrive_content::{Piece, Region};
+use kvdrive_sim::wall::lock;
+
+use crate::memory::{BadAddress, HostMemory};
 
 /// Address space between two buffers: buffer `n` begins at `(n + 1) << 32`.
 const BUFFER_SHIFT: u32 = 32;

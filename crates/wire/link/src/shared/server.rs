@@ -3,19 +3,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kvdrive_sim::Sim;
 use kvdrive_sim::wall::{self, Pace, Park, Sleeper, Source, WallRun};
-use kvdrive_sim::{Histogram, Sim};
 
-use super::SharedLink;
-use super::control::{Control, ControlQueue, Controlled};
+use super::control::{Control, ControlQueue};
+use super::link::SharedLink;
 use super::memory::DriveView;
-use super::source::{Intake, Ports, WallSource};
+use super::source::{Intake, WallSource};
+use crate::arrivals::Ports;
 use crate::memory::HostMemory;
 use crate::pcie::Link;
 use crate::recording::{End, Recorder, RecordingMemory};
-
-/// Why a drive could not be built.
-pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+use crate::served::{BuildError, Built, Controlled, Ended};
 
 /// How to serve.
 pub struct ServerConfig {
@@ -23,31 +22,6 @@ pub struct ServerConfig {
     pub pace: Pace,
     /// Recorder of arrivals, for a replay.
     pub recorder: Option<Recorder>,
-}
-
-/// How a run ended.
-pub struct Ended {
-    /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
-    pub lateness: Histogram,
-    /// Number of times the drive's thread slept.
-    pub sleeps: u64,
-    /// Was the power cut? Then no task runs any more.
-    pub power_cut: bool,
-    /// The error of the recording, if there was one; the drive was served all the same. For a replay: whether
-    /// the recording is complete.
-    pub recording: Result<(), std::io::Error>,
-    /// For a replay: bytes after the end of the recording, which were ignored.
-    pub ignored_bytes: u64,
-}
-
-/// A drive, as its builder returns it.
-pub struct Built<D, F> {
-    /// The link that it serves.
-    pub link: Rc<Link>,
-    /// The target of its control channel.
-    pub drive: D,
-    /// Called at the end, when no command is outstanding: to collect counters.
-    pub finish: F,
 }
 
 /// A drive that has been built and can serve.

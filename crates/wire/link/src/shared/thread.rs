@@ -8,8 +8,11 @@ use std::thread::{self, JoinHandle};
 use kvdrive_sim::Sim;
 use kvdrive_sim::wall::{Sleeper, Source};
 
-use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, SharedLink};
+use super::control::Control;
+use super::link::SharedLink;
+use super::server::{Server, ServerConfig};
 use crate::memory::HostMemory;
+use crate::served::{BuildError, Built, Controlled, Ended};
 
 /// A drive that is being served.
 pub struct Serving<D, R> {

@@ -1,0 +1,97 @@
+//! What a drive gives to the loop that serves it, and to the replay of such a run: how it is built, what it answers, and how the
+//! run ended.
+
+use std::rc::Rc;
+
+use kvdrive_sim::{Histogram, Ns};
+use kvdrive_spec::Cqe;
+use kvdrive_spec::transport_fault::TransportFault;
+
+use crate::pcie::Link;
+
+/// Result of a change: an answer, or the reason why nothing has changed.
+pub type Outcome = Result<String, String>;
+
+/// What the thread that serves a drive needs besides the link, and the target of a control channel.
+pub trait Controlled: 'static {
+    /// Executes `change`, which must not wait, and answers. The same text at the same event must have the
+    /// same effect, since a replay calls this, too.
+    ///
+    /// # Errors
+    /// What is wrong with the change, in one line; nothing has changed.
+    fn change(&self, change: &str) -> Outcome;
+
+    /// Are completions gathered, so that what they acknowledge is made durable for all at once?
+    fn shares_settling(&self) -> bool {
+        false
+    }
+
+    /// Does something in it depend on model time that passes, as a fault rule that strikes at a time or after one?
+    /// Unpaced, time stands still while nothing does.
+    fn needs_time(&self) -> bool {
+        false
+    }
+
+    /// Makes everything durable that is acknowledged by the completions about to be handed to hosts. `false`:
+    /// not all of it is.
+    fn settle(&self) -> bool {
+        true
+    }
+
+    /// The fault for the answer to a command of a queue, known by the number of its session, on its way to a
+    /// host on a network. Called once, when the command completes.
+    fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
+        _ = (session, cid);
+        None
+    }
+
+    /// Notes that a command of an I/O queue has completed, `span` ns of model time after it took effect.
+    fn note_latency(&self, opcode: u8, span: Ns) {
+        _ = (opcode, span);
+    }
+
+    /// Notes that an event ran `late_ns` after its model time: measured, and only if the drive is paced.
+    fn note_lateness(&self, late_ns: Ns) {
+        _ = late_ns;
+    }
+
+    /// After a failed settling: changes a completion's status if what it acknowledges is lost.
+    fn revoke(&self, session: u32, cqe: &mut Cqe) {
+        _ = (session, cqe);
+    }
+}
+
+/// A drive that can be inspected but has no state to show.
+impl Controlled for () {
+    fn change(&self, _: &str) -> Outcome {
+        Err("this drive takes no changes".to_owned())
+    }
+}
+
+/// Why a drive could not be built.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How a run ended.
+pub struct Ended {
+    /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
+    pub lateness: Histogram,
+    /// Number of times the drive's thread slept.
+    pub sleeps: u64,
+    /// Was the power cut? Then no task runs any more.
+    pub power_cut: bool,
+    /// The error of the recording, if there was one; the drive was served all the same. For a replay: whether
+    /// the recording is complete.
+    pub recording: Result<(), std::io::Error>,
+    /// For a replay: bytes after the end of the recording, which were ignored.
+    pub ignored_bytes: u64,
+}
+
+/// A drive, as its builder returns it.
+pub struct Built<D, F> {
+    /// The link that it serves.
+    pub link: Rc<Link>,
+    /// The target of its control channel.
+    pub drive: D,
+    /// Called at the end, when no command is outstanding: to collect counters.
+    pub finish: F,
+}
