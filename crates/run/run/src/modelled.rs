@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Histogram, Ns, Sim, TaskCell};
 
 use kvdrive_config::{Config, Document};
@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::stream::{Clock, Stream};
 use crate::verify::{ReadBack, Verifier};
 use crate::watch::{Going, Progress, Watch};
-use crate::work::{Work, lock};
+use crate::work::Work;
 
 /// Runs `document`.
 pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_host::{Calls, Error, Pair};
-use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
@@ -28,7 +28,7 @@ use super::snapshot::Snapshot;
 use super::tally::Tally;
 use super::verify::{Found, Reading, Writing};
 use super::watch::Watch;
-use super::work::{Drawn, Work, lock};
+use super::work::{Drawn, Work};
 use kvdrive_workload::Op;
 
 /// Operations between two calls of a progress hook.

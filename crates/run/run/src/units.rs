@@ -11,7 +11,7 @@ use kvdrive_spec::{Key, Status};
 use super::kinds::{RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace};
 use super::stream::{Clock, Stream};
-use super::work::lock;
+use kvdrive_sim::wall::lock;
 use kvdrive_workload::units::{Ended, Failed, Pairs};
 
 /// Units of a workload.

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_sim::Ns;
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::Key;
 
 use super::arrivals::Arrivals;
@@ -69,10 +70,6 @@ struct Source {
 
 /// Drawn operations, each with its due time if operations do not wait for each other.
 pub(super) type Drawn = VecDeque<(Op, Option<Ns>)>;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Work {
     /// The work of a run with these parameters. `sees_all`: see the field.

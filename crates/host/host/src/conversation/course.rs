@@ -12,14 +12,15 @@
 use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
+use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{
     Batch, Command, Cqe, Key, PAGE_BYTES, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions,
     ValueSource,
 };
 
+use super::command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
 use super::slot::IteratorUse;
-use super::{Aftermath, Arrival, CommandSlot, Submission, unclaimed};
+use super::unclaimed;
 use crate::answers::{self, IteratorId, NSID};
 use crate::client::{Answer, Call};
 
@@ -45,21 +46,6 @@ pub(crate) enum Step {
     Complete,
     /// The command has ended so.
     Done(Status),
-}
-
-/// What a slot offers its command.
-#[derive(Clone, Copy)]
-pub(crate) struct SlotOffer<'a> {
-    pub(crate) cid: u16,
-    /// Addresses of its buffer and of the list page that names the buffer's pages.
-    pub(crate) buffer: u64,
-    pub(crate) list: u64,
-    /// Queue entries that the command may use at once.
-    pub(crate) entries: u32,
-    pub(crate) window: Option<&'a HostWindow>,
-    /// Inline commands of a value go together, as far as there are entries, and not each when the one before it
-    /// has completed.
-    pub(crate) is_together: bool,
 }
 
 /// What a driver knows of its drive when a command begins.

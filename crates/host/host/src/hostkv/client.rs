@@ -35,11 +35,14 @@ fn status_of(error: StoreError) -> Status {
     error.status()
 }
 
-impl HostKvClient {
-    pub(super) fn new(kv: Rc<HostKv>, thread: Thread) -> HostKvClient {
-        HostKvClient { kv, thread, is_inside: Cell::new(false) }
+impl HostKv {
+    /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
+    pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
+        HostKvClient { kv: self.clone(), thread: Thread(thread), is_inside: Cell::new(false) }
     }
+}
 
+impl HostKvClient {
     /// Makes durable what every call that has ended did.
     ///
     /// # Errors

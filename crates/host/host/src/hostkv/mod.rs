@@ -138,11 +138,6 @@ impl HostKv {
         Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
     }
 
-    /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
-    pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
-        HostKvClient::new(self.clone(), Thread(thread))
-    }
-
     /// The core that only background work has, if its options ask for one.
     pub fn background_core(&self) -> Option<&Rc<Resource>> {
         self.own.as_ref()

@@ -1,33 +1,13 @@
 //! The host's end of DH-HMAC-CHAP: a queue shows that its host knows its secret, and asks the controller for the
 //! same if there is a secret for that. (Messages: `kvdrive_spec::auth`; what is computed: crate `auth`.)
 
-use kvdrive_auth::{KeyPair, Response, Role, Secret, random};
-use kvdrive_spec::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer, Reason};
+use kvdrive_auth::{KeyPair, Response, Role, random};
+use kvdrive_spec::auth::{Content, MESSAGE_MAX_BYTES, Message, Offer, Reason};
 use kvdrive_spec::fabrics::Fabrics;
 
-use super::Error;
+use super::options::Authentication;
 use super::queue::{Data, Queue};
-
-/// By what a host authenticates, and what it would take.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Authentication {
-    /// The host's secret.
-    pub secret: Secret,
-    /// The controller's: it has to authenticate, too.
-    pub controller_secret: Option<Secret>,
-    /// Hashes that may be chosen from.
-    pub hashes: Vec<Hash>,
-    /// Groups that may be chosen from.
-    pub groups: Vec<Group>,
-}
-
-impl From<Secret> for Authentication {
-    /// Any hash and any group, and the controller need not authenticate.
-    fn from(secret: Secret) -> Authentication {
-        let (hashes, groups) = (Hash::ALL.to_vec(), Group::ALL.to_vec());
-        Authentication { secret, controller_secret: None, hashes, groups }
-    }
-}
+use crate::Error;
 
 /// What the controller sent next, as bytes.
 fn receive(queue: &mut Queue) -> Result<Vec<u8>, Error> {

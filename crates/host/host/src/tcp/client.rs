@@ -1,11 +1,12 @@
 //! One connection as a [`crate::Client`]. A value goes by one Store command, in the capsule or when the controller
 //! asks for it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{BadAddress, HostMemory};
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::opcode::{Direction, direction};
 use kvdrive_spec::{Cqe, Sqe};
 
@@ -78,10 +79,6 @@ impl HostMemory for Received<'_> {
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
         Err(BadAddress { address, bytes: piece.bytes() })
     }
-}
-
-pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Arrival for Received<'_> {

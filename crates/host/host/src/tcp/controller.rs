@@ -12,8 +12,9 @@ use kvdrive_spec::{Sqe, Status, auth, feature};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::options::Options;
 use super::queue::{Completed, Data, Queue};
-use super::{Error, Options};
+use crate::Error;
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;

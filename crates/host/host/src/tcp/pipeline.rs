@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kvdrive_content::Region;
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::{Cqe, Sqe, Status};
 
-use super::client::{Client, OFFER, Received, lock};
+use super::client::{Client, OFFER, Received};
 use super::queue::{Completed, Queue};
 use super::wire::{sleep, wanted};
 use crate::Error;

@@ -11,8 +11,9 @@ use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Statu
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::options::{Options, Tls};
 use super::wire::Wire;
-use super::{Error, Options, Tls};
+use crate::Error;
 use crate::answers::NSID;
 
 /// Bytes that are read from the socket at a time.

@@ -11,8 +11,10 @@ use kvdrive_spec::identify::cns;
 use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Writing};
 
+use super::blocking::block_on;
+use super::connector::Connector;
 use super::port::Port;
-use super::{Connector, Error, block_on};
+use crate::Error;
 use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
 use crate::conversation::course::done;

@@ -9,8 +9,9 @@ use kvdrive_link::shared::SharedBuffer;
 use kvdrive_link::transfer::Choice;
 
 use super::blocking::block_on;
+use super::connector::Connector;
 use super::port::{Claimed, Port};
-use super::{Connector, Error};
+use crate::Error;
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
@@ -29,16 +30,24 @@ pub struct Driver {
     max_value_bytes: u32,
 }
 
-impl Driver {
-    pub(super) fn new(
-        connector: Connector,
-        port: Arc<Port>,
-        choice: Box<dyn Choice>,
-        max_value_bytes: u32,
-    ) -> Driver {
-        Driver { connector, port: Some(port), choice, max_value_bytes }
+impl Connector {
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a
+    /// driver that was dropped is used again by the next one of the same `entries` and `depth`; where there
+    /// is none, this thread waits while the drive deletes unused ones and creates one.
+    ///
+    /// # Errors
+    /// The drive is off, has as many queue pairs as there are identifiers, or answers so.
+    ///
+    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
+    /// specification).
+    pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
+        let max_value_bytes = self.max_value_bytes()?;
+        let port = self.port(entries, depth, answers::buffer_bytes(max_value_bytes))?;
+        Ok(Driver { connector: self.clone(), port: Some(port), choice, max_value_bytes })
     }
+}
 
+impl Driver {
     /// Where more queue pairs come from.
     pub fn connector(&self) -> &Connector {
         &self.connector

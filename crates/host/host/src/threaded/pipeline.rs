@@ -13,10 +13,10 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_spec::{Cqe, Sqe, Status};
 
-use super::Error;
 use super::blocking::{block_on, block_on_within};
 use super::driver::Driver;
 use super::port::Port;
+use crate::Error;
 use crate::client::{Answer, Call, Content};
 use crate::conversation::slot::{Arrived, Slot};
 use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};

@@ -8,12 +8,13 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::Piece;
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe};
 
 use super::tokens::Tokens;
@@ -54,10 +55,6 @@ pub(super) struct Board {
     /// By slot; the port maps them.
     buffers: OnceLock<Vec<Arc<SharedBuffer>>>,
     unclaimed: Arc<SharedUnclaimed>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Board {

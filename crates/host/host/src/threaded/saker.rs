@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -16,10 +16,14 @@ use kvdrive_link::shared::PowerOff;
 use kvdrive_link::transfer::{self, TransferConfig};
 use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};
 
-use super::{Connector, Driver, Error, block_on};
+use super::blocking::block_on;
+use super::connector::Connector;
+use super::driver::Driver;
+use crate::Error;
 use crate::client::{Answer, Call, Calls, Content};
 use crate::pipelined::{Completion as Ended, FailedWrite, Pipelined};
 
@@ -88,10 +92,6 @@ impl Wake for Bell {
             waiter.wake();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Queue {

@@ -6,7 +6,7 @@ use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{self, BuildError, Built, Controlled, Ended, ServerConfig, Serving};
 use kvdrive_sim::Sim;
 
-use super::Connector;
+use super::connector::Connector;
 
 /// Builds a drive on a thread of its own and serves it there, until all connectors and drivers are dropped.
 /// `build` gets the executor and the host memory.

@@ -9,7 +9,7 @@ use std::thread;
 
 use kvdrive_declare::Counts;
 use kvdrive_host::Pipelined;
-use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Ns, Sim};
 
 use super::lanes::{self, LaneClient, Mailbox, Sent};
@@ -22,7 +22,7 @@ use crate::stream::{Clock, Stream};
 use crate::tally::Tally;
 use crate::verify::Verifier;
 use crate::watch::Watch;
-use crate::work::{Work, lock};
+use crate::work::Work;
 use kvdrive_config::Config;
 
 /// The pipeline of one thread to the drive, and how many tasks use it.

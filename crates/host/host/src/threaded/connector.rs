@@ -1,0 +1,163 @@
+//! [`Connector`]: the queue pairs of one drive, and its admin queue.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use kvdrive_link::HostMemory;
+use kvdrive_link::shared::SharedLink;
+use kvdrive_sim::wall::lock;
+use kvdrive_spec::Sqe;
+use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+
+use super::blocking::block_on;
+use super::port::{Board, Claimed, Port};
+use super::unclaimed::SharedUnclaimed;
+use crate::answers::{self, RING};
+use crate::conversation::course::done;
+use crate::conversation::slot::IteratorUse;
+use crate::error::Error;
+
+struct Shared {
+    link: Arc<SharedLink>,
+    /// The admin queue's one slot takes one command at a time.
+    admin: Port,
+    max_value_bytes: OnceLock<u32>,
+    unclaimed: Arc<SharedUnclaimed>,
+    /// Queue pairs whose drivers are gone, for the next ones.
+    idle: Mutex<Vec<Arc<Port>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+/// Makes drivers for one drive. When all connectors and drivers are dropped the drive ends.
+#[derive(Clone)]
+pub struct Connector(Arc<Shared>);
+
+impl Connector {
+    pub(super) fn new() -> Connector {
+        let unclaimed: Arc<SharedUnclaimed> = Arc::default();
+        let board = Board::new(1, unclaimed.clone());
+        let (link, queue) = SharedLink::new(board.clone());
+        let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
+        let (max_value_bytes, idle) = (OnceLock::new(), Mutex::default());
+        Connector(Arc::new(Shared { link, admin, max_value_bytes, unclaimed, idle }))
+    }
+
+    pub(super) fn link(&self) -> &Arc<SharedLink> {
+        &self.0.link
+    }
+
+    pub(super) fn unclaimed(&self) -> &SharedUnclaimed {
+        &self.0.unclaimed
+    }
+
+    /// Largest value that the drive takes, in bytes.
+    pub(super) fn max_value_bytes(&self) -> Result<u32, Error> {
+        if let Some(bytes) = self.0.max_value_bytes.get() {
+            return Ok(*bytes);
+        }
+        let namespace = block_on(self.identify())?;
+        Ok(*self.0.max_value_bytes.get_or_init(|| namespace.format().value_max_bytes.get()))
+    }
+
+    /// May this thread ask the drive?
+    ///
+    /// # Errors
+    /// The calls of another one carry it out ([`serve_here`](super::serve_here)).
+    pub fn check_thread(&self) -> Result<(), Error> {
+        self.0.admin.check_thread()
+    }
+
+    /// Identify data of the KV namespace as it is now.
+    pub async fn identify(&self) -> Result<KvNamespace, Error> {
+        self.admin(answers::identify_namespace, answers::take_namespace).await
+    }
+
+    /// Why the drive is read-only, if it is: the reason for
+    /// [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
+    pub async fn write_failure(&self) -> Result<Option<String>, Error> {
+        self.admin(answers::write_protection_log, answers::take_write_protection).await
+    }
+
+    /// An admin command that brings data to the page at the slot's buffer, and what to make of it.
+    pub(super) async fn admin<T>(
+        &self,
+        command: fn(u16, u64) -> Sqe,
+        take: fn(&dyn HostMemory, u64) -> T,
+    ) -> Result<T, Error> {
+        let mut slot = self.0.admin.slot().await?;
+        slot.buffer().clear();
+        let buffer = slot.slot_offer().buffer;
+        administer(&mut slot, |cid| command(cid, buffer)).await?;
+        Ok(take(slot.buffer(), slot.buffer().address()))
+    }
+
+    /// A queue pair of `entries` slots, which the drive is asked to create, with `depth` command slots that have
+    /// buffers of `buffer_bytes` bytes.
+    async fn create(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
+        let board = Board::new(depth, self.0.unclaimed.clone());
+        let rings = self.link().open_rings(entries, board.clone())?;
+        let mut slot = self.0.admin.slot().await?;
+        for command in answers::create_pair(rings.id(), entries) {
+            let created = administer(&mut slot, |cid| command.encode(cid, RING)).await;
+            if let Err(error) = created {
+                self.link().close_rings(&rings);
+                return Err(error);
+            }
+        }
+        Ok(Arc::new(Port::new(self.link(), rings, board, buffer_bytes)))
+    }
+
+    /// Has the drive delete a queue pair that no driver has, when commands of it that were dropped have ended.
+    async fn delete(&self, port: Arc<Port>) -> Result<(), Error> {
+        port.take_all().await?;
+        let mut slot = self.0.admin.slot().await?;
+        for command in answers::delete_pair(port.queue().id()) {
+            administer(&mut slot, |cid| command.encode(cid, RING)).await?;
+        }
+        self.link().close_rings(port.queue());
+        Ok(())
+    }
+
+    /// An unused queue pair; all of a drive have buffers of one size.
+    pub(super) fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
+        assert!(
+            depth > 0 && depth < entries && entries <= 1 << 16,
+            "a queue of {entries} slots holds at most {} commands, not {depth}",
+            entries.saturating_sub(1)
+        );
+        let mut idle = lock(&self.0.idle);
+        let fitting = idle.iter().position(|port| port.depth() == depth && port.queue().entries() == entries);
+        let known = fitting.map(|index| idle.swap_remove(index));
+        let unfit = if known.is_some() { Vec::new() } else { std::mem::take(&mut *idle) };
+        drop(idle);
+        for port in unfit {
+            block_on(self.delete(port))?;
+        }
+        match known {
+            Some(port) => Ok(port),
+            None => block_on(self.create(entries, depth, buffer_bytes)),
+        }
+    }
+
+    /// Ends the drive when it has carried out what was submitted, even if other connectors or drivers exist: they
+    /// find it off then.
+    pub fn close(&self) {
+        self.link().close();
+    }
+
+    pub(super) fn give_back(&self, port: Arc<Port>) {
+        lock(&self.0.idle).push(port);
+    }
+}
+
+/// Has the drive carry out a command of the admin queue.
+async fn administer(slot: &mut Claimed<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
+    let cid = slot.slot_offer().cid;
+    slot.outbox.push(command(cid));
+    slot.submit(1, IteratorUse::None)?;
+    Ok(done(slot.completion().await?.status())?)
+}
