@@ -18,7 +18,7 @@ mod inbox;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use kvdrive_link::shared::{
     SharedQueue, serve_beside, serve_thread,
 };
 use kvdrive_sim::Sim;
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, Direction};
@@ -51,10 +52,6 @@ const QUIET: u8 = 1 << 2;
 const KEPT_BYTES: u32 = 256 << 10;
 /// Between two looks whether a drive that was switched on says what it is.
 const LOOK: Duration = Duration::from_micros(200);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The recipient of a command's completion.
 enum Recipient {
@@ -172,7 +169,7 @@ where
     Ok((namespace, serving))
 }
 
-/// As [`power_on`], in the loop of the server whose thread this is ([`Core::drive`](crate::tcp::Core::drive)).
+/// As [`power_on`], in the loop of the server whose thread this is ([`Core::drive`](crate::shared::Core::drive)).
 ///
 /// # Errors
 /// What `build` returns.

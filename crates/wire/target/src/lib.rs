@@ -15,6 +15,7 @@
 //! | [`log`] | one line for each connection that failed, for the operator |
 //! | [`bell`] | lets another thread wake the one with the sockets |
 //! | [`buffer`] | memory for data, within a budget |
+//! | [`shared`] | what all connections and functions of one thread share |
 //! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
 //! | [`vfio`] | vfio-user: PCI functions with registers, doorbells and rings in memory of their clients |
 //!
@@ -25,6 +26,7 @@ pub mod buffer;
 pub mod drive;
 pub mod log;
 pub mod namespace;
+pub mod shared;
 pub mod subsystem;
 pub mod tcp;
 pub mod vfio;

@@ -7,8 +7,8 @@ use kvdrive_link::shared::{CompletionSink, SharedQueue};
 use kvdrive_spec::Cqe;
 use kvdrive_spec::transport_fault::TransportFault;
 
-use super::lock;
 use crate::bell::Bell;
+use kvdrive_sim::wall::lock;
 
 /// What the drive's thread has for ours: completions with the number of their queue.
 pub(super) struct Inbox {

@@ -3,9 +3,11 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `accept` | listening sockets, new connections, TLS handshakes |
+//! | `sockets` | listening sockets, and where the thread sleeps |
+//! | `accept` | new connections, TLS handshakes |
 //! | `handle` | access to the server for other threads |
-//! | `beside` | a drive in the server's loop |
+//! | `run` | the loop of the server, with a drive or without |
+//! | `beside` | a drive in that loop |
 //! | `turns` | how much is read of a host, and sent to it, in one turn |
 //!
 //! One turn of the loop: reads from the connections that have input, so much of a host that none starves ([`turns`]);
@@ -26,15 +28,15 @@ use mio::{Events, Token};
 use super::channel::Channel;
 use super::connection::{Connection, Limits};
 use super::handshake::Handshakes;
-use super::{Core, Use};
 use crate::buffer::Refused;
 use crate::namespace::{Completion, QueueId};
+use crate::shared::{Core, TURN_BYTES, Use};
 use crate::subsystem::Event;
 use crate::vfio::functions::Functions;
-pub use accept::Sockets;
 pub use handle::{Handle, ServerEnded};
-pub use turns::SharedTurn;
-use turns::{PeerLine, TURN_BYTES};
+use peer_line::PeerLine;
+use sockets::BELL;
+pub use sockets::Sockets;
 
 /// Most pieces in one send call.
 const SLICES: usize = 64;
@@ -46,18 +48,17 @@ const TICK: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(1);
 /// Memory that was not needed for this long is returned to the system.
 const TRIM_MS: u64 = 10_000;
-/// Polls without result, while commands are in progress, before the thread sleeps.
-const IDLE_LOOKS: u32 = 64;
 /// How long a host may take to read why its connection ended.
 const LINGER_MS: u64 = 1_000;
 /// How long commands in progress may take after the server was asked to end.
 const DRAIN_MS: u64 = 5_000;
 
-const BELL: Token = Token(usize::MAX);
-
 mod accept;
 mod beside;
 mod handle;
+mod peer_line;
+mod run;
+mod sockets;
 mod turns;
 
 struct Peer {
@@ -166,53 +167,6 @@ impl Server {
     /// A handle for other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
-    }
-
-    /// Serves until it is told to end; with `once`, until the last connection has ended. Returns the core,
-    /// whose subsystem has the counts.
-    ///
-    /// # Errors
-    /// The error of the system when it cannot wait for sockets.
-    pub fn run(mut self, once: bool) -> io::Result<Core> {
-        self.once = once;
-        while !self.is_over {
-            self = match self.core.drive.take() {
-                Some(drive) => beside::run(self, drive)?,
-                None => self.run_alone()?,
-            };
-        }
-        for peer in self.peers.iter_mut().flatten() {
-            peer.connection.end(&mut self.core);
-        }
-        self.functions.end(&mut self.core);
-        // Calls of other threads that still wait return an error from here on.
-        *self.handle.orders() = None;
-        Ok(self.core)
-    }
-
-    /// Serves until the server ends, or until a drive wants to run in this loop.
-    fn run_alone(mut self) -> io::Result<Server> {
-        let mut idle_looks = 0;
-        while !self.is_over {
-            self.handle.run_orders(&mut self.core);
-            if self.core.drive.is_some() {
-                break;
-            }
-            let under_way = self.core.subsystem.poll();
-            let has_arrived = self.look_at_functions();
-            let busy = !self.ready.is_empty() || self.deliver() || has_arrived;
-            idle_looks = if busy { 0 } else { idle_looks + 1 };
-            let timeout = if !self.ready.is_empty() || under_way && idle_looks < IDLE_LOOKS {
-                Duration::ZERO
-            } else {
-                self.rest()
-            };
-            self.wait(timeout)?;
-            if self.take_events() {
-                idle_looks = 0;
-            }
-        }
-        Ok(self)
     }
 
     /// Sleeps until there are events, at most for the given time.

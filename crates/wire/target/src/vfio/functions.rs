@@ -9,8 +9,8 @@ use mio::net::UnixListener;
 use mio::{Interest, Registry, Token};
 
 use super::function::{Awaited, Function};
+use crate::shared::Core;
 use crate::subsystem::Event;
-use crate::tcp::Core;
 
 /// Tokens of functions begin here, above those of other sockets: an even one listens, the next one is its client's.
 const FIRST_TOKEN: usize = 1 << 62;

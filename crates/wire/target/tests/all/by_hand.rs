@@ -1,7 +1,7 @@
 //! Units typed in from the drawings of the specification, so that our two ends cannot share a mistake.
 
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::Options;
-use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::wire::{Pair, Wire, address, connect, hex, ic_req, response, set_cc, settle, zeros};

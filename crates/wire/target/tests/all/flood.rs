@@ -8,8 +8,8 @@ use kvdrive_auth::{KeyPair, Secret};
 use kvdrive_host::tcp::{Authentication, Error, Initiator, Options};
 use kvdrive_spec::auth::{Content, Group, Hash, Message, Offer, Reason};
 use kvdrive_spec::fabrics::Fabrics;
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{self, Host};
-use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::authentication::capsule;

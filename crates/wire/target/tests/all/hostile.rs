@@ -134,7 +134,7 @@ fn any_entry_on_any_queue_is_answered_once() {
         bytes[0] = ADMIN[rng.below(9) as usize];
         bytes[4] &= 0x0F;
         let sqe = Sqe::from_bytes(bytes);
-        let data = pair.core.memory(kvdrive_target::tcp::Use::Transfer).budget.share();
+        let data = pair.core.memory(kvdrive_target::shared::Use::Transfer).budget.share();
         let data = data.take([0, 64, 4096, 8192][rng.below(4) as usize]).unwrap();
         pair.core.subsystem.execute(Tag { queue, slot: 5 }, &sqe, data, 0);
         pair.core.subsystem.poll();
@@ -301,8 +301,8 @@ fn short_memory_delays_and_loses_nothing() {
     assert!(taken < late.len() && !second.wants_input());
     pair.memory.state.borrow_mut().allowed = None;
     settle(&mut pair.core, &mut pair.io);
-    assert_eq!(pair.core.memory(kvdrive_target::tcp::Use::Capsule).line.pop_front(), Some(2));
-    assert_eq!(second.retry(&mut pair.core, kvdrive_target::tcp::Use::Capsule), Ok(false));
+    assert_eq!(pair.core.memory(kvdrive_target::shared::Use::Capsule).line.pop_front(), Some(2));
+    assert_eq!(second.retry(&mut pair.core, kvdrive_target::shared::Use::Capsule), Ok(false));
     assert!(second.wants_input());
     second.receive(&mut pair.core, &late[taken..]);
     settle(&mut pair.core, &mut second);

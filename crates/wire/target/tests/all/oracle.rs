@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
+use kvdrive_target::shared::{Core, Use};
 use kvdrive_target::subsystem::{Event, Options};
 use kvdrive_target::tcp::connection::{Connection, Limits};
-use kvdrive_target::tcp::{Core, Use};
 
 use super::memory::Memory;
 use super::wire::{address, connect, core, data, hex, ic_req, retrieve, set_cc, store, units, zeros};

@@ -13,8 +13,8 @@ use kvdrive_run::wall::served;
 use kvdrive_sim::wall::Pace;
 use kvdrive_target::drive;
 use kvdrive_target::log::Log;
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
-use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
 use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 

@@ -2,9 +2,9 @@
 //! progress with what it has begun.
 
 use kvdrive_spec::{Command, Key, SglDescriptor, Status, Store, StoreOptions, StorePart};
+use kvdrive_target::shared::{Core, Use};
 use kvdrive_target::subsystem::{Event, Options, Reach};
 use kvdrive_target::tcp::connection::{Connection, Limits};
-use kvdrive_target::tcp::{Core, Use};
 
 use super::memory::Memory;
 use super::wire::{

@@ -2,8 +2,8 @@
 
 use kvdrive_spec::Key;
 use kvdrive_target::namespace::{Completion, QueueId};
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Event, Options};
-use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::memory::Memory;

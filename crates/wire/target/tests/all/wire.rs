@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Address, Event, Options, Subsystem};
-use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::memory::Memory;

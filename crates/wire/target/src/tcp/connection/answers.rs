@@ -12,8 +12,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Connection, ConnectionState, Fatal, NO_CID, Step};
 use crate::buffer::Buffer;
 use crate::namespace::Completion;
+use crate::shared::Core;
 use crate::subsystem::transfer::Transfer;
-use crate::tcp::Core;
 use crate::tcp::digest::{self, DataDigest, Reading};
 
 /// The first bytes of a TLS handshake record, of any version.

@@ -11,10 +11,10 @@ use super::parts::{Parts, names_own_stream, split};
 use super::{Body, Connection, Fatal, Slot, Stage, Step, fatal};
 use crate::buffer::{Buffer, Refused, Share};
 use crate::namespace::Tag;
+use crate::shared::{Core, Shares, Use};
 use crate::subsystem::Reach;
 use crate::subsystem::transfer::{Transfer, transfer};
 use crate::tcp::digest::DataDigest;
-use crate::tcp::{Core, Shares, Use};
 
 impl Connection {
     pub(super) fn begin_command(&mut self, core: &mut Core) -> Result<(), Fatal> {

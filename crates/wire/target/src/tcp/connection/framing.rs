@@ -4,7 +4,7 @@ use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use zerocopy::IntoBytes;
 
 use super::{Body, Connection, ConnectionState, Fatal, Slot, Stage, Step, fatal};
-use crate::tcp::Core;
+use crate::shared::Core;
 use crate::tcp::digest::{self, Reading};
 
 /// Fewer bytes are read with what follows them, and copied.

@@ -39,11 +39,10 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::digest::{DataDigest, Reading};
-use super::listener::SharedTurn;
 use super::output::Output;
-use super::{Core, QueuesOfHost, Shares, Use};
 use crate::buffer::Buffer;
 use crate::namespace::QueueId;
+use crate::shared::{Core, QueuesOfHost, SharedTurn, Shares, Use};
 use crate::subsystem::Address;
 use crate::subsystem::transfer::Transfer;
 use begun::Begun;

@@ -19,8 +19,8 @@ use kvdrive_spec::{Command, RetrievePart, Sqe, Status, StorePart};
 use super::{Connection, Slot, Step};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Tag};
+use crate::shared::Core;
 use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES};
-use crate::tcp::Core;
 
 /// Streams of this number on are the connection's own, one for each slot.
 const OWN_STREAMS: u16 = (1 << 15) - 1;

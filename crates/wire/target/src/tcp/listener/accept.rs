@@ -1,26 +1,22 @@
-//! New connections: listening sockets, accepted hosts, and TLS handshakes, which another thread computes.
+//! New connections: accepted hosts, and TLS handshakes, which another thread computes.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kvdrive_auth::tls::{Known, Session};
+use kvdrive_auth::tls::Session;
 use kvdrive_spec::discovery::DiscoveryEntry;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Poll, Token, Waker};
+use mio::net::TcpStream;
+use mio::{Interest, Token};
 use rustix::net::sockopt;
 
 use super::super::channel::Channel;
 use super::super::connection::Connection;
 use super::super::handshake::{Handshakes, Shaken};
-use super::turns::TURN_BYTES;
-use super::{BELL, Peer, Server};
-use crate::bell::Bell;
+use super::{Peer, Server};
+use crate::shared::TURN_BYTES;
 use crate::subsystem::Address;
-use crate::vfio::functions::Functions;
 
 /// TCP keep-alive: probes a host that was silent for this long,
 const ALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -28,74 +24,6 @@ const ALIVE_IDLE: Duration = Duration::from_secs(60);
 const ALIVE_BETWEEN: Duration = Duration::from_secs(10);
 /// and fails the connection after this many probes without an answer.
 const ALIVE_PROBES: u32 = 6;
-
-/// The place where the thread sleeps. It exists before the server, because drives need its bell.
-pub struct Sockets {
-    pub(super) poll: Poll,
-    pub(super) bell: Arc<Bell>,
-    pub(super) waker: Arc<Waker>,
-    pub(super) listeners: Vec<Listener>,
-    pub(super) functions: Functions,
-}
-
-pub(super) struct Listener {
-    socket: TcpListener,
-    /// PSKs of the hosts, which have to use TLS on this socket; `None`: no TLS.
-    psks: Option<Known>,
-}
-
-impl Sockets {
-    /// # Errors
-    /// The error of the system.
-    pub fn new() -> io::Result<Sockets> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
-        let of_bell = waker.clone();
-        // A waker fails when the system has no memory for eight bytes; the thread then sees the work at its
-        // next tick.
-        let bell = Arc::new(Bell::waking(move || _ = of_bell.wake()));
-        Ok(Sockets { poll, bell, waker, listeners: Vec::new(), functions: Functions::default() })
-    }
-
-    /// The bell that wakes its thread.
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
-    }
-
-    /// Listens; returns the address, with the port that the system chose if none was given.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
-        self.listen_for(at, None)
-    }
-
-    /// Listens for hosts that use TLS with one of these PSKs ([`crate::subsystem::Options::psks`]).
-    ///
-    /// # Errors
-    /// The error of the system; or this program was built without TLS.
-    pub fn listen_with_tls(&mut self, at: SocketAddr, psks: Known) -> io::Result<SocketAddr> {
-        Session::server(&psks).map_err(|error| io::Error::new(ErrorKind::Unsupported, error))?;
-        self.listen_for(at, Some(psks))
-    }
-
-    /// Makes a PCI function for the client of the vfio-user socket at `path`.
-    ///
-    /// # Errors
-    /// Another server answers at this socket; the error of the system.
-    pub fn listen_vfio_user(&mut self, path: &Path) -> io::Result<()> {
-        self.functions.listen(self.poll.registry(), path)
-    }
-
-    fn listen_for(&mut self, at: SocketAddr, psks: Option<Known>) -> io::Result<SocketAddr> {
-        let mut socket = TcpListener::bind(at)?;
-        let token = Token(self.listeners.len());
-        self.poll.registry().register(&mut socket, token, Interest::READABLE)?;
-        let address = socket.local_addr()?;
-        self.listeners.push(Listener { socket, psks });
-        Ok(address)
-    }
-}
 
 impl Server {
     /// Accepts the connections that wait at a socket.

@@ -7,45 +7,11 @@
 //! While several hosts have I/O queues, turns are short ([`SHARED_TURN_BYTES`]): a host that has one short command at a time
 //! waits for the turn of each other host at every command, and copying a long turn's bytes takes longer than that command.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use super::Server;
+use crate::shared::TURN_BYTES;
 
-/// Most bytes read from one connection in one turn, and about as many of one host; the same of bytes sent.
-pub(super) const TURN_BYTES: usize = 256 << 10;
 /// The same while several hosts have I/O queues: copied in about the time of a short command.
 const SHARED_TURN_BYTES: usize = 32 << 10;
-
-/// Bytes of a host in its last turn.
-#[derive(Default)]
-pub struct TurnBytes {
-    turn: Cell<u64>,
-    bytes: Cell<usize>,
-}
-
-impl TurnBytes {
-    /// So many bytes of the host moved in this turn.
-    pub(super) fn note(&self, turn: u64, bytes: usize) {
-        let before = if self.turn.replace(turn) == turn { self.bytes.get() } else { 0 };
-        self.bytes.set(before + bytes);
-    }
-
-    /// How many of a turn's `most` bytes are left in this turn.
-    pub(super) fn left(&self, turn: u64, most: usize) -> usize {
-        if self.turn.get() == turn { most.saturating_sub(self.bytes.get()) } else { most }
-    }
-}
-
-/// What was read of a host in its last turn of reading, and sent to it in its last turn of sending.
-#[derive(Default)]
-pub struct HostTurn {
-    pub(super) read: TurnBytes,
-    pub(super) sent: TurnBytes,
-}
-
-/// Connections of a host have the same one.
-pub type SharedTurn = Rc<HostTurn>;
 
 impl Server {
     /// Most bytes of a host in a turn.
@@ -89,42 +55,6 @@ impl Server {
     }
 }
 
-/// Connections in the order in which they were put here, each once.
-#[derive(Default)]
-pub(super) struct PeerLine {
-    keys: Vec<usize>,
-    /// By key.
-    is_in: Vec<bool>,
-}
-
-impl PeerLine {
-    pub(super) fn push(&mut self, key: usize) {
-        if self.is_in.len() <= key {
-            self.is_in.resize(key + 1, false);
-        }
-        if !std::mem::replace(&mut self.is_in[key], true) {
-            self.keys.push(key);
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Takes all.
-    fn take(&mut self) -> Vec<usize> {
-        self.keys.iter().for_each(|key| self.is_in[*key] = false);
-        std::mem::take(&mut self.keys)
-    }
-
-    /// Memory that was taken with keys, and is empty now, is for the next ones.
-    fn reuse(&mut self, memory: Vec<usize>) {
-        if self.keys.is_empty() {
-            self.keys = memory;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -132,36 +62,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::shared::Core;
     use crate::subsystem::{Options, Subsystem};
-    use crate::tcp::Core;
     use crate::tcp::connection::Limits;
     use crate::tcp::listener::Sockets;
 
     /// Connections of one host, and bytes that each has sent.
     const CONNECTIONS: usize = 12;
     const SENT: usize = 100 << 10;
-
-    #[test]
-    fn a_turn_has_its_bytes_and_the_next_one_has_them_again() {
-        let bytes = TurnBytes::default();
-        assert_eq!(bytes.left(1, 100), 100);
-        bytes.note(1, 60);
-        bytes.note(1, 30);
-        assert_eq!(bytes.left(1, 100), 10);
-        bytes.note(1, 30);
-        assert_eq!((bytes.left(1, 100), bytes.left(2, 100)), (0, 100));
-    }
-
-    /// A socket that is never read to its end has an event for each arrival, and one turn for all of them.
-    #[test]
-    fn a_connection_is_once_in_a_line() {
-        let mut line = PeerLine::default();
-        [3, 1, 3, 1, 1].into_iter().for_each(|key| line.push(key));
-        assert_eq!(line.take(), [3, 1]);
-        assert!(line.is_empty());
-        line.push(3);
-        assert_eq!(line.take(), [3]);
-    }
 
     #[test]
     fn a_host_with_many_connections_is_read_as_much_as_one_with_one() {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Client, Function, TURN_MESSAGES, is_pin_up};
-use crate::tcp::Core;
+use crate::shared::Core;
 use crate::vfio::config_space::{BAR0_BYTES, CONFIG_BYTES};
 use crate::vfio::doorbells::{DOORBELLS_AT, DOORBELLS_BYTES};
 use crate::vfio::interrupts;

@@ -25,8 +25,8 @@ use super::memory::GuestMemory;
 use super::rings::{CompletionQueue, SubmissionQueue};
 use super::socket::Socket;
 use crate::namespace::QueueId;
+use crate::shared::{Core, Shares};
 use crate::subsystem::Address;
-use crate::tcp::{Core, Shares};
 use registers::Registers;
 
 /// Most messages that are answered in one turn.

@@ -3,7 +3,7 @@
 use kvdrive_spec::property::{self, Configuration};
 
 use super::Function;
-use crate::tcp::Core;
+use crate::shared::Core;
 use crate::vfio::config_space::{BAR0_BYTES, ConfigSpace, VECTORS_AT};
 use crate::vfio::doorbells::{DOORBELLS_AT, DOORBELLS_BYTES};
 use crate::vfio::rings::{CompletionQueue, SubmissionQueue};

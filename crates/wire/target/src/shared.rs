@@ -1,0 +1,234 @@
+//! What the connections and functions of one thread share: the subsystem that answers them, memory for data, and what each
+//! host has of both.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_link::shared::DriveLoop;
+use kvdrive_sim::Buckets;
+
+use crate::buffer::{Budget, Share};
+use crate::log::Log;
+use crate::subsystem::Subsystem;
+
+/// Most bytes read from one connection in one turn, and about as many of one host; the same of bytes sent.
+pub(crate) const TURN_BYTES: usize = 256 << 10;
+/// The part of the memory that is reserved for in-capsule data: one in this many.
+const CAPSULE_PART: usize = 4;
+/// Lower limit of that part, bytes: one capsule fits.
+const CAPSULE_MIN_BYTES: usize = 64 << 10;
+
+/// What memory is used for.
+///
+/// In-capsule data block everything that follows on their connection, including data for which R2T was sent
+/// and which hold memory until they arrive. They must therefore never wait for memory that only a host can
+/// free: they have a budget of their own, and its memory is free again when the namespace has carried out the
+/// command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Data that came in a capsule.
+    Capsule,
+    /// Data of R2T transfers, and answers.
+    Transfer,
+}
+
+impl Use {
+    /// Both of them.
+    pub const ALL: [Use; 2] = [Use::Capsule, Use::Transfer];
+}
+
+/// The memory for one use, and the connections that wait for it.
+pub struct Memory {
+    /// The memory.
+    pub budget: Budget,
+    /// Waiting connections by key, first come first served among those of one host. A connection whose host
+    /// has used its share is passed over, and does not stop other hosts from taking memory at once.
+    pub line: VecDeque<usize>,
+    /// The memory is too small for the next connection in line: the others wait, too.
+    pub is_short: bool,
+}
+
+/// The shares of a host, one for each [`Use`] in order; all of its connections together use them.
+pub type Shares = [Share; 2];
+
+/// Bytes of a host in its last turn.
+#[derive(Default)]
+pub struct TurnBytes {
+    turn: Cell<u64>,
+    bytes: Cell<usize>,
+}
+
+impl TurnBytes {
+    /// So many bytes of the host moved in this turn.
+    pub(crate) fn note(&self, turn: u64, bytes: usize) {
+        let before = if self.turn.replace(turn) == turn { self.bytes.get() } else { 0 };
+        self.bytes.set(before + bytes);
+    }
+
+    /// How many of a turn's `most` bytes are left in this turn.
+    pub(crate) fn left(&self, turn: u64, most: usize) -> usize {
+        if self.turn.get() == turn { most.saturating_sub(self.bytes.get()) } else { most }
+    }
+}
+
+/// What was read of a host in its last turn of reading, and sent to it in its last turn of sending.
+#[derive(Default)]
+pub struct HostTurn {
+    pub(crate) read: TurnBytes,
+    pub(crate) sent: TurnBytes,
+}
+
+/// Connections of a host have the same one.
+pub type SharedTurn = Rc<HostTurn>;
+
+/// Connections that are queues, by host. A host that has some already gets another one only as long as that leaves as
+/// many for other hosts as it has then: the rule of [`crate::buffer`].
+#[derive(Default)]
+pub struct Queues {
+    by_host: BTreeMap<String, Rc<QueuesOfHost>>,
+    all: usize,
+    /// The turn of connections that have not named their host.
+    pub(crate) unnamed: SharedTurn,
+}
+
+/// The queues of one host.
+pub struct QueuesOfHost {
+    nqn: String,
+    queues: Cell<usize>,
+    pub(crate) turn: SharedTurn,
+}
+
+impl Queues {
+    /// May this host have one more, if there are `most` connections at most?
+    pub(crate) fn admits(&self, host_nqn: &str, most: usize) -> bool {
+        let own = self.by_host.get(host_nqn).map_or(0, |host| host.queues.get());
+        own == 0 || own + 1 < most.saturating_sub(self.all)
+    }
+
+    /// A host has one more.
+    pub(crate) fn join(&mut self, host_nqn: &str) -> Rc<QueuesOfHost> {
+        self.all += 1;
+        let new = || {
+            let (nqn, queues) = (host_nqn.to_owned(), Cell::new(0));
+            Rc::new(QueuesOfHost { nqn, queues, turn: SharedTurn::default() })
+        };
+        let host = self.by_host.entry(host_nqn.to_owned()).or_insert_with(new);
+        host.queues.set(host.queues.get() + 1);
+        host.clone()
+    }
+
+    /// One of a host is gone.
+    pub(crate) fn leave(&mut self, host: &QueuesOfHost) {
+        self.all -= 1;
+        host.queues.set(host.queues.get() - 1);
+        if host.queues.get() == 0 {
+            self.by_host.remove(&host.nqn);
+        }
+    }
+}
+
+/// State that the connections of one thread share.
+pub struct Core {
+    /// The subsystem that answers them.
+    pub subsystem: Subsystem,
+    memory: [Memory; 2],
+    /// Shares of all connections that have not named their host.
+    unnamed: Shares,
+    /// Shares by name of the host.
+    shares: BTreeMap<String, Shares>,
+    /// Time, ms; from any clock that does not go back.
+    pub now_ms: u64,
+    /// The same clock at the last reading of this turn, ns.
+    pub now_ns: u64,
+    /// Duration of I/O commands by opcode, measured from the turn that read the last byte to the turn that
+    /// sends the answer.
+    pub latencies: BTreeMap<u8, Buckets>,
+    /// A drive that was powered on and waits to run in this thread's loop.
+    pub drive: Option<DriveLoop>,
+    /// Open connections.
+    pub connections: usize,
+    /// Those of them that are queues.
+    pub queues: Queues,
+    /// The log of failed connections.
+    pub log: Log,
+}
+
+impl Core {
+    /// A core with `memory_bytes` for data, or more if one command would not fit.
+    pub fn new(subsystem: Subsystem, memory_bytes: usize) -> Core {
+        let capsules = (memory_bytes / CAPSULE_PART).max(CAPSULE_MIN_BYTES);
+        // While one host moves as much as a command moves at once, another host can do so, too.
+        let whole_max_bytes = subsystem.options().whole_max_bytes() as usize;
+        let transfers = memory_bytes.saturating_sub(capsules).max(2 * whole_max_bytes);
+        let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new(), is_short: false };
+        let memory = [memory(capsules), memory(transfers)];
+        Core {
+            subsystem,
+            unnamed: memory.each_ref().map(|memory| memory.budget.share()),
+            shares: BTreeMap::new(),
+            memory,
+            now_ms: 0,
+            now_ns: 0,
+            latencies: BTreeMap::new(),
+            drive: None,
+            connections: 0,
+            queues: Queues::default(),
+            log: Log::default(),
+        }
+    }
+
+    /// The shares of a connection that has not named its host.
+    pub fn unnamed(&self) -> Shares {
+        self.unnamed.clone()
+    }
+
+    /// The shares of the host with this name.
+    pub fn shares_of(&mut self, host_nqn: &str) -> Shares {
+        if let Some(shares) = self.shares.get(host_nqn) {
+            return shares.clone();
+        }
+        // A new host is the occasion to drop shares of hosts that have left.
+        self.shares.retain(|_, shares| shares.iter().any(Share::is_shared));
+        let shares = self.memory.each_ref().map(|memory| memory.budget.share());
+        self.shares.insert(host_nqn.to_owned(), shares.clone());
+        shares
+    }
+
+    /// The budget of one use.
+    pub fn memory(&mut self, of: Use) -> &mut Memory {
+        &mut self.memory[of as usize]
+    }
+
+    /// Returns memory to the system that was not needed since the last call.
+    pub fn trim(&mut self) {
+        self.memory.iter().for_each(|memory| memory.budget.trim());
+        self.subsystem.trim();
+    }
+
+    /// Bytes of memory that are lent.
+    pub fn used_bytes(&self) -> usize {
+        self.memory.iter().map(|memory| memory.budget.used_bytes()).sum()
+    }
+
+    /// Limit of the bytes that can be lent.
+    pub fn limit_bytes(&self) -> usize {
+        self.memory.iter().map(|memory| memory.budget.limit_bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_has_its_bytes_and_the_next_one_has_them_again() {
+        let bytes = TurnBytes::default();
+        assert_eq!(bytes.left(1, 100), 100);
+        bytes.note(1, 60);
+        bytes.note(1, 30);
+        assert_eq!(bytes.left(1, 100), 10);
+        bytes.note(1, 30);
+        assert_eq!((bytes.left(1, 100), bytes.left(2, 100)), (0, 100));
+    }
+}
