@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
-use super::FileId;
 use crate::space::Extent;
+
+/// The number of a file, unique for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
+pub struct FileId(pub u64);
 
 /// A file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

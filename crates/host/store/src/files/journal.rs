@@ -15,14 +15,16 @@
 
 use kvdrive_record::{encode, next, put};
 
-use super::catalog::{Catalog, Record};
-use super::{FileId, THREAD};
+use super::catalog::{Catalog, FileId, Record};
+use crate::cpu::Thread;
 use crate::frame::{self, FRAME_BYTES, Kind};
 use crate::lsmtree::{bytes_page, page_of_bytes};
 use crate::pages::{Page, PageError, PageId, PageStore, Purpose, Trouble};
 use crate::store::StoreError;
 
 const VERSION: u32 = 1;
+/// The caller that the pages see.
+pub(super) const THREAD: Thread = Thread(0);
 
 /// The journal, and the catalog that it would restore.
 pub struct Journal {

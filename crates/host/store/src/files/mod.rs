@@ -26,26 +26,19 @@ mod journal;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Region;
 
-use crate::cpu::Thread;
 use crate::pages::{Page, PageStore, Purpose};
 use crate::space::{Extent, FreePages};
 use crate::store::StoreError;
+pub use catalog::FileId;
 use catalog::{Catalog, Entry, Record};
-use journal::Journal;
+use journal::{Journal, THREAD};
 
-/// The caller that the pages see.
-const THREAD: Thread = Thread(0);
 /// Number of pages of a file written at a time.
 const PAGES_AT_ONCE: u64 = 64;
 /// Most pages allocated for a file at a time.
 const PAGES_TAKEN: u64 = 256;
-
-/// The number of a file, unique for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
-pub struct FileId(pub u64);
 
 /// Files on pages.
 pub struct Files<P: PageStore> {

@@ -50,7 +50,7 @@ use crate::records::{Flags, records};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
 pub use options::{HashlogOptions, WriteMode};
-use shape::{FREE_FOR_DELETES, FREE_FOR_PUTS, SegmentShape};
+use shape::{FREE_FOR_DELETES, FREE_FOR_PUTS};
 use state::{Block, Entry, Phase, RecordAt, State, UnderWay};
 
 /// The store's row.
@@ -90,7 +90,7 @@ struct Log {
 impl Log {
     fn new(options: &HashlogOptions, ground: Ground) -> Log {
         let (page_bytes, pages) = (ground.pages.page_bytes(), ground.pages.pages());
-        let shape = SegmentShape::new(options, page_bytes, pages, ground.threads);
+        let shape = options.shape(page_bytes, pages, ground.threads);
         let state = RefCell::new(State::new(shape));
         Log { ground, options: options.clone(), state, cleaning: FifoLock::default() }
     }

@@ -2,7 +2,9 @@
 
 use kvdrive_declare::{Section, Words};
 
-use super::shape::SegmentShape;
+use super::shape::{OWN_BYTES, SegmentShape};
+use crate::frame::Kind;
+use crate::records::Format;
 
 /// What a thread does while one of its blocks is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
@@ -60,6 +62,18 @@ impl HashlogOptions {
             // If there are few pages, at least half of the segments are available for pairs.
             let least = (pages / (2 * u64::from(SegmentShape::reserved(threads)))).clamp(LEAST_PAGES, 8);
             self.segment_bytes = (pages / SEGMENTS).min(MOST_BYTES / page).max(least) * page;
+        }
+    }
+
+    /// The shape of segments that these options ask for.
+    pub(super) fn shape(&self, page_bytes: u32, pages: u64, threads: u32) -> SegmentShape {
+        let segment_pages = (self.segment_bytes / u64::from(page_bytes)) as u32;
+        SegmentShape {
+            format: Format::new(page_bytes, OWN_BYTES, Kind::Log),
+            block_pages: self.block_bytes / page_bytes,
+            segment_pages,
+            segments: (pages / u64::from(segment_pages)) as u32,
+            threads,
         }
     }
 

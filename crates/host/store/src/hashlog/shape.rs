@@ -3,8 +3,7 @@
 use kvdrive_content::Decoder;
 use kvdrive_spec::Key;
 
-use super::options::HashlogOptions;
-use crate::frame::{FRAME_BYTES, Kind};
+use crate::frame::FRAME_BYTES;
 use crate::records::Format;
 
 /// Fields of a log page between its frame and the heads of its records.
@@ -58,18 +57,6 @@ pub struct SegmentShape {
 }
 
 impl SegmentShape {
-    /// The shape that options ask for.
-    pub fn new(options: &HashlogOptions, page_bytes: u32, pages: u64, threads: u32) -> SegmentShape {
-        let segment_pages = (options.segment_bytes / u64::from(page_bytes)) as u32;
-        SegmentShape {
-            format: Format::new(page_bytes, OWN_BYTES, Kind::Log),
-            block_pages: options.block_bytes / page_bytes,
-            segment_pages,
-            segments: (pages / u64::from(segment_pages)) as u32,
-            threads,
-        }
-    }
-
     /// Segments that pairs cannot count on: an open one for each thread and for cleaning, and those that stay
     /// free for cleaning.
     pub fn reserved(threads: u32) -> u32 {

@@ -224,7 +224,7 @@ impl State {
 
 impl Tree {
     fn new(options: &LsmtreeOptions, ground: Ground) -> Tree {
-        let layout = Layout::new(options, ground.pages.page_bytes(), ground.pages.pages());
+        let layout = options.layout(ground.pages.page_bytes(), ground.pages.pages());
         let wal = Wal::new(&layout);
         let state = State {
             sequence: 0,

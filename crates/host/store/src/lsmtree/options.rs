@@ -2,7 +2,12 @@
 
 use kvdrive_declare::Section;
 
-use crate::store::Background;
+use super::layout::Layout;
+use crate::frame::FRAME_BYTES;
+use crate::store::{Background, MAX_VALUE_BYTES};
+
+/// Bytes of a table in a manifest: 71, and 12 for each of eight runs of pages.
+const TABLE_BYTES: u64 = 168;
 
 /// Options of `lsmtree`.
 #[derive(Clone, Debug, PartialEq, Section)]
@@ -120,12 +125,29 @@ impl LsmtreeOptions {
         if pages > u32::MAX.into() {
             return Err(format!("write_buffer_size: {pages} pages are more than this store can number"));
         }
-        let layout = super::layout::Layout::new(self, page_bytes, pages);
-        let least = layout.first_free + self.reserve_bytes() / page + 64;
+        let least = self.layout(page_bytes, pages).first_free + self.reserve_bytes() / page + 64;
         match pages < least {
             true => Err(format!("write_buffer_size: {pages} pages are too few, {least} are needed")),
             false => Ok(()),
         }
+    }
+
+    /// The division of the pages that these options ask for.
+    pub(super) fn layout(&self, page_bytes: u32, pages: u64) -> Layout {
+        let page = u64::from(page_bytes);
+        // As many tables as fit if merges write them of full size, half as many again for the others, each
+        // with a few runs of pages.
+        let table_bytes = self.target_file_size_base.min(self.write_buffer_size);
+        let tables = pages * page * 3 / 2 / table_bytes;
+        let slot_pages = 4 + tables * TABLE_BYTES / (page - u64::from(FRAME_BYTES));
+        // Memtables are counted with more than a log needs for them; syncs leave pages that are not full, and
+        // when the log is short of pages, a memtable is written early.
+        let memtables = self.write_buffer_size * u64::from(self.max_write_buffer_number);
+        let longest =
+            u64::from(MAX_VALUE_BYTES).min(pages * page / 64) / (page - u64::from(FRAME_BYTES) - 64);
+        let wal_pages = if self.wal { memtables / page + 2 * longest + 32 } else { 0 };
+        let wal_first = 2 * slot_pages;
+        Layout { page_bytes, slot_pages, wal_first, wal_pages, first_free: wal_first + wal_pages, pages }
     }
 
     /// Bytes of pages that puts leave free, so that memtables can be written and every merge can be made:
