@@ -1,86 +1,18 @@
-//! [`AsyncClient`] and [`Client`]: one queue pair, for futures and for blocking threads.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+//! [`AsyncClient`] and [`Client`]: one queue pair, for futures and for blocking threads. Their iterators and pipelines are
+//! made in the files of these.
 
 use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::threaded::{Connector, Driver, block_on};
-use kvdrive_host::{Answer, Call, Content, tcp};
+use kvdrive_host::threaded::{Connector, block_on};
+use kvdrive_host::{Answer, Call, tcp};
 use kvdrive_link::transfer;
-use kvdrive_sim::ForkCount;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
+use crate::context::{ClientContext, NoValue, Route};
 use crate::error::{Error, key, whole};
-use crate::keys::{AsyncKeys, Keys, OwnedKeys};
-use crate::owned_pipeline::OwnedPipeline;
-use crate::pairs::{AsyncPairs, OwnedPairs, Pairs};
-use crate::pipeline::Pipeline;
-use crate::saker::Neighbour;
 
 /// Longest part that one command brings, in bytes.
 const PART_MAX_BYTES: u32 = 2 << 20;
-
-/// A call without a value.
-pub(crate) type NoValue = Call<&'static [u8]>;
-
-/// Calls that were submitted and whose answers were not returned: their futures or pipelines were dropped, or the
-/// drive went away.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Unanswered(Arc<AtomicU64>);
-
-impl Unanswered {
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add(&self, calls: u64) {
-        self.0.fetch_add(calls, Ordering::Relaxed);
-    }
-
-    /// Counts a call until it is answered.
-    fn begin(&self) -> Counted<'_> {
-        Counted { unanswered: self, is_answered: false }
-    }
-}
-
-/// A call that is waited for.
-struct Counted<'a> {
-    unanswered: &'a Unanswered,
-    is_answered: bool,
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.unanswered.add(1);
-        }
-    }
-}
-
-/// What all clients of a drive have in common.
-#[derive(Clone)]
-pub(crate) struct ClientContext {
-    pub(crate) unanswered: Unanswered,
-    pub(crate) neighbour: Neighbour,
-    pub(crate) forks: ForkCount,
-    /// Are Lists and iterators in order of keys?
-    pub(crate) is_ordered: bool,
-    /// Can a Delete say whether there was a pair?
-    pub(crate) delete_says: bool,
-}
-
-impl ClientContext {
-    pub(crate) fn new(is_ordered: bool, delete_says: bool) -> ClientContext {
-        let (unanswered, neighbour) = (Unanswered::default(), Neighbour::default());
-        ClientContext { unanswered, neighbour, forks: ForkCount::now(), is_ordered, delete_says }
-    }
-
-    /// May this process ask the drive?
-    pub(crate) fn check_process(&self, call: &'static str) -> Result<(), Error> {
-        if self.forks.is_forked() { Err(Error::ForkedChild { call }) } else { Ok(()) }
-    }
-}
 
 /// A part of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,42 +23,14 @@ pub struct Part {
     pub value_bytes: u32,
 }
 
-/// The route of calls to a drive.
-pub(crate) enum Route {
-    /// To a drive of this program.
-    Own(Driver),
-    /// To one on a network, with the size of its largest value. A call waits on the socket, in its first poll.
-    Network(tcp::Client, u32),
-}
-
-impl Route {
-    pub(crate) async fn call<V: Content>(
-        &self,
-        call: Call<V>,
-        into: &mut Region,
-    ) -> Result<Answer, kvdrive_host::Error> {
-        match self {
-            Route::Own(driver) => driver.call(call, into).await,
-            Route::Network(client, _) => kvdrive_host::Client::call(&mut client.clone(), call, into),
-        }
-    }
-
-    pub(crate) fn max_value_bytes(&self) -> u32 {
-        match self {
-            Route::Own(driver) => driver.max_value_bytes(),
-            Route::Network(_, most) => *most,
-        }
-    }
-}
-
 /// One queue pair of a drive, for futures on any executor. Several tasks may use it at once: up to
 /// `host.depth` commands are in flight, the others wait for a slot.
 ///
 /// A future may be dropped at any time; a command that it had submitted is executed all the same, and counted
 /// in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct AsyncClient {
-    route: Route,
-    context: ClientContext,
+    pub(crate) route: Route,
+    pub(crate) context: ClientContext,
 }
 
 impl AsyncClient {
@@ -283,59 +187,6 @@ impl AsyncClient {
         let key = crate::error::key(key)?;
         self.call("exist", Call::Exist { key }, &mut Region::new()).await.map(Answer::exists)
     }
-
-    /// All pairs as they are now, in the order of the drive: by key with engine `lsm`, by table with hash engines.
-    /// Values of more than 2 MiB are those of a later moment ([`AsyncPairs`]).
-    ///
-    /// # Errors
-    /// [`Status::TOO_MANY_ITERATORS`]: all iterators of the drive are in use.
-    pub async fn pairs(&self) -> Result<AsyncPairs<'_>, Error> {
-        AsyncPairs::open(self, None, &[]).await
-    }
-
-    /// The pairs from `start` on.
-    ///
-    /// # Errors
-    /// As [`AsyncClient::pairs`].
-    pub async fn pairs_from(&self, start: &[u8]) -> Result<AsyncPairs<'_>, Error> {
-        AsyncPairs::open(self, Some(key(start)?), &[]).await
-    }
-
-    /// The pairs whose keys begin with `prefix`; an empty one: all. A drive that keeps keys in order
-    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)) is asked for these alone, another one goes through all.
-    ///
-    /// # Errors
-    /// As [`AsyncClient::pairs`]; a prefix is no longer than a key.
-    pub async fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<AsyncPairs<'_>, Error> {
-        AsyncPairs::open(self, None, prefix).await
-    }
-
-    /// All keys, without their values: many of them cross with each command.
-    ///
-    /// They are not those of one moment: a key that is stored or deleted meanwhile may come or not.
-    pub fn keys(&self) -> AsyncKeys<'_> {
-        AsyncKeys::new(self, &[]).expect("no prefix is longer than a key")
-    }
-
-    /// The keys that begin with `prefix`, as [`AsyncClient::keys`] has all.
-    ///
-    /// # Errors
-    /// [`Error::KeySize`]: a prefix is no longer than a key.
-    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<AsyncKeys<'_>, Error> {
-        AsyncKeys::new(self, prefix)
-    }
-
-    /// How many keys begin with `prefix`; an empty one: all. It goes through them, without their values.
-    ///
-    /// # Errors
-    /// As [`AsyncKeys::next`].
-    pub async fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
-        let (mut keys, mut count) = (AsyncKeys::new(self, prefix)?, 0);
-        while keys.next().await?.is_some() {
-            count += 1;
-        }
-        Ok(count)
-    }
 }
 
 /// One queue pair of a drive, for threads that wait for their answers. Several threads may use it at once.
@@ -378,61 +229,5 @@ impl Client {
     /// [`AsyncClient::exist`].
     pub fn exist(&self, key: &[u8]) -> Result<bool, Error> {
         block_on(self.0.exist(key))
-    }
-
-    /// [`AsyncClient::pairs`].
-    pub fn pairs(&self) -> Result<Pairs<'_>, Error> {
-        block_on(self.0.pairs()).map(Pairs)
-    }
-
-    /// [`AsyncClient::pairs_from`].
-    pub fn pairs_from(&self, start: &[u8]) -> Result<Pairs<'_>, Error> {
-        block_on(self.0.pairs_from(start)).map(Pairs)
-    }
-
-    /// [`AsyncClient::pairs_with_prefix`].
-    pub fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<Pairs<'_>, Error> {
-        block_on(self.0.pairs_with_prefix(prefix)).map(Pairs)
-    }
-
-    /// [`AsyncClient::keys`].
-    pub fn keys(&self) -> Keys<'_> {
-        Keys(self.0.keys())
-    }
-
-    /// [`AsyncClient::keys_with_prefix`].
-    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<Keys<'_>, Error> {
-        self.0.keys_with_prefix(prefix).map(Keys)
-    }
-
-    /// [`AsyncClient::count`].
-    pub fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
-        block_on(self.0.count(prefix))
-    }
-
-    /// As [`Client::pairs_with_prefix`], in an iterator that borrows nothing.
-    pub fn owned_pairs(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedPairs, Error> {
-        OwnedPairs::open(self, prefix)
-    }
-
-    /// As [`Client::keys_with_prefix`], in an iterator that borrows nothing.
-    pub fn owned_keys(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedKeys, Error> {
-        OwnedKeys::new(self, prefix)
-    }
-
-    /// Many commands at once from one thread, with few doorbells.
-    ///
-    /// # Errors
-    /// [`Error::Off`].
-    pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
-        Pipeline::new(&mut self.0.route, &self.0.context)
-    }
-
-    /// As [`Client::pipeline`], in a value that borrows nothing and may go from thread to thread.
-    ///
-    /// # Errors
-    /// [`Error::Off`].
-    pub fn into_pipeline(self) -> Result<OwnedPipeline, Error> {
-        OwnedPipeline::new(self)
     }
 }

@@ -13,7 +13,8 @@ use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_spec::StoreOptions;
 
-use crate::client::{AsyncClient, Client, ClientContext, Part};
+use crate::client::{AsyncClient, Client, Part};
+use crate::context::ClientContext;
 use crate::error::Error;
 use crate::keys::Keys;
 use crate::namespace::Namespace;

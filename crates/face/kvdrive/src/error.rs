@@ -187,3 +187,8 @@ pub(crate) fn whole(call: &'static str, key: Key, bytes: u32, value: &Region) ->
 pub(crate) fn key(bytes: &[u8]) -> Result<Key, Error> {
     Key::new(bytes).ok_or(Error::KeySize(bytes.len()))
 }
+
+/// The bytes of a key.
+pub(crate) fn bytes_of(key: &Key) -> Vec<u8> {
+    key.to_array()[..key.len()].to_vec()
+}

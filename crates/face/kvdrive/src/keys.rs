@@ -7,9 +7,9 @@ use kvdrive_content::Region;
 use kvdrive_host::threaded::block_on;
 use kvdrive_spec::{Key, Status};
 
-use crate::client::{AsyncClient, Client, NoValue};
-use crate::error::{Error, key};
-use crate::pairs::bytes_of;
+use crate::client::{AsyncClient, Client};
+use crate::context::NoValue;
+use crate::error::{Error, bytes_of, key};
 
 /// Room for the keys of one List, in bytes: some thousands.
 const LIST_BYTES: u32 = 64 << 10;
@@ -124,5 +124,56 @@ impl Iterator for OwnedKeys {
 
     fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
         self.cursor.wait_for_next(&self.client.0)
+    }
+}
+
+impl AsyncClient {
+    /// All keys, without their values: many of them cross with each command.
+    ///
+    /// They are not those of one moment: a key that is stored or deleted meanwhile may come or not.
+    pub fn keys(&self) -> AsyncKeys<'_> {
+        AsyncKeys::new(self, &[]).expect("no prefix is longer than a key")
+    }
+
+    /// The keys that begin with `prefix`, as [`AsyncClient::keys`] has all.
+    ///
+    /// # Errors
+    /// [`Error::KeySize`]: a prefix is no longer than a key.
+    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<AsyncKeys<'_>, Error> {
+        AsyncKeys::new(self, prefix)
+    }
+
+    /// How many keys begin with `prefix`; an empty one: all. It goes through them, without their values.
+    ///
+    /// # Errors
+    /// As [`AsyncKeys::next`].
+    pub async fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
+        let (mut keys, mut count) = (AsyncKeys::new(self, prefix)?, 0);
+        while keys.next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl Client {
+    /// [`AsyncClient::keys`].
+    pub fn keys(&self) -> Keys<'_> {
+        Keys(self.0.keys())
+    }
+
+    /// [`AsyncClient::keys_with_prefix`].
+    pub fn keys_with_prefix(&self, prefix: &[u8]) -> Result<Keys<'_>, Error> {
+        self.0.keys_with_prefix(prefix).map(Keys)
+    }
+
+    /// [`AsyncClient::count`].
+    pub fn count(&self, prefix: &[u8]) -> Result<u64, Error> {
+        block_on(self.0.count(prefix))
+    }
+
+    /// As [`Client::keys_with_prefix`], in an iterator that borrows nothing.
+    pub fn owned_keys(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedKeys, Error> {
+        OwnedKeys::new(self, prefix)
     }
 }

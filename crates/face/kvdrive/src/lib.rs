@@ -55,10 +55,12 @@
 mod block_drive;
 mod builder;
 mod client;
+mod context;
 mod drive;
 mod error;
 mod keys;
 mod namespace;
+mod neighbour;
 mod network;
 pub mod numbers;
 mod owned_pipeline;
@@ -80,7 +82,6 @@ pub use kvdrive_sim::ForkCount;
 pub use kvdrive_sim::wall::Pace;
 pub use kvdrive_spec::{Key, Status, StoreOptions};
 pub use namespace::Namespace;
-pub use network::{connect, connect_to};
 pub use numbers::Numbers;
 pub use owned_pipeline::OwnedPipeline;
 pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
@@ -114,4 +115,32 @@ pub fn open(profile: &str) -> Result<Drive, Error> {
 /// Starts the description of a drive.
 pub fn build() -> Builder {
     Builder::default()
+}
+
+/// A drive on a network, any with a namespace of pairs: `tcp://HOST:PORT`. `kvdrive serve` is one.
+///
+/// ```no_run
+/// let drive = kvdrive::connect("tcp://127.0.0.1:4420")?;
+/// drive.store(b"user17", b"some value")?;
+/// # Ok::<(), kvdrive::Error>(())
+/// ```
+///
+/// A call waits on the socket of its [`Client`], so threads that share one wait for each other; each client
+/// is a connection. Futures, SAKER and the inside of the drive are for drives of this program.
+///
+/// # Errors
+/// [`Error::Configuration`]: no such address; [`Error::Network`]: no answer there, no subsystem or several of them, no
+/// pairs.
+pub fn connect(at: &str) -> Result<Drive, Error> {
+    let address =
+        kvdrive_run::wall::connected::address(at).map_err(|problem| Error::configuration(at, problem))?;
+    connect_to(&Remote { address, ..Remote::default() })
+}
+
+/// As [`connect`], by name, namespace, secrets and digests.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to(remote: &Remote) -> Result<Drive, Error> {
+    Drive::on_network(network::Network::new(remote)?)
 }

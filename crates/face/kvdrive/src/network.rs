@@ -1,12 +1,13 @@
-//! A drive on a network: a host's end of it, behind the same [`Drive`].
+//! [`Network`]: a drive on a network, as one of its hosts has it.
 
 use std::sync::{Mutex, PoisonError};
 
 use kvdrive_host::tcp::{self, Initiator};
-use kvdrive_run::wall::connected::{Reached, Remote, address, reach};
+use kvdrive_run::wall::connected::{Reached, Remote, reach};
+use kvdrive_sim::wall::lock;
 
-use crate::client::{AsyncClient, ClientContext};
-use crate::drive::Drive;
+use crate::client::AsyncClient;
+use crate::context::ClientContext;
 use crate::error::Error;
 use crate::namespace::Namespace;
 
@@ -14,35 +15,6 @@ use crate::namespace::Namespace;
 const DEPTH: u16 = 32;
 /// Clients at once, if the drive gives a host so many.
 const CLIENTS: u16 = 64;
-
-/// A drive on a network, any with a namespace of pairs: `tcp://HOST:PORT`. `kvdrive serve` is one.
-///
-/// ```no_run
-/// let drive = kvdrive::connect("tcp://127.0.0.1:4420")?;
-/// drive.store(b"user17", b"some value")?;
-/// # Ok::<(), kvdrive::Error>(())
-/// ```
-///
-/// A call waits on the socket of its [`Client`](crate::Client), so threads that share one wait for each other; each client
-/// is a connection. Futures, SAKER and the inside of the drive are for drives of this program.
-///
-/// # Errors
-/// [`Error::Configuration`]: no such address; [`Error::Network`]: no answer there, no subsystem or several of them, no
-/// pairs.
-pub fn connect(at: &str) -> Result<Drive, Error> {
-    let address = address(at).map_err(|problem| Error::configuration(at, problem))?;
-    connect_to(&Remote { address, ..Remote::default() })
-}
-
-/// As [`connect`], by name, namespace, secrets and digests.
-///
-/// # Errors
-/// As [`connect`].
-pub fn connect_to(remote: &Remote) -> Result<Drive, Error> {
-    let at = format!("tcp://{}", remote.address);
-    let reached = reach(remote).map_err(|error| Error::Network(format!("{at}: {error:#}")))?;
-    Drive::on_network(Network::new(at, reached)?)
-}
 
 pub(crate) struct Network {
     at: String,
@@ -61,7 +33,9 @@ struct Host {
 }
 
 impl Network {
-    fn new(at: String, reached: Reached) -> Result<Network, Error> {
+    pub fn new(remote: &Remote) -> Result<Network, Error> {
+        let at = format!("tcp://{}", remote.address);
+        let reached = reach(remote).map_err(|error| Error::Network(format!("{at}: {error:#}")))?;
         let Reached { mut initiator, nsid, namespace, transfer_max_bytes, .. } = reached;
         let granted =
             initiator.ask_for_queues(CLIENTS).map_err(|error| Error::Network(format!("{at}: {error}")))?;
@@ -76,14 +50,14 @@ impl Network {
 
     /// What the drive says of its room now.
     pub fn namespace(&self) -> Result<Namespace, Error> {
-        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut host = lock(&self.host);
         let identified = host.initiator.identify_namespace(self.nsid);
         identified.map(|now| Namespace::of(&now)).map_err(|error| Error::of("identify", None, error))
     }
 
     /// One more connection.
     pub fn connect(&self, context: &ClientContext) -> Result<AsyncClient, Error> {
-        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut host = lock(&self.host);
         if host.connected == host.granted {
             return Err(Error::NoQueue(format!("{}: it gives a host {} queues", self.at, host.granted)));
         }

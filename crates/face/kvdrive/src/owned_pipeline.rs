@@ -52,3 +52,13 @@ impl OwnedPipeline {
         self.with(|pipeline| pipeline.try_next_ended())
     }
 }
+
+impl Client {
+    /// As [`Client::pipeline`], in a value that borrows nothing and may go from thread to thread.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn into_pipeline(self) -> Result<OwnedPipeline, Error> {
+        OwnedPipeline::new(self)
+    }
+}

@@ -10,8 +10,9 @@ use kvdrive_spec::Key;
 #[cfg(doc)]
 use kvdrive_spec::Status;
 
-use crate::client::{AsyncClient, Client, NoValue};
-use crate::error::{Error, key, whole};
+use crate::client::{AsyncClient, Client};
+use crate::context::NoValue;
+use crate::error::{Error, bytes_of, key, whole};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -125,10 +126,6 @@ impl Drop for AsyncPairs<'_> {
     }
 }
 
-pub(crate) fn bytes_of(key: &Key) -> Vec<u8> {
-    key.to_array()[..key.len()].to_vec()
-}
-
 /// [`AsyncPairs`], for a thread that waits. Ends after the first error: [`Client::pairs_from`] may go on after
 /// the last key.
 pub struct Pairs<'c>(pub(crate) AsyncPairs<'c>);
@@ -166,5 +163,55 @@ impl Iterator for OwnedPairs {
 impl Drop for OwnedPairs {
     fn drop(&mut self) {
         self.cursor.close(&self.client.0);
+    }
+}
+
+impl AsyncClient {
+    /// All pairs as they are now, in the order of the drive: by key with engine `lsm`, by table with hash engines.
+    /// Values of more than 2 MiB are those of a later moment ([`AsyncPairs`]).
+    ///
+    /// # Errors
+    /// [`Status::TOO_MANY_ITERATORS`]: all iterators of the drive are in use.
+    pub async fn pairs(&self) -> Result<AsyncPairs<'_>, Error> {
+        AsyncPairs::open(self, None, &[]).await
+    }
+
+    /// The pairs from `start` on.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::pairs`].
+    pub async fn pairs_from(&self, start: &[u8]) -> Result<AsyncPairs<'_>, Error> {
+        AsyncPairs::open(self, Some(key(start)?), &[]).await
+    }
+
+    /// The pairs whose keys begin with `prefix`; an empty one: all. A drive that keeps keys in order
+    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)) is asked for these alone, another one goes through all.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::pairs`]; a prefix is no longer than a key.
+    pub async fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<AsyncPairs<'_>, Error> {
+        AsyncPairs::open(self, None, prefix).await
+    }
+}
+
+impl Client {
+    /// [`AsyncClient::pairs`].
+    pub fn pairs(&self) -> Result<Pairs<'_>, Error> {
+        block_on(self.0.pairs()).map(Pairs)
+    }
+
+    /// [`AsyncClient::pairs_from`].
+    pub fn pairs_from(&self, start: &[u8]) -> Result<Pairs<'_>, Error> {
+        block_on(self.0.pairs_from(start)).map(Pairs)
+    }
+
+    /// [`AsyncClient::pairs_with_prefix`].
+    pub fn pairs_with_prefix(&self, prefix: &[u8]) -> Result<Pairs<'_>, Error> {
+        block_on(self.0.pairs_with_prefix(prefix)).map(Pairs)
+    }
+
+    /// As [`Client::pairs_with_prefix`], in an iterator that borrows nothing.
+    pub fn owned_pairs(self: &Arc<Self>, prefix: &[u8]) -> Result<OwnedPairs, Error> {
+        OwnedPairs::open(self, prefix)
     }
 }

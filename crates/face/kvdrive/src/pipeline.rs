@@ -6,9 +6,9 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Call, Completion, Pipelined};
 use kvdrive_spec::Status;
 
-use crate::client::{ClientContext, Route};
-use crate::error::{Error, key, whole};
-use crate::pairs::bytes_of;
+use crate::client::Client;
+use crate::context::{ClientContext, Route};
+use crate::error::{Error, bytes_of, key, whole};
 
 /// The result of a command of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +207,16 @@ impl<'c> Pipeline<'c> {
 
     fn make_room(&mut self) -> Result<Option<Ended>, Error> {
         if self.pipeline.has_room() { Ok(None) } else { self.next_ended() }
+    }
+}
+
+impl Client {
+    /// Many commands at once from one thread, with few doorbells.
+    ///
+    /// # Errors
+    /// [`Error::Off`].
+    pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
+        Pipeline::new(&mut self.0.route, &self.0.context)
     }
 }
 

@@ -12,8 +12,7 @@
 //! | a write of a handle that is not synced | reads past SAKER do not see it; when it is sent, it replaces what was written past SAKER meanwhile |
 //! | a call past SAKER whose future or pipeline was dropped | it may be carried out later, and handles may go on to read the older value from the cache |
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use kvdrive_config::Config as DriveConfig;
 use kvdrive_content::{Piece, Region};
@@ -28,58 +27,8 @@ use kvdrive_spec::batch::BATCH_BYTES_MAX;
 use kvdrive_spec::{Key, Status};
 
 use crate::client::AsyncClient;
-use crate::error::{Error, key, whole};
-use crate::pairs::{self, AsyncPairs, Pair, bytes_of};
-
-/// The SAKER of a drive, if there is one, as calls that go past it know it.
-#[derive(Clone, Default)]
-pub(crate) struct Neighbour(Arc<NeighbourState>);
-
-#[derive(Default)]
-struct NeighbourState {
-    /// There has been one: calls look for it.
-    is_there: AtomicBool,
-    core: Mutex<Weak<Core>>,
-}
-
-impl Neighbour {
-    fn settle(&self, core: &Arc<Core>) -> Result<(), Error> {
-        let mut there = self.0.core.lock().unwrap_or_else(PoisonError::into_inner);
-        if there.strong_count() > 0 {
-            let what = "saker: this drive has one already, and two do not see each other's pending writes; take \
-                        handles of that one, or drop it and its handles first";
-            return Err(Error::Refused(what.to_owned()));
-        }
-        *there = Arc::downgrade(core);
-        self.0.is_there.store(true, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// A write of `key` that goes past SAKER: when the guard is dropped, SAKER forgets what it has cached of the key.
-    pub(crate) fn writing(&self, key: Key) -> Writing<'_> {
-        Writing { neighbour: self, key }
-    }
-
-    /// A write of `key` has gone past SAKER.
-    pub(crate) fn written(&self, key: &Key) {
-        if self.0.is_there.load(Ordering::SeqCst) {
-            let core = self.0.core.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-            core.iter().for_each(|core| core.written_elsewhere(key));
-        }
-    }
-}
-
-/// See [`Neighbour::writing`].
-pub(crate) struct Writing<'n> {
-    neighbour: &'n Neighbour,
-    key: Key,
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.neighbour.written(&self.key);
-    }
-}
+use crate::error::{Error, bytes_of, key, whole};
+use crate::pairs::{self, AsyncPairs, Pair};
 
 /// SAKER in front of one drive: the state shared by its threads.
 pub struct Saker {

@@ -1,0 +1,101 @@
+//! [`ClientContext`]: what the clients of a drive have in common. [`Route`]: how calls of one client get to the drive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kvdrive_content::Region;
+use kvdrive_host::threaded::Driver;
+use kvdrive_host::{Answer, Call, Content, tcp};
+use kvdrive_sim::ForkCount;
+
+use crate::error::Error;
+use crate::neighbour::Neighbour;
+
+/// A call without a value.
+pub(crate) type NoValue = Call<&'static [u8]>;
+
+/// Calls that were submitted and whose answers were not returned: their futures or pipelines were dropped, or the
+/// drive went away.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unanswered(Arc<AtomicU64>);
+
+impl Unanswered {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, calls: u64) {
+        self.0.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// Counts a call until it is answered.
+    pub(crate) fn begin(&self) -> Counted<'_> {
+        Counted { unanswered: self, is_answered: false }
+    }
+}
+
+/// A call that is waited for.
+pub(crate) struct Counted<'a> {
+    unanswered: &'a Unanswered,
+    pub(crate) is_answered: bool,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.unanswered.add(1);
+        }
+    }
+}
+
+/// What all clients of a drive have in common.
+#[derive(Clone)]
+pub(crate) struct ClientContext {
+    pub(crate) unanswered: Unanswered,
+    pub(crate) neighbour: Neighbour,
+    pub(crate) forks: ForkCount,
+    /// Are Lists and iterators in order of keys?
+    pub(crate) is_ordered: bool,
+    /// Can a Delete say whether there was a pair?
+    pub(crate) delete_says: bool,
+}
+
+impl ClientContext {
+    pub(crate) fn new(is_ordered: bool, delete_says: bool) -> ClientContext {
+        let (unanswered, neighbour) = (Unanswered::default(), Neighbour::default());
+        ClientContext { unanswered, neighbour, forks: ForkCount::now(), is_ordered, delete_says }
+    }
+
+    /// May this process ask the drive?
+    pub(crate) fn check_process(&self, call: &'static str) -> Result<(), Error> {
+        if self.forks.is_forked() { Err(Error::ForkedChild { call }) } else { Ok(()) }
+    }
+}
+
+/// The route of calls to a drive.
+pub(crate) enum Route {
+    /// To a drive of this program.
+    Own(Driver),
+    /// To one on a network, with the size of its largest value. A call waits on the socket, in its first poll.
+    Network(tcp::Client, u32),
+}
+
+impl Route {
+    pub(crate) async fn call<V: Content>(
+        &self,
+        call: Call<V>,
+        into: &mut Region,
+    ) -> Result<Answer, kvdrive_host::Error> {
+        match self {
+            Route::Own(driver) => driver.call(call, into).await,
+            Route::Network(client, _) => kvdrive_host::Client::call(&mut client.clone(), call, into),
+        }
+    }
+
+    pub(crate) fn max_value_bytes(&self) -> u32 {
+        match self {
+            Route::Own(driver) => driver.max_value_bytes(),
+            Route::Network(_, most) => *most,
+        }
+    }
+}
