@@ -22,8 +22,8 @@ use std::path::Path;
 
 use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Sqe, opcode};
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Event, Options};
-use kvdrive_target::tcp::Core;
 use kvdrive_target::vfio::function::Function;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};

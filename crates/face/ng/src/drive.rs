@@ -11,10 +11,11 @@
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvdrive_host::tcp::{Completed, Data, Error, Initiator, Options, Queue, discover};
+use kvdrive_sim::wall::lock;
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::identify::{CSI_KV, Controller, cns};
 use kvdrive_spec::{Sqe, property};
@@ -32,10 +33,6 @@ const CONNECT_SILENCE: Duration = Duration::from_secs(3);
 const TRANSFER_UNIT_BYTES: u64 = 4096;
 /// Where hosts look for a drive unless they are told otherwise.
 const PORT: &str = "4420";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Address or profile of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,6 @@ use rustix::net::{
     SendFlags,
 };
 
-use crate::supervise::calls::{Answer, Call};
-
 fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -188,6 +186,30 @@ fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
         let listener = libc::syscall(call, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
         if listener < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(listener as i32)) }
     }
+}
+
+/// A system call of a supervised program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// The thread that made it.
+    pub thread: i32,
+    /// Number of the system call.
+    pub number: libc::c_long,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// What a call is told.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The system carries it out, as without supervision.
+    Goes,
+    /// It returns this.
+    Returns(i64),
+    /// It returns a new descriptor of this file, with or without `O_CLOEXEC`.
+    Opens(OwnedFd, bool),
+    /// It fails.
+    Fails(Errno),
 }
 
 /// A call that waits for an answer.

@@ -15,8 +15,8 @@ use kvdrive_run::Snapshot;
 use kvdrive_run::wall::Running;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Buckets, ResourceStatistics};
+use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{HostStatus, OPCODES, Served};
-use kvdrive_target::tcp::Core;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -15,7 +15,7 @@ use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_target::bell::Bell;
 use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
-use kvdrive_target::tcp::Core;
+use kvdrive_target::shared::Core;
 use kvdrive_target::tcp::listener::Handle;
 
 use super::seen::{DriveLook, HostsLook, Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, ServerCounters};

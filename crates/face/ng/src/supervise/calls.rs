@@ -1,6 +1,5 @@
 //! The answer to each system call of a supervised program.
 
-use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use libc::c_long;
@@ -8,7 +7,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::ioctl::{Caller, ioctl};
-use crate::kernel::{self, Described};
+use crate::kernel::{self, Answer, Call, Described};
 use crate::memory::{Memory, Other};
 use crate::nodes::Nodes;
 use crate::stand_in;
@@ -84,30 +83,6 @@ pub(super) const CALLS: &[Row] = &[
     row(libc::SYS_faccessat2, Does::Access, true),
     row(libc::SYS_readlinkat, Does::ReadLink, true),
 ];
-
-/// A call that waits for its answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    /// The thread that made it.
-    pub thread: i32,
-    /// Number of the system call.
-    pub number: c_long,
-    /// Its arguments.
-    pub arguments: [u64; 6],
-}
-
-/// What a call is told.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// The system carries it out, as without supervision.
-    Goes,
-    /// It returns this.
-    Returns(i64),
-    /// It returns a new descriptor of this file, with or without `O_CLOEXEC`.
-    Opens(OwnedFd, bool),
-    /// It fails.
-    Fails(Errno),
-}
 
 /// The state from which all calls are answered.
 pub(crate) struct World {

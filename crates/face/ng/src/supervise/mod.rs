@@ -30,9 +30,9 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::kernel::{self, Notified};
+use crate::kernel::{self, Answer, Notified};
 use crate::nodes::Nodes;
-use calls::{Answer, World};
+use calls::World;
 
 /// Threads that answer: as many commands of the program can be under way at the same time.
 const THREADS: usize = 32;
