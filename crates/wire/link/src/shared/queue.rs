@@ -100,7 +100,7 @@ impl SharedQueue {
     /// the rings have no room for all that are to complete, returns `false` and submits nothing. The caller
     /// ensures room for the quiet ones: their fetching is not reported.
     ///
-    /// A drive that the calls of this thread carry out ([`serve_here`]) has answered when this returns. So the
+    /// A drive that the calls of this thread carry out ([`serve_here`](super::serve_here)) has answered when this returns. So the
     /// caller holds no lock that its [`CompletionSink`] takes.
     #[must_use]
     pub fn submit(&self, sqes: &mut Vec<Sqe>, quiet: u32) -> bool {

@@ -1,5 +1,5 @@
 //! The drive's side of a shared link: arrivals are stamped, wait for their time and enter the queues of
-//! [`Link`]; completions return in batches.
+//! [`Link`](crate::pcie::Link); completions return in batches.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
