@@ -4,7 +4,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 /// Keys or values of a bulk call.
 pub enum Items {
@@ -112,4 +112,10 @@ impl Items {
             }
         }
     }
+}
+
+/// The items as a list of `bytes`.
+#[pyfunction]
+pub fn listed<'py>(py: Python<'py>, items: Items) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, (0..items.len()).map(|place| PyBytes::new(py, items.get(place))))
 }

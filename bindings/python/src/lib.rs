@@ -28,6 +28,8 @@ mod native {
     #[pymodule_export]
     use crate::drive::Drive;
     #[pymodule_export]
+    use crate::items::listed;
+    #[pymodule_export]
     use crate::pairs::Pairs;
     #[pymodule_export]
     use crate::runs::{compare, kind, run};

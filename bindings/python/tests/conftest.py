@@ -24,6 +24,6 @@ def command():
     candidates = [os.environ["KVDRIVE"]] if "KVDRIVE" in os.environ else [path for path in built if path.exists()]
     for candidate in candidates:
         version = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=True).stdout
-        if kv.revision in version:
+        if version.split()[-1] == f"({kv.revision})":
             return candidate
     pytest.skip(f"no command of revision {kv.revision} in target: cargo build; or set KVDRIVE")

@@ -118,15 +118,38 @@ def test_several_drives_hold_what_a_dictionary_holds():
         asked = [*oracle, b"none"]
         random.Random(1).shuffle(asked)
         assert drives.retrieve_many(asked) == [oracle.get(key) for key in asked]
+        found = drives.retrieve_many(in_buffer(asked))
+        assert list(found) == [oracle.get(key) for key in asked]
+        assert found.data == b"".join(oracle.get(key, b"") for key in asked)
+        drives.store_many(in_buffer(asked[:50]), (bytes(50), list(range(51))))
+        oracle.update(dict.fromkeys(asked[:50], b"\0"))
+        drives.inject("read-error", key=b"key9", times=1)
+        with pytest.raises(kv.DriveError) as failed:
+            drives.retrieve_many([b"key8", b"key9"])
+        assert (failed.value.index, failed.value.name) == (1, "unrecovered error")
         drives.power_cut(torn=True)
         drives.power_on()
         del drives[b"key7"], oracle[b"key7"]
-        assert b"key7" not in drives and drives.get(b"key7") is None and drives[b"key8"] == b"8"
+        assert b"key7" not in drives and drives.get(b"key7") is None and drives[b"key8"] == oracle[b"key8"]
         assert dict(drives.items()) == oracle
         with pytest.raises(kv.SizeError) as error:
             drives.store_many([b"a", b"b", b"c", b""], [b"1"] * 4)
         assert error.value.index == 3
         assert len(drives.numbers()) == 3
+
+
+def test_several_drives_take_arrays():
+    numpy = pytest.importorskip("numpy")
+    keys = numpy.arange(500, dtype=">u4").view(numpy.uint8).reshape(500, 4)
+    values = numpy.random.default_rng(1).integers(0, 256, (500, 100), dtype=numpy.uint8)
+    with kv.open(["cosmos-plus"] * 3) as drives:
+        drives.store_many(keys, values)
+        assert (drives.retrieve_many(keys).to_numpy() == values).all()
+        assert list(drives.retrieve_many(numpy.array([b"none"]))) == [None]
+        with pytest.raises(ValueError, match="1 keys and 2 values"):
+            drives.store_many([b"a"], values[:2])
+        with pytest.raises(ValueError, match="offsets: expected one more"):
+            drives.retrieve_many((b"abc", [0, 9]))
 
 
 def test_async_calls_are_those_of_the_drive():

@@ -3,10 +3,11 @@
 import concurrent.futures
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _native
 from ._closing import Closing
+from ._items import Items, Values, is_array, native
 
 if TYPE_CHECKING:
     from ._drive import Drive
@@ -90,24 +91,38 @@ class Drives(Closing):
         """What each drive says of its room."""
         return self._on_all(lambda drive: drive.namespace())
 
-    def store_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many` with lists. ``error.index`` is of the whole lists."""
+    def store_many(self, keys: Items, values: Items) -> None:
+        """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many`. ``error.index`` is of the whole lists."""
+        keys, values = _native.listed(native(keys)), _native.listed(native(values))
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")
         self._in_parts(keys, lambda drive, part: drive.store_many([keys[i] for i in part], [values[i] for i in part]))
 
-    def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of ``keys``, None where there is no pair."""
-        found: list[bytes | None] = [None] * len(keys)
-        parts = self._in_parts(keys, lambda drive, part: drive.retrieve_many([keys[i] for i in part]))
+    @overload
+    def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    @overload
+    def retrieve_many(self, keys: Items) -> list[bytes | None] | Values: ...
+    def retrieve_many(self, keys: Items) -> list[bytes | None] | Values:
+        """The values of ``keys``, as :meth:`Drive.retrieve_many`: a list, None where there is no pair; for keys in an array or
+        a buffer :class:`Values` over one buffer.
+
+        >>> import kvdrive as kv
+        >>> with kv.open(["cosmos-plus"] * 2) as drives:
+        ...     drives.store_many([b"a", b"b"], [b"1", b"22"])
+        ...     drives.retrieve_many([b"b", b"none"]), drives.retrieve_many((b"ab", [0, 1, 2]))
+        ([b'22', None], <Values: 2 of 2 found, 3 bytes>)
+        """
+        of_each = _native.listed(native(keys))
+        found: list[bytes | None] = [None] * len(of_each)
+        parts = self._in_parts(of_each, lambda drive, part: drive.retrieve_many([of_each[i] for i in part]))
         for part, values in parts:
             for place, value in zip(part, values, strict=True):
                 found[place] = value
-        return found
+        return Values.of(found) if is_array(keys) else found
 
-    def _in_parts(self, keys: Sequence[bytes], call: Callable[["Drive", list[int]], T]) -> list[tuple[list[int], T]]:
+    def _in_parts(self, keys: list[bytes], call: Callable[["Drive", list[int]], T]) -> list[tuple[list[int], T]]:
         parts: list[list[int]] = [[] for _ in self.drives]
-        for index, place in enumerate(self._spread.places(list(keys))):
+        for index, place in enumerate(self._spread.places(keys)):
             parts[place].append(index)
 
         def carry_out(number: int) -> tuple[list[int], T]:
@@ -131,6 +146,12 @@ class Drives(Closing):
         calls = [self._pool.submit(call, one) for one in of]
         concurrent.futures.wait(calls)
         return [ended.result() for ended in calls]
+
+    def inject(self, fault: str, *, key: bytes, **rule: Any) -> list[str]:
+        """Adds a fault rule for a key to the drive that has it, as :meth:`Drive.inject`; rules of other kinds go to one of
+        :attr:`drives`.
+        """
+        return self.drive(key).inject(fault, key=key, **rule)
 
     def power_cut(self, *, torn: bool = False) -> None:
         """Cuts the power of all drives, one after the other."""

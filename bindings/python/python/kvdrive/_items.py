@@ -1,8 +1,9 @@
 """Keys and values of bulk calls: lists, NumPy arrays, or a buffer with offsets."""
 
 import array
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ._frame import needed
 from ._native import Buffer
@@ -57,13 +58,21 @@ class Values(Sequence[bytes | None]):
 
     __slots__ = ("data", "found", "offsets")
 
-    def __init__(self, data: Buffer, offsets: bytes, found: bytes) -> None:
+    def __init__(self, data: Buffer | bytes, offsets: bytes, found: bytes) -> None:
         #: All values without gaps, read-only.
         self.data = memoryview(data)
         #: ``int64``, one more than values.
         self.offsets = memoryview(offsets).cast("q")
         #: One for each key: is there a pair?
         self.found = memoryview(found).cast("?")
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Self:
+        """These values, copied into one buffer."""
+        offsets = array.array("q", [0])
+        offsets.extend(itertools.accumulate(len(value or b"") for value in values))
+        found = bytes(value is not None for value in values)
+        return cls(b"".join(value for value in values if value is not None), offsets.tobytes(), found)
 
     def __len__(self) -> int:
         return len(self.found)

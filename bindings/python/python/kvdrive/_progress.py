@@ -2,10 +2,15 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ._frame import needed
+
+
+#: A bar is drawn again after so long if no run has ended: a notebook keeps every line.
+REDRAW_S = 15
 
 
 def is_shown(progress: bool | None) -> bool:
@@ -48,7 +53,7 @@ class Telling(contextlib.AbstractContextManager["Callable[[str, int, int], None]
     """
 
     def __init__(self, what: str, progress: bool | None) -> None:
-        self._what, self._progress, self._bar = what, progress, None
+        self._what, self._progress, self._bar, self._drawn_s = what, progress, None, 0.0
         self._is_shown = is_shown(progress)
         if progress:
             needed("tqdm", "progress")
@@ -63,5 +68,7 @@ class Telling(contextlib.AbstractContextManager["Callable[[str, int, int], None]
     def _tell(self, words: str, ended: int, runs: int) -> None:
         if self._bar is None:
             print(f"{self._what}: {words}", file=sys.stderr, flush=True)
-            self._bar = bar(runs, ended, self._progress)
-        self._bar.update(ended - self._bar.n)
+            self._bar, self._drawn_s = bar(runs, ended, self._progress), time.monotonic()
+        if ended > self._bar.n or time.monotonic() - self._drawn_s > REDRAW_S:
+            self._bar.update(ended - self._bar.n)
+            self._drawn_s = time.monotonic()

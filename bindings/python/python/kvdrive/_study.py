@@ -105,7 +105,7 @@ def claims(
     progress: bool | None = None,
     **settings: Any,
 ) -> Claims:
-    """Judges the claims of a suite: ``bandslim``, ``plus``, ``plus2`` or ``saker``.
+    """Judges the claims of a suite: ``bandslim``, ``plus``, ``plus2``, ``saker``, ``kvcache`` or ``pm983``.
 
     ``only`` has beginnings of their ids. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
     or ``full`` (as published, many times as long). Settings are laid over every run.

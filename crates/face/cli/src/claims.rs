@@ -12,7 +12,7 @@ use crate::output;
 /// Options of `claims`.
 #[derive(Args)]
 pub struct Claims {
-    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), or saker
+    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), saker, kvcache or pm983
     suite: String,
     /// Only claims whose id, as the table has it, begins with this; may be repeated
     #[arg(long, value_name = "ID")]
