@@ -133,7 +133,8 @@ impl Bench {
         };
         let figures = connected(remotes, self.value_size, operations, keys, pid, &|done, total| {
             bars.update(0, done, total)
-        })?;
+        })
+        .map_err(Connection::explained)?;
         if self.json.as_deref() != Some("-") {
             output::print(&figures.to_string());
         }

@@ -6,7 +6,7 @@ use kvdrive_auth::psk::Version;
 use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
-use kvdrive_run::wall::connected::{Remote, address};
+use kvdrive_run::wall::connected::{Remote, Unnamed, address};
 
 use crate::nqn::name;
 use crate::secret;
@@ -116,6 +116,14 @@ impl Connection {
         Ok(self.connect.iter().map(remote).collect())
     }
 
+    /// An error of a run, with the option that helps.
+    pub fn explained(error: anyhow::Error) -> anyhow::Error {
+        match error.downcast_ref::<Unnamed>() {
+            Some(_) => anyhow::anyhow!("{error:#} (--nqn names it)"),
+            None => error,
+        }
+    }
+
     /// The configuration of a run against it: no option is left that says something of a drive.
     ///
     /// # Errors
@@ -159,6 +167,13 @@ mod tests {
         assert!(error.starts_with("--set flash.channels=8: "), "{error}");
         let error = of(RunOptions::default().with("clock", "virtual"));
         assert!(error.starts_with("--clock: "), "{error}");
+    }
+
+    #[test]
+    fn an_error_without_a_name_says_which_option_gives_one() {
+        let error = anyhow::Error::from(Unnamed::several("nqn.a, nqn.b")).context("tcp://a:4420");
+        let line = Connection::explained(error).to_string();
+        assert_eq!(line, "tcp://a:4420: there are nqn.a, nqn.b; one has to be named (--nqn names it)");
     }
 
     #[test]

@@ -135,7 +135,8 @@ impl Run {
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
         }
-        let (targets, ran) = run_connected(document, remotes, &watcher.watch(progress))?;
+        let ran = run_connected(document, remotes, &watcher.watch(progress));
+        let (targets, ran) = ran.map_err(Connection::explained)?;
         watcher.end(&ran)?;
         let failure = ran.failure;
         let connected = Connected { targets, report: ran.report };

@@ -14,7 +14,7 @@
 //! [[grid]]
 //! name = "sizes"
 //! ops = 20_000                        # a point
-//! full_ops = 1_000_000                # with --full: as published
+//! full_ops = 1_000_000                # as published
 //! set = ["workload.name=w-a", "nand.enabled=false"]
 //! points = { key = "workload.value_size", values = [4, 32], label = "value size [B]" }
 //! series = [{ name = "Baseline", set = ["host.transfer=prp"] }]

@@ -27,7 +27,7 @@ pub type Assignments = Vec<(String, String)>;
 pub struct Counts {
     /// By default: enough for what the run is asked for.
     pub usual: u64,
-    /// With `--full`: what the source used.
+    /// What the source used.
     pub full: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Options {
 
 impl Options {
     fn settings(&self) -> impl Iterator<Item = (String, String)> {
-        self.set.iter().map(|assignment| (format!("--set {assignment}"), assignment.clone()))
+        self.set.iter().map(|assignment| (assignment.clone(), assignment.clone()))
     }
 
     /// Whether runs are as the files say.
@@ -280,7 +280,7 @@ impl Plan {
         for (key, what) in &asked.own {
             let pointer = format!("/{}", key.replace('.', "/"));
             let is_same = before.pointer(&pointer) == after.pointer(&pointer);
-            ensure!(is_same, "{key} is {what}; --set cannot alter it");
+            ensure!(is_same, "{key} is {what}, and cannot be set for all runs");
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Plan {
     /// Refuses runs that cannot be had, before any is done.
     ///
     /// # Errors
-    /// A `--set` that no run looks at, and as [`many::check`](kvdrive_run::many::check).
+    /// A setting that no run looks at, and as [`many::check`](kvdrive_run::many::check).
     pub fn check(&self) -> anyhow::Result<()> {
         if let Some(first) = self.documents.first() {
             let configs = self.documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;

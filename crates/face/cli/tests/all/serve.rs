@@ -457,7 +457,7 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     );
     for (more, line) in [
         (&["--nqn", "nqn.x"][..], "nqn.x: connect"),
-        (&["--nsid", "7"], "--nsid 7: "),
+        (&["--nsid", "7"], "namespace 7: "),
         (&["--depth", "1024", "--set", "host.queue_entries=2048"], "host.depth: 1024 on 1 queues; those of"),
         (&["--set", "flash.channels=8"], "--set flash.channels=8: "),
         (&["--engine", "plus"], "--engine: "),

@@ -41,6 +41,18 @@ pub struct Remote {
     pub only_verifies: bool,
 }
 
+/// A subsystem was not named, and discovery does not say which one it is.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unnamed(String);
+
+impl Unnamed {
+    /// Discovery knows these, in one line.
+    pub fn several(names: &str) -> Unnamed {
+        Unnamed(format!("there are {names}; one has to be named"))
+    }
+}
+
 /// Runs the workload of `document` against a drive on a network, or against several that share the keys
 /// ([`kvdrive_host::spread`]).
 ///
@@ -107,11 +119,11 @@ pub fn run_measured(
 /// Refuses what a run on a network does not look at, or several drives cannot do.
 fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     let of_threads = [
-        ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
+        ("host.threads", config.host.threads > 0, "each of host.queues has a thread and a connection"),
         ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
     ];
     if let Some((key, _, why)) = of_threads.iter().find(|(_, given, _)| *given) {
-        anyhow::bail!("{key}: --connect does not look at it; {why}");
+        anyhow::bail!("{key}: a run over a network does not look at it; {why}");
     }
     anyhow::ensure!(
         remotes.len() == 1 || !config.workload.atomic,
@@ -361,16 +373,16 @@ fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<C
 
 /// The name of the subsystem that discovery reports, if there is exactly one.
 fn the_subsystem(remote: &Remote) -> anyhow::Result<String> {
-    let found =
-        discover(remote.address.as_str(), &remote.options).context("discovery (--nqn leaves it out)")?;
+    let found = discover(remote.address.as_str(), &remote.options)
+        .map_err(|error| Unnamed(format!("discovery of the subsystem: {error}")))?;
     let mut names: Vec<_> =
         found.into_iter().map(|entry| entry.nqn).filter(|nqn| nqn != DISCOVERY_NQN).collect();
     names.sort();
     names.dedup();
     match &names[..] {
-        [] => anyhow::bail!("discovery tells of no subsystem"),
+        [] => Err(Unnamed("discovery tells of no subsystem".to_owned()))?,
         [nqn] => Ok(nqn.clone()),
-        _ => anyhow::bail!("there are {}; say which with --nqn", names.join(", ")),
+        _ => Err(Unnamed::several(&names.join(", ")))?,
     }
 }
 
@@ -382,7 +394,7 @@ fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(
         Ok(namespace)
     };
     if let Some(nsid) = wanted {
-        return Ok((nsid, identified(initiator, nsid).with_context(|| format!("--nsid {nsid}"))?));
+        return Ok((nsid, identified(initiator, nsid).with_context(|| format!("namespace {nsid}"))?));
     }
     // Asks for the namespaces of the command set if the target supports that, otherwise for all.
     let list = initiator

@@ -345,8 +345,8 @@ fn threads_have_a_queue_pair_each_in_wall_time() {
 fn what_a_run_over_a_network_does_not_look_at_is_refused() {
     let remote = Remote { address: "127.0.0.1:1".into(), ..Remote::default() };
     for (set, line) in [
-        ("saker.enabled=true", "saker.enabled: --connect does not look at it"),
-        ("host.threads=2", "host.threads: --connect does not look at it"),
+        ("saker.enabled=true", "saker.enabled: a run over a network does not look at it"),
+        ("host.threads=2", "host.threads: a run over a network does not look at it"),
     ] {
         let mut document = Document::profile("cosmos-plus").expect("the profile exists");
         ["run.clock=wall", set].iter().for_each(|set| document.set(set).expect("a setting"));

@@ -358,11 +358,11 @@ fn what_a_figure_is_about_cannot_be_set() {
     let refused = |id: &str, set: &str| plan(id, set).unwrap_err();
     assert_eq!(
         refused("bandslim-8", "workload.value_size=7"),
-        "bandslim-8: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+        "bandslim-8: workload.value_size is the axis of bandslim-8, and cannot be set for all runs"
     );
     assert_eq!(
         refused("bandslim-8", "host.transfer=hybrid"),
-        "bandslim-8: host.transfer is what makes series Baseline of bandslim-8; --set cannot alter it"
+        "bandslim-8: host.transfer is what makes series Baseline of bandslim-8, and cannot be set for all runs"
     );
     assert!(refused("plus-2", "workload.preset=plus").contains("workload.name is the axis of plus-2"));
     assert_eq!(plan("bandslim-8", "host.cores=2"), Ok(()));
@@ -377,7 +377,7 @@ fn what_a_figure_is_about_cannot_be_set() {
     };
     assert_eq!(
         claim("response-32", "workload.value_size=4").unwrap_err(),
-        "claim response-32: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+        "claim response-32: workload.value_size is the axis of bandslim-8, and cannot be set for all runs"
     );
     assert_eq!(claim("response-32", "host.cores=2"), Ok(()));
 }
