@@ -69,7 +69,7 @@ impl Notice {
 
 /// State of a notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Told {
+enum NoticeState {
     /// It has not happened since the host last read the log page.
     #[default]
     Nothing,
@@ -83,12 +83,12 @@ enum Told {
 #[derive(Debug)]
 pub struct Events<R> {
     requests: VecDeque<R>,
-    told: [Told; NOTICES.len()],
+    states: [NoticeState; NOTICES.len()],
 }
 
 impl<R> Default for Events<R> {
     fn default() -> Events<R> {
-        Events { requests: VecDeque::new(), told: [Told::Nothing; NOTICES.len()] }
+        Events { requests: VecDeque::new(), states: [NoticeState::Nothing; NOTICES.len()] }
     }
 }
 
@@ -119,30 +119,30 @@ impl<R> Events<R> {
     /// Notes that `notice` has happened. `wanted_events` are the events enabled by the host:
     /// [`crate::Features`].
     pub fn note(&mut self, notice: Notice, wanted_events: u32) {
-        let told = &mut self.told[notice as usize];
+        let state = &mut self.states[notice as usize];
         let is_wanted = notice.wanted_by().is_none_or(|bits| wanted_events & bits != 0);
-        if is_wanted && *told == Told::Nothing {
-            *told = Told::Pending;
+        if is_wanted && *state == NoticeState::Nothing {
+            *state = NoticeState::Pending;
         }
     }
 
     /// Notes that the host has read a log page: its notices may be sent again.
     pub fn note_read(&mut self, page: u8) {
         for notice in NOTICES.into_iter().filter(|notice| notice.page() == page) {
-            self.told[notice as usize] = Told::Nothing;
+            self.states[notice as usize] = NoticeState::Nothing;
         }
     }
 
     /// A waiting request, and dword 0 of its answer.
     pub fn next_to_tell(&mut self) -> Option<(R, u32)> {
-        let is_masked = |told: &[Told], page| {
-            NOTICES.iter().any(|other| other.page() == page && told[*other as usize] == Told::Masked)
+        let is_masked = |states: &[NoticeState], page| {
+            NOTICES.iter().any(|other| other.page() == page && states[*other as usize] == NoticeState::Masked)
         };
         let notice = NOTICES.into_iter().find(|notice| {
-            self.told[*notice as usize] == Told::Pending && !is_masked(&self.told, notice.page())
+            self.states[*notice as usize] == NoticeState::Pending && !is_masked(&self.states, notice.page())
         })?;
         let request = self.requests.pop_front()?;
-        self.told[notice as usize] = Told::Masked;
+        self.states[notice as usize] = NoticeState::Masked;
         Some((request, notice.dword()))
     }
 

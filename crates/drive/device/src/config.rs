@@ -1,6 +1,6 @@
 //! The controller's part of a profile: which loops or threads take commands, and what the firmware costs.
 
-use kvdrive_declare::{Entry, Given, Problem, Section, Values, When, Words, default_of};
+use kvdrive_declare::{Entry, GivenValues, Problem, Section, Values, When, Words, default_of};
 use kvdrive_engines::firmware::{CopyCosts, Role, Roles};
 use kvdrive_sim::Ns;
 
@@ -123,7 +123,7 @@ impl Section for Dispatch {
         DispatchKeys::take(values)?.try_into()
     }
 
-    fn give(&self, values: &mut Given) {
+    fn give(&self, values: &mut GivenValues) {
         let keys = default_of::<DispatchKeys>();
         let keys = match *self {
             Dispatch::Context { contexts, roles } => {

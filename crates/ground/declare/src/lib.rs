@@ -96,7 +96,7 @@ pub use rule::{BATCH_MAX_BYTES, Rule, TIME, VALUE_MAX_BYTES};
 pub use section::{Section, default_of, image_keys, read};
 pub use serde_json::Value;
 pub use setting::{Entry, Is, Setting, When, settings};
-pub use value::{Field, Given, Natural, Problem, Values, Words, of_word, words};
+pub use value::{Field, GivenValues, Natural, Problem, Values, Words, of_word, words};
 
 /// What the expressions in `#[setting(..)]` may name without importing it.
 pub mod words_of_declarations {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::setting::settings;
-use crate::{Entry, Given, Problem, Values};
+use crate::{Entry, GivenValues, Problem, Values};
 
 /// A struct whose fields are settings. Derived.
 pub trait Section: Sized {
@@ -18,7 +18,7 @@ pub trait Section: Sized {
     fn take(values: &Values<'_>) -> Result<Self, Problem>;
 
     /// Puts the value of every setting under its key.
-    fn give(&self, values: &mut Given);
+    fn give(&self, values: &mut GivenValues);
 }
 
 /// The struct with these values, each of which its rule allows.
@@ -40,7 +40,7 @@ pub fn read<T: Section>(values: &Values<'_>) -> Result<T, Problem> {
 /// # Panics
 /// A declared default is none that the field can hold.
 pub fn default_of<T: Section>() -> T {
-    let mut given = Given::default();
+    let mut given = GivenValues::default();
     for (setting, _) in settings(T::ENTRIES) {
         given.put(setting.key, setting.least.map_or_else(|| setting.rule.least(), |least| least()));
     }
@@ -50,7 +50,7 @@ pub fn default_of<T: Section>() -> T {
 
 /// Those settings that two drives must have in common to understand each other's images, with their values.
 pub fn image_keys<T: Section>(section: &T) -> Vec<(&'static str, String)> {
-    let mut given = Given::default();
+    let mut given = GivenValues::default();
     section.give(&mut given);
     let declared = settings(T::ENTRIES);
     let in_image = |key: &str| declared.iter().any(|(setting, _)| setting.key == key && setting.in_image);

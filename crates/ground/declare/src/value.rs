@@ -50,16 +50,16 @@ impl<'a> Values<'a> {
 
 /// Values of settings, in the order in which they were put.
 #[derive(Default)]
-pub struct Given(Vec<(&'static str, Value)>);
+pub struct GivenValues(Vec<(&'static str, Value)>);
 
-impl Given {
+impl GivenValues {
     /// Puts one.
     pub fn put(&mut self, key: &'static str, value: Value) {
         self.0.push((key, value));
     }
 }
 
-impl IntoIterator for Given {
+impl IntoIterator for GivenValues {
     type Item = (&'static str, Value);
     type IntoIter = std::vec::IntoIter<Self::Item>;
 
@@ -69,8 +69,8 @@ impl IntoIterator for Given {
 }
 
 /// As nested objects.
-impl From<Given> for Value {
-    fn from(given: Given) -> Value {
+impl From<GivenValues> for Value {
+    fn from(given: GivenValues) -> Value {
         let mut root = Value::Object(Map::new());
         for (key, value) in given {
             let place = key.split('.').fold(&mut root, |place, name| {

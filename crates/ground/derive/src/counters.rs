@@ -10,7 +10,7 @@ use crate::words::lower;
 
 /// What `#[counter(..)]` of a field says, or `#[counters(..)]` of a struct for all of its fields.
 #[derive(Clone, Default)]
-struct Said {
+struct CounterAttributes {
     is_skipped: bool,
     name: Option<LitStr>,
     prefix: Option<LitStr>,
@@ -20,7 +20,7 @@ struct Said {
     form: Option<TokenStream>,
 }
 
-impl Said {
+impl CounterAttributes {
     fn read(&mut self, attributes: &[Attribute], attribute: &str) -> Result<()> {
         for attribute in attributes.iter().filter(|other| other.path().is_ident(attribute)) {
             attribute.parse_nested_meta(|meta| self.take(&meta))?;
@@ -55,7 +55,7 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
         _ => return Err(Error::new_spanned(name, "Counters is for structs with named fields, and enums")),
     };
     let is_enum = matches!(input.data, Data::Enum(_));
-    let mut of_all = Said::default();
+    let mut of_all = CounterAttributes::default();
     of_all.read(&input.attrs, "counters")?;
     let (mut counters, mut reads) = (Vec::new(), Vec::new());
     for (ident, attributes) in items {

@@ -8,7 +8,7 @@ use crate::help;
 
 /// What `#[setting(..)]` of one field says.
 #[derive(Default)]
-struct Said {
+struct SettingAttributes {
     is_part: bool,
     is_skipped: bool,
     rule: Option<Expr>,
@@ -21,9 +21,9 @@ struct Said {
     shrinks: bool,
 }
 
-impl Said {
-    fn of(field: &Field) -> Result<Said> {
-        let mut said = Said::default();
+impl SettingAttributes {
+    fn of(field: &Field) -> Result<SettingAttributes> {
+        let mut attributes = SettingAttributes::default();
         for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("setting")) {
             if matches!(attribute.meta, Meta::Path(_)) {
                 continue;
@@ -31,22 +31,22 @@ impl Said {
             attribute.parse_nested_meta(|meta| {
                 let name = meta.path.require_ident()?.to_string();
                 match name.as_str() {
-                    "part" => said.is_part = true,
-                    "skip" => said.is_skipped = true,
-                    "image" => said.in_image = true,
-                    "shrinks" => said.shrinks = true,
-                    "is" => said.rule = Some(meta.value()?.parse()?),
-                    "key" => said.key = Some(meta.value()?.parse()?),
-                    "unit" => said.unit = Some(meta.value()?.parse()?),
-                    "default" => said.default = Some(meta.value()?.parse()?),
-                    "option" => said.option = Some(meta.value()?.parse()?),
-                    "when" => said.when = Some(meta.value()?.parse()?),
+                    "part" => attributes.is_part = true,
+                    "skip" => attributes.is_skipped = true,
+                    "image" => attributes.in_image = true,
+                    "shrinks" => attributes.shrinks = true,
+                    "is" => attributes.rule = Some(meta.value()?.parse()?),
+                    "key" => attributes.key = Some(meta.value()?.parse()?),
+                    "unit" => attributes.unit = Some(meta.value()?.parse()?),
+                    "default" => attributes.default = Some(meta.value()?.parse()?),
+                    "option" => attributes.option = Some(meta.value()?.parse()?),
+                    "when" => attributes.when = Some(meta.value()?.parse()?),
                     _ => return Err(meta.error("a setting has no such property")),
                 }
                 Ok(())
             })?;
         }
-        Ok(said)
+        Ok(attributes)
     }
 }
 
@@ -76,15 +76,15 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
     };
     let (mut entries, mut takes, mut gives) = (Vec::new(), Vec::new(), Vec::new());
     for field in &fields.named {
-        let said = Said::of(field)?;
+        let attributes = SettingAttributes::of(field)?;
         let ident = field.ident.as_ref().expect("fields are named");
         let ty = &field.ty;
-        let when = said.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when });
-        if said.is_skipped {
+        let when = attributes.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when });
+        if attributes.is_skipped {
             takes.push(quote! { #ident: ::core::default::Default::default() });
             continue;
         }
-        if said.is_part {
+        if attributes.is_part {
             entries.push(quote! {
                 Entry::Part(<#ty as Section>::ENTRIES, #when)
             });
@@ -92,12 +92,12 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
             gives.push(quote! { ::kvdrive_declare::Section::give(&self.#ident, values); });
             continue;
         }
-        let key = said.key.as_ref().map_or_else(|| ident.to_string(), LitStr::value);
+        let key = attributes.key.as_ref().map_or_else(|| ident.to_string(), LitStr::value);
         let key = if key.contains('.') { key } else { format!("{section}.{key}") };
         let rule =
-            said.rule.as_ref().map_or_else(|| quote! { <#ty as Natural>::RULE }, |rule| quote! { #rule });
-        let unit = said.unit.as_ref().map_or_else(|| quote! { Unit::of(#key) }, |unit| quote! { #unit });
-        let default = match &said.default {
+            attributes.rule.as_ref().map_or_else(|| quote! { <#ty as Natural>::RULE }, |rule| quote! { #rule });
+        let unit = attributes.unit.as_ref().map_or_else(|| quote! { Unit::of(#key) }, |unit| quote! { #unit });
+        let default = match &attributes.default {
             Some(default) => quote! {
                 Some(|| {
                     let value: #ty = #default;
@@ -106,8 +106,8 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
             },
             None => quote! { None },
         };
-        let option = said.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
-        let (help, in_image, shrinks) = (help(&field.attrs), said.in_image, said.shrinks);
+        let option = attributes.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
+        let (help, in_image, shrinks) = (help(&field.attrs), attributes.in_image, attributes.shrinks);
         entries.push(quote! {
             Entry::Setting(Setting {
                 key: #key,
@@ -144,7 +144,7 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
             fn take(values: &::kvdrive_declare::Values<'_>) -> Result<Self, ::kvdrive_declare::Problem> {
                 Ok(Self { #(#takes),* })
             }
-            fn give(&self, values: &mut ::kvdrive_declare::Given) {
+            fn give(&self, values: &mut ::kvdrive_declare::GivenValues) {
                 #(#gives)*
             }
         }

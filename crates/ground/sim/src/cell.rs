@@ -15,17 +15,17 @@ thread_local! {
 }
 
 /// Counts one borrow until it is dropped.
-struct Held;
+struct BorrowCount;
 
-impl Held {
+impl BorrowCount {
     #[inline]
-    fn new() -> Held {
+    fn new() -> BorrowCount {
         HELD.with(|held| held.set(held.get() + 1));
-        Held
+        BorrowCount
     }
 }
 
-impl Drop for Held {
+impl Drop for BorrowCount {
     #[inline]
     fn drop(&mut self) {
         HELD.with(|held| held.set(held.get() - 1));
@@ -53,14 +53,14 @@ impl<T> TaskCell<T> {
     #[inline]
     #[track_caller]
     pub fn borrow(&self) -> TaskRef<'_, T> {
-        TaskRef { value: self.0.borrow(), held: Held::new() }
+        TaskRef { value: self.0.borrow(), held: BorrowCount::new() }
     }
 
     /// Borrows the value for a change. Panics while it is borrowed otherwise.
     #[inline]
     #[track_caller]
     pub fn borrow_mut(&self) -> TaskRefMut<'_, T> {
-        TaskRefMut { value: self.0.borrow_mut(), held: Held::new() }
+        TaskRefMut { value: self.0.borrow_mut(), held: BorrowCount::new() }
     }
 
     /// Replaces the value and returns the previous one.
@@ -84,7 +84,7 @@ impl<T: Default> TaskCell<T> {
 /// A borrowed [`TaskCell`], or a part of one.
 pub struct TaskRef<'a, T: ?Sized> {
     value: Ref<'a, T>,
-    held: Held,
+    held: BorrowCount,
 }
 
 impl<'a, T: ?Sized> TaskRef<'a, T> {
@@ -106,7 +106,7 @@ impl<T: ?Sized> Deref for TaskRef<'_, T> {
 /// A [`TaskCell`] borrowed for a change, or a part of one.
 pub struct TaskRefMut<'a, T: ?Sized> {
     value: RefMut<'a, T>,
-    held: Held,
+    held: BorrowCount,
 }
 
 impl<'a, T: ?Sized> TaskRefMut<'a, T> {

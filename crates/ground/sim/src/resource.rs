@@ -35,7 +35,7 @@ impl ResourceStatistics {
 }
 
 /// A task that waits for a server.
-struct Turn {
+struct WaitingTask {
     arrived: Ns,
     /// For how long it needs a server, ns; 0: it holds the server until its guard is dropped.
     span: Ns,
@@ -49,7 +49,7 @@ pub struct Resource {
     /// On what a task spends the time in which it runs here, queueing included.
     cause: Option<Cause>,
     free: Cell<u32>,
-    queue: WaitQueue<Turn>,
+    queue: WaitQueue<WaitingTask>,
     /// Sum of the times at which servers were released, less the times at which they were taken; while a
     /// server is held the sum is negative, as a wrapped number. A hand-over adds and subtracts the same time,
     /// so it is left out.
@@ -155,7 +155,7 @@ impl Resource {
             now
         } else {
             // The releasing task hands its server over: `free` stays as it is, so no task can overtake.
-            self.queue.handover(Turn { arrived: now, span }, || self.end())
+            self.queue.handover(WaitingTask { arrived: now, span }, || self.end())
         };
         (ResourceGuard { resource: self }, since)
     }

@@ -29,9 +29,9 @@ use crate::Error;
 use crate::answers::{self, NSID};
 pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
-use crate::conversation::slot::{Arrived, Left, Slot};
+use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::{
-    self, Aftermath, CallState, Capabilities, CommandSlot, Course, Ended, SlotOffer, Submission, Until,
+    self, Aftermath, CallState, Capabilities, CommandSlot, Course, CommandEnd, SlotOffer, Submission, Until,
     at_once, unclaimed,
 };
 use host::delete_queue;
@@ -168,7 +168,7 @@ impl Drop for Flight<'_> {
         }
         let progress = self.course.progress();
         match entries.slot.abandon() {
-            left @ Left::Over { is_torn: false, .. } => entries.end(slotted, progress, left),
+            left @ Remaining::Over { is_torn: false, .. } => entries.end(slotted, progress, left),
             left => {
                 let slotted = slotted.clone();
                 sim.spawn(move || entries.carry_out(&slotted, progress, left));
@@ -186,23 +186,23 @@ impl Entries {
     }
 
     /// Waits for what is under way of a dropped command.
-    fn carry_out(mut self, slotted: &SlottedQueue, progress: Progress, mut left: Left) {
+    fn carry_out(mut self, slotted: &SlottedQueue, progress: Progress, mut left: Remaining) {
         let SlottedQueue { host, queue, .. } = slotted;
         if self.is_unrung {
             host.link.ring_submission(queue);
         }
         loop {
             match left {
-                Left::Wait => match self.completion(queue) {
+                Remaining::Wait => match self.completion(queue) {
                     Arrived::Left(next) => left = next,
                     Arrived::More | Arrived::Answered => unreachable!("the command is dropped"),
                 },
-                Left::Close(sqe) => {
+                Remaining::Close(sqe) => {
                     assert!(queue.try_submit(sqe), "a command of this slot has ended");
                     host.link.ring_submission(queue);
-                    left = Left::Wait;
+                    left = Remaining::Wait;
                 }
-                Left::Over { is_torn, .. } => {
+                Remaining::Over { is_torn, .. } => {
                     if is_torn {
                         self.discard(slotted);
                     }
@@ -223,9 +223,9 @@ impl Entries {
     }
 
     /// Nothing of it is under way any more.
-    fn end(self, slotted: &SlottedQueue, mut progress: Progress, left: Left) {
+    fn end(self, slotted: &SlottedQueue, mut progress: Progress, left: Remaining) {
         let host = &*slotted.host;
-        let Left::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
+        let Remaining::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
         slotted.end_dropped(&mut progress, self.cqe.as_ref());
         if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
             let answers = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
@@ -367,7 +367,7 @@ impl Driver {
 }
 
 impl Flight<'_> {
-    fn advance(&mut self, value: Piece<'_>, until: Until) -> Ended {
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> CommandEnd {
         match at_once(|context| self.course.advance(&mut self.slot, value, until, context)) {
             Ok(ended) => ended,
             Err(none) => match none {},

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_declare::{Entry, Given, Problem, Rule, Section, Setting, Unit, Values, When};
+use kvdrive_declare::{Entry, GivenValues, Problem, Rule, Section, Setting, Unit, Values, When};
 
 /// Identifies a caller: an application's thread, an I/O thread of a drive, a thread for background work.
 /// Numbers run from 0 to below [`crate::Ground::threads`]. Each thread makes one call at a time, and a call
@@ -127,7 +127,7 @@ impl Section for StepSettings {
         Ok(StepSettings(costs))
     }
 
-    fn give(&self, values: &mut Given) {
+    fn give(&self, values: &mut GivenValues) {
         for (step, _) in Step::ALL {
             values.put(step.key(), self.0[step as usize].into());
         }

@@ -2,7 +2,7 @@
 //! them, and what a key means stands there; here are the sections of runs themselves. Sources and defaults
 //! stand in `profiles/`.
 
-use kvdrive_declare::{Given, Section, Value, Values, When, read};
+use kvdrive_declare::{GivenValues, Section, Value, Values, When, read};
 use kvdrive_device::MediaConfig;
 use kvdrive_device::config::ControllerConfig;
 use kvdrive_device::engines::{BLOCK, ENGINES, engine_row};
@@ -132,7 +132,7 @@ impl Config {
 
     /// The value of every setting, by its key.
     pub fn values(&self) -> Value {
-        let mut given = Given::default();
+        let mut given = GivenValues::default();
         self.give(&mut given);
         given.into()
     }

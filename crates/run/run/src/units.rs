@@ -12,7 +12,7 @@ use super::kinds::{RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace};
 use super::stream::{Clock, Stream};
 use kvdrive_sim::wall::lock;
-use kvdrive_workload::units::{Ended, Failed, Pairs};
+use kvdrive_workload::units::{UnitEnd, Failed, Pairs};
 
 /// Units of a workload.
 impl Stream {
@@ -29,7 +29,7 @@ impl Stream {
         self.work.units_begun.fetch_add(1, Relaxed);
         let mut pairs = ClientPairs::new(client, buffer, self).with_locks();
         match units.run(number, &mut pairs) {
-            Ok(Ended { kind, is_committed }) => {
+            Ok(UnitEnd { kind, is_committed }) => {
                 let kind = units.kinds()[kind];
                 self.seen.borrow_mut().note_unit(kind, is_committed, self.clock.now() - began);
             }

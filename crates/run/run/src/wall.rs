@@ -94,7 +94,7 @@ fn build(
     survivors: Option<&Survivors>,
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
-) -> Result<Built<Running, impl FnOnce(shared::Ended) -> DriveEnd + use<>>, BuildError> {
+) -> Result<Built<Running, impl FnOnce(shared::RunEnd) -> DriveEnd + use<>>, BuildError> {
     let link = Link::new(sim, config.link.clone(), memory);
     let drive_config = config.drive();
     let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
@@ -112,7 +112,7 @@ fn build(
         latencies: latencies.clone(),
         lateness: TaskCell::default(),
     };
-    let finish = move |ended: shared::Ended| {
+    let finish = move |ended: shared::RunEnd| {
         let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);
         if !ended.power_cut {
             sim.block_on(|| drive.drain());
@@ -190,7 +190,7 @@ pub fn served(
 }
 
 /// Ends a served drive.
-pub type Finish = Box<dyn FnOnce(shared::Ended) -> ServedDrive>;
+pub type Finish = Box<dyn FnOnce(shared::RunEnd) -> ServedDrive>;
 /// A served drive, or why there is none.
 pub type ServedBuild = Result<Built<Running, Finish>, BuildError>;
 

@@ -58,7 +58,7 @@ impl Failed {
 
 /// How a unit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct UnitEnd {
     /// Index into [`Units::kinds`].
     pub kind: usize,
     /// Was it committed? If not, it was rolled back by intention, and has written nothing.
@@ -74,7 +74,7 @@ pub trait Units: Send + Sync {
     ///
     /// # Errors
     /// The drive refused, or returned wrong data.
-    fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<Ended, Failed>;
+    fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<UnitEnd, Failed>;
 
     /// Reads what the units with numbers below `units` left, all of which have ended well, and checks the
     /// invariants; returns one line on what was checked.

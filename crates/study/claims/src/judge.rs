@@ -57,7 +57,7 @@ impl Serialize for Verdict {
 
 /// The same value under other conditions, shown beside the claim's own.
 #[derive(Clone, Debug, Serialize)]
-pub struct Beside {
+pub struct OtherCondition {
     /// What is different.
     pub name: String,
     /// Our value under these conditions, as text.
@@ -141,7 +141,7 @@ pub struct Outcome {
     /// Why it is not reproduced, or not judged.
     pub because: String,
     /// Our value under other conditions.
-    pub beside: Vec<Beside>,
+    pub beside: Vec<OtherCondition>,
 }
 
 /// Values at every point, or the comparisons there.
@@ -172,7 +172,7 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let seeds = conditions.by_ref().take(claim.seeds.len()).map(|points| find(claim, points, results));
     let all: Vec<AtPoints> =
         std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<AtPoints>>>()?;
-    let beside_of = |condition: &Condition, found: &AtPoints| Beside {
+    let beside_of = |condition: &Condition, found: &AtPoints| OtherCondition {
         name: condition.name.clone(),
         ours: found.text(claim),
     };
@@ -234,7 +234,7 @@ struct Numbers {
     values: Vec<f64>,
     comparisons: Vec<Compared>,
     seeds: String,
-    beside: Vec<Beside>,
+    beside: Vec<OtherCondition>,
 }
 
 fn skipped(claim: &Claim, lacks: &str) -> Outcome {

@@ -45,7 +45,7 @@ use kvdrive_config::{Config, Document};
 use kvdrive_run::content;
 use kvdrive_workload::{self as workload, Op, Workload};
 
-use beside::{Beside, Versions};
+use beside::{AtomicBatches, Versions};
 use ledger::of_drive;
 pub use ledger::{Ledger, Ticket};
 pub use loading::LoadRefused;
@@ -193,20 +193,20 @@ fn crash_trial(
 }
 
 /// A drive and its host on an executor of their own.
-struct Life {
+struct PoweredDrive {
     sim: Sim,
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
     cores: Vec<Rc<Resource>>,
 }
 
-impl Life {
-    fn new(config: &Config) -> Life {
+impl PoweredDrive {
+    fn new(config: &Config) -> PoweredDrive {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
         let link = Link::new(&sim, config.link.clone(), memory.clone());
         let cores = setup::cores(config, &sim);
-        Life { sim, link, memory, cores }
+        PoweredDrive { sim, link, memory, cores }
     }
 
     /// What each task of the run asks: a driver, or SAKER in front of one.
@@ -368,7 +368,7 @@ struct Cutter<'a> {
 }
 
 /// What is known of a drive when its power goes.
-struct Known {
+struct KnownAtCut {
     ledger: Ledger,
     /// Of what went on beside the workload.
     versions: Versions,
@@ -378,7 +378,7 @@ impl Cutter<'_> {
     fn run(&self) -> anyhow::Result<Verdict> {
         let folder = remains::folder(self.config)?;
         let config = &remains::config_in(folder.as_ref(), self.config);
-        let life = Life::new(config);
+        let life = PoweredDrive::new(config);
         let workload = (self.build)(config.run.seed)?;
         let mut ledger = Ledger::default();
         let (drive, hosts) = life.sim.block_on(|| {
@@ -401,7 +401,7 @@ impl Cutter<'_> {
             let cut = drive.faults().take_power_cut();
             let torn = cut.is_none_or(|torn| torn);
             if (self.trial.cuts == Cuts::Rules && cut.is_some()) || (self.wanted)(verdict.events) {
-                let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
+                let known = KnownAtCut { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
                 self.cut(&drive, config, known, torn, &mut verdict)?;
             }
         }
@@ -413,11 +413,11 @@ impl Cutter<'_> {
     /// Has every task of the run, and what goes on beside it, begin. From here on its events can be stepped.
     fn set_to_work(
         &self,
-        life: &Life,
+        life: &PoweredDrive,
         hosts: &[Host],
         stream: Stream,
         versions: Versions,
-    ) -> (Rc<Stream>, Rc<Beside>) {
+    ) -> (Rc<Stream>, Rc<AtomicBatches>) {
         life.sim.step_every_event();
         let (stream, beside) = (Rc::new(stream), Rc::new(self.beside(versions)));
         stream.ledger.borrow_mut().leave_out(beside.keys());
@@ -434,9 +434,9 @@ impl Cutter<'_> {
     }
 
     /// The pairs that are written beside the workload, which writes none of them.
-    fn beside(&self, versions: Versions) -> Beside {
+    fn beside(&self, versions: Versions) -> AtomicBatches {
         let key_bytes = self.config.workload.key_size as usize;
-        Beside::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
+        AtomicBatches::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
     }
 
     /// Takes what the drive of `config` would leave now, recovers it and checks it.
@@ -444,7 +444,7 @@ impl Cutter<'_> {
         &self,
         drive: &Drive,
         config: &Config,
-        known: Known,
+        known: KnownAtCut,
         torn: bool,
         verdict: &mut Verdict,
     ) -> anyhow::Result<()> {
@@ -473,14 +473,14 @@ impl Cutter<'_> {
     fn recover(
         &self,
         remains: &Remains,
-        known: Known,
+        known: KnownAtCut,
         lives: u32,
         rng: &mut Rng,
         verdict: &mut Verdict,
     ) -> anyhow::Result<Result<(), String>> {
         let config = &remains.config(self.config);
-        let life = Life::new(config);
-        let Known { mut ledger, versions } = known;
+        let life = PoweredDrive::new(config);
+        let KnownAtCut { mut ledger, versions } = known;
         let beside = self.beside(versions);
         let came_up = life.sim.block_on(|| {
             let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), remains.survivors());
@@ -510,7 +510,7 @@ impl Cutter<'_> {
             while event < cut_at && life.sim.step() {
                 event += 1;
             }
-            let known = Known { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
+            let known = KnownAtCut { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
             if event == cut_at {
                 cut_again = Some((Remains::take(&drive, config, true, rng)?, known));
             } else {
@@ -543,7 +543,7 @@ impl Cutter<'_> {
         &self,
         driver: &Driver,
         ledger: &mut Ledger,
-        beside: &Beside,
+        beside: &AtomicBatches,
         verdict: &mut Verdict,
     ) -> Result<(), String> {
         let is_lossy =
@@ -559,7 +559,7 @@ impl Cutter<'_> {
     /// acknowledged anew, so the protected image is the one recovery began with.
     fn cut_recovery(&self, mut remains: Remains, rng: &mut Rng) -> anyhow::Result<Remains> {
         let config = remains.config(self.config);
-        let life = Life::new(&config);
+        let life = PoweredDrive::new(&config);
         life.sim.step_every_event();
         let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
         let done = Rc::new(Cell::new(false));

@@ -119,7 +119,7 @@ pub fn walk(
     let in_first = PAGE_BYTES - (prp1 % u64::from(PAGE_BYTES)) as u32;
     segments.push(Segment { address: prp1, bytes: bytes.min(in_first) });
     let mut left =
-        Left { bytes: bytes.saturating_sub(in_first), named_bytes: named_bytes.saturating_sub(in_first) };
+        WalkRest { bytes: bytes.saturating_sub(in_first), named_bytes: named_bytes.saturating_sub(in_first) };
     if left.bytes == 0 {
         return Ok(segments);
     }
@@ -139,7 +139,7 @@ pub fn walk(
 }
 
 /// What remains of a walk.
-struct Left {
+struct WalkRest {
     /// Bytes of those wanted.
     bytes: u32,
     /// Bytes of those named.
@@ -150,7 +150,7 @@ struct Left {
 fn walk_list_page(
     fetch_list: &mut FetchList<'_>,
     list: u64,
-    left: &mut Left,
+    left: &mut WalkRest,
     segments: &mut Segments,
 ) -> Result<u64, Status> {
     if !list.is_multiple_of(u64::from(ENTRY_BYTES)) {

@@ -72,7 +72,7 @@ impl Controlled for () {
 pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How a run ended.
-pub struct Ended {
+pub struct RunEnd {
     /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
     pub lateness: Histogram,
     /// Number of times the drive's thread slept.

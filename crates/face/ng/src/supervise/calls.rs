@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum CallKind {
     /// path, flags
     Open,
     /// path
@@ -42,50 +42,50 @@ pub(super) enum Does {
 /// One system call that is looked at.
 pub(super) struct Row {
     pub number: c_long,
-    does: Does,
+    kind: CallKind,
     /// Its first argument is the folder of a path that does not begin at the root.
     has_folder: bool,
 }
 
-const fn row(number: c_long, does: Does, has_folder: bool) -> Row {
-    Row { number, does, has_folder }
+const fn row(number: c_long, kind: CallKind, has_folder: bool) -> Row {
+    Row { number, kind, has_folder }
 }
 
 /// Every call that is looked at, beside `ioctl`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CALLS: &[Row] = &[
-    row(libc::SYS_openat, Does::Open, true),
-    row(libc::SYS_openat2, Does::OpenHow, true),
-    row(libc::SYS_newfstatat, Does::Stat, true),
-    row(libc::SYS_fstat, Does::StatDescriptor, false),
-    row(libc::SYS_statx, Does::StatExtended, true),
-    row(libc::SYS_faccessat, Does::Access, true),
-    row(libc::SYS_faccessat2, Does::Access, true),
-    row(libc::SYS_readlinkat, Does::ReadLink, true),
+    row(libc::SYS_openat, CallKind::Open, true),
+    row(libc::SYS_openat2, CallKind::OpenHow, true),
+    row(libc::SYS_newfstatat, CallKind::Stat, true),
+    row(libc::SYS_fstat, CallKind::StatDescriptor, false),
+    row(libc::SYS_statx, CallKind::StatExtended, true),
+    row(libc::SYS_faccessat, CallKind::Access, true),
+    row(libc::SYS_faccessat2, CallKind::Access, true),
+    row(libc::SYS_readlinkat, CallKind::ReadLink, true),
     // What newer machines do not have any more.
-    row(libc::SYS_open, Does::Open, false),
-    row(libc::SYS_creat, Does::Create, false),
-    row(libc::SYS_stat, Does::Stat, false),
-    row(libc::SYS_lstat, Does::Stat, false),
-    row(libc::SYS_access, Does::Access, false),
-    row(libc::SYS_readlink, Does::ReadLink, false),
+    row(libc::SYS_open, CallKind::Open, false),
+    row(libc::SYS_creat, CallKind::Create, false),
+    row(libc::SYS_stat, CallKind::Stat, false),
+    row(libc::SYS_lstat, CallKind::Stat, false),
+    row(libc::SYS_access, CallKind::Access, false),
+    row(libc::SYS_readlink, CallKind::ReadLink, false),
 ];
 
 /// Every call that is looked at, beside `ioctl`.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const CALLS: &[Row] = &[
-    row(libc::SYS_openat, Does::Open, true),
-    row(libc::SYS_openat2, Does::OpenHow, true),
-    row(libc::SYS_newfstatat, Does::Stat, true),
-    row(libc::SYS_fstat, Does::StatDescriptor, false),
-    row(libc::SYS_statx, Does::StatExtended, true),
-    row(libc::SYS_faccessat, Does::Access, true),
-    row(libc::SYS_faccessat2, Does::Access, true),
-    row(libc::SYS_readlinkat, Does::ReadLink, true),
+    row(libc::SYS_openat, CallKind::Open, true),
+    row(libc::SYS_openat2, CallKind::OpenHow, true),
+    row(libc::SYS_newfstatat, CallKind::Stat, true),
+    row(libc::SYS_fstat, CallKind::StatDescriptor, false),
+    row(libc::SYS_statx, CallKind::StatExtended, true),
+    row(libc::SYS_faccessat, CallKind::Access, true),
+    row(libc::SYS_faccessat2, CallKind::Access, true),
+    row(libc::SYS_readlinkat, CallKind::ReadLink, true),
 ];
 
 /// The state from which all calls are answered.
-pub(crate) struct World {
+pub(crate) struct Supervisor {
     nodes: Nodes,
     tree: OnceLock<Option<Tree>>,
 }
@@ -97,9 +97,9 @@ enum Place {
     File(String),
 }
 
-impl World {
-    pub fn new(nodes: Nodes) -> World {
-        World { nodes, tree: OnceLock::new() }
+impl Supervisor {
+    pub fn new(nodes: Nodes) -> Supervisor {
+        Supervisor { nodes, tree: OnceLock::new() }
     }
 
     /// The files of the tree go.
@@ -117,30 +117,30 @@ impl World {
         let [a, b, c, d, e, _] = call.arguments;
         let (folder, [a, b, c, d]) =
             if row.has_folder { (a as i32, [b, c, d, e]) } else { (libc::AT_FDCWD, [a, b, c, d]) };
-        if row.does == Does::StatDescriptor {
+        if row.kind == CallKind::StatDescriptor {
             return self.stat_descriptor(call.thread, a as i32, b, &memory);
         }
         let Ok(path) = path(&memory, a) else { return Answer::Goes };
         // An empty path is of the descriptor itself.
         if path.is_empty() && row.has_folder {
-            return match row.does {
-                Does::Stat => self.stat_descriptor(call.thread, folder, b, &memory),
-                Does::StatExtended => self.statx_descriptor(call.thread, folder, d, &memory),
+            return match row.kind {
+                CallKind::Stat => self.stat_descriptor(call.thread, folder, b, &memory),
+                CallKind::StatExtended => self.statx_descriptor(call.thread, folder, d, &memory),
                 _ => Answer::Goes,
             };
         }
         let Some(place) = self.place(call.thread, folder, &path) else { return Answer::Goes };
-        let done = match row.does {
-            Does::Open => self.open(place, b as u32),
-            Does::Create => self.open(place, (libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC) as u32),
-            Does::OpenHow => open_flags(&memory, b).and_then(|flags| self.open(place, flags)),
-            Does::Stat => self.describe(&place).and_then(|it| fill(&memory, b, &kernel::stat_bytes(&it))),
-            Does::StatExtended => {
+        let done = match row.kind {
+            CallKind::Open => self.open(place, b as u32),
+            CallKind::Create => self.open(place, (libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC) as u32),
+            CallKind::OpenHow => open_flags(&memory, b).and_then(|flags| self.open(place, flags)),
+            CallKind::Stat => self.describe(&place).and_then(|it| fill(&memory, b, &kernel::stat_bytes(&it))),
+            CallKind::StatExtended => {
                 self.describe(&place).and_then(|it| fill(&memory, d, &kernel::statx_bytes(&it)))
             }
-            Does::Access => self.access(&place, b as i32),
-            Does::ReadLink => self.read_link(&place, b, c, &memory),
-            Does::StatDescriptor => unreachable!("it has no path"),
+            CallKind::Access => self.access(&place, b as i32),
+            CallKind::ReadLink => self.read_link(&place, b, c, &memory),
+            CallKind::StatDescriptor => unreachable!("it has no path"),
         };
         done.unwrap_or_else(Answer::Fails)
     }

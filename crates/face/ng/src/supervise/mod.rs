@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   the program            the kernel              this process
-//!   openat("/dev/ng0n1") ─► filter ─► waits ─────► a thread: calls::World ─► the drive
+//!   openat("/dev/ng0n1") ─► filter ─► waits ─────► a thread: calls::Supervisor ─► the drive
 //!                           a new descriptor  ◄──┘
 //! ```
 //!
@@ -32,7 +32,7 @@ use rustix::io::Errno;
 
 use crate::kernel::{self, Answer, Notified};
 use crate::nodes::Nodes;
-use calls::World;
+use calls::Supervisor;
 
 /// Threads that answer: as many commands of the program can be under way at the same time.
 const THREADS: usize = 32;
@@ -43,10 +43,10 @@ const THREADS: usize = 32;
 /// The program cannot be started, or the system has no such supervision.
 pub fn run(nodes: Nodes, command: Command) -> io::Result<ExitStatus> {
     let (mut child, listener) = kernel::spawn_filtered(command, filter::filter())?;
-    let (world, listener) = (Arc::new(RwLock::new(World::new(nodes))), Arc::new(listener));
+    let (supervisor, listener) = (Arc::new(RwLock::new(Supervisor::new(nodes))), Arc::new(listener));
     for _ in 0..THREADS {
-        let (world, listener) = (world.clone(), listener.clone());
-        thread::Builder::new().name("supervisor".into()).spawn(move || serve(&world, &listener))?;
+        let (supervisor, listener) = (supervisor.clone(), listener.clone());
+        thread::Builder::new().name("supervisor".into()).spawn(move || serve(&supervisor, &listener))?;
     }
     let status = child.wait()?;
     // Children that outlive it are still served.
@@ -58,14 +58,14 @@ pub fn run(nodes: Nodes, command: Command) -> io::Result<ExitStatus> {
             Err(_) => break,
         }
     }
-    if let Ok(mut world) = world.write() {
-        world.end();
+    if let Ok(mut supervisor) = supervisor.write() {
+        supervisor.end();
     }
     Ok(status)
 }
 
 /// Answers calls until no supervised process is left.
-fn serve(world: &RwLock<World>, listener: &OwnedFd) {
+fn serve(supervisor: &RwLock<Supervisor>, listener: &OwnedFd) {
     loop {
         let Notified { id, call } = match kernel::notified(listener) {
             Ok(notified) => notified,
@@ -73,8 +73,8 @@ fn serve(world: &RwLock<World>, listener: &OwnedFd) {
             Err(Errno::NOENT | Errno::INTR) if !kernel::has_ended(listener) => continue,
             Err(_) => return,
         };
-        let answer = match world.read() {
-            Ok(world) => world.answer(&call),
+        let answer = match supervisor.read() {
+            Ok(supervisor) => supervisor.answer(&call),
             Err(_) => Answer::Goes,
         };
         // A thread that was killed meanwhile needs no answer.

@@ -56,7 +56,7 @@ fn a_section_is_read_from_its_keys_and_written_to_them() {
     let expected =
         Flash { channels: 8, named: Timing::Published, enabled: false, rings: vec![3, 4], flat, own: None };
     assert_eq!(flash, expected);
-    let mut given = kvdrive_declare::Given::default();
+    let mut given = kvdrive_declare::GivenValues::default();
     flash.give(&mut given);
     assert_eq!(Value::from(given), values());
 }

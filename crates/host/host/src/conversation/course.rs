@@ -95,7 +95,7 @@ pub(crate) enum Until {
 }
 
 /// How a command has ended; `None`: it has not.
-pub(crate) type Ended = Option<(Status, Cqe)>;
+pub(crate) type CommandEnd = Option<(Status, Cqe)>;
 
 /// One command; see above.
 pub(crate) struct Course<'m> {
@@ -192,7 +192,7 @@ impl<'m> Course<'m> {
         value: Piece<'_>,
         until: Until,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Ended, S::Error>> {
+    ) -> Poll<Result<CommandEnd, S::Error>> {
         let mut cqe = Cqe::new(0, Status::SUCCESS);
         let mut step = match self.step.take() {
             Some(step) => step,

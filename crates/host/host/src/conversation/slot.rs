@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A command may be dropped at any moment. Identifier and buffer are the drive's until the last completion, so
-//! the slot stays taken; then [`Left`] says what else there is:
+//! the slot stays taken; then [`Remaining`] says what else there is:
 //!
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
 //!   drive, which discards it before the next inline value begins (`is_torn`).
@@ -43,12 +43,12 @@ pub(crate) enum Arrived {
     /// It was the last one, and the command is still waited for.
     Answered,
     /// The command was dropped.
-    Left(Left),
+    Left(Remaining),
 }
 
 /// What remains to be done for a dropped command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Remaining {
     /// Nothing, until the next completion comes.
     Wait,
     /// Submit this, in the same slot, and wait.
@@ -114,7 +114,7 @@ impl Slot {
             (0, false) => Arrived::Answered,
             (0, true) => Arrived::Left(self.left()),
             (_, false) => Arrived::More,
-            (_, true) => Arrived::Left(Left::Wait),
+            (_, true) => Arrived::Left(Remaining::Wait),
         }
     }
 
@@ -139,26 +139,26 @@ impl Slot {
     }
 
     /// Notes that the command was dropped.
-    pub(crate) fn abandon(&mut self) -> Left {
+    pub(crate) fn abandon(&mut self) -> Remaining {
         self.is_abandoned = true;
-        if self.awaited > 0 { Left::Wait } else { self.left() }
+        if self.awaited > 0 { Remaining::Wait } else { self.left() }
     }
 
     /// What is left when all completions have come.
-    fn left(&mut self) -> Left {
+    fn left(&mut self) -> Remaining {
         let (iterator_use, outcome) = (std::mem::take(&mut self.iterator_use), self.outcome.take());
         let unclaimed = match (iterator_use, outcome) {
             (IteratorUse::Opens, Some(cqe)) if cqe.status().is_success() => {
                 self.awaited = 1;
                 let iterator = IteratorId::of(&cqe).number();
-                return Left::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
+                return Remaining::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
             }
             (IteratorUse::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
             _ => None,
         };
         let is_torn = self.is_inside;
         *self = Slot::new(self.cid);
-        Left::Over { is_torn, unclaimed }
+        Remaining::Over { is_torn, unclaimed }
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
         Cqe::new(CID, Status::SUCCESS).with_result(0, 7)
     }
 
-    fn over(is_torn: bool) -> Left {
-        Left::Over { is_torn, unclaimed: None }
+    fn over(is_torn: bool) -> Remaining {
+        Remaining::Over { is_torn, unclaimed: None }
     }
 
     fn submitted(completions: u32, iterator_use: IteratorUse, is_inside: bool) -> Slot {
@@ -187,8 +187,8 @@ mod tests {
     fn a_slot_is_the_drives_until_the_last_completion() {
         let mut slot = submitted(3, IteratorUse::None, false);
         assert_eq!(slot.arrived(&ok()), Arrived::More);
-        assert_eq!((slot.abandon(), slot.outcome()), (Left::Wait, None));
-        assert_eq!(slot.arrived(&ok()), Arrived::Left(Left::Wait));
+        assert_eq!((slot.abandon(), slot.outcome()), (Remaining::Wait, None));
+        assert_eq!(slot.arrived(&ok()), Arrived::Left(Remaining::Wait));
         assert_eq!(slot.arrived(&ok()), Arrived::Left(over(false)));
         assert_eq!(slot.arrived(&ok()), Arrived::More, "nothing of it is under way");
     }
@@ -201,7 +201,7 @@ mod tests {
             if leaves {
                 slot.leave_sequence();
             }
-            assert_eq!(slot.abandon(), Left::Wait);
+            assert_eq!(slot.abandon(), Remaining::Wait);
             assert_eq!(slot.arrived(&ok()), Arrived::Left(over(is_torn)));
         }
     }
@@ -224,14 +224,14 @@ mod tests {
             }
             let mut left = slot.abandon();
             if !answered {
-                assert_eq!((left, slot.arrived(&ok())), (Left::Wait, Arrived::Left(closed())));
+                assert_eq!((left, slot.arrived(&ok())), (Remaining::Wait, Arrived::Left(closed())));
                 left = closed();
             }
             assert_eq!(left, closed());
             assert_eq!(slot.arrived(&ok()), Arrived::Left(over(false)));
         }
         let mut refused = submitted(1, IteratorUse::Opens, false);
-        assert_eq!(refused.abandon(), Left::Wait);
+        assert_eq!(refused.abandon(), Remaining::Wait);
         let full = Cqe::new(CID, Status::CAPACITY_EXCEEDED);
         assert_eq!(refused.arrived(&full), Arrived::Left(over(false)));
         let mut settled = submitted(1, IteratorUse::Opens, false);
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(settled.abandon(), over(false), "its caller has it");
     }
 
-    fn closed() -> Left {
-        Left::Close(Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, NSID))
+    fn closed() -> Remaining {
+        Remaining::Close(Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, NSID))
     }
 
     #[test]
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(Slot::new(CID).steps(), None, "nothing has been asked");
         let mut slot = submitted(1, IteratorUse::Steps { iterator, buffer_bytes: 100 }, false);
         assert_eq!(slot.steps(), Some(iterator));
-        assert_eq!(slot.abandon(), Left::Wait);
+        assert_eq!(slot.abandon(), Remaining::Wait);
         let unclaimed = Some((iterator, 100, ok()));
-        assert_eq!(slot.arrived(&ok()), Arrived::Left(Left::Over { is_torn: false, unclaimed }));
+        assert_eq!(slot.arrived(&ok()), Arrived::Left(Remaining::Over { is_torn: false, unclaimed }));
     }
 }

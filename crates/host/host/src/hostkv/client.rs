@@ -26,7 +26,7 @@ pub struct HostKvClient {
 
 /// A call that was carried out.
 #[must_use = "a dropped ticket loses the answer"]
-pub struct Ended<V> {
+pub struct AnsweredCall<V> {
     result: Result<(Answer, Option<Kept>), Status>,
     call: PhantomData<V>,
 }
@@ -142,13 +142,13 @@ impl HostKvClient {
 }
 
 impl Client for &HostKvClient {
-    type Ticket<V: Content> = Ended<V>;
+    type Ticket<V: Content> = AnsweredCall<V>;
 
-    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ended<V>, Error> {
-        Ok(Ended { result: self.alone(|| self.carry_out(&call)), call: PhantomData })
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<AnsweredCall<V>, Error> {
+        Ok(AnsweredCall { result: self.alone(|| self.carry_out(&call)), call: PhantomData })
     }
 
-    fn wait<V: Content>(&mut self, ticket: Ended<V>, into: &mut Region) -> Result<Answer, Error> {
+    fn wait<V: Content>(&mut self, ticket: AnsweredCall<V>, into: &mut Region) -> Result<Answer, Error> {
         let (answer, kept) = ticket.result?;
         match (&answer, kept) {
             (_, Some(kept)) => {

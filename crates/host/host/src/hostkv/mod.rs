@@ -30,7 +30,7 @@ use kvdrive_store::{
 };
 
 use crate::blocks::BlockHost;
-pub use client::{Ended, HostKvClient};
+pub use client::{AnsweredCall, HostKvClient};
 use cpu::HostCpu;
 pub use kvdrive_store::StepCosts;
 use pages::BlockPages;

@@ -312,7 +312,7 @@ impl Runner for Handle<'_> {
 
 /// A call that was carried out.
 #[must_use = "the answer is lost with it"]
-pub struct Ended<V> {
+pub struct AnsweredCall<V> {
     result: Result<Answer, Status>,
     value: Region,
     call: PhantomData<V>,
@@ -321,14 +321,14 @@ pub struct Ended<V> {
 /// A call is carried out where it is submitted, as far as the application waits for it. A list or a seek syncs
 /// this handle first; what other handles have pending it does not see.
 impl Client for Handle<'_> {
-    type Ticket<V: Content> = Ended<V>;
+    type Ticket<V: Content> = AnsweredCall<V>;
 
-    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ended<V>, Error> {
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<AnsweredCall<V>, Error> {
         let mut value = Region::new();
-        Ok(Ended { result: self.carry_out(&call, &mut value), value, call: PhantomData })
+        Ok(AnsweredCall { result: self.carry_out(&call, &mut value), value, call: PhantomData })
     }
 
-    fn wait<V: Content>(&mut self, ticket: Ended<V>, into: &mut Region) -> Result<Answer, Error> {
+    fn wait<V: Content>(&mut self, ticket: AnsweredCall<V>, into: &mut Region) -> Result<Answer, Error> {
         if let Ok(Answer::Value(_) | Answer::Opened(..) | Answer::Pair(_)) = ticket.result {
             *into = ticket.value;
         }

@@ -31,12 +31,12 @@ impl Authentication {
         let transaction = queue.next_transaction();
         match self.exchange(queue, transaction, host_nqn, subsystem_nqn) {
             // What the controller did wrong is told to it.
-            Err(Ended::Here(reason)) => {
+            Err(ExchangeError::Here(reason)) => {
                 send(queue, transaction, Content::Failure2(reason))?;
                 Err(Error::Authentication { reason, by_controller: false })
             }
-            Err(Ended::There(reason)) => Err(Error::Authentication { reason, by_controller: true }),
-            Err(Ended::Error(error)) => Err(error),
+            Err(ExchangeError::There(reason)) => Err(Error::Authentication { reason, by_controller: true }),
+            Err(ExchangeError::Error(error)) => Err(error),
             Ok(()) => Ok(()),
         }
     }
@@ -47,7 +47,7 @@ impl Authentication {
         transaction: u16,
         host_nqn: &str,
         subsystem_nqn: &str,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ExchangeError> {
         let hashes: Vec<u8> = self.hashes.iter().map(|hash| *hash as u8).collect();
         let groups: Vec<u8> = self.groups.iter().map(|group| *group as u8).collect();
         let offer = Some(Offer { hashes: &hashes, groups: &groups });
@@ -56,13 +56,13 @@ impl Authentication {
         let bytes = receive(queue)?;
         let Content::Challenge { hash, group, sequence, challenge, public } = content(&bytes, transaction)?
         else {
-            return Err(Ended::Here(Reason::Message));
+            return Err(ExchangeError::Here(Reason::Message));
         };
         if !self.hashes.contains(&hash) || !self.groups.contains(&group) || sequence == 0 {
-            return Err(Ended::Here(Reason::Payload));
+            return Err(ExchangeError::Here(Reason::Payload));
         }
         let pair = KeyPair::new(group);
-        let shared = pair.agree(public).map_err(|_| Ended::Here(Reason::Payload))?;
+        let shared = pair.agree(public).map_err(|_| ExchangeError::Here(Reason::Payload))?;
         let ours = Response {
             role: Role::Host,
             secret: &self.secret,
@@ -85,7 +85,7 @@ impl Authentication {
 
         let bytes = receive(queue)?;
         let Content::Success1 { response, .. } = content(&bytes, transaction)? else {
-            return Err(Ended::Here(Reason::Message));
+            return Err(ExchangeError::Here(Reason::Message));
         };
         let (Some(secret), Some(challenge)) = (&self.controller_secret, &own_challenge) else {
             return Ok(());
@@ -102,30 +102,30 @@ impl Authentication {
             Some(response) if theirs.is(response, challenge) => {
                 Ok(send(queue, transaction, Content::Success2)?)
             }
-            Some(_) => Err(Ended::Here(Reason::Failed)),
-            None => Err(Ended::Here(Reason::Payload)),
+            Some(_) => Err(ExchangeError::Here(Reason::Failed)),
+            None => Err(ExchangeError::Here(Reason::Payload)),
         }
     }
 }
 
 /// Why an exchange came to nothing.
-enum Ended {
+enum ExchangeError {
     Here(Reason),
     There(Reason),
     Error(Error),
 }
 
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        Ended::Error(error)
+impl From<Error> for ExchangeError {
+    fn from(error: Error) -> ExchangeError {
+        ExchangeError::Error(error)
     }
 }
 
-fn content(bytes: &[u8], transaction: u16) -> Result<Content<'_>, Ended> {
-    let (message, _) = Message::decode(bytes).map_err(Ended::Here)?;
+fn content(bytes: &[u8], transaction: u16) -> Result<Content<'_>, ExchangeError> {
+    let (message, _) = Message::decode(bytes).map_err(ExchangeError::Here)?;
     match message.content {
-        Content::Failure1(reason) => Err(Ended::There(reason)),
-        _ if message.transaction != transaction => Err(Ended::Here(Reason::Payload)),
+        Content::Failure1(reason) => Err(ExchangeError::There(reason)),
+        _ if message.transaction != transaction => Err(ExchangeError::Here(Reason::Payload)),
         content => Ok(content),
     }
 }

@@ -15,10 +15,10 @@ use crate::Error;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Calls, Content};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::slot::{Arrived, Left, Slot};
+use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
 use crate::conversation::{
-    self, Aftermath, Arrival, CallState, Capabilities, CommandSlot, Course, Ended, SlotOffer, Submission,
+    self, Aftermath, Arrival, CallState, Capabilities, CommandSlot, Course, CommandEnd, SlotOffer, Submission,
     Until, at_once,
 };
 
@@ -208,7 +208,7 @@ impl crate::Client for Client {
 }
 
 impl Flight {
-    fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Ended, Error> {
+    fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<CommandEnd, Error> {
         at_once(|context| self.course.advance(&mut self.slot, value, until, context))
     }
 }
@@ -279,10 +279,10 @@ impl Connection {
     }
 
     /// Completes a dropped command, for which `data` arrived.
-    fn carry_out(&mut self, index: usize, left: Left, data: &[u8]) -> Result<(), Error> {
+    fn carry_out(&mut self, index: usize, left: Remaining, data: &[u8]) -> Result<(), Error> {
         match left {
-            Left::Wait => {}
-            Left::Close(sqe) => match self.queue.submit(sqe, Data::None) {
+            Remaining::Wait => {}
+            Remaining::Close(sqe) => match self.queue.submit(sqe, Data::None) {
                 Ok(cid) => self.slots[index].cid = Some(cid),
                 Err(error) => {
                     // No completion will come. The next command of the slot meets the failed socket.
@@ -291,7 +291,7 @@ impl Connection {
                     return Err(error);
                 }
             },
-            Left::Over { unclaimed, .. } => {
+            Remaining::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
                     let came_bytes = buffer_bytes.min(data.len() as u32);
                     let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, came_bytes);

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, Course, Ended, Until};
+use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, Course, CommandEnd, Until};
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -144,7 +144,7 @@ pub struct Flight<'d> {
 }
 
 impl Flight<'_> {
-    async fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<Ended, Error> {
+    async fn advance(&mut self, value: Piece<'_>, until: Until) -> Result<CommandEnd, Error> {
         poll_fn(|context| self.course.advance(&mut self.slot, value, until, context)).await
     }
 }

@@ -21,7 +21,7 @@ use super::tokens::Tokens;
 use super::unclaimed::SharedUnclaimed;
 use crate::Error;
 use crate::answers;
-use crate::conversation::slot::{Arrived, IteratorUse, Left, Slot};
+use crate::conversation::slot::{Arrived, IteratorUse, Remaining, Slot};
 use crate::conversation::unclaimed::Answer;
 use crate::conversation::{CommandSlot, SlotOffer, Submission};
 
@@ -124,16 +124,16 @@ impl Slots {
         board: &Board,
         queue: &SharedQueue,
         cid: u16,
-        left: Left,
+        left: Remaining,
         wakers: &mut Vec<Waker>,
     ) {
         match left {
-            Left::Wait => {}
-            Left::Close(sqe) => {
+            Remaining::Wait => {}
+            Remaining::Close(sqe) => {
                 assert!(queue.put(&mut vec![sqe], 0), "the entry of the completed command is free");
                 self.puts = true;
             }
-            Left::Over { is_torn, unclaimed } => {
+            Remaining::Over { is_torn, unclaimed } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
                     board.unclaimed.arrive(iterator, board.answers(&cqe, buffer_bytes), wakers);
                 }

@@ -58,7 +58,7 @@ impl threaded::Drive for Queues {
     }
 }
 
-type Answered = Pin<Box<dyn Future<Output = Result<Completion, DriveOff>> + Send>>;
+type CommandFuture = Pin<Box<dyn Future<Output = Result<Completion, DriveOff>> + Send>>;
 
 /// A queue pair and what is under way in it.
 pub struct Queue {
@@ -72,7 +72,7 @@ pub struct Queue {
 /// Commands that were submitted and whose completions have not been taken.
 #[derive(Default)]
 struct UnderWay {
-    commands: Vec<Answered>,
+    commands: Vec<CommandFuture>,
     /// One of them has found the drive off: the others will not be answered.
     is_off: bool,
 }
@@ -122,7 +122,7 @@ impl threaded::Queue for Queue {
         if under_way.commands.len() as u32 >= self.driver.depth() {
             return Ok(false);
         }
-        let mut answered: Answered = Box::pin(carry_out(self.driver.clone(), ticket, call(command)));
+        let mut answered: CommandFuture = Box::pin(carry_out(self.driver.clone(), ticket, call(command)));
         if let Poll::Ready(answer) = answered.as_mut().poll(&mut Context::from_waker(&self.waker)) {
             under_way.is_off = answer.is_err();
             self.waker.wake_by_ref();

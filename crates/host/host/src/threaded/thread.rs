@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_link::HostMemory;
-use kvdrive_link::shared::{self, BuildError, Built, Controlled, Ended, ServerConfig, Serving};
+use kvdrive_link::shared::{self, BuildError, Built, Controlled, RunEnd, ServerConfig, Serving};
 use kvdrive_sim::Sim;
 
 use super::connector::Connector;
@@ -18,7 +18,7 @@ pub fn serve_thread<D, R, F>(
 ) -> Result<(Connector, Serving<D, R>), BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let connector = Connector::new();
@@ -37,7 +37,7 @@ pub fn serve_here<D, R, F>(
 ) -> Result<(Connector, Serving<D, R>), BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let connector = Connector::new();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PcieRequest;
-use kvdrive_link::shared::{BuildError, Built, Controlled, Ended, Outcome};
+use kvdrive_link::shared::{BuildError, Built, Controlled, RunEnd, Outcome};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{
     Arrival, HostMemory, Interrupt, Landing, Link, LinkConfig, PciePort, Port, Request, Traffic,
@@ -125,7 +125,7 @@ fn link_config() -> LinkConfig {
 pub fn build(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
-) -> Result<Built<Steered, impl FnOnce(Ended) -> Counters + use<>>, BuildError> {
+) -> Result<Built<Steered, impl FnOnce(RunEnd) -> Counters + use<>>, BuildError> {
     build_refusing(sim, memory, None)
 }
 
@@ -133,7 +133,7 @@ pub fn build_refusing(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
     refusal: Option<Status>,
-) -> Result<Built<Steered, impl FnOnce(Ended) -> Counters + use<>>, BuildError> {
+) -> Result<Built<Steered, impl FnOnce(RunEnd) -> Counters + use<>>, BuildError> {
     let link = Link::new(sim, link_config(), memory);
     let drive = Rc::new(Drive {
         sim: sim.clone(),
@@ -162,7 +162,7 @@ pub fn build_refusing(
         sim.spawn(move || serve(context, port));
     }
     let steered = Steered(drive.clone());
-    let collect = move |ended: Ended| drive.counters(&ended);
+    let collect = move |ended: RunEnd| drive.counters(&ended);
     Ok(Built { link, drive: steered, finish: collect })
 }
 
@@ -214,7 +214,7 @@ fn change_queues(request: &PcieRequest) -> Answer {
 }
 
 impl Drive {
-    fn counters(&self, ended: &Ended) -> Counters {
+    fn counters(&self, ended: &RunEnd) -> Counters {
         let mut content = 0;
         for (key, (bytes, value)) in &*self.pairs.borrow() {
             for byte in key.to_array().iter().chain(&value.borrow().to_bytes(*bytes)) {

@@ -261,7 +261,7 @@ fn values_that_were_dropped_leave_the_drive() {
     }
 }
 
-/// A select or a time-out drops the future before or behind its completion.
+/// A select or a time-out drops the future before or after its completion.
 #[test]
 fn a_next_that_is_dropped_loses_no_pair() {
     const PAIRS: u32 = 4000;

@@ -89,7 +89,7 @@ struct Tree {
 }
 
 /// The new item of a key; `None` deletes it.
-type Change = (Key, Option<Item>);
+type ItemChange = (Key, Option<Item>);
 
 impl Tree {
     fn new(options: &BtreeOptions, ground: Ground) -> Tree {
@@ -320,7 +320,7 @@ impl Tree {
 
     /// Applies several changes as one; the caller has the writers' turn. Changes that make the tree larger
     /// leave `keep` pages free.
-    fn change_all(&self, thread: Thread, changes: &[Change], keep: u64) -> Result<(), StoreError> {
+    fn change_all(&self, thread: Thread, changes: &[ItemChange], keep: u64) -> Result<(), StoreError> {
         let mut is_second = false;
         let is_batch = changes.len() > 1;
         let replaced = loop {
@@ -363,7 +363,7 @@ impl Tree {
         let before = self.state.borrow().counters;
         {
             let _turn = self.writers.take(&self.ground.cpu, thread);
-            let mut changes: Vec<Change> = Vec::with_capacity(batch.len());
+            let mut changes: Vec<ItemChange> = Vec::with_capacity(batch.len());
             for (key, value) in batch.iter().map(Request::parts) {
                 let item = value.map(|value| self.item_of(thread, &value, keep)).transpose();
                 match item {

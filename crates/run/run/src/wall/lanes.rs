@@ -122,7 +122,7 @@ impl LaneClient {
 
 /// A call that was carried out.
 #[must_use = "the answer is lost with it"]
-pub(super) struct Carried<V> {
+pub(super) struct AnsweredCall<V> {
     result: Result<Answer, Status>,
     content: Region,
     call: PhantomData<V>,
@@ -130,18 +130,18 @@ pub(super) struct Carried<V> {
 
 /// A call is carried out where it is submitted: a task does one thing at a time.
 impl Client for LaneClient {
-    type Ticket<V: Content> = Carried<V>;
+    type Ticket<V: Content> = AnsweredCall<V>;
 
-    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Carried<V>, Error> {
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<AnsweredCall<V>, Error> {
         let mut content = Region::new();
         let result = match self.call(call, &mut content) {
             Ok(answer) => Ok(answer),
             Err(error) => Err(error.status()?),
         };
-        Ok(Carried { result, content, call: PhantomData })
+        Ok(AnsweredCall { result, content, call: PhantomData })
     }
 
-    fn wait<V: Content>(&mut self, ticket: Carried<V>, into: &mut Region) -> Result<Answer, Error> {
+    fn wait<V: Content>(&mut self, ticket: AnsweredCall<V>, into: &mut Region) -> Result<Answer, Error> {
         *into = ticket.content;
         Ok(ticket.result?)
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use kvdrive_spec::Key;
 
-use super::units::{Ended, Failed, Pairs, Units};
+use super::units::{UnitEnd, Failed, Pairs, Units};
 use super::{Op, ValueSpec, Workload, WorkloadParams};
 use draws::{Draws, Transaction};
 use loaded::Loaded;
@@ -94,15 +94,15 @@ impl Units for Tpcc {
         KINDS
     }
 
-    fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<Ended, Failed> {
+    fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<UnitEnd, Failed> {
         match self.draws.transaction(number) {
             Transaction::NewOrder(inputs) => {
                 let is_committed = transactions::new_order(&inputs, self.stock_update, pairs)?;
-                Ok(Ended { kind: 0, is_committed })
+                Ok(UnitEnd { kind: 0, is_committed })
             }
             Transaction::Payment(inputs) => {
                 transactions::payment(&inputs, number, pairs)?;
-                Ok(Ended { kind: 1, is_committed: true })
+                Ok(UnitEnd { kind: 1, is_committed: true })
             }
         }
     }

@@ -35,20 +35,20 @@ pub struct Versions {
 }
 
 /// Atomic batches of the same pairs, one after the other.
-pub struct Beside {
+pub struct AtomicBatches {
     keys: Vec<Key>,
     versions: Cell<Versions>,
 }
 
-impl Beside {
+impl AtomicBatches {
     /// Pairs with keys of `key_bytes` bytes, the highest there are, from `versions` on.
-    pub fn new(key_bytes: usize, versions: Versions) -> Beside {
+    pub fn new(key_bytes: usize, versions: Versions) -> AtomicBatches {
         let key = |number: u8| {
             let mut bytes = [0xFF; Key::MAX_LEN];
             bytes[key_bytes - 1] -= number;
             Key::new(&bytes[..key_bytes]).expect("a length that keys have")
         };
-        Beside { keys: (0..PAIRS).map(key).collect(), versions: Cell::new(versions) }
+        AtomicBatches { keys: (0..PAIRS).map(key).collect(), versions: Cell::new(versions) }
     }
 
     /// Which pairs they are.

@@ -14,7 +14,7 @@ use crate::arrivals::{Began, HostAction, Ports, Stamped};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
-use crate::served::{BuildError, Built, Controlled, Ended};
+use crate::served::{BuildError, Built, Controlled, RunEnd};
 use kvdrive_content::Piece;
 
 /// Why a replay failed.
@@ -212,14 +212,14 @@ fn borrow(piece: &ReadPiece) -> Piece<'_> {
 /// run had.
 ///
 /// The recording of an interrupted run is replayed up to its last arrival, as if the power had been cut
-/// there; [`Ended::recording`] reports it.
+/// there; [`RunEnd::recording`] reports it.
 pub fn replay<D, R, F>(
     recording: Recording,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
 ) -> Result<R, ReplayError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R,
+    F: FnOnce(RunEnd) -> R,
 {
     let sim = Sim::new();
     let playback = Rc::new(Playback {
@@ -245,7 +245,7 @@ where
     let ended = playback.run(&link);
     let result = ended.map(|power_cut| {
         let (recording, ignored_bytes) = (playback.interrupted(), playback.ignored_bytes.get());
-        finish(Ended { lateness: Histogram::default(), sleeps: 0, power_cut, recording, ignored_bytes })
+        finish(RunEnd { lateness: Histogram::default(), sleeps: 0, power_cut, recording, ignored_bytes })
     });
     sim.clear();
     Ok(result?)

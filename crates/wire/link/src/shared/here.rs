@@ -25,7 +25,7 @@ use super::link::SharedLink;
 use super::server::{Begun, Server, ServerConfig};
 use super::thread::Serving;
 use crate::memory::HostMemory;
-use crate::served::{BuildError, Built, Controlled, Ended};
+use crate::served::{BuildError, Built, Controlled, RunEnd};
 
 /// A drive between two calls.
 trait CarriedDrive {
@@ -34,13 +34,13 @@ trait CarriedDrive {
 }
 
 /// What [`Carried`] has until the drive ends.
-struct Carried<D, F: FnOnce(Ended) -> R, R> {
+struct Carried<D, F: FnOnce(RunEnd) -> R, R> {
     forks: ForkCount,
     begun: Option<Begun<D, F>>,
     ended: mpsc::Sender<R>,
 }
 
-impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> {
+impl<D: Controlled, F: FnOnce(RunEnd) -> R, R> CarriedDrive for Carried<D, F, R> {
     fn run_due(&mut self) -> bool {
         let begun = self.begun.as_mut().expect("a drive that has ended does not run");
         let has_ended = run_until_idle(&begun.sim, &mut begun.source);
@@ -53,7 +53,7 @@ impl<D: Controlled, F: FnOnce(Ended) -> R, R> CarriedDrive for Carried<D, F, R> 
     }
 }
 
-impl<D, F: FnOnce(Ended) -> R, R> Drop for Carried<D, F, R> {
+impl<D, F: FnOnce(RunEnd) -> R, R> Drop for Carried<D, F, R> {
     fn drop(&mut self) {
         if self.forks.is_forked() {
             // The file of its medium is the parent's: nothing is written or unlocked here.
@@ -94,7 +94,7 @@ pub fn serve_here<D, R, F>(
 ) -> Result<Serving<D, R>, BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     assert!(config.pace != Pace::Model, "a paced drive waits for the clock, on a thread of its own");

@@ -14,7 +14,7 @@ use crate::arrivals::Ports;
 use crate::memory::HostMemory;
 use crate::pcie::Link;
 use crate::recording::{End, Recorder, RecordingMemory};
-use crate::served::{BuildError, Built, Controlled, Ended};
+use crate::served::{BuildError, Built, Controlled, RunEnd};
 
 /// How to serve.
 pub struct ServerConfig {
@@ -75,7 +75,7 @@ impl<D: Controlled, F> Server<D, F> {
     /// Serves until the link is closed and no event is left, or the power is cut.
     pub fn run<R>(self) -> R
     where
-        F: FnOnce(Ended) -> R,
+        F: FnOnce(RunEnd) -> R,
     {
         // The running thread is the one to wake.
         let thread = std::thread::current();
@@ -91,7 +91,7 @@ impl<D: Controlled, F> Server<D, F> {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> R
     where
-        F: FnOnce(Ended) -> R,
+        F: FnOnce(RunEnd) -> R,
     {
         let pace = self.pace;
         self.shared.bell.set_wake(wake);
@@ -129,7 +129,7 @@ impl<D: Controlled, F> Begun<D, F> {
     /// Ends the drive after its last event.
     pub(super) fn end<R>(self, ran: WallRun) -> R
     where
-        F: FnOnce(Ended) -> R,
+        F: FnOnce(RunEnd) -> R,
     {
         let Begun { sim, intake, recorder, finish, gone, .. } = self;
         let WallRun { lateness, sleeps } = ran;
@@ -142,7 +142,7 @@ impl<D: Controlled, F> Begun<D, F> {
         let end = End { power_cut, events: sim.events(), now: sim.now(), completion_doorbells };
         let recording = recorder.map_or(Ok(()), |recorder| recorder.finish(&end));
         drop(gone);
-        let result = finish(Ended { lateness, sleeps, power_cut, recording, ignored_bytes: 0 });
+        let result = finish(RunEnd { lateness, sleeps, power_cut, recording, ignored_bytes: 0 });
         sim.clear();
         result
     }

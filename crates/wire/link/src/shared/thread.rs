@@ -12,7 +12,7 @@ use super::control::Control;
 use super::link::SharedLink;
 use super::server::{Server, ServerConfig};
 use crate::memory::HostMemory;
-use crate::served::{BuildError, Built, Controlled, Ended};
+use crate::served::{BuildError, Built, Controlled, RunEnd};
 
 /// A drive that is being served.
 pub struct Serving<D, R> {
@@ -82,7 +82,7 @@ pub fn serve_thread<D, R, F>(
 ) -> Result<Serving<D, R>, BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let (built, outcome) = mpsc::channel();
@@ -123,7 +123,7 @@ pub fn serve_beside<D, R, F>(
 ) -> Result<(Serving<D, R>, DriveLoop), BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let control = Control::new(link);

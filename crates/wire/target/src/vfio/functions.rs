@@ -19,7 +19,7 @@ const FIRST_TOKEN: usize = 1 << 62;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A socket, and the function behind it.
-struct Door {
+struct FunctionSocket {
     listener: UnixListener,
     function: Function,
 }
@@ -27,7 +27,7 @@ struct Door {
 /// See the module.
 #[derive(Default)]
 pub struct Functions {
-    doors: Vec<Door>,
+    doors: Vec<FunctionSocket>,
     registry: Option<Registry>,
     /// Clients so far.
     accepted: u64,
@@ -51,7 +51,7 @@ impl Functions {
         let token = Token(FIRST_TOKEN + 2 * self.doors.len());
         registry.register(&mut listener, token, Interest::READABLE)?;
         self.registry = Some(registry.try_clone()?);
-        self.doors.push(Door { listener, function: Function::new(path)? });
+        self.doors.push(FunctionSocket { listener, function: Function::new(path)? });
         Ok(())
     }
 

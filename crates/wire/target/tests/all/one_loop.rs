@@ -120,7 +120,7 @@ fn serve(ready: &mpsc::Sender<(SocketAddr, Control<kvdrive_run::wall::Running>)>
     let server_config = ServerConfig { pace: Pace::Off, recorder: None };
     let server = Server::new(&link, &control, server_config, |sim, memory| {
         let built = served(config, None)(sim, memory)?;
-        let finish = |ended: kvdrive_link::shared::Ended| ended.sleeps;
+        let finish = |ended: kvdrive_link::shared::RunEnd| ended.sleeps;
         Ok(kvdrive_link::shared::Built { link: built.link, drive: built.drive, finish })
     });
     let poll = Poll::new().unwrap();

@@ -2,8 +2,8 @@
 //! one.
 //!
 //! ```text
-//!   sim::wall::run ─► some events of the drive ─► Door::poll: completions out, sockets read ─► events ...
-//!                 └─► nothing to do: arm, Epoll::sleep, where sockets, drive and others wake it, then disarm
+//!   sim::wall::run ─► some events of the drive ─► ServerSource::poll: completions out, sockets read ─► events ...
+//!                 └─► nothing to do: arm, ServerSleeper::sleep, where sockets, drive and others wake it, then disarm
 //! ```
 //!
 //! Polling sockets and sending cost a system call each, so while the drive is busy, several commands share
@@ -26,7 +26,7 @@ const LOOKS_PER_SEND: u32 = 16;
 const LOOKS_PER_POLL: u32 = 64;
 
 /// The server as the drive's loop calls it.
-struct Door {
+struct ServerInLoop {
     server: Server,
     looks: u32,
     /// The thread has slept, and what woke it has not been looked at.
@@ -35,16 +35,16 @@ struct Door {
 }
 
 /// The bell and the sleep of the server that the drive's loop uses.
-struct Looking(Rc<RefCell<Door>>);
-struct Epoll(Rc<RefCell<Door>>);
+struct ServerSource(Rc<RefCell<ServerInLoop>>);
+struct ServerSleeper(Rc<RefCell<ServerInLoop>>);
 
 /// Serves with `drive` in its loop until the drive ends: its power is gone, or the server is done.
 pub(super) fn run(server: Server, drive: DriveLoop) -> io::Result<Server> {
     let waker = server.sockets.waker.clone();
-    let door = Rc::new(RefCell::new(Door { server, looks: 0, has_slept: false, failure: None }));
+    let door = Rc::new(RefCell::new(ServerInLoop { server, looks: 0, has_slept: false, failure: None }));
     drive(
-        &mut [&mut Looking(door.clone())],
-        &mut Epoll(door.clone()),
+        &mut [&mut ServerSource(door.clone())],
+        &mut ServerSleeper(door.clone()),
         // The waker fails when the system has no memory for eight bytes; the thread then sees the work at its
         // next tick.
         Box::new(move || _ = waker.wake()),
@@ -56,9 +56,9 @@ pub(super) fn run(server: Server, drive: DriveLoop) -> io::Result<Server> {
     }
 }
 
-impl Door {
+impl ServerInLoop {
     fn look(&mut self) -> Polled {
-        let Door { server, looks, .. } = self;
+        let ServerInLoop { server, looks, .. } = self;
         server.handle.run_orders(&mut server.core);
         let under_way = server.core.subsystem.poll();
         if server.core.subsystem.is_starting() {
@@ -94,7 +94,7 @@ impl Door {
     }
 }
 
-impl Source for Looking {
+impl Source for ServerSource {
     fn poll(&mut self, _: Ns) -> Polled {
         self.0.borrow_mut().look()
     }
@@ -112,7 +112,7 @@ impl Source for Looking {
     /// Sockets are read only now that the drive counts as awake: a command that arrived while it was asleep would ring
     /// for its own thread, by a system call.
     fn disarm(&mut self) {
-        let Door { server, has_slept, .. } = &mut *self.0.borrow_mut();
+        let ServerInLoop { server, has_slept, .. } = &mut *self.0.borrow_mut();
         server.sockets.bell.is_awake();
         if std::mem::take(has_slept) {
             server.take_events();
@@ -120,7 +120,7 @@ impl Source for Looking {
     }
 }
 
-impl Sleeper for Epoll {
+impl Sleeper for ServerSleeper {
     fn sleep(&mut self, timeout: Duration) {
         let mut door = self.0.borrow_mut();
         door.wait(timeout.min(TICK));
