@@ -119,7 +119,7 @@ fn refuse_struck<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request
     });
 }
 
-/// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
+/// Answers the host. `None`: a quiet command has no completion; a later command reports its failure.
 #[inline]
 pub(crate) fn complete<P: Port>(
     drive: &Controller<P>,

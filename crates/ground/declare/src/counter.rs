@@ -318,7 +318,7 @@ impl Counts {
 /// In JSON, the key of the value over all labels.
 const TOTAL: &str = "total";
 
-/// Values of this program fit, and those from outside were looked at when they came ([`Counts::put_json`]).
+/// Counts of this program fit; counts from outside were checked on arrival ([`Counts::put_json`]).
 const FITS: &str = "the values of a counter fit together";
 
 /// The value of a counter over its labels; `None`: it is more than a counter holds.
@@ -363,7 +363,7 @@ impl Sections {
         self
     }
 
-    /// Puts a section in the place of one of that name, which is gone if nothing is counted there.
+    /// Replaces the section of this name, or adds it. A section without counters is removed.
     pub fn set(&mut self, section: &'static str, counts: Counts) {
         match self.0.iter().position(|(known, _)| *known == section) {
             Some(place) => self.0[place].1 = counts,

@@ -22,7 +22,7 @@ pub enum Rule {
     Word(&'static [&'static str]),
     /// Name of a row of a table.
     Row(fn() -> Vec<&'static str>),
-    /// Any text, of which these are known; the room that reads it refuses others.
+    /// Any text, of which these are known; the crate that reads it refuses others.
     Name(fn() -> Vec<&'static str>),
     /// A list of texts that all pass the test; what is allowed, in words.
     Parsed(fn(&str) -> bool, &'static str),

@@ -119,7 +119,7 @@ impl Form {
         }
     }
 
-    /// The body of the record at the front of `bytes`, which are then those after it.
+    /// Takes the record at the front off `bytes` and returns its body.
     ///
     /// # Errors
     /// There is no whole record; `bytes` stay as they are.

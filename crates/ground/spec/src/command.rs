@@ -23,7 +23,7 @@
 //!  retr. part key         data   part size     key len⁴  option     room     offset
 //!
 //!  write, hybrid, express and CXL store with a key length of 0 are batches too: their value is a structured
-//!  value ([`crate::batch`]), which travels as theirs do, and its keys are in it
+//!  value ([`crate::batch`]), which travels as their values do, and its keys are in it
 //!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
 //!  ⁴ bytes 46 and 47: the stream, which parts of one value have in common in their queue
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands

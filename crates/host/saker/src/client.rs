@@ -230,7 +230,7 @@ impl Client {
         self.counters.add(Count::Admitted, 1);
     }
 
-    /// Waits for all that this client wrote before. Call again as long as it says so.
+    /// Waits until all earlier writes of this client are answered. The caller repeats the call for as long as the result says so.
     pub fn sync(&mut self, steps: &mut impl Steps) -> Sync {
         let mut sequence = self.sequence.lock();
         let waits = || self.writer.unanswered.load(Ordering::SeqCst) > 0;
@@ -270,7 +270,7 @@ impl Client {
     }
 
     /// The drive has answered a batch, or a request on its own: of the requests, in their order, `applied` were
-    /// carried out. (A plain store or delete: 1 if `status` is success.) Any client may hear of any batch.
+    /// carried out. (A plain store or delete: 1 if `status` is success.) Any client may report the answer to any batch.
     ///
     /// # Panics
     /// A batch that was not handed out, or has been answered.

@@ -209,8 +209,7 @@ impl<D: Drive> Threaded<D> {
         })
     }
 
-    /// A handle, for one thread. It takes what was answered to handles that are gone, whose queues are given up
-    /// then.
+    /// A handle for one thread. First it takes the completions of handles that were dropped, and gives up their queues.
     ///
     /// # Errors
     /// The drive is off.
@@ -413,7 +412,7 @@ impl<D: Drive> Handle<D> {
         }
     }
 
-    /// Takes one completion of a queue, unless `is_done` by then; whether it did. Sends nothing.
+    /// Takes one completion of a queue unless `is_done`; returns whether it took one. Sends nothing.
     fn take(
         &mut self,
         carrier: &Carrier<D::Queue>,

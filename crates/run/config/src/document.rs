@@ -321,7 +321,7 @@ impl Document {
         let before = current.clone().decorated("", "").to_string();
         if value.to_string() != before {
             *value.decor_mut() = current.decor().clone();
-            // Set twice: the profile's value, not the first setting, is what a reader wants.
+            // A key that is set twice keeps the comment with the profile's value: the first setting tells a reader nothing.
             let marked = current.decor().suffix().and_then(|s| s.as_str());
             if marked.is_none_or(|text| origin_of(text) != Some(Origin::User)) {
                 value.decor_mut().set_suffix(format!(" # [user] instead of {before}"));

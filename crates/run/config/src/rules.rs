@@ -137,7 +137,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| format!("{}; controller.max_value_bytes is {most}", c.saker.container_bytes))
     }),
     ("nand.enabled", |c| {
-        // Engine lsm has keys and sizes in memory, and says of a value that it is gone.
+        // Engine lsm finds keys and sizes in memory, and answers that the value is lost.
         (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),

@@ -15,7 +15,7 @@ use crate::{ResultCache, entry};
 /// beside other work.
 const OPERATION_S: f64 = 2e-6;
 
-/// Operations that no run has; workloads that end by themselves ask for more.
+/// More operations than any run has. Workloads that end by themselves ask for more than this.
 const LONGER_THAN_ANY: u64 = 1 << 40;
 
 /// Sessions in the order in which they are to be done, and what they take.

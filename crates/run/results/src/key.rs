@@ -34,7 +34,7 @@ struct RunParts {
 }
 
 impl Key {
-    /// The key of runs that follow each other on one drive; `None` if they are a function of more than this.
+    /// The key of runs that follow each other on one drive; `None` if their reports depend on more than a key can hold.
     ///
     /// # Errors
     /// A document is no configuration, or its trace cannot be read.

@@ -11,7 +11,7 @@
 //! Not remembered: a drive on an image file, since the run changes the image; a trace that is no regular file; workloads and
 //! packing policies that a program brings as code; runs with fault rules, which do not come here.
 //!
-//! This crate has no part in a run and no number of one: without a cache the same reports are computed.
+//! This crate takes no part in a run and computes no number: without a cache the reports are the same.
 
 mod ahead;
 mod entry;

@@ -254,7 +254,7 @@ impl Stream {
         tally
     }
 
-    /// Tells the others what tasks of this thread, which is number `thread` of them, have done.
+    /// Makes what the tasks of this thread, number `thread`, have done visible to the other threads.
     pub(super) fn tell(&self, thread: usize) {
         let now = self.seen.borrow_mut().tally();
         let other = &mut lock(&self.work.elsewhere)[thread];

@@ -78,7 +78,7 @@ impl Chart {
         (every - 1..self.points.len()).step_by(every)
     }
 
-    /// The same chart with several seeds as one of their means, which published values are those of, too.
+    /// One chart of the means over the charts of several seeds. Published values are means, too.
     fn mean(charts: Vec<Chart>) -> Chart {
         let count = charts.len() as f64;
         let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;

@@ -85,7 +85,7 @@ pub fn file(title: &str, charts: &[Chart]) -> String {
     )
 }
 
-/// One panel, as an element of a page: as wide as there is room, to be read aloud by its title.
+/// One panel as an element of a page, as wide as the page allows. Screen readers read its title.
 pub fn panel(chart: &Chart) -> String {
     let (panel, height) = draw(chart);
     format!(
@@ -133,7 +133,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Below a title and a legend of so many rows, above an axis whose name has so many.
+    /// The frame below the rows of title and legend, and above the rows of the axis's name.
     fn new(chart: &Chart, title_rows: usize, legend_rows: usize, axis_rows: usize) -> Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
         let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0);

@@ -468,8 +468,8 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    /// A fresh drive takes what survived and is compared with what was known. It may go on then, for so many lives
-    /// with a cut after each but the last.
+    /// Powers a new drive on with what survived and compares it with what was known. Then it may continue, for `lives` power
+    /// cycles in all; each but the last ends with a cut.
     fn recover(
         &self,
         remains: &Remains,
@@ -523,7 +523,7 @@ impl Cutter<'_> {
                 }
             }
         }
-        // What a recovered drive counts as live is what lives: only images of another drive say too little.
+        // A recovered drive counts exactly the bytes that live; only an image of another drive may count fewer.
         let miscounted = drive.counts().get("engine.miscounted_bytes");
         life.sim.clear();
         drop((drive, hosts));

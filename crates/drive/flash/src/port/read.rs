@@ -34,7 +34,7 @@ impl FlashPort {
     }
 
     /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare
-    /// area. Only they may be taken out of the data.
+    /// area. Only these bytes of the data may be used.
     pub fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
         self.sense(ppa, purpose, Moved::Data(bytes), |media, ppa| media.read(ppa))
     }

@@ -292,7 +292,7 @@ pub mod faults {
     pub enum Call {
         /// Reading bytes of a file.
         Read,
-        /// Writing bytes, where a failing call writes the first half; or removing a file.
+        /// A write, of which a failing call writes the first half; or the removal of a file.
         Write,
         /// Syncing to storage.
         Sync,

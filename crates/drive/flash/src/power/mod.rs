@@ -139,7 +139,7 @@ struct FileJournal {
 }
 
 impl Journal {
-    /// A journal into `log`, of a drive with this protection, which is on if there is no log.
+    /// A journal into `log`. Without a log, the drive is write-protected.
     pub fn to_file(log: Option<FileLog>, protection: WriteProtection) -> Journal {
         assert!(log.is_some() || protection.is_on(), "a drive that writes has a log");
         Journal {

@@ -122,8 +122,7 @@ pub struct Serve {
     /// Most data in the capsule of an I/O command, bytes
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = size_of_capsule)]
     in_capsule: u32,
-    /// Memory for data on their way, as 64MiB, or a number of MiB; one host has at most half of it, and each of n at most
-    /// a part of n + 1
+    /// Memory for data in flight, as 64MiB, or a number of MiB; each of n hosts has at most 1/(n + 1) of it
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
     memory: usize,
     /// Least rate of what a host has begun, bytes a second over 30 s: data that it was asked for, a unit,

@@ -158,7 +158,7 @@ pub struct SeenLatency {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// In number `n` those from two to `n` on and below two to `n + 1`; 0 is in the first.
+    /// Place `n` counts durations from 2^n up to, but not including, 2^(n + 1); the first place counts 0, too.
     pub by_power_of_two: Vec<u64>,
 }
 

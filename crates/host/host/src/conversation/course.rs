@@ -446,8 +446,8 @@ fn retrieve(key: Key, buffer_bytes: u32, options: RetrieveOptions) -> (Command, 
     (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
 }
 
-/// Pairs that a NEXT asks for in wall time, where a command costs more than pairs that are not used. In model time
-/// it asks for one, as published.
+/// Pairs that a NEXT asks for in wall time: another command would cost more than pairs that turn out not to be needed. In
+/// model time it asks for one, as published.
 pub(crate) const PAIRS_AT_ONCE: u16 = 32;
 
 /// The one command that does what a client asks for, a value of `value_bytes` bytes included, and the room that its

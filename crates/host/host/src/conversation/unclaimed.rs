@@ -66,7 +66,7 @@ impl Unclaimed {
         self.expected.push(iterator);
     }
 
-    /// One that was expected has come; `true`: waiting callers have to look. An iterator that was busy has passed
+    /// The answers of a NEXT that was expected have come; `true`: waiting callers have to look. A busy iterator passes
     /// nothing.
     pub(crate) fn arrive(&mut self, iterator: IteratorId, answers: VecDeque<Answer>) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };

@@ -76,8 +76,8 @@ pub struct HostKv {
 }
 
 impl HostKv {
-    /// Opens a store on a drive of blocks, with as many threads as there are cores: what the blocks have of it is
-    /// found, and an empty drive is an empty store.
+    /// Opens a store on a drive of blocks, with as many threads as there are cores: it recovers
+    /// what the blocks hold, and an empty drive is an empty store.
     ///
     /// # Errors
     /// The options do not go with the drive, or blocks have on them what no store of this kind left there.

@@ -198,7 +198,7 @@ impl Initiator {
     /// Shuts it down as a host does before it goes.
     ///
     /// # Errors
-    /// As [`Initiator::property`]; a controller that does not say that it is done.
+    /// As [`Initiator::property`]; the controller does not report that its shutdown is complete.
     pub fn shut_down(&mut self) -> Result<(), Error> {
         self.set_property(property::CC, u64::from(ENABLED.with_shutdown(0b01).into_bits()))?;
         match self.status()?.shutdown() {

@@ -186,7 +186,7 @@ pub struct Pipeline<'d, V> {
     handle: threaded::Handle<Queues>,
     /// For iterators and lists.
     single: &'d Driver,
-    /// What failed when one of these synced, until the next settling tells it.
+    /// Failures of a sync, until the next settling reports them.
     failures: Vec<Failure>,
     ended: VecDeque<Ended<V>>,
     is_off: bool,

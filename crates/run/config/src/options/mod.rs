@@ -382,7 +382,7 @@ impl RunOptions {
         store_row(self.get("store").filter(|_| self.is_on_host())?)?.read_cache
     }
 
-    /// The profile asked for, or that of the engine, which an option, a file or a key names.
+    /// The profile that is asked for; otherwise the profile of the engine that an option, a file or a key names.
     fn profile(&self) -> Result<&str, ConfigError> {
         if let Some(profile) = self.get("profile") {
             return Ok(profile);

@@ -52,7 +52,7 @@ pub struct Row {
     pub settings: Map<String, Value>,
     /// The whole configuration.
     pub document: Document,
-    /// Of profile and configuration, 16 hexadecimal digits; lines are told apart by it.
+    /// Digest of profile and configuration, 16 hexadecimal digits: it identifies a line.
     pub config_hash: String,
     /// `KEY=VALUE` of all rows.
     set: Arc<[String]>,
@@ -162,7 +162,7 @@ impl Plan {
         }
         let configs = rows.iter().map(|row| row.document.config()).collect::<Result<Vec<_>, _>>()?;
         self.set.check_looked_at(&configs)?;
-        // Of all rows, not of those that are left: the image would hold what a finished row wrote.
+        // All rows are checked, finished ones included: an image that rows share would hold what a finished row wrote.
         check(rows.iter().map(|row| &row.document))?;
         Ok(rows)
     }

@@ -226,8 +226,8 @@ fn cpu_name() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// The key of a number: different ones of different numbers, in no order and at no equal distances, which would
-/// have all nodes of a tree full at the same time.
+/// The key of a number. Different numbers have different keys, without order and at unequal distances: equal distances would
+/// fill all nodes of a tree at the same time.
 fn key_of(number: u64) -> Key {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -90,7 +90,7 @@ impl Rig {
     }
 }
 
-/// Bytes that are summed and bytes that are copied: calls on long values, or large pages, against short ones.
+/// The cost of a byte that is summed and of one that is copied: long values, or large pages, against short ones.
 pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
     let count = set.calls().min(4000);
     let only = |step: Step, mut sample: Sample| {
@@ -110,7 +110,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
         let [large, small] = [&large, &small].map(|rig| rig.sample(&keys, |rig, key| rig.get(key, true)));
         only(Step::ChecksumByte, large.minus(&small))
     });
-    // Never synchronised before it is full, and hardly full: what is put is copied and summed.
+    // The store is not synchronised and never full, so a put only copies and sums.
     let calls = set.calls();
     let [long, short] = [1024, 16].map(|bytes| {
         Rig::new("hashlog", (PAGE_BYTES, bytes), calls * u64::from(set.repetitions + 2), |_| {})
@@ -220,7 +220,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let filtered = tree(0, BLOOM_BITS, false);
     let others = random_keys(calls, pairs, 2 * pairs);
     let of = set.describe(pairs, "in tables, gets of others against gets after all tables");
-    // A filter says yes to some of the others, too: a block is searched for them, which is known by now.
+    // A filter lets some absent keys pass. The block that is searched for them costs what was measured above.
     let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
         let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
         let [some, none] =

@@ -22,7 +22,7 @@ use crate::served::{Controlled, Outcome};
 
 /// Number of completions that are handed over without waiting for the next poll.
 const BATCH: usize = 8;
-/// For a drive that settles several completions at once: this many do not wait for more.
+/// A drive that settles several completions at once waits for no more than this many.
 const GATHERED: u32 = 64;
 /// Nor does a completion that has waited for this many polls.
 const LOOKS_HELD: u32 = 16;

@@ -30,7 +30,7 @@ pub struct Output {
     /// Bytes of the first chunk that are sent.
     sent: usize,
     bytes: usize,
-    /// Bytes of chunks that are no data, those included that are sent of the first one.
+    /// Bytes of the chunks that are not data; what is already sent of the first one counts, too.
     head_bytes: usize,
     spare: Vec<Vec<u8>>,
 }
