@@ -177,6 +177,44 @@ pub struct Drive {
     saved: Rc<OnceCell<Vec<u8>>>,
 }
 
+/// The medium that `survivors` hold, or else that of the configuration.
+fn open_medium(config: &DriveConfig, survivors: Option<&Survivors>) -> Result<Box<dyn Media>, PowerOnError> {
+    let geometry = config.flash.geometry();
+    let kind = media::kind(&config.media.kind)
+        .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;
+    if let Some(survivors) = survivors {
+        return Ok((kind.from_image)(&geometry, &survivors.media)?);
+    }
+    refuse_lost_image(config)?;
+    let options = MediaOptions {
+        path: config.media.path.clone(),
+        sync: config.media.sync,
+        read_only: config.media.read_only,
+        identity: if kind.has_file { Identity::drawn() } else { Identity::of_seed(config.seed) },
+    };
+    Ok((kind.open)(&geometry, &options)?)
+}
+
+/// Where the protected image is kept at the moment that flash is frozen; [`Drive::saved`] has it from then on.
+fn keep_image_of_freezing(
+    flash: &FlashPort,
+    namespace: &Rc<dyn Namespace>,
+    image: Option<Vec<u8>>,
+) -> Rc<OnceCell<Vec<u8>>> {
+    let saved = Rc::new(OnceCell::new());
+    if flash.is_frozen() {
+        // The state at power-on: nothing has been written since.
+        _ = saved.set(image.unwrap_or_else(|| namespace.protected_image()));
+    }
+    let (slot, owner) = (saved.clone(), Rc::downgrade(namespace));
+    flash.before_protection(move || {
+        if let Some(namespace) = owner.upgrade() {
+            _ = slot.set(namespace.protected_image());
+        }
+    });
+    saved
+}
+
 impl Drive {
     /// Powers a drive on behind `link`: empty, or with the state in `survivors`, or with that of a `file`
     /// medium.
@@ -201,22 +239,7 @@ impl Drive {
         let began = sim.now();
         let row = engine_row(&config.engine)?;
         config.check()?;
-        let geometry = config.flash.geometry();
-        let kind = media::kind(&config.media.kind)
-            .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;
-        let medium = match survivors {
-            Some(survivors) => (kind.from_image)(&geometry, &survivors.media)?,
-            None => {
-                refuse_lost_image(config)?;
-                let options = MediaOptions {
-                    path: config.media.path.clone(),
-                    sync: config.media.sync,
-                    read_only: config.media.read_only,
-                    identity: if kind.has_file { Identity::drawn() } else { Identity::of_seed(config.seed) },
-                };
-                (kind.open)(&geometry, &options)?
-            }
-        };
+        let medium = open_medium(config, survivors)?;
         let owner = Owner { settings: config.image_settings(), identity: medium.identity() };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
@@ -260,17 +283,7 @@ impl Drive {
             let journal = journal.clone();
             flash.before_change(move || _ = journal.settle());
         }
-        let saved = Rc::new(OnceCell::new());
-        if flash.is_frozen() {
-            // The state at power-on: nothing has been written since.
-            _ = saved.set(image.unwrap_or_else(|| namespace.protected_image()));
-        }
-        let (slot, owner) = (saved.clone(), Rc::downgrade(&namespace));
-        flash.before_protection(move || {
-            if let Some(namespace) = owner.upgrade() {
-                _ = slot.set(namespace.protected_image());
-            }
-        });
+        let saved = keep_image_of_freezing(&flash, &namespace, image);
         let commands = controller.commands();
         Ok(Drive {
             sim: sim.clone(),

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Data, DeriveInput, Error, Expr, Field, Fields, LitStr, Meta, Result};
+use syn::{Data, DeriveInput, Error, Expr, Field, Fields, Ident, LitStr, Meta, Result};
 
 use crate::help;
 
@@ -48,6 +48,17 @@ impl SettingAttributes {
         }
         Ok(attributes)
     }
+
+    /// The setting's whole key: that of the field, within its section unless it names another one.
+    fn key_in(&self, section: &str, field: &Ident) -> String {
+        let key = self.key.as_ref().map_or_else(|| field.to_string(), LitStr::value);
+        if key.contains('.') { key } else { format!("{section}.{key}") }
+    }
+
+    /// The conditions under which it is looked at.
+    fn when(&self) -> TokenStream {
+        self.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when })
+    }
 }
 
 /// The name of the section, and whether it has a `Default` that is derived as well: `#[section("flash", default)]`.
@@ -65,6 +76,40 @@ fn section_of(input: &DeriveInput) -> Result<(String, bool)> {
     })
 }
 
+/// The declaration of one setting, as an entry of its section.
+fn setting(section: &str, field: &Field, attributes: &SettingAttributes) -> TokenStream {
+    let ident = field.ident.as_ref().expect("fields are named");
+    let (ty, key) = (&field.ty, attributes.key_in(section, ident));
+    let when = attributes.when();
+    let rule =
+        attributes.rule.as_ref().map_or_else(|| quote! { <#ty as Natural>::RULE }, |rule| quote! { #rule });
+    let unit = attributes.unit.as_ref().map_or_else(|| quote! { Unit::of(#key) }, |unit| quote! { #unit });
+    let default = match &attributes.default {
+        Some(default) => quote! {
+            Some(|| {
+                let value: #ty = #default;
+                Field::to_value(&value)
+            })
+        },
+        None => quote! { None },
+    };
+    let option = attributes.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
+    let (help, in_image, shrinks) = (help(&field.attrs), attributes.in_image, attributes.shrinks);
+    quote! {
+        Entry::Setting(Setting {
+            key: #key,
+            rule: #rule,
+            unit: #unit,
+            help: #help,
+            least: #default,
+            option: #option,
+            in_image: #in_image,
+            shrinks: #shrinks,
+            when: #when,
+        })
+    }
+}
+
 pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let (section, has_default) = section_of(input)?;
@@ -79,7 +124,7 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
         let attributes = SettingAttributes::of(field)?;
         let ident = field.ident.as_ref().expect("fields are named");
         let ty = &field.ty;
-        let when = attributes.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when });
+        let when = attributes.when();
         if attributes.is_skipped {
             takes.push(quote! { #ident: ::core::default::Default::default() });
             continue;
@@ -92,35 +137,8 @@ pub fn derive(input: &DeriveInput) -> Result<TokenStream> {
             gives.push(quote! { ::kvdrive_declare::Section::give(&self.#ident, values); });
             continue;
         }
-        let key = attributes.key.as_ref().map_or_else(|| ident.to_string(), LitStr::value);
-        let key = if key.contains('.') { key } else { format!("{section}.{key}") };
-        let rule =
-            attributes.rule.as_ref().map_or_else(|| quote! { <#ty as Natural>::RULE }, |rule| quote! { #rule });
-        let unit = attributes.unit.as_ref().map_or_else(|| quote! { Unit::of(#key) }, |unit| quote! { #unit });
-        let default = match &attributes.default {
-            Some(default) => quote! {
-                Some(|| {
-                    let value: #ty = #default;
-                    Field::to_value(&value)
-                })
-            },
-            None => quote! { None },
-        };
-        let option = attributes.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
-        let (help, in_image, shrinks) = (help(&field.attrs), attributes.in_image, attributes.shrinks);
-        entries.push(quote! {
-            Entry::Setting(Setting {
-                key: #key,
-                rule: #rule,
-                unit: #unit,
-                help: #help,
-                least: #default,
-                option: #option,
-                in_image: #in_image,
-                shrinks: #shrinks,
-                when: #when,
-            })
-        });
+        entries.push(setting(&section, field, &attributes));
+        let key = attributes.key_in(&section, ident);
         takes.push(quote! { #ident: values.field(#key)? });
         gives.push(quote! { values.put(#key, ::kvdrive_declare::Field::to_value(&self.#ident)); });
     }

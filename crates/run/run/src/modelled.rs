@@ -15,7 +15,7 @@ use kvdrive_workload::{self as workload, Workload, WorkloadParams};
 use crate::intervals::Slices;
 use crate::outcome::{Loading, Outcome};
 use crate::places::HostSide;
-use crate::report::Report;
+use crate::report::{Report, Series};
 use crate::snapshot::Snapshot;
 use crate::stream::{Clock, Stream};
 use crate::verify::{ReadBack, Verifier};
@@ -135,6 +135,15 @@ pub fn operations_of_session(documents: &[Document]) -> anyhow::Result<u64> {
     Ok(loaded + all)
 }
 
+/// The measured operations of one workload, from their beginning to their end.
+struct Measured {
+    began: Snapshot,
+    ended: Snapshot,
+    series: Option<Series>,
+    /// Operations of loading, before them.
+    loaded: u64,
+}
+
 struct Bench {
     sim: Sim,
     link: Rc<Link>,
@@ -187,27 +196,8 @@ impl Bench {
                     notes.push(format!("after {} {} on the same drive", before.name, before.distribution));
                 }
             }
-            let began = self.snapshot(&drive, &host);
-            work.begin(&config.workload, config.run.seed, ops, began.at, 1);
-            let slices = self.cut_into_slices(&stream, &drive, &host, watch, &began);
-            let sampler = stream.sample(config.run.interval_ns, began.at);
-            let loaded = work.done();
-            let tell = |now| {
-                tell(now);
-                if let Some(going) = watch.going {
-                    going(self.going(&drive, &began, now - loaded));
-                }
-            };
-            stream.run_tasks(&host.places, &tell);
-            let ended = self.snapshot(&drive, &host);
-            if let Some(slices) = slices {
-                slices.borrow_mut().end(ended.clone(), stream.seen.borrow_mut().tally());
-            }
-            let series = sampler.map(|sampler| {
-                let mut sampler = sampler.borrow_mut();
-                sampler.end(ended.at, &stream.seen.borrow().sums());
-                sampler.take()
-            });
+            let measured = self.run_measured(&stream, config, ops, (&drive, &host), watch, &tell);
+            let Measured { began, ended, series, loaded } = measured;
             done += work.done();
             work.check_failure()?;
             // A trace adds notes while it is read.
@@ -243,6 +233,41 @@ impl Bench {
         }
         progress(total, total);
         Ok(outcomes)
+    }
+
+    /// Runs the measured operations of a workload, and reports them in intervals.
+    fn run_measured(
+        &self,
+        stream: &Rc<Stream>,
+        config: &Config,
+        ops: u64,
+        (drive, host): (&Rc<Drive>, &Rc<HostSide>),
+        watch: &Watch<'_>,
+        tell: &dyn Fn(u64),
+    ) -> Measured {
+        let work = &stream.work;
+        let began = self.snapshot(drive, host);
+        work.begin(&config.workload, config.run.seed, ops, began.at, 1);
+        let slices = self.cut_into_slices(stream, drive, host, watch, &began);
+        let sampler = stream.sample(config.run.interval_ns, began.at);
+        let loaded = work.done();
+        let tell = |now| {
+            tell(now);
+            if let Some(going) = watch.going {
+                going(self.going(drive, &began, now - loaded));
+            }
+        };
+        stream.run_tasks(&host.places, &tell);
+        let ended = self.snapshot(drive, host);
+        if let Some(slices) = slices {
+            slices.borrow_mut().end(ended.clone(), stream.seen.borrow_mut().tally());
+        }
+        let series = sampler.map(|sampler| {
+            let mut sampler = sampler.borrow_mut();
+            sampler.end(ended.at, &stream.seen.borrow().sums());
+            sampler.take()
+        });
+        Measured { began, ended, series, loaded }
     }
 
     /// Progress of the operations since `began`, of which `ops` have been answered.

@@ -150,33 +150,14 @@ pub struct Serve {
 impl Serve {
     /// Serves until a signal, and prints what was served.
     pub fn run(&self) -> anyhow::Result<()> {
-        let document = self.settings.options()?.document_without_work("serve", "hosts bring the work")?;
+        let documents = self.documents()?;
         output::check_json(self.json.as_ref())?;
-        let mut documents = vec![document];
-        for file in &self.namespace {
-            let mut options = RunOptions::default();
-            options.file(shown(file), read_text(file)?);
-            documents.push(options.document_of_drive("serve")?);
-        }
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
         let subsystem = Subsystem::new(self.options(&configs, &addresses)?)?;
         let nqn = subsystem.options().nqn.clone();
 
-        let psks = self.psks(subsystem.options())?;
-        let mut sockets = Sockets::new()?;
-        let mut bound = Vec::new();
-        for at in addresses {
-            let listening = match &psks {
-                Some(psks) => sockets.listen_with_tls(at, psks.clone()),
-                None => sockets.listen(at),
-            };
-            bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
-        }
-        for path in &self.vfio_user {
-            let listening = sockets.listen_vfio_user(path);
-            listening.with_context(|| format!("--vfio-user {}", path.display()))?;
-        }
+        let (sockets, bound) = self.sockets(addresses, self.psks(subsystem.options())?)?;
         let pace = match self.pace {
             PaceName::Model => Pace::Model,
             // A command of one host gives way to those of others where model time passes, and nowhere else.
@@ -233,8 +214,51 @@ impl Serve {
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
         drop((core, socket));
+        self.conclude(&stations, &documents, &counts)
+    }
+
+    /// The configuration of each drive, in the order of their namespaces.
+    fn documents(&self) -> anyhow::Result<Vec<Document>> {
+        let first = self.settings.options()?.document_without_work("serve", "hosts bring the work")?;
+        let mut documents = vec![first];
+        for file in &self.namespace {
+            let mut options = RunOptions::default();
+            options.file(shown(file), read_text(file)?);
+            documents.push(options.document_of_drive("serve")?);
+        }
+        Ok(documents)
+    }
+
+    /// The sockets, and the addresses that they have.
+    fn sockets(
+        &self,
+        addresses: Vec<SocketAddr>,
+        psks: Option<Known>,
+    ) -> anyhow::Result<(Sockets, Vec<SocketAddr>)> {
+        let (mut sockets, mut bound) = (Sockets::new()?, Vec::new());
+        for at in addresses {
+            let listening = match &psks {
+                Some(psks) => sockets.listen_with_tls(at, psks.clone()),
+                None => sockets.listen(at),
+            };
+            bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
+        }
+        for path in &self.vfio_user {
+            let listening = sockets.listen_vfio_user(path);
+            listening.with_context(|| format!("--vfio-user {}", path.display()))?;
+        }
+        Ok((sockets, bound))
+    }
+
+    /// Ends the drives, and prints or writes what they did.
+    fn conclude(
+        &self,
+        stations: &Stations,
+        documents: &[Document],
+        counts: &Served,
+    ) -> anyhow::Result<()> {
         let mut reports = Vec::new();
-        for (station, document) in stations.iter().zip(&documents) {
+        for (station, document) in stations.iter().zip(documents) {
             let seconds = station.seconds();
             let (drive, lives) = station.end();
             let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
@@ -242,7 +266,7 @@ impl Serve {
         }
         if self.json.as_deref() != Some("-") {
             print_reports(&reports);
-            output::print(&summary(&counts));
+            output::print(&summary(counts));
         }
         let Some(path) = &self.json else { return Ok(()) };
         let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
