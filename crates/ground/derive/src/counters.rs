@@ -5,7 +5,7 @@ use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Data, DataStruct, DeriveInput, Error, Expr, Fields, Ident, LitStr, Result};
 
-use crate::help;
+use crate::help::help;
 use crate::words::lower;
 
 /// What `#[counter(..)]` of a field says, or `#[counters(..)]` of a struct for all of its fields.

@@ -2,11 +2,12 @@
 //! writes a table and two loops' worth of assignments; everything that can be a function is one, in that crate.
 
 mod counters;
+mod help;
 mod section;
 mod words;
 
 use proc_macro::TokenStream;
-use syn::{Attribute, DeriveInput, Expr, ExprLit, Lit, Meta, parse_macro_input};
+use syn::{DeriveInput, parse_macro_input};
 
 /// `kvdrive_declare::Section` from a struct: each field with `#[setting(..)]` is a setting, its comment the help text.
 #[proc_macro_derive(Section, attributes(section, setting))]
@@ -28,16 +29,4 @@ pub fn words(input: TokenStream) -> TokenStream {
 pub fn counters(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     counters::derive(&input).unwrap_or_else(syn::Error::into_compile_error).into()
-}
-
-/// The lines of a doc comment as one text.
-fn help(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value().trim().to_owned()),
-            _ => None,
-        },
-        _ => None,
-    });
-    lines.collect::<Vec<_>>().join(" ").trim().to_owned()
 }

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, Expr, Field, Fields, Ident, LitStr, Meta, Result};
 
-use crate::help;
+use crate::help::help;
 
 /// What `#[setting(..)]` of one field says.
 #[derive(Default)]
@@ -93,7 +93,8 @@ fn setting(section: &str, field: &Field, attributes: &SettingAttributes) -> Toke
         },
         None => quote! { None },
     };
-    let option = attributes.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
+    let option =
+        attributes.option.as_ref().map_or_else(|| quote! { None }, |option| quote! { Some(#option) });
     let (help, in_image, shrinks) = (help(&field.attrs), attributes.in_image, attributes.shrinks);
     quote! {
         Entry::Setting(Setting {

@@ -31,7 +31,7 @@ pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
 use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::{
-    self, Aftermath, CallState, Capabilities, CommandSlot, Course, CommandEnd, SlotOffer, Submission, Until,
+    self, Aftermath, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer, Submission, Until,
     at_once, unclaimed,
 };
 use host::delete_queue;

@@ -2,8 +2,10 @@
 //! of a sweep. Each is expected to matter: two of them that want different values of one key are refused, and
 //! so is one that no run looks at.
 
-use super::document::PRESET;
-use super::{Config, ConfigError, Document};
+use kvdrive_declare::Problem as ConfigError;
+
+use crate::document::{Document, PRESET};
+use crate::sections::Config;
 
 /// One setting.
 #[derive(Clone, Debug)]

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use kvdrive_declare::Problem as ConfigError;
 use kvdrive_engines::packing::{OwnPacking, PackingRow};
 use kvdrive_store::store_row;
-use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
-
-use super::rules::{self, rules};
-use super::scale::DRAM_KEYS;
-use super::{Config, ConfigError, DramPoint, PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
 use kvdrive_text::names::meant;
 use kvdrive_text::{Unit, quantity};
 use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+use crate::profiles::{PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
+use crate::rules::{self, rules};
+use crate::scale::{DRAM_KEYS, DramPoint};
+use crate::sections::Config;
 
 /// Where a value comes from, as its comment says in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

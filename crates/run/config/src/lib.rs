@@ -12,148 +12,25 @@ mod ignored;
 mod options;
 #[cfg(test)]
 mod probe;
+mod profiles;
 mod reference;
 mod rules;
 mod scale;
 mod sections;
 pub mod setup;
 
-use kvdrive_device::engines::BLOCK;
-use kvdrive_engines::hash::SCHEMES;
-use kvdrive_store::store_row;
-
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
 pub use kvdrive_declare::Problem as ConfigError;
 pub use options::{Naming, OptionRow, RunOptions, describes_work, option_rows};
+pub use profiles::{DEFAULT_PROFILE, PROFILES, Profile, default_profile};
 pub use reference::reference;
 pub use rules::{all as settings, conditions, rules, setting};
 pub use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
-pub use sections::{Config, Engine, Host, Power, Run, Saker, Store};
+pub use sections::{Config, Engine, Host, NO_STORE, Power, Run, Saker, Store};
 
 /// Is there such a key?
 pub fn knows_key(key: &str) -> bool {
     rules::rule(key).is_some()
 }
-
-/// Name of `host.store` where the drive takes pairs.
-pub const NO_STORE: &str = "none";
-
-impl Config {
-    /// Do pairs end at a store on the host, and only its pages at the drive?
-    pub fn has_store_on_host(&self) -> bool {
-        self.host.store != NO_STORE
-    }
-
-    /// Threads of the host, which have a core and a queue pair each; `None`: its drivers share their cores.
-    pub fn threads(&self) -> Option<u32> {
-        match self.host.threads {
-            0 => (self.has_store_on_host() || self.saker.enabled).then_some(1),
-            threads => Some(threads),
-        }
-    }
-
-    /// Queue pairs of the host.
-    pub fn queue_pairs(&self) -> u32 {
-        self.threads().unwrap_or(self.host.queues)
-    }
-}
-
-/// One embedded profile.
-pub struct Profile {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// Description and origin, in one line.
-    pub origin: &'static str,
-    /// Every key of the configuration but those of `[workload]`; or `base`, the profile that it is but for
-    /// the keys that follow, each with its comment.
-    text: &'static str,
-}
-
-/// Every embedded profile; the first is the default.
-pub const PROFILES: &[Profile] = &[
-    Profile {
-        name: "cosmos-plus",
-        origin: "Cosmos+ OpenSSD with BandSlim's firmware (ICPP'24), one synchronous host thread",
-        text: include_str!("../profiles/cosmos-plus.toml"),
-    },
-    Profile {
-        name: "nvmevirt-970pro",
-        origin: "flash and link as NVMeVirt models a Samsung 970 PRO, the same firmware on top",
-        text: include_str!("../profiles/nvmevirt-970pro.toml"),
-    },
-    Profile {
-        name: "gen5-cxl",
-        origin: "cosmos-plus behind PCIe Gen5, as BandSlim's CXL article (IEEE Micro) estimates it",
-        text: include_str!("../profiles/gen5-cxl.toml"),
-    },
-    Profile {
-        name: "gen5-cxl-line",
-        origin: "gen5-cxl with the line rate of Gen5 (7.9 times Gen2) instead of the article's 6.4",
-        text: include_str!("../profiles/gen5-cxl-line.toml"),
-    },
-    Profile {
-        name: "gen5-cxl-300ns",
-        origin: "gen5-cxl with CXL.mem stores of 300 ns and no set-up of DMA before them",
-        text: include_str!("../profiles/gen5-cxl-300ns.toml"),
-    },
-    Profile {
-        name: "kvvirt",
-        origin: "the 128 GB drive of the Plus paper, flash times of its emulator, everything charged",
-        text: include_str!("../profiles/kvvirt.toml"),
-    },
-    Profile {
-        name: "kvvirt-published",
-        origin: "kvvirt with those omissions of the published emulator that can be modelled, named in its head",
-        text: include_str!("../profiles/kvvirt-published.toml"),
-    },
-    Profile {
-        name: "kvvirt-fitted",
-        origin: "kvvirt-published, but collection writes its sections and takes a core, whose time is set by one published ratio",
-        text: include_str!("../profiles/kvvirt-fitted.toml"),
-    },
-    Profile {
-        name: "pm983",
-        origin: "Samsung's 3.84 TB key-value SSD, fitted to what was published of the real drive: 1 KiB padding, part of the index in DRAM",
-        text: include_str!("../profiles/pm983.toml"),
-    },
-    Profile {
-        name: "saker-low",
-        origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
-        text: include_str!("../profiles/saker-low.toml"),
-    },
-    Profile {
-        name: "saker-mid",
-        origin: "the emulated drive of the SAKER paper, class Mid (after a Samsung 980 PRO): flat flash, a dispatcher and 4 I/O threads",
-        text: include_str!("../profiles/saker-mid.toml"),
-    },
-    Profile {
-        name: "saker-high",
-        origin: "the emulated drive of the SAKER paper, class High (after a Crucial T700): flat flash, a dispatcher and 4 I/O threads",
-        text: include_str!("../profiles/saker-high.toml"),
-    },
-];
-
-/// The profile of a run that names neither profile nor engine.
-pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
-
-/// The profile of a run that names none: the drive that its engine was published on. Stores have the same one in
-/// the drive and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`]; the configuration
-/// refuses it.
-pub fn default_profile(engine: &str) -> &'static str {
-    if SCHEMES.iter().any(|row| row.name == engine) {
-        "kvvirt"
-    } else if engine == BLOCK.name || store_row(engine).is_some() {
-        "saker-mid"
-    } else {
-        DEFAULT_PROFILE
-    }
-}
-
-/// The sections of engines that are stores over pages, the same for every profile.
-const STORE_SECTIONS: &str = include_str!("../profiles/store.toml");
-/// The `[saker]` section, the same for every profile.
-const SAKER: &str = include_str!("../profiles/saker.toml");
-/// The `[workload]` section, the same for every profile.
-const WORKLOAD: &str = kvdrive_workload::DEFAULTS;

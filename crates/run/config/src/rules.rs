@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use kvdrive_declare::{Rule, Section, Setting, When, settings};
+use kvdrive_declare::{Problem as ConfigError, Rule, Section, Setting, When, settings};
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::hash;
 use kvdrive_store::STORES;
@@ -14,7 +14,7 @@ use kvdrive_text::names::nearest;
 use kvdrive_text::scaled::bytes;
 use toml_edit::Value;
 
-use super::{Config, ConfigError};
+use crate::sections::Config;
 
 /// Every setting with all conditions under which a run looks at it, in the order of the declarations.
 static SETTINGS: LazyLock<Vec<(&'static Setting, Vec<&'static When>)>> =

@@ -11,12 +11,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kvdrive_declare::Problem as ConfigError;
 use kvdrive_engines::hash::config::OPEN_SUPERBLOCKS;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_engines::hash::protected::bytes_on_their_way;
 use kvdrive_engines::hash::{self, Accounting};
 
-use super::{Config, ConfigError, Document, rules};
+use crate::document::Document;
+use crate::rules;
+use crate::sections::Config;
 
 /// Divisor of the rows of tpcc; shrinking multiplies it.
 const FEWER_ROWS: &str = "workload.shrink";

@@ -2,7 +2,7 @@
 //! them, and what a key means stands there; here are the sections of runs themselves. Sources and defaults
 //! stand in `profiles/`.
 
-use kvdrive_declare::{GivenValues, Section, Value, Values, When, read};
+use kvdrive_declare::{GivenValues, Problem as ConfigError, Section, Value, Values, When, read};
 use kvdrive_device::MediaConfig;
 use kvdrive_device::config::ControllerConfig;
 use kvdrive_device::engines::{BLOCK, ENGINES, engine_row};
@@ -23,10 +23,9 @@ use kvdrive_store::btree::BtreeOptions;
 use kvdrive_store::hashlog::HashlogOptions;
 use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::{STORES, StepSettings, store_row};
-
-use super::rules::setting;
-use super::{ConfigError, NO_STORE};
 use kvdrive_workload::WorkloadParams;
+
+use crate::rules::setting;
 
 /// The engine, or the store on the host, looks at the section of the setting. A section that no engine has to itself is
 /// looked at by all.
@@ -45,6 +44,9 @@ fn store_has(store: &str, key: &str) -> bool {
     let section = key.split('.').next().unwrap_or(key);
     store_row(store).is_some_and(|row| row.sections.contains(&section))
 }
+
+/// Name of `host.store` where the drive takes pairs.
+pub const NO_STORE: &str = "none";
 
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Section)]
@@ -117,6 +119,24 @@ pub struct Config {
 }
 
 impl Config {
+    /// Do pairs end at a store on the host, and only its pages at the drive?
+    pub fn has_store_on_host(&self) -> bool {
+        self.host.store != NO_STORE
+    }
+
+    /// Threads of the host, which have a core and a queue pair each; `None`: its drivers share their cores.
+    pub fn threads(&self) -> Option<u32> {
+        match self.host.threads {
+            0 => (self.has_store_on_host() || self.saker.enabled).then_some(1),
+            threads => Some(threads),
+        }
+    }
+
+    /// Queue pairs of the host.
+    pub fn queue_pairs(&self) -> u32 {
+        self.threads().unwrap_or(self.host.queues)
+    }
+
     /// The configuration with these values: those of a document, or of a report.
     ///
     /// # Errors

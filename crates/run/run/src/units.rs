@@ -12,7 +12,7 @@ use super::kinds::{RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace};
 use super::stream::{Clock, Stream};
 use kvdrive_sim::wall::lock;
-use kvdrive_workload::units::{UnitEnd, Failed, Pairs};
+use kvdrive_workload::units::{Failed, Pairs, UnitEnd};
 
 /// Units of a workload.
 impl Stream {

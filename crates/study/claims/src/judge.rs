@@ -151,7 +151,8 @@ enum AtPoints {
 }
 
 /// Why a claim is left open by a quick run.
-const NEEDS_MORE: &str = "With so few operations it comes out otherwise than with the usual number, which judges it.";
+const NEEDS_MORE: &str =
+    "With so few operations it comes out otherwise than with the usual number, which judges it.";
 
 /// Runs of one condition, by point, by name.
 type Points = [Vec<(String, RunId)>];

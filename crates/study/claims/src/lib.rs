@@ -58,7 +58,7 @@ use kvdrive_experiments::{Figure, Kind, Place, PlacedRun, missing};
 use kvdrive_text::names::meant;
 use kvdrive_text::with_decimals;
 
-pub use judge::{OtherCondition, Compared, Outcome, Verdict};
+pub use judge::{Compared, OtherCondition, Outcome, Verdict};
 pub use parse::parse;
 use prose::Prose;
 pub use standing::{Standing, counts};

@@ -401,7 +401,8 @@ impl Cutter<'_> {
             let cut = drive.faults().take_power_cut();
             let torn = cut.is_none_or(|torn| torn);
             if (self.trial.cuts == Cuts::Rules && cut.is_some()) || (self.wanted)(verdict.events) {
-                let known = KnownAtCut { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
+                let known =
+                    KnownAtCut { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
                 self.cut(&drive, config, known, torn, &mut verdict)?;
             }
         }

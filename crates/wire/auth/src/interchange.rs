@@ -3,9 +3,36 @@
 
 use base64ct::{Base64, Encoding};
 
-use crate::BadSecret;
-
 const CRC_BYTES: usize = 4;
+
+/// Why a text is not a secret. Messages do not repeat the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSecret {
+    /// The form is wrong.
+    #[error("no secret; it has the form DHHC-1:00:BASE64: (`kvdrive secret dhchap` makes one)")]
+    Form,
+    /// The hash is unknown.
+    #[error("a secret with an unknown hash; there are 00, 01, 02 and 03")]
+    Hash,
+    /// The part between the colons is not base 64.
+    #[error("a secret that is not in base 64")]
+    Base64,
+    /// The size is wrong.
+    #[error("a secret of another size than 32, 48 or 64 bytes")]
+    Size,
+    /// The checksum is wrong.
+    #[error("a secret whose checksum is wrong: a character of it is another one")]
+    Checksum,
+    /// The form of a PSK is wrong.
+    #[error("no PSK; it has the form NVMeTLSkey-1:01:BASE64: (`kvdrive secret psk` makes one)")]
+    PskForm,
+    /// The hash of a PSK is unknown.
+    #[error("a PSK with an unknown hash; there are 00, 01 and 02")]
+    PskHash,
+    /// The size of a PSK is wrong.
+    #[error("a PSK of another size than its hash's: 32 bytes with 01, 48 with 02, either with 00")]
+    PskSize,
+}
 
 /// One kind of text form.
 pub(crate) struct Frame {

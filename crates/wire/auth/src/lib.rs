@@ -23,9 +23,10 @@ pub mod secret;
 pub mod tls;
 
 pub use agreement::KeyPair;
+pub use interchange::BadSecret;
 pub use psk::{Psk, TlsPsk};
 pub use response::{Response, Role};
-pub use secret::{BadSecret, Secret};
+pub use secret::Secret;
 
 use kvdrive_spec::auth::Hash;
 

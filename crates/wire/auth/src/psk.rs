@@ -20,8 +20,7 @@ use base64ct::{Base64, Encoding};
 use kvdrive_spec::auth::Hash;
 
 use crate::hmac;
-use crate::interchange::{self, Frame};
-use crate::secret::BadSecret;
+use crate::interchange::{self, BadSecret, Frame};
 
 const FRAME: Frame =
     Frame { prefix: "NVMeTLSkey-1:", sizes: &[32, 48], form: BadSecret::PskForm, size: BadSecret::PskSize };

@@ -25,7 +25,7 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{
-    BuildError, Built, Controlled, DriveLoop, Ended, ServerConfig, Serving, SharedBuffer, SharedLink,
+    BuildError, Built, Controlled, DriveLoop, RunEnd, ServerConfig, Serving, SharedBuffer, SharedLink,
     SharedQueue, serve_beside, serve_thread,
 };
 use kvdrive_sim::Sim;
@@ -157,7 +157,7 @@ pub fn power_on<D, R, F>(
 ) -> Result<(DriveNamespace, Serving<D, R>), BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let (mut namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
@@ -181,7 +181,7 @@ pub fn power_on_beside<D, R, F>(
 ) -> Result<(DriveNamespace, Serving<D, R>, DriveLoop), BuildError>
 where
     D: Controlled,
-    F: FnOnce(Ended) -> R + 'static,
+    F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
     let (namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);

@@ -4,8 +4,11 @@
 //! logical page, one bit per physical page. The reverse map, from a physical page to its logical one, is in
 //! the page's spare area.
 
-use super::Lpa;
 use crate::Ppa;
+
+/// Logical page address, by which the owner of the FTL addresses pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lpa(pub u32);
 
 /// The map of one drive.
 pub(super) struct PageMap {

@@ -39,12 +39,9 @@ use crate::media::PageData;
 use crate::spare::TAG_BYTES;
 use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
 use blocks::{BlockState, Blocks};
+pub use map::Lpa;
 use map::PageMap;
 use victim::VictimPolicy;
-
-/// Logical page address, by which the owner of the FTL addresses pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lpa(pub u32);
 
 /// How a drive's pages are managed: section `[ftl]`.
 #[derive(Clone, Debug, PartialEq, Section)]

@@ -54,7 +54,7 @@ use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
 use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
 use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
-use backing::Backing;
+use backing::{ALIGN, Backing, UNREADABLE};
 use extent::Extent;
 pub(crate) use moment::MOMENTS_AT;
 pub use moment::{Moment, MomentCell};
@@ -72,10 +72,6 @@ const MAGIC: &[u8; 8] = b"KVDRFILE";
 const VERSION: u32 = 4;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
-/// Page data is aligned to this many bytes, so that it lies in whole pages of the file system.
-const ALIGN: u64 = 4096;
-/// The content of a torn header.
-const UNREADABLE: u8 = 0xA5;
 
 /// What a frozen medium keeps.
 struct Frozen {

@@ -251,12 +251,7 @@ impl Serve {
     }
 
     /// Ends the drives, and prints or writes what they did.
-    fn conclude(
-        &self,
-        stations: &Stations,
-        documents: &[Document],
-        counts: &Served,
-    ) -> anyhow::Result<()> {
+    fn conclude(&self, stations: &Stations, documents: &[Document], counts: &Served) -> anyhow::Result<()> {
         let mut reports = Vec::new();
         for (station, document) in stations.iter().zip(documents) {
             let seconds = station.seconds();

@@ -29,7 +29,7 @@ use kvdrive_spec::Status;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call};
 pub(crate) use command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
-pub(crate) use course::{Capabilities, Course, CommandEnd, Until};
+pub(crate) use course::{Capabilities, CommandEnd, Course, Until};
 
 /// Starts a call with a value of `bytes` bytes: its course, or how it stands without one. `has_unclaimed`: see
 /// [`unclaimed::Unclaimed::has`].

@@ -18,8 +18,8 @@ use crate::conversation::course::PAIRS_AT_ONCE;
 use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
 use crate::conversation::{
-    self, Aftermath, Arrival, CallState, Capabilities, CommandSlot, Course, CommandEnd, SlotOffer, Submission,
-    Until, at_once,
+    self, Aftermath, Arrival, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer,
+    Submission, Until, at_once,
 };
 
 /// One connection's commands, several at a time. It needs no thread of its own: a caller that waits for a command reads

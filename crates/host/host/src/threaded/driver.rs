@@ -15,7 +15,7 @@ use crate::Error;
 use crate::answers::{self, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, Course, CommandEnd, Until};
+use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, CommandEnd, Course, Until};
 
 /// A queue pair with as many command slots as its depth.
 ///

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PcieRequest;
-use kvdrive_link::shared::{BuildError, Built, Controlled, RunEnd, Outcome};
+use kvdrive_link::shared::{BuildError, Built, Controlled, Outcome, RunEnd};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{
     Arrival, HostMemory, Interrupt, Landing, Link, LinkConfig, PciePort, Port, Request, Traffic,

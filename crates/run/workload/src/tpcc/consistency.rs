@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 use super::draws::Transaction;
 use super::keys::{self, DistrictId};
 use super::rows::{District, History, NewOrder, Order, OrderLine, Row, Stock, Warehouse};
-use super::{Size, Tpcc, transactions};
+use super::size::Size;
+use super::{Tpcc, transactions};
 use crate::units::{Failed, Pairs};
 use kvdrive_text::grouped;
 

@@ -2,9 +2,9 @@
 
 use kvdrive_sim::Rng;
 
-use super::Size;
 use super::keys::DistrictId;
 use super::nurand::NuRand;
+use super::size::Size;
 
 /// A in NURand of last names, customers and items (clause 2.1.6).
 const NAME_A: u64 = 255;

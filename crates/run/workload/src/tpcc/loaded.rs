@@ -14,10 +14,10 @@ use zerocopy::{FromZeros, IntoBytes};
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
 
-use super::Size;
 use super::draws::Draws;
 use super::keys::{self, DistrictId, whole};
 use super::rows::{Customer, District, History, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
+use super::size::Size;
 
 /// H_AMOUNT at first, and what every customer has paid, cents.
 const FIRST_PAYMENT: u64 = 1000;

@@ -25,60 +25,18 @@ mod keys;
 mod loaded;
 mod nurand;
 mod rows;
+mod size;
 mod transactions;
 
 use std::sync::Arc;
 
 use kvdrive_spec::Key;
 
-use super::units::{UnitEnd, Failed, Pairs, Units};
+use super::units::{Failed, Pairs, UnitEnd, Units};
 use super::{Op, ValueSpec, Workload, WorkloadParams};
 use draws::{Draws, Transaction};
 use loaded::Loaded;
-
-/// How many rows there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size {
-    warehouses: u32,
-    /// Divisor of the number of rows that the specification gives the tables of a warehouse.
-    shrink: u64,
-}
-
-impl Size {
-    const DISTRICTS: u8 = 10;
-    /// Of a whole database: items, customers of a district, last names.
-    const ITEMS: u64 = 100_000;
-    const CUSTOMERS: u64 = 3000;
-    const NAMES: u64 = 1000;
-
-    const fn part(&self, full: u64) -> u32 {
-        (full / self.shrink) as u32
-    }
-
-    const fn items(&self) -> u32 {
-        self.part(Self::ITEMS)
-    }
-
-    /// Of a district.
-    const fn customers(&self) -> u32 {
-        self.part(Self::CUSTOMERS)
-    }
-
-    /// Last names.
-    const fn names(&self) -> u32 {
-        self.part(Self::NAMES)
-    }
-
-    /// Of a district, at first.
-    const fn orders(&self) -> u32 {
-        self.part(3000)
-    }
-
-    /// Of those, not delivered.
-    const fn new_orders(&self) -> u32 {
-        self.part(900)
-    }
-}
+use size::Size;
 
 const KINDS: &[&str] = &["new_order", "payment"];
 

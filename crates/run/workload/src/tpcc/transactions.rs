@@ -13,12 +13,12 @@
 use kvdrive_spec::Key;
 use zerocopy::FromZeros;
 
-use super::Size;
 use super::draws::{CustomerBy, Line, NewOrder, Payment};
 use super::keys::{self, DistrictId};
 use super::rows::{
     Customer, District, History, Item, NewOrder as Waiting, Order, OrderLine, Row, Stock, Warehouse,
 };
+use super::size::Size;
 use crate::units::{Failed, Pairs};
 
 /// Bytes of a customer's number in the index of names.

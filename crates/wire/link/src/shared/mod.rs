@@ -34,7 +34,7 @@ mod server;
 mod source;
 mod thread;
 
-pub use crate::served::{BuildError, Built, Controlled, RunEnd, Outcome};
+pub use crate::served::{BuildError, Built, Controlled, Outcome, RunEnd};
 pub use carrier::OtherThread;
 pub use control::Control;
 pub use here::serve_here;

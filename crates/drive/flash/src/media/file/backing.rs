@@ -7,8 +7,12 @@ use std::ops::Range;
 use kvdrive_sim::TaskCell;
 
 use super::extent::Extent;
-use super::{ALIGN, UNREADABLE};
 use crate::power::machine_file::{MachineFile, Shadow, WriteProtection};
+
+/// Page data is aligned to this many bytes, so that it lies in whole pages of the file system.
+pub(super) const ALIGN: u64 = 4096;
+/// The content of a torn header.
+pub(super) const UNREADABLE: u8 = 0xA5;
 
 /// The storage of the layout's bytes.
 pub(super) enum Backing {
