@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_declare::image_keys;
+use kvdrive_engines::divided::Divided;
 use kvdrive_engines::hash::{self, HashEngine, SCHEMES, SchemeRow};
 use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::stored::{self, StoredEngine};
@@ -31,6 +32,26 @@ pub fn start<E: Engine>(
 /// Folds journal records into a protected image: [`kvdrive_engines::Engine::fold`].
 pub type Fold = fn(&EngineConfig, &[u8], &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>;
 
+/// What the largest value of an engine depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Largest {
+    /// On the engine.
+    Own(&'static str),
+    /// Values that the engine does not take whole are divided ([`kvdrive_engines::divided`]), whatever its layout has for a
+    /// length.
+    Divided,
+}
+
+impl Largest {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Largest::Own(words) => words,
+            Largest::Divided => "256 MiB, or a quarter of the drive; in parts above what it takes whole",
+        }
+    }
+}
+
 /// An engine.
 #[derive(Clone, Copy)]
 pub struct EngineRow {
@@ -38,6 +59,8 @@ pub struct EngineRow {
     pub name: &'static str,
     /// What it is, and where it comes from.
     pub origin: &'static str,
+    /// The largest value that it takes where the drive is large enough. Identify has that of a drive.
+    pub largest: Largest,
     /// Sections of the configuration that it uses, of those that not every engine uses.
     pub sections: &'static [&'static str],
     /// Do List and iterators return keys in key order? Otherwise the order is the engine's own.
@@ -61,6 +84,9 @@ pub const ENGINES: &[EngineRow] = &every_engine();
 const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     name: "lsm",
     origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+    largest: Largest::Own(
+        "256 MiB; with lsm.layout = published 16 MiB less a byte, as its entries have 24 bits for it",
+    ),
     sections: &["buffer", "packing", "lsm", "ftl", "gc"],
     ordered: LsmEngine::ORDERED,
     reclaims: &["segments_freed", "index_merges"],
@@ -92,10 +118,11 @@ const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
     EngineRow {
         name: scheme.name,
         origin: scheme.origin,
+        largest: Largest::Divided,
         sections: &["hash"],
         ordered: HashEngine::ORDERED,
         reclaims: &["gc_data_superblocks"],
-        start: start::<HashEngine>,
+        start: start::<Divided<HashEngine>>,
         fold: HashEngine::fold,
         check: hash::check,
         image_settings: hash::image_settings,
@@ -107,10 +134,11 @@ const fn stored_row(store: &'static StoreRow) -> EngineRow {
     EngineRow {
         name: store.name,
         origin: store.about,
+        largest: Largest::Divided,
         sections: store.sections,
         ordered: StoredEngine::ORDERED,
         reclaims: store.reclaims,
-        start: start::<StoredEngine>,
+        start: start::<Divided<StoredEngine>>,
         fold: StoredEngine::fold,
         check: stored::check,
         image_settings: stored::image_settings,
@@ -121,6 +149,7 @@ const fn stored_row(store: &'static StoreRow) -> EngineRow {
 pub const BLOCK: EngineRow = EngineRow {
     name: "block",
     origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
+    largest: Largest::Own("none"),
     sections: &["ftl"],
     ordered: true,
     reclaims: &[],

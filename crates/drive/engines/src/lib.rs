@@ -15,6 +15,7 @@
 //! | [`lsm`] | LSM-tree over a value log |
 //! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
 //! | [`stored`] | any store of crate `store`, on logical pages |
+//! | [`divided`] | values that an engine does not take whole, in parts |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`firmware`] | cores, and which takes what kind of step |
 
@@ -31,6 +32,7 @@ use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 pub mod config;
+pub mod divided;
 pub mod firmware;
 pub mod hash;
 pub mod lsm;
@@ -104,6 +106,13 @@ pub trait Engine: Exposing + 'static {
         Ok(())
     }
 
+    /// The next bytes of such a value come with a later command, if ever.
+    ///
+    /// Errors: as of [`Engine::begin_unfinished`], for what of it is still in memory.
+    fn pause(&self, _place: &Self::Place) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// These keys will be stored or asked for soon. Changes nothing of the model; see
     /// [`kvdrive_flash::media::Media::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
@@ -173,6 +182,11 @@ pub trait Engine: Exposing + 'static {
 
     /// Largest value this engine takes, bytes.
     fn max_value_bytes(&self) -> u32;
+
+    /// Largest value that does not go to flash in parts while it arrives, bytes.
+    fn max_whole_bytes(&self) -> u32 {
+        self.max_value_bytes()
+    }
 
     /// Builds the engine on its flash: empty, or as `image` and the flash say.
     ///

@@ -17,6 +17,12 @@ use crate::settings::{Settings, fault_rules};
 /// Columns of the lines that are no table.
 const COLUMNS: usize = 80;
 
+/// A command with more steps has its first and its last ones shown, and between them a line for each kind: one of a large
+/// value has tens of thousands.
+const STEPS_MAX: usize = 400;
+const FIRST_STEPS: usize = 60;
+const LAST_STEPS: usize = 30;
+
 /// RunOptions of `explain`.
 #[derive(Args)]
 pub struct Explain {
@@ -112,8 +118,9 @@ fn refuse_unlooked_at(options: &RunOptions, document: &Document) -> anyhow::Resu
 }
 
 fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
+    let width = explanation.steps.iter().map(|step| grouped(step.at).len()).fold(9, usize::max);
     let mut text = format!(
-        "{:>9}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
+        "{:>width$}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
     let Explanation { steps, asking, after_answer, occupied, latency_ns, status, value_bytes } = explanation;
@@ -121,13 +128,13 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     let (ahead, store) = steps.split_at(*asking);
     if !ahead.is_empty() {
         text += "asking for a window, as a store does that finds none, or a full one:\n";
-        ahead.iter().for_each(|step| text += &line(step));
+        text += &lines(ahead, width);
         text += "the store:\n";
     }
-    store.iter().for_each(|step| text += &line(step));
+    text += &lines(store, width);
     if !after_answer.is_empty() {
         text += "after the answer, when pages that are buffered are written:\n";
-        after_answer.iter().for_each(|step| text += &line(step));
+        text += &lines(after_answer, width);
     }
     let crossed = |steps: &[TraceEntry]| -> u64 {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
@@ -160,17 +167,71 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     text
 }
 
-fn line(step: &TraceEntry) -> String {
+/// The steps, or of very many the first, the last, and what lies between them.
+fn lines(steps: &[TraceEntry], width: usize) -> String {
+    if steps.len() <= STEPS_MAX {
+        return steps.iter().map(|step| line(step, width)).collect();
+    }
+    let (first, rest) = steps.split_at(FIRST_STEPS);
+    let (between, last) = rest.split_at(rest.len() - LAST_STEPS);
+    let mut kinds: Vec<(usize, TraceEntry)> = Vec::new();
+    for step in between {
+        let is_of = |of: &TraceEntry| (of.room, of.what, of.purpose) == (step.room, step.what, step.purpose);
+        match kinds.iter_mut().find(|(_, of)| is_of(of)) {
+            Some((count, of)) => {
+                *count += 1;
+                of.span_ns += step.span_ns;
+                of.bytes += step.bytes;
+            }
+            None => kinds.push((1, step.clone())),
+        }
+    }
+    let mut text: String = first.iter().map(|step| line(step, width)).collect();
+    text += &format!(
+        "then {} steps, here by kind: how many, their times added up (many at once), their bytes\n",
+        grouped(between.len() as u64)
+    );
+    for (count, of) in kinds {
+        text += &columns(&format!("{} x", grouped(count as u64)), &of, width);
+    }
+    text += "and at last\n";
+    last.iter().for_each(|step| text += &line(step, width));
+    text
+}
+
+fn line(step: &TraceEntry, width: usize) -> String {
+    columns(&grouped(step.at), step, width)
+}
+
+fn columns(at: &str, step: &TraceEntry, width: usize) -> String {
     let bytes = if step.bytes > 0 { grouped(step.bytes) } else { String::new() };
-    let TraceEntry { at, span_ns, room, what, purpose, .. } = step;
-    let (at, span_ns) = (grouped(*at), grouped(*span_ns));
-    let line = format!("{at:>9}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
+    let TraceEntry { span_ns, room, what, purpose, .. } = step;
+    let span_ns = grouped(*span_ns);
+    let line = format!("{at:>width$}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
     format!("{}\n", line.trim_end())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A value of 16 MiB has some ten thousand steps, which are told on a page or two; none is left out of the sums.
+    #[test]
+    fn a_large_value_is_explained_on_few_lines() {
+        for engine in ["lsm", "hashlog"] {
+            let mut document = RunOptions::default().document_of_drive("explain").unwrap();
+            for set in [&format!("engine.name={engine}"), "workload.value_size=16MiB"] {
+                document.set(set).unwrap();
+            }
+            for kind in [Kind::Store, Kind::Retrieve] {
+                let text = table(&explain(&document, kind, &[]).unwrap(), kind, &document.time_sources());
+                assert!(text.contains(" steps, here by kind"), "{engine}: {text}");
+                assert!(text.lines().count() < 200, "{engine}: {} lines", text.lines().count());
+                let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(words.contains("for a value of 16 777 216 B"), "{engine}: {text}");
+            }
+        }
+    }
 
     #[test]
     fn the_answer_says_of_a_value_only_where_one_crosses_and_fits_a_terminal() {

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use kvdrive_config::{DRAM_POINTS, PROFILES};
 use kvdrive_declare::Counters;
-use kvdrive_device::engines::ENGINES;
+use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::FAULTS;
@@ -97,7 +97,7 @@ impl List {
             let rows = rows(kind);
             let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
             for (name, origin) in rows {
-                text += &row(&format!("  {name:width$} "), origin, columns.unwrap_or(usize::MAX));
+                text += &row(&format!("  {name:width$} "), &origin, columns.unwrap_or(usize::MAX));
             }
         }
         text
@@ -130,13 +130,16 @@ fn row(head: &str, origin: &str, columns: usize) -> String {
     text + &line + "\n"
 }
 
-fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
-    match kind {
+fn rows(kind: Kind) -> Vec<(&'static str, String)> {
+    let origins: Vec<(&'static str, &'static str)> = match kind {
+        Kind::Engines => {
+            let line = |row: &EngineRow| format!("{}. Values to {}", row.origin, row.largest.words());
+            return ENGINES.iter().map(|row| (row.name, line(row))).collect();
+        }
         Kind::Profiles => PROFILES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Workloads => WORKLOADS.iter().chain(FROM_FILES).map(|row| (row.name, row.origin)).collect(),
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
-        Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Compactions => COMPACTIONS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Stores => STORES.iter().map(|row| (row.name, row.about)).collect(),
         Kind::Evictions => EVICTIONS.iter().map(|row| (row.name, row.summary)).collect(),
@@ -150,7 +153,8 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Policies => kvcache::POLICIES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Admissions => kvcache::ADMISSIONS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
-    }
+    };
+    origins.into_iter().map(|(name, origin)| (name, origin.to_owned())).collect()
 }
 
 #[cfg(test)]

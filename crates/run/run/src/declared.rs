@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use kvdrive_config::{Document, default_profile};
 use kvdrive_declare::{Counter, Counters, Counts, Sections};
 use kvdrive_device::Drive;
-use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_device::engines::{BLOCK, ENGINES, Largest};
+use kvdrive_engines::divided;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
 use kvdrive_store::STORES;
@@ -81,6 +82,11 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         settings.push("flash.blocks_per_die=64".to_owned());
         let counts = counts_of(profile, &settings)?;
         counts.iter().for_each(|(section, counts)| add(&mut all, section, counts, name));
+    }
+    // A drive counts these when it has had such values.
+    for row in ENGINES.iter().filter(|row| row.largest == Largest::Divided) {
+        add(&mut all, "engine", &divided::counters(), row.name);
+        add(&mut all, "dram", &divided::memory(), row.name);
     }
     let of_cache = CacheCounters::default().counts().and(&TokenCounters::default());
     add(&mut all, "workload", &of_cache, "kvcache");

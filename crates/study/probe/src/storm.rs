@@ -46,21 +46,20 @@ const FAULTS: &[&str] = &[
     "[[rule]]\nfault = \"delay\"\nprobability = 0.05\ndelay_ns = 2000000\n",
 ];
 
-/// Bytes of a value, what a drive that takes them is set to, and sections of configuration of which its engine has one;
-/// none: any engine. The page buffer of a small drive takes 48 KiB of one value: a larger one goes to flash while it
-/// arrives. Small hash engines take 32 KiB, and stores over pages less.
-const VALUES: &[(u64, &str, &[&str])] = &[
-    (8, "", &[]),
-    (100, "", &[]),
-    (1000, "", &[]),
-    (4096, "", &[]),
-    (9000, "", &[]),
-    (30_000, "", &["packing", "hash"]),
-    (60_000, "", &["packing"]),
-    (300_000, "controller.max_value_bytes=524288 ", &["packing"]),
+/// Bytes of a value, of all pairs of a case together at most, and what a drive that takes such values is set to. The page
+/// buffer of a small `lsm` takes 48 KiB of one value, small hash engines take 32 KiB, and stores over pages 8 to 60: a
+/// larger one goes to flash while it arrives, beside the one that it replaces, so it has more room.
+const VALUES: &[(u64, u64, &str)] = &[
+    (8, 5 << 20, ""),
+    (100, 5 << 20, ""),
+    (1000, 5 << 20, ""),
+    (4096, 5 << 20, ""),
+    (9000, 5 << 20, ""),
+    (30_000, 5 << 20, ""),
+    (60_000, 5 << 20, ""),
+    (300_000, 2 << 20, "controller.max_value_bytes=524288 "),
 ];
-/// The values of a case's pairs have so many bytes together at most, and those of its operations so many.
-const PAIRS_MAX_BYTES: u64 = 5 << 20;
+/// The values of a case's operations have so many bytes together at most.
 const OPERATIONS_MAX_BYTES: u64 = 24 << 20;
 
 const WORKLOADS: &[&str] =
@@ -97,8 +96,7 @@ impl Case {
     pub fn of_seed(seed: u64) -> Case {
         let mut rng = Rng::stream(seed, "storm of drives");
         let pick = |rng: &mut Rng, count: usize| rng.below(count as u64) as usize;
-        let row = &ENGINES[pick(&mut rng, ENGINES.len())];
-        let engine = row.name;
+        let engine = ENGINES[pick(&mut rng, ENGINES.len())].name;
         let mut wanted = vec![
             format!("run.seed={}", rng.below(1 << 32)),
             format!("host.transfer={}", METHODS[pick(&mut rng, METHODS.len())].name),
@@ -109,11 +107,9 @@ impl Case {
             // 24 is nearly full.
             format!("flash.blocks_per_die={}", [24, 32, 64][pick(&mut rng, 3)]),
         ];
-        let is_taken = |of: &[&str]| of.is_empty() || of.iter().any(|section| row.sections.contains(section));
-        let values: Vec<_> = VALUES.iter().filter(|(_, _, sections)| is_taken(sections)).collect();
-        let (value_bytes, taken_with, _) = values[pick(&mut rng, values.len())];
+        let (value_bytes, pairs_max_bytes, taken_with) = VALUES[pick(&mut rng, VALUES.len())];
         let (pairs, operations) = (50 + rng.below(600), 200 + rng.below(1500));
-        wanted.push(format!("workload.num={}", pairs.min(PAIRS_MAX_BYTES / value_bytes)));
+        wanted.push(format!("workload.num={}", pairs.min(pairs_max_bytes / value_bytes)));
         wanted.push(format!("workload.ops={}", operations.min(OPERATIONS_MAX_BYTES / value_bytes)));
         wanted.push(format!("{taken_with}workload.value_size={value_bytes}"));
         for (one_in, settings) in EXTRAS {

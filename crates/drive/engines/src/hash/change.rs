@@ -13,6 +13,7 @@ use kvdrive_content::Region;
 use super::layout::Grain;
 use super::section::Section;
 use super::state::{Stream, SuperblockState};
+use crate::divided::Issued;
 
 /// A change of a slot of a section in DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -81,4 +82,6 @@ pub(super) enum Change<'a> {
     Spilled { superblock: u32, count: u32 },
     /// The records of a superblock are dropped.
     Forgotten { superblock: u32 },
+    /// Names that divided values have.
+    Issued(Issued),
 }

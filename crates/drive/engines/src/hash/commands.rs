@@ -29,6 +29,7 @@ use super::scheme::SchemeRow;
 use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
+use crate::divided::{Dividing, Issued};
 use crate::firmware::{Cores, Role};
 use crate::{Engine, GiveUpCursor, PairChange, Utilization};
 
@@ -482,5 +483,15 @@ impl Engine for HashEngine {
 
     fn dram(&self) -> Counts {
         self.0.dram().counts()
+    }
+}
+
+impl Dividing for HashEngine {
+    fn issued(&self) -> Issued {
+        self.0.issued.get()
+    }
+
+    fn remember(&self, issued: Issued) {
+        self.0.remember(issued);
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn is_record(layout: &Layout, record: u64) -> bool {
 
 /// Refuses an image of another layout, or one that contradicts itself.
 pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected) -> Result<(), ImageError> {
+    ensure(protected.issued.can_be(), "it has counted too many divided values")?;
     let fits = protected.superblocks.len() as u32 == layout.superblocks
         && protected.directory.len() as u64 == format.sections();
     ensure(fits, "the image is of a drive with another layout")?;

@@ -21,6 +21,7 @@ use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
+use super::change::Change;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS, SecondChance};
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
@@ -30,6 +31,7 @@ use super::scheme::SchemeRow;
 use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{DetachedPair, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Reservations, Space};
+use crate::divided::Issued;
 use crate::firmware::{Cores, Role};
 use crate::{HeldByCursors, Memcpy, Moved};
 
@@ -170,6 +172,9 @@ pub(super) struct Core {
     pub gc_core: Resource,
     /// Tells images of different drives apart.
     pub owner: power::Owner,
+    /// Names that divided values have.
+    pub issued: Cell<Issued>,
+    journal: power::Journal,
 }
 
 impl Core {
@@ -258,7 +263,15 @@ impl Core {
             bounds,
             max_value_bytes: config.largest_value_bytes(&layout),
             owner,
+            issued: Cell::default(),
+            journal,
         }))
+    }
+
+    /// See [`crate::divided::Dividing`].
+    pub fn remember(&self, issued: Issued) {
+        self.issued.set(issued);
+        self.journal.append(&Change::Issued(issued));
     }
 
     /// The target of probe `number` of `key`.

@@ -17,6 +17,7 @@ use kvdrive_flash::PageData;
 
 use super::core::Core;
 use super::state::{STREAMS, Stream, SuperblockState};
+use crate::divided::Issued;
 
 /// Why a page is in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -56,6 +57,8 @@ pub(super) struct Protected {
     pub sections: BTreeMap<u64, Vec<u8>>,
     /// Records that are in no invalid page, by superblock.
     pub records: BTreeMap<u32, Vec<u64>>,
+    /// Names that divided values have.
+    pub issued: Issued,
 }
 
 /// A copy of a page as a region.
@@ -118,6 +121,7 @@ impl Protected {
             directory: core.cache.locations(),
             sections,
             records,
+            issued: core.issued.get(),
         }
     }
 }

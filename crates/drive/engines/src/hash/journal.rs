@@ -115,6 +115,10 @@ impl Folding {
                 self.protected.records.remove(&self.known(superblock)?);
                 Some(())
             }
+            Change::Issued(issued) => {
+                let follows = issued.follows(&self.protected.issued);
+                follows.then(|| self.protected.issued = issued)
+            }
         }
     }
 
@@ -212,6 +216,7 @@ mod tests {
     use kvdrive_record::trial::every_byte;
 
     use super::*;
+    use crate::divided::Issued;
     use crate::hash::layout::Grain;
 
     #[test]
@@ -236,6 +241,7 @@ mod tests {
             Change::Invalid { superblock, record },
             Change::Spilled { superblock, count: 11 },
             Change::Forgotten { superblock },
+            Change::Issued(Issued { slots: 12, numbers: 13 }),
         ];
         changes.iter().for_each(every_byte);
         let buffered = BufferedPage {
@@ -253,6 +259,7 @@ mod tests {
             directory: vec![17],
             sections: [(18, vec![19])].into(),
             records: [(20, vec![21])].into(),
+            issued: Issued { slots: 22, numbers: 23 },
             ..Protected::default()
         });
     }

@@ -57,8 +57,9 @@ type InvalidPages = BTreeMap<(u32, u32, u32), (u64, Grain, RecordsHeader)>;
 pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
     let (layout, format) = (&core.layout, core.cache.format());
     consistency::check(layout, format, &protected)?;
-    let Protected { sequence, version, superblocks, free, streams, pages, directory, sections, records } =
-        protected;
+    let Protected { sequence, version, superblocks, free, streams, pages, .. } = protected;
+    let Protected { directory, sections, records, issued, .. } = protected;
+    core.issued.set(issued);
     core.space.restore(sequence, &superblocks, free, &streams);
     let mut next_pages = NextPages::new(core, &pages)?;
     for (number, page) in pages {

@@ -21,6 +21,7 @@ use kvdrive_spec::Key;
 use kvdrive_store::{Kept, MAX_VALUE_BYTES};
 
 use super::trimmed::{MOST_WRITES, Trimmed};
+use crate::divided::Issued;
 
 /// No drive has carried out so many.
 const MOST_OPERATIONS: u64 = 1 << 60;
@@ -81,11 +82,13 @@ pub enum StoreRecord<'a> {
     Ended { first: u64, count: u64, is_carried_out: bool },
     /// All that was carried out is on the store's pages, of which this is the mark: it is forgotten.
     Synchronised { mark: Cow<'a, [u8]> },
+    /// Names that divided values have.
+    Issued(Issued),
 }
 
 /// The engine's state in the image: which pages are away, number of the next write when pages last went away,
-/// number of the next operation, operations, mark (empty before the store was synchronised).
-type State<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>);
+/// number of the next operation, operations, mark (empty before the store was synchronised), names of divided values.
+type State<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>, Issued);
 
 /// The image, taken apart.
 pub struct Protected {
@@ -99,6 +102,8 @@ pub struct Protected {
     pub mark: Vec<u8>,
     /// Number of the next operation.
     pub next_number: u64,
+    /// Names that divided values have.
+    pub issued: Issued,
 }
 
 impl Protected {
@@ -109,21 +114,23 @@ impl Protected {
         operations: impl IntoIterator<Item = &'a Operation>,
         next_number: u64,
         mark: &[u8],
+        issued: Issued,
     ) -> Vec<u8> {
         let operations = operations.into_iter().map(Cow::Borrowed).collect();
         let away = Cow::Borrowed(&trimmed.away);
         let state: State<'_> =
-            (away, trimmed.next_write_at_trim, next_number, operations, Cow::Borrowed(mark));
+            (away, trimmed.next_write_at_trim, next_number, operations, Cow::Borrowed(mark), issued);
         power::seal(owner, &state)
     }
 
     /// Takes the image of a drive of `pages` logical pages apart.
     pub fn decode(pages: u32, image: &[u8]) -> Result<Protected, PowerOnError> {
-        let (owner, (away, next_write, next_number, operations, mark)) = power::open::<State<'_>>(image)?;
+        let (owner, (away, next_write, next_number, operations, mark, issued)) =
+            power::open::<State<'_>>(image)?;
         away.check(pages)?;
         let operations: Vec<Operation> = operations.into_iter().map(Cow::into_owned).collect();
         let wrong = |what: &str| Err(ImageError::new(0, what).into());
-        if next_write >= MOST_WRITES || next_number >= MOST_OPERATIONS {
+        if next_write >= MOST_WRITES || next_number >= MOST_OPERATIONS || !issued.can_be() {
             return wrong("it has counted too far");
         }
         if !operations.iter().all(Operation::can_be) {
@@ -137,7 +144,7 @@ impl Protected {
             return wrong("its operations end within an atomic batch");
         }
         let trimmed = Trimmed::new(away.into_owned(), next_write);
-        Ok(Protected { owner, trimmed, operations, next_number, mark: mark.into_owned() })
+        Ok(Protected { owner, trimmed, operations, next_number, mark: mark.into_owned(), issued })
     }
 
     /// Applies a change; errors: it does not fit.
@@ -162,6 +169,10 @@ impl Protected {
                 self.operations.clear();
                 self.mark = mark.into_owned();
             }
+            StoreRecord::Issued(issued) if !issued.follows(&self.issued) => {
+                return Err("names of divided values are taken back");
+            }
+            StoreRecord::Issued(issued) => self.issued = issued,
         }
         Ok(())
     }
@@ -211,12 +222,13 @@ mod tests {
             operations: Vec::new(),
             next_number: 0,
             mark: Vec::new(),
+            issued: Issued::default(),
         }
     }
 
     fn bytes_of(protected: &Protected) -> Vec<u8> {
-        let Protected { owner, trimmed, operations, next_number, mark } = protected;
-        Protected::encode(owner, trimmed, operations, *next_number, mark)
+        let Protected { owner, trimmed, operations, next_number, mark, issued } = protected;
+        Protected::encode(owner, trimmed, operations, *next_number, mark, *issued)
     }
 
     fn flags(protected: &Protected) -> Vec<(u64, bool, bool)> {
@@ -279,6 +291,7 @@ mod tests {
             StoreRecord::Begun(batch(4, 2).into()),
             StoreRecord::Ended { first: 5, count: 6, is_carried_out: true },
             StoreRecord::Synchronised { mark: b"mark"[..].into() },
+            StoreRecord::Issued(Issued { slots: 1, numbers: 2 }),
         ];
         records.iter().for_each(kvdrive_record::trial::every_byte);
     }

@@ -15,6 +15,7 @@ mod cpu;
 mod fit;
 mod image;
 mod pages;
+mod place;
 mod trimmed;
 
 use std::borrow::Cow;
@@ -38,6 +39,7 @@ use kvdrive_store::{
     most_mark_bytes, run_background,
 };
 
+use crate::divided::{Dividing, Issued};
 use crate::firmware::{CopyCosts, Cores, Role};
 use crate::{Engine, EngineConfig, GiveUpCursor, HeldByCursors, Memcpy, PairChange, Parts, Utilization};
 pub use config::StoredConfig;
@@ -47,6 +49,8 @@ use fit::{Shares, pages_of, row, threads};
 pub use fit::{image_settings, options};
 use image::{OPERATION_BYTES, Operation, Protected, StoreRecord};
 use pages::FlashPages;
+pub use place::Place;
+use place::Staged;
 use trimmed::Trimmed;
 
 /// Can there be a drive like this? If not, a line that begins with the key to blame.
@@ -89,6 +93,8 @@ pub struct StoredEngine {
     /// The mark of the last sync.
     mark: TaskCell<Vec<u8>>,
     next_number: Cell<u64>,
+    /// Names that divided values have.
+    issued: Cell<Issued>,
     /// Bytes of `operations`, and how many of them are being carried out.
     operation_bytes: Cell<u64>,
     running: Cell<u32>,
@@ -110,75 +116,6 @@ enum Repeating {
     Due,
     UnderWay,
     Done,
-}
-
-/// Protected memory of values that arrive.
-struct Staged {
-    share: u64,
-    bytes: Cell<u64>,
-    unfinished_bytes: Cell<u64>,
-    freed: WaitQueue,
-}
-
-/// A value that arrives.
-pub struct Place {
-    staged: Rc<Staged>,
-    content: TaskCell<Region>,
-    bytes: u32,
-    is_unfinished: Cell<bool>,
-}
-
-impl Place {
-    fn finish(&self) {
-        if self.is_unfinished.replace(false) {
-            let unfinished = &self.staged.unfinished_bytes;
-            unfinished.set(unfinished.get() - u64::from(self.bytes));
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.finish();
-        self.staged.bytes.set(self.staged.bytes.get() - u64::from(self.bytes));
-        self.staged.freed.wake_all();
-    }
-}
-
-impl Landing for StoredEngine {
-    type Place = Place;
-
-    fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<Place, Status> {
-        if bytes > self.max_value_bytes() {
-            return Err(Status::INVALID_VALUE_SIZE);
-        }
-        let staged = &self.staged;
-        while staged.bytes.get() + u64::from(bytes) > staged.share {
-            staged.freed.wait();
-        }
-        staged.bytes.set(staged.bytes.get() + u64::from(bytes));
-        Ok(Place {
-            staged: staged.clone(),
-            content: TaskCell::default(),
-            bytes,
-            is_unfinished: Cell::new(false),
-        })
-    }
-
-    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        self.charge_copy(bytes.len() as u32);
-        place.content.borrow_mut().write(at, Piece::Bytes(bytes));
-    }
-
-    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
-        place.content.borrow_mut().write(at, piece);
-    }
-
-    fn settle(&self, _: &Place) {}
-
-    fn abandon(&self, place: Place) {
-        drop(place);
-    }
 }
 
 impl Exposing for StoredEngine {
@@ -441,14 +378,7 @@ impl Engine for StoredEngine {
     }
 
     fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
-        let unfinished = &place.staged.unfinished_bytes;
-        let bytes = unfinished.get() + u64::from(place.bytes);
-        if bytes > place.staged.share / 2 {
-            return Err(Status::COMMAND_INTERRUPTED);
-        }
-        unfinished.set(bytes);
-        place.is_unfinished.set(true);
-        Ok(())
+        place.begin_unfinished()
     }
 
     fn find(&self, key: Key) -> Result<Option<Kept>, Status> {
@@ -520,11 +450,11 @@ impl Engine for StoredEngine {
     fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<StoredEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, owner, config } = parts;
         check(&config)?;
-        let (ftl, trimmed, operations, next_number, mark) = match image {
+        let (ftl, trimmed, operations, next_number, mark, issued) = match image {
             None => {
                 let ftl = Ftl::new(flash, &config.ftl);
                 let away = AwayPages::all(ftl.logical_pages());
-                (ftl, Trimmed::new(away, 0), VecDeque::new(), 0, Vec::new())
+                (ftl, Trimmed::new(away, 0), VecDeque::new(), 0, Vec::new(), Issued::default())
             }
             Some(image) => {
                 let found = Protected::decode(pages_of(&config), image)?;
@@ -532,7 +462,8 @@ impl Engine for StoredEngine {
                 let ftl = Ftl::recover(flash, &config.ftl, &mut |lpa, _, tag| {
                     trimmed.found(lpa, tag, of_image);
                 });
-                (ftl, trimmed, VecDeque::from(found.operations), found.next_number, found.mark)
+                let operations = VecDeque::from(found.operations);
+                (ftl, trimmed, operations, found.next_number, found.mark, found.issued)
             }
         };
         let trimmed = Rc::new(TaskCell::new(trimmed));
@@ -563,16 +494,12 @@ impl Engine for StoredEngine {
             operations: TaskCell::new(operations),
             mark: TaskCell::new(mark),
             next_number: Cell::new(next_number),
+            issued: Cell::new(issued),
             running: Cell::new(begun),
             repeating: Cell::new(Repeating::Due),
             is_synchronising: Cell::new(false),
             turned: WaitQueue::new(&sim),
-            staged: Rc::new(Staged {
-                share: shares.staged,
-                bytes: Cell::new(0),
-                unfinished_bytes: Cell::new(0),
-                freed: WaitQueue::new(&sim),
-            }),
+            staged: Rc::new(Staged::new(&sim, shares.staged)),
             held_by_cursors: HeldByCursors::default(),
             memcpy: Memcpy::default(),
             ftl,
@@ -593,15 +520,16 @@ impl Engine for StoredEngine {
     fn protected_image(&self) -> Vec<u8> {
         let (trimmed, operations, mark) =
             (self.trimmed.borrow(), self.operations.borrow(), self.mark.borrow());
-        Protected::encode(&self.owner, &trimmed, &*operations, self.next_number.get(), &mark)
+        let (number, issued) = (self.next_number.get(), self.issued.get());
+        Protected::encode(&self.owner, &trimmed, &*operations, number, &mark, issued)
     }
 
     fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         let pages = pages_of(config);
         let mut protected = Protected::decode(pages, image)?;
         power::replay(records, |change| protected.apply(change, pages))?;
-        let Protected { owner, trimmed, operations, next_number, mark } = &protected;
-        Ok(Protected::encode(owner, trimmed, operations, *next_number, mark))
+        let Protected { owner, trimmed, operations, next_number, mark, issued } = &protected;
+        Ok(Protected::encode(owner, trimmed, operations, *next_number, mark, *issued))
     }
 
     fn counts(&self) -> Counts {
@@ -610,5 +538,16 @@ impl Engine for StoredEngine {
 
     fn dram(&self) -> Counts {
         self.store.dram()
+    }
+}
+
+impl Dividing for StoredEngine {
+    fn issued(&self) -> Issued {
+        self.issued.get()
+    }
+
+    fn remember(&self, issued: Issued) {
+        self.issued.set(issued);
+        self.journal.append(&StoreRecord::Issued(issued));
     }
 }

@@ -32,7 +32,7 @@ pub use image_settings::ImageSettings;
 use machine_file::{WriteFailure, WriteProtection};
 
 /// The form of a protected image.
-pub const IMAGE: Form = Form { name: "protected image", magic: b"kvdrvIM", version: 4 };
+pub const IMAGE: Form = Form { name: "protected image", magic: b"kvdrvIM", version: 5 };
 /// Position of the drive's identity in an image.
 pub const IDENTITY_AT: usize = HEAD_BYTES;
 /// Position of the drive's settings in an image.

@@ -55,6 +55,40 @@ fn a_value_outlives_a_power_cut_and_half_of_one_leaves_nothing() {
     check(&drive, b"whole", Some(&value(3, 5 * MIB)));
 }
 
+/// Values of 16 MiB and more in every engine, as programs use them: whole, part by part, replaced by small ones and deleted,
+/// with a power cut after each.
+#[test]
+fn every_engine_has_values_of_16_mebibytes_and_more() {
+    let engines = kvdrive_device::engines::ENGINES.iter().map(|row| row.name);
+    for engine in engines {
+        let mut drive = kvdrive::build().engine(engine).open().unwrap();
+        let sizes = [16 * MIB, 16 * MIB - 1, 21 * MIB + 77];
+        for (index, bytes) in sizes.into_iter().enumerate() {
+            drive.store(&[index as u8], &value(index as u64, bytes)).unwrap();
+        }
+        for (index, bytes) in sizes.into_iter().enumerate() {
+            check(&drive, &[index as u8], Some(&value(index as u64, bytes)));
+        }
+        let part = drive.get_part(&[2], 20 << 20, u32::MAX).unwrap().unwrap();
+        assert_eq!(part.value_bytes as usize, sizes[2], "{engine}");
+        assert!(part.bytes == value(2, sizes[2])[20 * MIB..], "{engine}");
+        drive = drive.cut_power(true).unwrap().power_on().unwrap();
+        check(&drive, &[2], Some(&value(2, sizes[2])));
+        drive.store(&[0], b"short").unwrap();
+        drive.delete(&[1]).unwrap();
+        drive.store(&[2], &value(9, 16 * MIB + 1)).unwrap();
+        drive = drive.cut_power(true).unwrap().power_on().unwrap();
+        check(&drive, &[0], Some(b"short"));
+        check(&drive, &[1], None);
+        let pairs: Vec<_> = drive.pairs().unwrap().map(|pair| pair.unwrap()).collect();
+        assert_eq!(pairs.len(), 2, "{engine}");
+        assert!(pairs.iter().any(|(key, found)| key == &[2] && *found == value(9, 16 * MIB + 1)), "{engine}");
+        let too_long = vec![0; (256 << 20) + 1];
+        let refused = drive.store(b"long", &too_long).unwrap_err().to_string();
+        assert!(refused.contains("a value has at most 268435456 bytes here"), "{engine}: {refused}");
+    }
+}
+
 #[test]
 fn every_transfer_method_brings_a_large_value() {
     for row in kvdrive_link::transfer::METHODS {

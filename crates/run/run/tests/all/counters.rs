@@ -83,6 +83,10 @@ const SMALL_VALUES: &[&str] =
 /// The cache of a language model that has room for little.
 const CACHE: &[&str] = &["workload.name=kvcache", "workload.ops=100", "workload.cache_blocks=20"];
 
+/// Values that no engine over pages takes whole, which replace each other.
+const DIVIDED: &[&str] =
+    &["flash.blocks_per_die=64", "workload.num=4", "workload.ops=40", "workload.value_size=200000"];
+
 /// A store on the host.
 const ON_HOST: &[&str] = &["host.threads=4"];
 
@@ -103,6 +107,7 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ),
     ("lsm", &[&["workload.name=w-m", "workload.ops=2000", "packing.dlt_entries=2", "buffer.entries=16"]], ""),
     ("hashlog", &[TINY, MIXED, HASHLOG], ""),
+    ("hashlog", &[TINY, MIXED, DIVIDED], ""),
     ("lsmtree", &[TINY, MIXED, LSMTREE, &["host.depth=4"]], ""),
     ("btree", &[TINY, MIXED, BTREE], ""),
     ("block", &[TINY, MIXED, HASHLOG, ON_HOST, &["host.store=hashlog"]], ""),

@@ -72,7 +72,7 @@ impl<E: Engine> KvNamespace<E> {
             iterators: Iterators::new(config.iterators),
             journal,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
-            max_batch_bytes: config.max_value_bytes.min(engine.max_value_bytes()).min(BATCH_BYTES_MAX),
+            max_batch_bytes: config.max_value_bytes.min(engine.max_whole_bytes()).min(BATCH_BYTES_MAX),
             engine,
         });
         let of_held = Rc::downgrade(&namespace);

@@ -139,12 +139,14 @@ pub(super) fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, pa
     let received = follows
         .and_then(|()| request.locate(bytes, bytes))
         .and_then(|()| prp::receive_part(request, bytes, &drive.engine, &place, at));
+    let goes_on = at.saturating_add(bytes) < store.value_bytes;
+    let received = received.and_then(|()| if goes_on { drive.engine.pause(&place) } else { Ok(()) });
     if let Err(status) = received {
         drive.engine.abandon(place);
         return Err(status);
     }
     let received_bytes = at + bytes;
-    if received_bytes < store.value_bytes {
+    if goes_on {
         keep(drive, session, stream, Begun::Value { store, received_bytes, place });
         return Ok((0, 0));
     }

@@ -43,6 +43,17 @@ fn every_engine() {
     }
 }
 
+/// Values that no engine takes at once, on a drive that is full of them most of the time.
+#[test]
+fn large_values_in_every_engine() {
+    for (seed, row) in ENGINES.iter().enumerate() {
+        let engine = format!("engine.name={}", row.name);
+        for settings in usual_and_flat(&[&[engine.as_str()], LARGE].concat()) {
+            random_stream(&settings, 400, seed as u64);
+        }
+    }
+}
+
 /// Values of several segments, on a drive that is full of them most of the time.
 #[test]
 fn large_values() {

@@ -111,6 +111,22 @@ fn every_engine() {
     }
 }
 
+/// The same values in every engine, small ones between them.
+#[test]
+fn while_large_values_arrive_in_every_engine() {
+    for (seed, row) in ENGINES.iter().enumerate() {
+        let engine = format!("engine.name={}", row.name);
+        let [usual, flat] = usual_and_flat(&[&[engine.as_str()], LARGE].concat());
+        cut_everywhere(&usual, 40, 71, seed as u64);
+        let beside = ["host.depth=4".to_owned(), "host.queues=2".to_owned()];
+        cut_everywhere(&[&flat[..], &beside].concat(), 40, 101, seed as u64);
+        let folder = tempfile::tempdir().expect("a folder for images");
+        let path = format!("media.path={}", folder.path().join("drive.img").display());
+        let on_file = ["media.kind=file".to_owned(), path];
+        cut_everywhere(&[&usual[..], &on_file].concat(), 20, 107, seed as u64);
+    }
+}
+
 /// Values that go to flash while they arrive: each is there as a whole afterwards, or the one before it.
 #[test]
 fn while_large_values_arrive() {

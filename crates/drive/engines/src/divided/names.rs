@@ -1,0 +1,172 @@
+//! Names of parts in the engine below, and the notes that lie beside parts.
+//!
+//! ```text
+//!   0              8                  14      16
+//!   +--------------+------------------+-------+
+//!   | of the drive | number of value  | index |    part `index`; FFFFh: the head
+//!   +--------------+-------+----------+-------+
+//!   | of the drive | FFFFh |     0    | slot  |    a slot (u32)
+//!   +--------------+-------+----------+-------+
+//! ```
+//!
+//! All of them are keys of 16 B, big endian, which begin with 8 B that follow from the drive's identity. A command whose key
+//! begins like that is refused, or finds nothing: one of 2^64 keys of 16 B, others on each drive.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use kvdrive_flash::identity::Identity;
+use kvdrive_record::Form;
+use kvdrive_spec::Key;
+
+/// Parts of a value at most.
+pub const PARTS_MAX: u64 = HEAD_INDEX as u64;
+
+/// The index of a head.
+const HEAD_INDEX: u16 = u16::MAX;
+/// What slots have in place of the highest bits of a number.
+const SLOT_MARK: u64 = 0xFFFF << 48;
+/// No drive has stored so many large values.
+const NUMBERS_MAX: u64 = 1 << 40;
+/// Slots at most, that is values: more are told to come again.
+pub const SLOTS_MAX: u32 = 1 << 20;
+
+/// What is remembered in the protected image: names that have been given away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Issued {
+    /// Slots.
+    pub slots: u32,
+    /// Numbers of values.
+    pub numbers: u64,
+}
+
+impl Issued {
+    /// Can a drive have given so many away?
+    pub fn can_be(&self) -> bool {
+        self.slots <= SLOTS_MAX && self.numbers < NUMBERS_MAX && u64::from(self.slots) <= self.numbers
+    }
+
+    /// Can this follow `before`?
+    pub fn follows(&self, before: &Issued) -> bool {
+        self.can_be() && self.slots >= before.slots && self.numbers >= before.numbers
+    }
+}
+
+/// The names of one drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    prefix: u64,
+}
+
+impl Names {
+    /// Those of the drive with this identity.
+    pub fn of_drive(identity: Identity) -> Names {
+        /// The golden ratio's fraction: an identity of zeros, which tests have, gets no zeros for its prefix.
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let bytes = identity.to_bytes();
+        let half = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        Names { prefix: (half(0) ^ half(8).rotate_left(32) ^ GOLDEN).wrapping_mul(GOLDEN) }
+    }
+
+    /// Is it a name?
+    #[inline]
+    pub fn are(&self, key: &Key) -> bool {
+        key.len() == Key::MAX_LEN && key.halves().0 == self.prefix
+    }
+
+    /// Part `index` of value `number`.
+    pub fn part(&self, number: u64, index: u32) -> Key {
+        self.name(number << 16 | u64::from(index))
+    }
+
+    /// The head of value `number`.
+    pub fn head(&self, number: u64) -> Key {
+        self.name(number << 16 | u64::from(HEAD_INDEX))
+    }
+
+    /// A slot.
+    pub fn slot(&self, slot: u32) -> Key {
+        self.name(SLOT_MARK | u64::from(slot))
+    }
+
+    fn name(&self, rest: u64) -> Key {
+        let name = u128::from(self.prefix) << 64 | u128::from(rest);
+        Key::from_padded(name.to_be_bytes(), Key::MAX_LEN).expect("16 bytes are a key")
+    }
+}
+
+/// What a slot or a head holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Note {
+    /// There may be parts of this value.
+    Slot {
+        /// Its number.
+        number: u64,
+        /// Its size.
+        bytes: u32,
+        /// Bytes of each part but the last.
+        part_bytes: u32,
+    },
+    /// Its parts are the value of this key.
+    Head {
+        /// The key.
+        key: Key,
+    },
+}
+
+const NOTE: Form = Form { name: "note of a divided value", magic: b"kvdrvDV", version: 1 };
+
+/// A note has fewer bytes.
+pub const NOTE_MAX_BYTES: u32 = 128;
+
+impl Note {
+    /// As it is stored.
+    pub fn to_bytes(self) -> Vec<u8> {
+        NOTE.seal(&self)
+    }
+
+    /// `None`: it is no note.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Note> {
+        NOTE.open(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ_and_are_of_one_drive() {
+        let (one, other) = (Names::of_drive(Identity::of_seed(1)), Names::of_drive(Identity::of_seed(2)));
+        let numbers = [0, 1, NUMBERS_MAX - 1];
+        let mut names: Vec<Key> = [0, 1, SLOTS_MAX].map(|slot| one.slot(slot)).to_vec();
+        names.extend(numbers.map(|number| one.head(number)));
+        for index in [0, 1, PARTS_MAX as u32 - 1] {
+            names.extend(numbers.map(|number| one.part(number, index)));
+        }
+        assert!(names.iter().all(|name| one.are(name) && !other.are(name)));
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        assert!(!one.are(&Key::from_u64_be(one.prefix)), "another length is another key");
+    }
+
+    #[test]
+    fn every_byte_of_a_note_counts() {
+        let notes = [
+            Note::Slot { number: 7, bytes: 1 << 28, part_bytes: 1 << 20 },
+            Note::Head { key: Key::new(&[5; 16]).unwrap() },
+        ];
+        for note in notes {
+            kvdrive_record::trial::every_byte_of_a_record(&NOTE, &note);
+            assert_eq!(Note::of_bytes(&note.to_bytes()), Some(note));
+            assert!(note.to_bytes().len() < NOTE_MAX_BYTES as usize);
+        }
+    }
+
+    #[test]
+    fn counts_that_go_back_or_too_far_are_refused() {
+        let issued = |slots, numbers| Issued { slots, numbers };
+        assert!(issued(2, 5).follows(&issued(1, 5)) && issued(0, 0).can_be());
+        assert!(!issued(1, 5).follows(&issued(2, 5)) && !issued(2, 4).follows(&issued(2, 5)));
+        assert!(!issued(SLOTS_MAX + 1, 1 << 30).can_be() && !issued(1, NUMBERS_MAX).can_be());
+        assert!(!issued(3, 2).can_be(), "a slot was taken for each");
+    }
+}
