@@ -328,9 +328,10 @@ fn together(seeds: Vec<AtPoints>) -> AtPoints {
 fn spread(planned: &Planned, seeds: &[AtPoints]) -> String {
     let claim = &planned.claim;
     let each = seeds.iter().map(|found| found.text(claim)).collect::<Vec<_>>().join(", ");
-    let names: Vec<_> =
-        claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str()).collect();
-    format!("{each} with {} and {}", planned.first_seed, names.join(", "))
+    let others = claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str());
+    let mut names: Vec<_> = std::iter::once(planned.first_seed.as_str()).chain(others).collect();
+    let last = names.pop().expect("there are several seeds");
+    format!("{each} with {} and {last}", names.join(", "))
 }
 
 /// Every comparison of an order with the point it is at.

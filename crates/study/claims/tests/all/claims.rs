@@ -433,6 +433,13 @@ fn seeds_that_are_asked_for_take_the_place_of_a_claims_own() {
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let outcome = planned.judge(&results).unwrap();
     assert!(outcome.seeds.ends_with("with seed 4 and 5"), "{}", outcome.seeds);
+    let options = Options { seeds: vec![4, 5, 6], ..Options::default() };
+    let mut plan = Plan::new(options.clone());
+    let claim = parse("c.toml", &text).unwrap().claims.remove(0);
+    let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &options).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let of_three = planned.judge(&results).unwrap().seeds;
+    assert!(of_three.ends_with("with seed 4, 5 and 6"), "{of_three}");
     assert_eq!(outcome.regressed, None, "nothing is known of what comes true with seeds of one's own");
 }
 
