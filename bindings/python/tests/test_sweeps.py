@@ -198,8 +198,11 @@ def test_a_point_of_another_program_is_refused():
 
 
 def test_ctrl_c_ends_a_sweep_and_what_has_ended_is_kept(tmp_path):
+    # A shell's background job ignores Ctrl-C, and so do its children unless they ask for it.
     program = f"""
+import signal
 import kvdrive as kv
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     kv.sweep({{"workload.ops": [1000, 10**9, 10**9 + 1, 10**9 + 2]}}, workload="w-a", out={str(tmp_path / "o.jsonl")!r})
 except KeyboardInterrupt as error:
@@ -207,6 +210,9 @@ except KeyboardInterrupt as error:
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     interrupting = when(tmp_path / "o.jsonl", 1, lambda: child.send_signal(signal.SIGINT))
-    out, _ = child.communicate(timeout=60)
+    try:
+        out, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
     interrupting.join()
     assert out.startswith("1 of 4 rows are in ") and child.returncode == 0

@@ -105,7 +105,9 @@ def sweep(
                 shown.update()
         except BaseException as error:
             if out is not None:
-                error.add_note(f"{len(lines)} of {len(points)} rows are in {out}; the same call goes on from there")
+                # An interrupt may come between a line and its entry in `lines`.
+                kept = pathlib.Path(out).read_bytes().count(b"\n")
+                error.add_note(f"{kept} of {len(points)} rows are in {out}; the same call goes on from there")
             raise
     rows = (json.loads(lines[point["config_hash"]]) for point in points)
     return Sweep(rows, list(points[0]["grid"]))
