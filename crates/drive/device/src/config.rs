@@ -115,7 +115,8 @@ enum RolesWord {
     Own,
 }
 
-/// Reads all of these keys. Writes those that apply to the chosen dispatch, and the least values for the others.
+/// Reading takes all keys of `DispatchKeys`. Writing gives keys that do not apply to the chosen dispatch their least
+/// values.
 impl Section for Dispatch {
     const ENTRIES: &'static [Entry] = DispatchKeys::ENTRIES;
 

@@ -1,4 +1,4 @@
-//! Firmware contexts: tasks that take a command each and run it to its end.
+//! Firmware contexts: tasks, each of which takes one command at a time and runs it to its end.
 //!
 //! ```text
 //!   context      take ─► run ─► complete ─► take ...
@@ -6,9 +6,9 @@
 //!                                 └► gives its context away: another task takes commands from here on
 //! ```
 //!
-//! As many tasks as `controller.contexts` says take commands; with one, the next command waits, as on the published
-//! board. A List of 1 MiB would have it wait for tens of milliseconds, so a long command goes on without a context after
-//! its first slice, and contends for cores and flash like any other.
+//! `controller.contexts` tasks take commands. With one context, the next command waits until the present one has ended,
+//! as on the published board. After a List of 1 MiB it would have waited for tens of milliseconds, so a long command
+//! goes on without a context after its first slice, and contends for cores and flash like any other command.
 //!
 //! Not here: what happens to a command ([`crate::requests`]), when a slice ends ([`crate::namespaces`]).
 
@@ -21,10 +21,11 @@ use kvdrive_sim::{TaskCell, TaskKey, WaitQueue};
 use crate::controller::Controller;
 use crate::requests::{fetch, handle};
 
-/// Name of the tasks, for what their time goes to.
+/// Name under which the time of these tasks is reported.
 pub const CONTEXTS: &str = "contexts";
 
-/// Most long commands without a context at a time: each may have an answer of 2 MiB in memory. One more keeps its own.
+/// Most long commands without a context at a time, since each may hold an answer of 2 MiB in memory. Beyond this number
+/// a long command keeps its context.
 const WITHOUT_MAX: usize = 16;
 
 /// The contexts of a controller.
@@ -37,7 +38,7 @@ pub(crate) struct Contexts<P: Port> {
 }
 
 impl<P: Port> Contexts<P> {
-    /// Starts `count` of them, for as long as the drive has power.
+    /// Starts `count` contexts, which run as long as the drive has power.
     pub(crate) fn start(drive: &Rc<Controller<P>>, count: u32) {
         let sim = drive.port.sim();
         let (drive, idle) = (drive.clone(), WaitQueue::new(sim));
@@ -69,7 +70,7 @@ impl<P: Port> Contexts<P> {
         }
     }
 
-    /// The running task's command is long: another task takes commands in its stead, if it has not done so before.
+    /// The running task's command is long. If the task still has its context, another task takes commands in its place.
     fn give_away(self: &Rc<Self>) {
         let sim = self.drive.port.sim();
         let task = sim.current();

@@ -9,14 +9,14 @@
 //!                                                            └► I/O thread 1 ...
 //! ```
 //!
-//! Dealt in turn, command *n* goes to I/O thread *n* mod k whatever waits there: two commands of one
-//! queue may run at once and end out of order, and a short one may wait after a long one while another
-//! thread is idle. This is how the emulator of the SAKER paper deals commands out.
+//! Command *n* goes to I/O thread *n* mod k, however many commands wait for that thread. So two commands of one queue
+//! may run at once and end out of order, and a short command may wait for a long one while another thread is idle. This
+//! is how the emulator of the SAKER paper deals commands out.
 //!
-//! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their
-//! queue: each waits on its thread for its turn. That cannot last for ever, since the one whose turn it
-//! is was dealt earlier: of all commands that are dealt and not done, the first dealt waits for no other.
-//! Commands about queues are not dealt: the dispatcher, which takes from queues, carries them out itself.
+//! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their queue: each
+//! waits on its thread for its turn. This cannot deadlock: a command waits only for commands that were dealt before it,
+//! so the earliest unfinished command waits for none. Commands about queues are not dealt: the dispatcher, which takes
+//! from queues, carries them out itself.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,9 +32,9 @@ use crate::controller::waiting::is_of_dispatcher;
 use crate::controller::{Controller, Fetched};
 use crate::requests::{decode, fetch, handle};
 
-/// Name of the task that deals commands out, for what its time goes to.
+/// Name under which the time of the task that deals commands out is reported.
 pub const DISPATCHER: &str = "dispatcher";
-/// Name of the tasks that run what is dealt.
+/// Name under which the time of the tasks that run dealt commands is reported.
 pub const IO_THREADS: &str = "io-threads";
 
 /// The commands of one I/O thread, in the order in which they were dealt.
@@ -104,8 +104,8 @@ fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], 
     }
 }
 
-/// The next command for an I/O thread, decoded. The dispatcher runs commands about queues itself, since it takes from
-/// them; so the thread of a queue's first command does not depend on how many queues were made.
+/// The next command for an I/O thread, decoded. The dispatcher runs commands about queues itself, so that the thread of
+/// a queue's first command does not depend on how many queues were created before.
 fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
     loop {
         let fetched = fetch(drive);

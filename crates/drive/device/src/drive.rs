@@ -68,7 +68,7 @@ impl DriveConfig {
         (engine_row(&self.engine)?.check)(&self.of_engine())
     }
 
-    /// Why its engine does not start, if that is that its file was cut off.
+    /// The reason why the engine did not start: that the image file was cut off, if it was, else `cause`.
     fn of_file(&self, cause: PowerOnError) -> PowerOnError {
         let Some(path) = self.media.file() else { return cause };
         match shortened(path) {
@@ -82,7 +82,7 @@ impl DriveConfig {
         }
     }
 
-    /// The configuration of its engine.
+    /// The configuration of the engine.
     pub fn of_engine(&self) -> EngineConfig {
         EngineConfig {
             name: self.engine.clone(),
@@ -177,7 +177,7 @@ pub struct Drive {
     saved: Rc<OnceCell<Vec<u8>>>,
 }
 
-/// The medium that `survivors` hold, or else that of the configuration.
+/// The medium in `survivors`; without survivors, the one that the configuration names.
 fn open_medium(config: &DriveConfig, survivors: Option<&Survivors>) -> Result<Box<dyn Media>, PowerOnError> {
     let geometry = config.flash.geometry();
     let kind = media::kind(&config.media.kind)
@@ -216,8 +216,8 @@ fn keep_image_of_freezing(
 }
 
 impl Drive {
-    /// Powers a drive on behind `link`: empty, or with the state in `survivors`, or with that of a `file`
-    /// medium.
+    /// Powers on a drive at the device end of `link`: empty, or with the state in `survivors`, or with the state in the
+    /// files of a `file` medium.
     pub fn power_on(
         sim: &Sim,
         link: &Rc<Link>,
@@ -333,8 +333,8 @@ impl Drive {
         self.journal.settle()
     }
 
-    /// From now on, completions are posted before what they acknowledge is in the files of a `file` medium.
-    /// The caller has to call [`Drive::settle`] before it hands them to hosts: several completions then share
+    /// From now on, completions are posted before the changes that they acknowledge are in the files of a `file`
+    /// medium. The caller has to call [`Drive::settle`] before it hands them to hosts: several completions then share
     /// one group of the journal, and one wait for the machine's storage.
     pub fn defer_settling(&self) {
         self.journal.defer();
@@ -373,10 +373,10 @@ impl Drive {
         self.identity
     }
 
-    /// Why it is read-only, if it is: a file could not be written, or flash failed and no spare block was
-    /// left. Commands that would change a pair get [`Status::NAMESPACE_WRITE_PROTECTED`], reads continue, and
-    /// nothing that was acknowledged is missing in the files. Until the drive ends, reads may still return
-    /// what a refused store left in memory.
+    /// Why the drive is read-only, if it is: a file could not be written, or flash failed and no spare block was left.
+    /// Commands that would change a pair get [`Status::NAMESPACE_WRITE_PROTECTED`]; reads continue, and the files hold
+    /// everything that was acknowledged. Until the drive ends, reads may return values of refused stores that are still
+    /// in memory.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         self.journal.write_failure()
     }

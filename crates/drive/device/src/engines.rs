@@ -32,18 +32,18 @@ pub fn start<E: Engine>(
 /// Folds journal records into a protected image: [`kvdrive_engines::Engine::fold`].
 pub type Fold = fn(&EngineConfig, &[u8], &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>;
 
-/// What the largest value of an engine depends on.
+/// What decides how large a value of an engine may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Largest {
-    /// On the engine.
+    /// The engine alone; in words.
     Own(&'static str),
-    /// Values that the engine does not take whole are divided ([`kvdrive_engines::divided`]), whatever its layout has for a
-    /// length.
+    /// The size of the drive: values that the engine does not take whole are divided ([`kvdrive_engines::divided`]), so
+    /// the width of the length in its layout sets no limit.
     Divided,
 }
 
 impl Largest {
-    /// In words.
+    /// The limit in words, for lists of engines.
     pub fn words(self) -> &'static str {
         match self {
             Largest::Own(words) => words,
@@ -59,9 +59,9 @@ pub struct EngineRow {
     pub name: &'static str,
     /// What it is, and where it comes from.
     pub origin: &'static str,
-    /// The largest value that it takes where the drive is large enough. Identify has that of a drive.
+    /// The largest value that the engine takes on a drive that is large enough. Identify reports the limit of a drive.
     pub largest: Largest,
-    /// Sections of the configuration that it uses, of those that not every engine uses.
+    /// Sections of the configuration that this engine reads and some other engine does not.
     pub sections: &'static [&'static str],
     /// Do List and iterators return keys in key order? Otherwise the order is the engine's own.
     pub ordered: bool,

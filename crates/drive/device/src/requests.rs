@@ -27,13 +27,13 @@ use crate::controller::{Controller, Fetched};
 use crate::faults::{self, Struck};
 use crate::namespaces::{Decoded, NSID};
 
-/// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
+/// Takes the next command and decodes it, in no time; [`decode`] takes the time of decoding.
 #[inline]
 pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
     look_at(drive, drive.port.next())
 }
 
-/// What a request asks.
+/// Decodes a command of the namespace; admin commands and unknown namespaces give `None`.
 #[inline]
 fn look_at<P: Port>(drive: &Controller<P>, request: P::Request) -> Fetched<P::Request> {
     let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
@@ -84,7 +84,7 @@ fn handle_admin<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>
     }
 }
 
-/// Tells a host what came of an admin command.
+/// Completes an admin command, and notes an error in the log page.
 pub(crate) fn complete_admin<P: Port>(drive: &Controller<P>, request: P::Request, answer: Answer) {
     if let Err(status) = answer {
         drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);

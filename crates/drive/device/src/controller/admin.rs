@@ -40,7 +40,7 @@ const ADMIN: [u8; 7] = [
 const NOT_ABORTED: u32 = 1;
 
 impl<P: Port> Controller<P> {
-    /// Answers an admin command, of those that do not wait.
+    /// Answers an admin command that does not have to wait.
     pub(crate) fn admin(self: &Rc<Self>, request: &dyn Request) -> Answer {
         let sqe = request.sqe();
         match sqe.opcode {

@@ -33,7 +33,7 @@ pub struct Controller<P: Port> {
     pub(crate) commands: Rc<Cell<u64>>,
     /// The flash whose health is reported; empty for a controller without a drive.
     pub(crate) flash: OnceCell<FlashPort>,
-    /// By session number.
+    /// The hosts that are connected, by the session number of their admin queue.
     pub(crate) admin_queues: TaskCell<BTreeMap<u32, AdminQueue<P::Request>>>,
     /// Critical warnings for which events were already generated.
     pub(crate) warned: Cell<u8>,

@@ -43,7 +43,7 @@ pub enum Decoded {
 }
 
 impl Decoded {
-    /// Would it change what is stored? A read-only drive refuses it then.
+    /// Would the command change stored content? A read-only drive refuses it then.
     pub(crate) fn changes_content(&self) -> bool {
         match self {
             Decoded::Pairs(command) => command.changes_content(),
@@ -77,7 +77,7 @@ pub type OnListed<'a> = &'a mut dyn FnMut(Result<Key, Unlisted>);
 /// Keys that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlisted {
-    /// The status that a List gets there.
+    /// The status of a List that reaches this range.
     pub status: Status,
     /// The range of keys that may be missing.
     pub keys: Gap,
@@ -109,7 +109,7 @@ pub trait Namespace {
     /// structure. `nguid` is the namespace's globally unique identifier.
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
 
-    /// The queue of a session has ended: discards what it left unfinished here.
+    /// Discards what a session has left unfinished, because its queue has ended.
     fn end_session(&self, _session: &Session) {}
 
     /// Sets what is called between two slices of a long command, so that other commands need not wait for all of it.
@@ -144,7 +144,7 @@ pub trait Namespace {
     /// All state that must survive a power cut and is not on flash.
     fn protected_image(&self) -> Vec<u8>;
 
-    /// What it counts: [`kvdrive_engines::Engine::counts`].
+    /// The counters of the namespace: [`kvdrive_engines::Engine::counts`].
     fn counts(&self) -> Counts;
 
     /// DRAM used by its structures, bytes: [`kvdrive_engines::Engine::dram`].

@@ -8,11 +8,10 @@
 //!   CXL store cxl             ├─ read the window ────────┘
 //! ```
 //!
-//! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried
-//! out, so one that is malformed changes nothing. From then on the first request that fails ends the batch:
-//! dword 0 of the completion says how many before it were carried out, and they stay. An *atomic* batch goes to the
-//! engine as one, and is carried out wholly or not at all; Identify says how large one may be, and an engine that
-//! takes none does not offer any there.
+//! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried out, so a
+//! malformed batch changes nothing. After that check the first request that fails ends the batch: dword 0 of the
+//! completion has the number of requests before it, and their effects stay. An *atomic* batch goes to the engine as one
+//! operation, and is carried out wholly or not at all; Identify reports its largest size.
 //!
 //! Bytes in the region belong to no value and are not protected: an acknowledgement says that the engine has
 //! every request. A queue has one unfinished batch at most, of no more bytes than a value.
@@ -31,8 +30,8 @@ use super::{KvNamespace, Unfinished};
 use crate::answers::Refusal;
 use crate::config::Costs;
 
-/// Requests of one slice of a batch, after which other commands have their turn. They find what the
-/// requests before them have done; of an atomic batch, nothing.
+/// Requests in one slice of a batch. Other commands have their turn after each slice; they see the effects of the
+/// requests so far, but none of an atomic batch.
 const SLICE_REQUESTS: u32 = 256;
 
 /// Where structured values land: memory of the controller.
@@ -48,7 +47,7 @@ pub struct Staged {
 }
 
 impl Staging {
-    /// `cores` copy what comes in commands, and unpack.
+    /// `cores` copy bytes that arrive inside commands, and unpack the requests.
     pub fn new(cores: &Cores, costs: Costs) -> Staging {
         Staging { cores: cores.clone(), costs }
     }
@@ -109,7 +108,7 @@ pub(crate) fn batch<E: Engine>(
             drive.take_in_window(request.session(), generation, window_offset, value_bytes)?;
             let staged = read_window(drive, request, window_offset, value_bytes, tail_bytes);
             let applied = apply(drive, staged);
-            // Nothing of it stays there.
+            // The batch is unpacked: its bytes in the window are free again.
             drive.sessions.release(request.session(), generation, window_offset, value_bytes);
             return applied;
         }
@@ -139,8 +138,8 @@ fn keep_or_apply<E: Engine>(
     Ok((0, 0))
 }
 
-/// Reads a structured value out of its queue's window, where its bytes are taken; the last ones are in the
-/// command.
+/// Reads a structured value: its bytes in the window of its queue, which are already taken, and the last bytes, which
+/// are in the command.
 fn read_window<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
@@ -222,7 +221,7 @@ fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
     Ok((count, 0))
 }
 
-/// Carries one request out: a store as if its value had come in commands, which lets it go to any byte.
+/// Carries one request out. The value of a store is placed like one that arrived inside commands: at any byte.
 fn carry_out<E: Engine>(
     drive: &KvNamespace<E>,
     member: &Member,

@@ -15,9 +15,9 @@
 //!     List, SEEK, NEXT            ── cursor ─► answer in a staging region ─► DMA ([`super::walks`])
 //! ```
 //!
-//! Inline commands (*write*, *hybrid*, *transfer*, and *discard* of what they have begun) of one queue are
-//! handled in the order of the queue. A *quiet* command is not completed: the next command of its queue that is
-//! not quiet reports its refusal.
+//! Inline commands (*write*, *hybrid*, *transfer*, and *discard*, which ends a value that they have begun) are handled
+//! in the order of their queue. A *quiet* command is not completed: the next command of its queue that is not quiet
+//! reports its refusal.
 //!
 //! Not here: the flow of a command through the drive ([`crate::requests`]), and how a value is placed and found
 //! (crate `engines`).
@@ -62,7 +62,7 @@ pub(super) fn conclude<E: Engine>(
     Some(if applied > 0 { cqe.with_result(applied, 0) } else { cqe })
 }
 
-/// Is it one of those that bring a value together?
+/// Is it one of several commands that may make up one value?
 fn is_inline(command: &Command) -> bool {
     matches!(
         command,
@@ -289,8 +289,8 @@ fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-/// Deleting what is not there succeeds unless the command says otherwise: the feature that says so of all commands (EDNEK)
-/// is off.
+/// Deletes a pair. Without a pair the command succeeds, unless it has the option that there must be one; the feature
+/// that sets this of all commands (EDNEK) is off.
 fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key, must_exist: bool) -> Answer {
     match must_exist {
         true => drive.engine.delete_existing(key)?,

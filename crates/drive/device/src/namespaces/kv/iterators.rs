@@ -1,15 +1,16 @@
-//! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a
-//! closed iterator finds nothing.
+//! Open iterators: a bounded table of cursors. An identifier consists of slot and generation, so the identifier of a
+//! closed iterator finds no other one.
 //!
-//! An iterator takes a place of the table and the room of what it still has to show, for as long as its host likes. So
-//! that no host has to wait for another one's iterators, they can be lost (7D4h):
+//! Until its host closes it, an iterator occupies a place in the table and keeps the flash of pairs that it has yet to
+//! return. So that hosts do not wait for each other's iterators, an iterator can be lost (7D4h):
 //!
 //! ```text
-//!   no place is free      one of the queue that has most of them, if the queue that opens one has fewer
-//!   no room for a change  any, but one whose command is under way
+//!   when                  which may be lost
+//!   no place is free      one of the queue with most iterators, if the queue that opens one has fewer
+//!   no room for a change  any iterator without a command under way
 //! ```
 //!
-//! Of those the one is lost whose last command is longest ago.
+//! Of the candidates, the iterator that was not used for longest is lost.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,14 +34,14 @@ pub struct OpenIterator<C> {
 pub struct PairAnswer {
     /// Header and value, as far as there was room.
     pub content: Region,
-    /// All of it.
+    /// Bytes of the whole answer, header and value.
     pub bytes: u32,
-    /// Room that there was.
+    /// Bytes that `content` was limited to.
     pub room_bytes: u32,
 }
 
 impl PairAnswer {
-    /// Is all of the answer there that a buffer of `buffer_bytes` bytes has room for?
+    /// Does `content` hold as much of the answer as fits a buffer of `buffer_bytes` bytes?
     pub fn fills(&self, buffer_bytes: u32) -> bool {
         self.bytes.min(buffer_bytes) <= self.room_bytes
     }
@@ -61,12 +62,12 @@ enum State<C> {
 
 struct Slot<C> {
     generation: u32,
-    /// The last generation that was lost and whose host was not told.
+    /// The generation that was lost last, until its host has been told.
     lost: Option<u32>,
     state: State<C>,
     /// The session that has it.
     session: u32,
-    /// When its last command ended, in commands of iterators.
+    /// When its last command ended: the number of commands of iterators until then.
     used: u64,
 }
 
@@ -75,7 +76,7 @@ impl<C> Slot<C> {
         matches!(self.state, State::Open(_))
     }
 
-    /// The next iterator here has another identifier.
+    /// Frees the slot; its next iterator will have another identifier.
     fn free(&mut self) -> State<C> {
         self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
         std::mem::replace(&mut self.state, State::Free)
@@ -143,7 +144,8 @@ impl<C> Iterators<C> {
         self.lose(|slot| counts[&slot.session] == most)
     }
 
-    /// Gives up the open iterator that was not used for longest, of those that `may_be_lost`; returns its slot.
+    /// Gives up the open iterator that was not used for longest, among those for which `may_be_lost` returns `true`;
+    /// returns its slot.
     fn lose(&self, may_be_lost: impl Fn(&Slot<C>) -> bool) -> Option<usize> {
         let mut slots = self.slots.borrow_mut();
         let open = slots.iter().enumerate().filter(|(_, slot)| slot.is_open() && may_be_lost(slot));
@@ -151,7 +153,7 @@ impl<C> Iterators<C> {
         slots[index].lost = Some(slots[index].generation);
         let state = slots[index].free();
         drop(slots);
-        // What it kept goes back while nothing is borrowed.
+        // Dropping a cursor may free flash, so nothing may be borrowed here.
         drop(state);
         Some(index)
     }
@@ -166,7 +168,7 @@ impl<C> Iterators<C> {
         let slot = slots.get_mut(index).ok_or(Status::NO_SUCH_ITERATOR)?;
         let generation = iterator >> SLOT_BITS;
         if slot.generation != generation {
-            // Its host is told once.
+            // The host learns of the loss once; after that the identifier is unknown.
             let is_lost = slot.lost.take_if(|lost| *lost == generation).is_some();
             return Err(if is_lost { Status::ITERATOR_LOST } else { Status::NO_SUCH_ITERATOR });
         }
@@ -177,8 +179,8 @@ impl<C> Iterators<C> {
         }
     }
 
-    /// Takes an open iterator's cursor out for a command. One that is out already is
-    /// [`Status::COMMAND_INTERRUPTED`]: the host may try again.
+    /// Takes an open iterator's cursor out for a command. [`Status::COMMAND_INTERRUPTED`], after which the host may try
+    /// again: another command has the cursor.
     pub fn take(&self, iterator: u32) -> Result<C, Status> {
         self.with_slot(iterator, |slot| match std::mem::replace(&mut slot.state, State::Busy) {
             State::Open(cursor) => Ok(cursor),
@@ -194,7 +196,7 @@ impl<C> Iterators<C> {
         (slot.state, slot.used) = (State::Open(cursor), used);
     }
 
-    /// Closes an open iterator; one that was lost is closed.
+    /// Closes an open iterator. Closing a lost one succeeds, too.
     pub fn close(&self, iterator: u32) -> Result<(), Status> {
         let closed = self.with_slot(iterator, |slot| Ok(slot.free()));
         match closed {

@@ -1,10 +1,9 @@
 //! Loading: pairs that are on a drive before the first command.
 //!
-//! A study often begins on a drive that has been written for hours. Only what follows is measured, so
-//! pairs can be handed to the engine here, behind link and decoder, while the clock stands still
-//! ([`kvdrive_sim::Sim::hold_clock`]). Reserving, packing, indexing, programs, evictions and collection run
-//! as they always do, and flash counts them; only time does not pass, so the background never falls behind
-//! the stores.
+//! A study often begins on a drive that has been written for hours. Only what follows is measured, so pairs can be
+//! handed to the engine directly, without link and decoder, while the clock stands still
+//! ([`kvdrive_sim::Sim::hold_clock`]). Reserving, packing, indexing, programs, evictions and collection run as they
+//! always do, and flash counts them; only time does not pass, so the background never falls behind the stores.
 
 use kvdrive_content::Piece;
 use kvdrive_engines::{Engine, KNOWN_AHEAD};
@@ -17,9 +16,7 @@ use crate::namespaces::Pairs;
 impl<E: Engine> KvNamespace<E> {
     /// Stores `pairs`, one after the other.
     ///
-    /// # Errors
-    /// The first key whose store fails, and what it would be answered; some pairs after it may have been
-    /// asked for.
+    /// # Errors The first key whose store fails, and its status. Some pairs after it may have been taken from `pairs`.
     pub(crate) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
         let sim = &self.sim;
         let _hold = sim.hold_clock();

@@ -1,5 +1,5 @@
-//! A namespace of pairs: an engine, and the state that commands of the KV command set leave between them, by
-//! queue (unfinished values, windows) or by iterator. What its opcodes do is in [`commands`].
+//! A namespace of pairs: an engine, and the state that outlives single commands of the KV command set: unfinished
+//! values and windows by queue, and iterators. What its opcodes do is in [`commands`].
 
 mod batch;
 mod commands;
@@ -48,7 +48,7 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) iterators: Iterators<OpenIterator<E::Cursor>>,
     pub(crate) journal: Journal,
     max_value_bytes: u32,
-    /// Largest structured value: it is in memory as a whole.
+    /// Largest structured value; limited because the whole value is in memory.
     max_batch_bytes: u32,
     on_slice_end: TaskCell<Option<OnSliceEnd>>,
 }
@@ -86,7 +86,7 @@ impl<E: Engine> KvNamespace<E> {
         &self.engine
     }
 
-    /// The running task's command is long, and between two slices: others go on meanwhile.
+    /// Called between two slices of the running task's long command: lets other commands run.
     pub(crate) fn end_slice(&self) {
         let ended = self.on_slice_end.borrow().clone();
         if let Some(ended) = ended {
@@ -102,14 +102,14 @@ impl<E: Engine> KvNamespace<E> {
         }
     }
 
-    /// A queue is given up: what it left unfinished here is discarded.
+    /// Discards everything that a queue has left unfinished, because the queue ends.
     pub(crate) fn forget(&self, session: &Session) {
         parts::discard(self, session, ALL_STREAMS);
         let Some(left) = self.sessions.end(session) else { return };
         if let Some(Unfinished::Value(value)) = left.unfinished {
             self.engine.abandon(value.place);
         }
-        // Its window goes with the rest, while nothing is borrowed: that may free a segment.
+        // Dropping a window may free a segment, so nothing may be borrowed here.
         drop(left.window);
     }
 
@@ -160,8 +160,8 @@ impl<E: Engine> KvNamespace<E> {
         }
     }
 
-    /// Takes the bytes of its queue's window that a CXL store names. Where it must name another window it is told
-    /// which.
+    /// Takes the bytes that a CXL store names in the window of its queue. If it has to name another window, the answer
+    /// says which.
     pub(crate) fn take_in_window(
         &self,
         session: &Session,
@@ -233,7 +233,8 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         commands::conclude(self, request, answer)
     }
 
-    /// A value that the command's queue has begun lacks its part for good.
+    /// Refuses a command. If it is a part of a value that its queue has begun, that value cannot be completed any more
+    /// and is discarded.
     fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
         if request.turn().is_some() {
             self.discard_value(request.session());

@@ -1,14 +1,14 @@
-//! One window into the page buffer: which of its bytes hold a value. Bytes are taken once; those of a refused command are
-//! freed. Not here: which queue has which window ([`super::windows`]).
+//! One window into the page buffer: which of its bytes hold a value. A byte is taken by one value at most; the bytes of
+//! a refused command are freed. Not here: which queue has which window ([`super::windows`]).
 
 use kvdrive_engines::packing::SLOT_BYTES;
 use kvdrive_link::transfer::window::lined;
 
 /// Which bytes of a window hold a value.
 struct Taken {
-    /// One bit a byte.
+    /// A bit for each byte of the window: is it taken?
     bits: Vec<u64>,
-    /// First byte after all of them.
+    /// First byte after the last taken one.
     end: u32,
 }
 
@@ -26,7 +26,7 @@ impl Taken {
         })
     }
 
-    /// The first byte after the last taken one in `from..to`; `None`: all are free.
+    /// The first byte after the last taken one in `from..to`; `None`: all of them are free.
     fn end_of_taken(&self, from: u32, to: u32) -> Option<u32> {
         Taken::words(from, to)
             .map(|(word, mask)| (word, self.bits[word] & mask))
@@ -99,7 +99,7 @@ impl<W> OpenWindow<W> {
         }
     }
 
-    /// Frees what a value had taken.
+    /// Frees the bytes that a value had taken.
     pub(super) fn release(&mut self, at: u32, bytes: u32) {
         self.taken.release(at, at + bytes);
     }

@@ -1,14 +1,15 @@
-//! Values that cross in several commands: *store part* and *retrieve part*. What a stream has begun waits here between
-//! two of its commands, and no firmware for it. A host that is slow with a value, or never sends the next command, holds:
+//! Values that cross in several commands: *store part* and *retrieve part*. Between two commands of a stream, its
+//! unfinished value is kept here, and no firmware context waits for it. A host that is slow, or never sends the next
+//! command, holds:
 //!
 //! ```text
-//!   store part      a page of memory, and segments, of which all such values have a share (Engine::begin_unfinished)
-//!   retrieve part   the segments of the value, if the engine can keep them without holding up others
-//!                   (Engine::outlives_command); else a copy of the rest, of which there are COPIED_MAX_BYTES in all
+//!   store part      a page of memory, and segments; all such values share a limit (Engine::begin_unfinished)
+//!   retrieve part   the segments of the value, if the engine can keep them without delaying others
+//!                   (Engine::outlives_command); else a copy of the rest of the value, COPIED_MAX_BYTES for all
 //! ```
 //!
-//! A value that is stored becomes visible with its last byte, as any other. A part that does not follow the one before it
-//! ends the value, and so does the end of its queue.
+//! A stored value becomes visible with its last byte, as any other. A part that does not begin where the part before it
+//! ended discards the unfinished value, and so does the end of the queue.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -24,25 +25,25 @@ use super::KvNamespace;
 use super::commit::commit;
 use crate::answers::Answer;
 
-/// Streams of a queue that may have begun something at once. Beyond it the host is told to try again.
+/// Streams of one queue that may have an unfinished value at a time. Beyond this the host is told to try again.
 const STREAMS_MAX: usize = 1024;
 
-/// Bytes of values that may be copied for later parts: of all queues, and half of it of one.
+/// Most bytes that all queues together may have copied for later parts; one queue may have half of it.
 const COPIED_MAX_BYTES: u64 = 64 << 20;
 
-/// What a stream has begun.
+/// The unfinished value of a stream.
 pub enum Begun<P, F> {
-    /// A value of which only the front has come.
+    /// A value that is being stored; `received_bytes` have arrived.
     Value { store: Store, received_bytes: u32, place: P },
-    /// A value of which only the front was retrieved.
+    /// A value that is being retrieved, and where its rest is.
     Front { key: Key, rest: Rest<F> },
 }
 
-/// A value that is being retrieved.
+/// The part of a value that is yet to be retrieved.
 pub enum Rest<F> {
-    /// The engine has it.
+    /// The engine keeps the value.
     Found(F),
-    /// A copy of it from byte `from` on; all of it has `value_bytes`.
+    /// A copy of its bytes from `from` on; the whole value has `value_bytes`.
     Copy { content: Region, from: u32, value_bytes: u32 },
 }
 
@@ -55,7 +56,7 @@ impl<F> Rest<F> {
     }
 }
 
-/// By the number of the session, and of the stream in it.
+/// Unfinished values, by number of session and stream.
 pub struct Streams<P, F>(TaskCell<BTreeMap<(u32, u16), Begun<P, F>>>);
 
 impl<P, F> Default for Streams<P, F> {
@@ -93,8 +94,8 @@ fn of_queue(session: &Session) -> RangeInclusive<(u32, u16)> {
     (session.number(), 0)..=(session.number(), ALL_STREAMS)
 }
 
-/// Keeps what a stream has begun until its next part. Two parts of one stream that were under way together have begun
-/// something each: the one before is given up.
+/// Keeps the unfinished value of a stream until its next part. If two parts of one stream were under way together, each
+/// may have begun a value; the earlier one is given up.
 fn keep<E: Engine>(drive: &KvNamespace<E>, session: &Session, stream: u16, begun: Begun<E::Place, E::Found>) {
     let before = drive.streams.0.borrow_mut().insert((session.number(), stream), begun);
     if let Some(Begun::Value { place, .. }) = before {
@@ -102,14 +103,14 @@ fn keep<E: Engine>(drive: &KvNamespace<E>, session: &Session, stream: u16, begun
     }
 }
 
-/// Gives up what a stream has begun, or all streams of a queue.
+/// Gives up the unfinished value of a stream, or, for `ALL_STREAMS`, those of all streams of a queue.
 pub(super) fn discard<E: Engine>(drive: &KvNamespace<E>, session: &Session, stream: u16) {
     let key = (session.number(), stream);
     let keys = if stream == ALL_STREAMS { of_queue(session) } else { key..=key };
     loop {
         let next = drive.streams.0.borrow().range(keys.clone()).next().map(|((_, stream), _)| *stream);
         let Some(stream) = next else { return };
-        // Giving a place up may free a segment: nothing is borrowed then.
+        // Abandoning a place may free a segment, so nothing may be borrowed here.
         if let Some(Begun::Value { place, .. }) = drive.streams.take(session, stream) {
             drive.engine.abandon(place);
         }
@@ -154,7 +155,7 @@ pub(super) fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, pa
     commit(drive, store.key, place, store.options)
 }
 
-/// A place for a value whose rest the host has yet to send.
+/// Reserves the place of a value that arrives in parts.
 fn begin<E: Engine>(drive: &KvNamespace<E>, session: &Session, store: Store) -> Result<E::Place, Status> {
     drive.check_value_bytes(store.value_bytes)?;
     drive.streams.check_room(session)?;
@@ -197,7 +198,7 @@ pub(super) fn retrieve<E: Engine>(
         Rest::Found(found) if goes_on => drive.engine.outlives_command(found),
         _ => true,
     };
-    // What must be copied is read in one go.
+    // If the rest must be copied, it is read together with this part.
     let stop = if stays { at + here_bytes } else { value_bytes };
     request.push(bytes, here_bytes, &mut |offset, bytes, sink| match &rest {
         Rest::Found(found) => drive.engine.load(found, at + offset, bytes, stop, sink),
@@ -216,7 +217,8 @@ pub(super) fn retrieve<E: Engine>(
     Ok((value_bytes, 0))
 }
 
-/// What the stream of a later part has begun, if it is of the same value and not before it.
+/// The rest of the value that an earlier part of the stream has begun, if it is of the same key and has not passed this
+/// part.
 fn begun_rest<E: Engine>(
     drive: &KvNamespace<E>,
     session: &Session,

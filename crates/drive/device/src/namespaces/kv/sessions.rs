@@ -1,4 +1,5 @@
-//! The state of queues in a namespace of pairs: the value of which only a part has arrived, and the window. *transfer* commands of several queues never mix.
+//! The state of queues in a namespace of pairs: unfinished values and windows. *transfer* commands of several queues
+//! never mix.
 
 use std::cell::Cell;
 
@@ -77,12 +78,12 @@ impl<P, W> Sessions<P, W> {
         assert!(before.is_none(), "session {} would hold two unfinished values", session.number());
     }
 
-    /// A queue has ended: takes all that it has left.
+    /// Takes everything that a queue which has ended has left.
     pub fn end(&self, session: &Session) -> Option<QueueState<P, W>> {
         self.of(session, std::mem::take)
     }
 
-    /// One use of windows more; how many there were.
+    /// Counts a use of a window; returns the number of uses so far.
     pub(super) fn count_use(&self) -> u64 {
         self.uses.set(self.uses.get() + 1);
         self.uses.get()

@@ -15,22 +15,21 @@ use super::iterators::{OpenIterator, PairAnswer};
 use crate::answers::{Answer, send};
 use crate::namespaces::{OnListed, Unlisted};
 
-/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
-/// its memory.
+/// Longest answer to a List, however much room the host offers, because the drive builds the answer in its memory.
 const LIST_MAX_BYTES: u32 = 2 << 20;
 
 /// Keys of one slice of a List, after which other commands have their turn. A List of 1 MiB has up to 87 000 keys and
 /// takes some ten milliseconds.
 const SLICE_KEYS: u32 = 256;
 
-/// The same of NEXT, which reads a value for each key.
+/// Pairs in one slice of a NEXT, which reads a value for each key.
 const SLICE_PAIRS: usize = 64;
 
-/// Pairs after the first are read for an answer as long as it has fewer bytes than this: a host that asks for many may
-/// use few.
+/// After its first pair, an answer takes more pairs until it has this many bytes: a host that asks for many pairs may
+/// use few of them.
 const AHEAD_BYTES: u32 = 64 << 10;
 
-/// So many losses one after the other are taken for the end: a store's cursor stays where it cannot go on.
+/// After so many losses in a row a walk ends, because the cursor of a store stays at a page that it cannot read.
 const LOSSES_MAX: u32 = 1 << 16;
 
 pub(crate) fn list<E: Engine>(
@@ -100,7 +99,8 @@ pub(crate) fn seek<E: Engine>(
     }
 }
 
-/// The status of a command that opens its own cursor: a second try opens a new one, so no iterator is lost.
+/// The status for a command that opened the failed cursor itself. A second try opens a new cursor, so it is told to try
+/// again and not that an iterator is lost.
 fn of_own_cursor(status: Status) -> Status {
     if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
 }
@@ -197,8 +197,8 @@ fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
 
 /// Reads pairs until there is one at `index` of `unsent`; `false`: the iterator ends before it.
 ///
-/// Errors: a status of the engine that a second try may not have. The status of an iterator that cannot continue is
-/// kept in `unsent` instead, and answered after the pairs before it.
+/// Errors: a status of the engine that may not occur again at a second try. If the iterator cannot continue, its status
+/// is put into `unsent` instead, and is answered after the pairs before it.
 fn read_pair<E: Engine>(
     drive: &KvNamespace<E>,
     iterator: &mut OpenIterator<E::Cursor>,

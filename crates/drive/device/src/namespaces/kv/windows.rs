@@ -1,14 +1,14 @@
-//! Windows into the page buffer, one a queue at most: which queue has which, and when it is closed. The bytes of one are
-//! in [`super::open_window`].
+//! Windows into the page buffer, at most one for each queue: which queue has which window, and when a window is closed.
+//! The bytes of one window are in [`super::open_window`].
 //!
 //! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their
 //! commands come: until then the host's bytes are in the buffer and belong to no value. A queue that asks for
 //! another window, or whose last value would not fit a second time, gets a fresh one, and the old one is
 //! closed: its page may leave the buffer.
 //!
-//! There are fewer windows than there may be queues. A queue keeps its window as long as it is used: taking
-//! windows from each other, queues would all ask for one with every store. One that is not used goes to the
-//! next queue that asks for one ([`Sessions::close_idle`]).
+//! There are fewer windows than there may be queues. A queue keeps its window as long as it uses it: if queues took
+//! windows from each other, every store of each would ask for a new one. An idle window goes to the next queue that
+//! asks ([`Sessions::close_idle`]).
 
 use kvdrive_link::Session;
 use kvdrive_spec::Status;
@@ -17,17 +17,17 @@ use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
 use super::open_window::OpenWindow;
 use super::sessions::{QueueState, Sessions};
 
-/// A window is idle when other windows, and queues that asked for one in vain, have had so many turns since it was used
-/// last.
+/// A window is idle if none of the last `IDLE_TURNS` uses, times the number of open windows, was of it. A queue that
+/// asks for a window in vain counts as a use.
 const IDLE_TURNS: u64 = 16;
 
-/// What a CXL store meets.
+/// The state of the window that a CXL store names.
 pub enum WindowMatch {
-    /// The bytes it names are its value's now.
+    /// It is open, and the named bytes now belong to the value.
     Taken,
-    /// Another window is open; it is to be named.
+    /// Another window is open, which the host must name instead.
     Stale,
-    /// There must be a fresh one.
+    /// The queue needs a fresh window.
     Missing,
 }
 
@@ -60,7 +60,7 @@ impl<P, W> Sessions<P, W> {
         found.unwrap_or(Ok(WindowMatch::Missing))
     }
 
-    /// The window that a queue has: write pointer and generation, as completions say it.
+    /// Write pointer and generation of a queue's window, as completions report them.
     pub fn present(&self, session: &Session) -> (u32, u32) {
         self.with_window(session, |open| (open.end(), open.generation)).unwrap_or((0, NO_WINDOW))
     }
@@ -73,7 +73,7 @@ impl<P, W> Sessions<P, W> {
     /// Closes the window of a queue.
     pub fn close_window(&self, session: &Session) {
         let closed = self.of(session, |left| left.window.take()).flatten();
-        // Dropped here, with nothing borrowed: that may free a segment.
+        // Dropping a window may free a segment, so nothing may be borrowed here.
         drop(closed);
     }
 
@@ -85,7 +85,7 @@ impl<P, W> Sessions<P, W> {
         drop(closed);
     }
 
-    /// Closes the window that was not used for the longest time, if it is idle. `false`: none is.
+    /// Closes the window that was not used for the longest time, if it is idle. `false`: no window is idle.
     pub fn close_idle(&self) -> bool {
         let mut by_number = self.by_number.borrow_mut();
         let windows = || by_number.iter().filter_map(|left| left.window.as_ref());
@@ -105,8 +105,8 @@ impl<P, W> Sessions<P, W> {
         drop(before);
     }
 
-    /// Takes room for a value that DMA brings, at a slot boundary of what the host granted. `None`: there is
-    /// none, or the window has passed.
+    /// Takes room for a value that DMA brings, at a slot boundary in the bytes that the host granted. `None`: there is
+    /// no room, or the window is closed.
     pub fn take_granted<T>(
         &self,
         session: &Session,
@@ -126,9 +126,8 @@ impl<P, W> Sessions<P, W> {
         .flatten()
     }
 
-    /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are
-    /// free again, before the host hears of it. If the window has passed meanwhile there is nothing to
-    /// give back.
+    /// Frees `at..at + bytes` of window `generation`, because the command whose value took them is refused; it is
+    /// called before the refusal is reported. If that window is closed by now, nothing is freed.
     pub fn release(&self, session: &Session, generation: u32, at: u32, bytes: u32) {
         self.with_window(session, |open| {
             if open.generation == generation {
