@@ -1,7 +1,7 @@
-//! The firmware's cores, and which of them takes a step of what kind.
+//! The firmware's cores, and which core takes a step of which kind.
 //!
-//! Work is charged where it is done, with `cores.of(role).run_noted(...)`. This file knows no steps, and no
-//! costs but what a copy takes.
+//! Work is charged where it is done, with `cores.of(role).run_noted(...)`. This file knows none of the steps, and of
+//! their costs only that of a copy.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl CopyCosts {
 /// its fourth looks for sections to evict and leaves their eviction to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What a command waits for but copies: decoding, looking its key up, completing it.
+    /// Steps that a command waits for, except copies: decoding, looking up its key, completing it.
     Dispatch,
     /// Copying between a command and the buffers.
     Copy,
@@ -60,7 +60,7 @@ pub enum Roles {
     Any(u32),
     /// Each role has a core of its own.
     Own,
-    /// A dispatcher and so many I/O threads have a core each, which takes every step of what its thread does.
+    /// A dispatcher and so many I/O threads have a core each, which takes all steps of its thread.
     Threads(u32),
 }
 
@@ -78,21 +78,21 @@ pub enum Thread {
 pub struct Cores {
     /// By role; all the same one when any core takes any step.
     by_role: [Rc<Resource>; Role::ALL.len()],
-    /// Where a core takes the steps of a thread, whatever their role.
+    /// The cores of threads, if each thread has a core that takes its steps of every role.
     threads: Option<Rc<Threads>>,
-    /// Cores of work with a core of its own.
+    /// Further cores, for work that has a core to itself.
     further: Rc<TaskCell<Vec<Rc<Resource>>>>,
 }
 
-/// Cores of threads. Work of other tasks (collection that runs beside commands, recovery) is taken by an I/O
-/// thread's core that is idle, or else by these in turn: on such a drive there are no others.
+/// Cores of threads. Such a drive has no other cores, so work of other tasks (collection beside commands, recovery)
+/// goes to the core of an idle I/O thread, or, if none is idle, to the cores of I/O threads in turn.
 struct Threads {
     sim: Sim,
-    /// The dispatcher's, then those of I/O threads.
+    /// The core of the dispatcher, then those of the I/O threads.
     cores: Vec<Rc<Resource>>,
-    /// Whose they are; a thread that has not begun has no task.
+    /// The task of each core; `None` for a thread that has not begun.
     tasks: TaskCell<Vec<Option<TaskKey>>>,
-    /// Cores of I/O threads, which take other work next.
+    /// The I/O thread whose core takes work of other tasks next.
     next: Cell<usize>,
 }
 

@@ -3,10 +3,10 @@
 //!
 //! Begin reading at [`Engine`], then at `store` in `lsm/engine.rs`.
 //!
-//! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no
-//! waiting task: first the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]), then,
-//! when the last byte is in, [`Engine::commit`] makes the value visible under its key. Nothing is visible
-//! before, and a place that is not committed is given back.
+//! A store reaches an engine in two steps, so that no task has to wait for a value whose bytes arrive in several
+//! commands. First the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]); after the last byte,
+//! [`Engine::commit`] makes the value visible under its key. Nothing is visible before, and a place that is not
+//! committed is given back.
 //!
 //! A new engine is one folder here and one row in the table of drives (crate `device`, `ENGINES`).
 //!
@@ -43,8 +43,8 @@ pub mod value_log;
 
 pub use config::{EngineConfig, Parts};
 
-/// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's
-/// second cache.
+/// Most keys in one call of [`Engine::expect`]: the memory that their operations will touch fits the machine's
+/// second-level cache.
 pub const KNOWN_AHEAD: usize = 48;
 
 /// A store or a delete of an atomic batch.
@@ -61,7 +61,7 @@ pub fn newest(changes: Vec<PairChange>) -> BTreeMap<Key, Option<Vec<u8>>> {
     changes.into_iter().map(|PairChange { key, value }| (key, value)).collect()
 }
 
-/// What the controller asks of an engine.
+/// The calls of the controller to an engine.
 ///
 /// Errors are the statuses that go to the host. Methods may run side by side for different commands; an
 /// engine orders commands of one key itself.
@@ -71,20 +71,19 @@ pub trait Engine: Exposing + 'static {
     /// A walk over the pairs that existed when it was opened, in the engine's order.
     type Cursor;
 
-    /// Is that the order of keys? Otherwise it is that of a table.
+    /// Is the engine's order the order of keys? Otherwise it is that of a hash table.
     const ORDERED: bool;
 
-    /// The atomic batches that it takes, by the size of their structured value ([`kvdrive_spec::batch`]);
-    /// `None`: none, which is for engines of tests; those of drives take them, and transactions stand on that.
-    /// Stays as it is for as long as the power is on.
+    /// Limits of atomic batches, by the size of their structured value ([`kvdrive_spec::batch`]). Every engine of a
+    /// drive takes them, because transactions rely on it; `None` is for engines of tests. The answer does not change
+    /// while the power is on.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         None
     }
 
-    /// Carries the changes of an atomic batch out, which is within [`Engine::atomic_batches`], in their order:
-    /// all of them or none, where one of them fails and after a power cut at any event. All of them become
-    /// visible at one moment: a lookup, and an opening of a cursor, finds the state before it or after
-    /// it.
+    /// Carries out the changes of an atomic batch within the limits of [`Engine::atomic_batches`], in their order: all
+    /// of them or none, also if one fails and after a power cut at any event. They become visible at one moment: a
+    /// lookup, or a cursor that is opened, finds either the state before all of them or the state after.
     ///
     /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
     fn commit_all(&self, _changes: Vec<PairChange>) -> Result<(), Status> {
@@ -93,27 +92,28 @@ pub trait Engine: Exposing + 'static {
 
     /// Makes the bytes at `place` the value of `key`.
     ///
-    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back
-    /// then.
+    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`], if `options` require or exclude an existing pair;
+    /// the place is then given back.
     fn commit(&self, key: Key, place: Self::Place, options: StoreOptions) -> Result<(), Status>;
 
-    /// The host has yet to send the rest of a value, in further commands. Commands that waited for such values
-    /// could keep the firmware from taking that rest, so these values may hold only a part of the room for values.
+    /// The value is *unfinished*: the host will send its rest in further commands. If commands waited for room that
+    /// unfinished values hold, no firmware context might be left to take their rest, so unfinished values together may
+    /// hold only a part of the room.
     ///
-    /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An
-    /// engine that looks at it when a place is reserved has nothing to add here.
+    /// Errors: [`Status::COMMAND_INTERRUPTED`] if other unfinished values hold that part; the caller then abandons the
+    /// place. An engine that checks this when a place is reserved does nothing here.
     fn begin_unfinished(&self, _place: &Self::Place) -> Result<(), Status> {
         Ok(())
     }
 
-    /// The next bytes of such a value come with a later command, if ever.
+    /// The command ends before the value is complete. Its next bytes come with a later command, or never.
     ///
-    /// Errors: as of [`Engine::begin_unfinished`], for what of it is still in memory.
+    /// Errors: as of [`Engine::begin_unfinished`], if the engine counts only bytes that are still in memory.
     fn pause(&self, _place: &Self::Place) -> Result<(), Status> {
         Ok(())
     }
 
-    /// These keys will be stored or asked for soon. Changes nothing of the model; see
+    /// These keys will be stored or looked up soon. A hint to the machine's memory without effect on the model; see
     /// [`kvdrive_flash::media::Media::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 
@@ -123,16 +123,16 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
-    /// The rest of what was found is to be read in later commands, whenever a host sends them, perhaps never. `true`: it
-    /// stays readable, and holds up no other command and no collection. `false`: it must go with this command, and a copy
-    /// of the rest is what can be kept.
+    /// The rest of the value will be read by later commands, which may never come. `true`: `found` may be kept until
+    /// then, and delays no other command and no collection. `false`: `found` must be dropped with this command, so the
+    /// caller has to copy the rest.
     fn outlives_command(&self, _found: &mut Self::Found) -> bool {
         false
     }
 
-    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
-    /// A caller that reads a value part by part begins at its front and says with each part that the last part ends
-    /// at byte `until`: the reads of flash then do not depend on how large the host's pages are.
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after the necessary flash reads. A caller that reads
+    /// a value part by part goes from front to back, and passes with each part the end of the last one, `until`: so the
+    /// reads of flash do not depend on the size of the host's pages.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
     /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
@@ -145,17 +145,17 @@ pub trait Engine: Exposing + 'static {
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status>;
 
-    /// Removes `key`; removing what is not there succeeds. Never fails for lack of space, but may with
-    /// [`Status::COMMAND_INTERRUPTED`] as long as open cursors hold it.
+    /// Removes `key`; succeeds, too, if there is no pair. Never fails for lack of space, except with
+    /// [`Status::COMMAND_INTERRUPTED`] while open cursors hold the space.
     fn delete(&self, key: Key) -> Result<(), Status>;
 
-    /// As [`Engine::delete`], of what is there: looking and removing are one step for commands of the same key.
+    /// As [`Engine::delete`], but the pair must exist. Looking and removing are one step for commands of the same key.
     ///
     /// Errors: [`Status::KEY_NOT_FOUND`]; as of a lookup.
     fn delete_existing(&self, key: Key) -> Result<(), Status>;
 
-    /// Sets what gives up a cursor, for changes whose room open cursors hold. Without it, and when it has none, such a
-    /// change is answered [`Status::COMMAND_INTERRUPTED`].
+    /// Sets the function that gives up a cursor when open cursors hold room that a change needs. Without it, or when it
+    /// has no cursor to give up, such a change is answered [`Status::COMMAND_INTERRUPTED`].
     fn on_held(&self, give_up: GiveUpCursor);
 
     /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
@@ -163,9 +163,10 @@ pub trait Engine: Exposing + 'static {
 
     /// The cursor's next pair.
     ///
-    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
-    /// stays. What cannot be read: pairs may be missing there, and older ones come for them; the next call goes
-    /// on after it, or, in an engine that is a store, meets it again.
+    /// Errors: [`Status::ITERATOR_LOST`], now and for all later calls, if more has changed since the opening than the
+    /// engine keeps. A status of a page that cannot be read: its pairs are skipped, and older versions of them may be
+    /// returned later; the next call continues after the page, except in an engine that is a store, where it fails
+    /// again.
     fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Self::Found)>, Status>;
 
     /// The range of keys that the cursor's last failed [`Engine::next`] has passed over.
@@ -173,8 +174,8 @@ pub trait Engine: Exposing + 'static {
         Gap::default()
     }
 
-    /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of
-    /// keys in memory until it has a table's worth stays there. Not needed for durability.
+    /// Writes partly filled pages to flash, so that a report can count them. Entries that an engine collects in memory
+    /// for a table stay there. Not needed for durability.
     fn drain(&self);
 
     /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).
@@ -183,12 +184,12 @@ pub trait Engine: Exposing + 'static {
     /// Largest value this engine takes, bytes.
     fn max_value_bytes(&self) -> u32;
 
-    /// Largest value that does not go to flash in parts while it arrives, bytes.
+    /// Largest value, in bytes, that does not go to flash piece by piece while it arrives.
     fn max_whole_bytes(&self) -> u32 {
         self.max_value_bytes()
     }
 
-    /// Builds the engine on its flash: empty, or as `image` and the flash say.
+    /// Builds the engine on its flash: empty, or with the state in `image` and the flash.
     ///
     /// Errors: an image that is damaged or of another configuration.
     fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<Self, PowerOnError>
@@ -203,7 +204,7 @@ pub trait Engine: Exposing + 'static {
     where
         Self: Sized;
 
-    /// What it counts since power-on, section `engine` of reports.
+    /// Its counters since power-on: section `engine` of reports.
     fn counts(&self) -> Counts;
 
     /// What its structures take of the drive's DRAM, in bytes. A maximum is part of another one.
@@ -215,7 +216,7 @@ pub trait Engine: Exposing + 'static {
 /// Drops an open cursor that no command uses; `false`: there is none.
 pub type GiveUpCursor = Rc<dyn Fn() -> bool>;
 
-/// What gives up cursors, once it is known.
+/// The function that gives up cursors, once it is set.
 #[derive(Default)]
 pub(crate) struct HeldByCursors(TaskCell<Option<GiveUpCursor>>);
 
@@ -224,19 +225,20 @@ impl HeldByCursors {
         *self.0.borrow_mut() = Some(give_up);
     }
 
-    /// `true`: what one cursor held was given back.
+    /// Gives up one cursor; `false`: there is none to give up.
     pub fn give_up_one(&self) -> bool {
         let give_up = self.0.borrow().clone();
         give_up.is_some_and(|give_up| give_up())
     }
 }
 
-/// Keys that a walk could not tell because what lists them cannot be read. None of them may be missing, or all.
+/// A range of keys that a walk passed over because the page that lists them cannot be read. Any number of its keys may
+/// be missing, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
-    /// No key below this one is missing; `None`: that is not known.
+    /// No key below this one is missing; `None`: not known.
     pub first: Option<Key>,
-    /// No key above this one is missing; `None`: that is not known.
+    /// No key above this one is missing; `None`: not known.
     pub last: Option<Key>,
 }
 

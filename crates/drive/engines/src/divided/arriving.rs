@@ -1,4 +1,5 @@
-//! A divided value while it arrives: one part of it at a time has a place in the engine, and is stored when it is full.
+//! A divided value while it arrives: one of its parts at a time has a place in the engine, and is stored when it is
+//! full.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,11 +14,11 @@ use super::table::DividedValue;
 use super::{Divided, Dividing, add};
 use crate::Utilization;
 
-/// A place for a value, where `P` is one of the engine.
+/// A place for a value; `P` is the engine's type of a place.
 pub enum Place<P> {
     /// The engine takes it whole.
     Whole(P),
-    /// It is divided.
+    /// The value is divided.
     Divided(Box<Arriving<P>>),
 }
 
@@ -28,16 +29,16 @@ pub struct Arriving<P> {
     /// The place of the part that is being filled.
     part: TaskCell<Option<P>>,
     stored_parts: Cell<u32>,
-    /// Why a part could not be stored.
+    /// The status with which a part could not be stored.
     failure: Cell<Option<Status>>,
-    /// Bytes of it that count as unfinished.
+    /// Bytes that this value adds to `Divided::unfinished_bytes`.
     unfinished_bytes: Cell<u32>,
-    /// The part that is being filled is an unfinished value of the engine.
+    /// Does the engine count the part that is being filled as an unfinished value?
     is_part_unfinished: Cell<bool>,
 }
 
 impl<P> Arriving<P> {
-    /// Have all bytes of the part come that has a place?
+    /// Has the part that is being filled received all of its bytes?
     fn is_part_full(&self) -> bool {
         let at = self.received_bytes.get();
         self.part.borrow().is_some()
@@ -56,12 +57,13 @@ impl<E: Dividing> Divided<E> {
         if self.names.are(key) { Err(Status::INVALID_FIELD) } else { Ok(()) }
     }
 
-    /// Begins a value of `bytes` bytes: its slot leads to the parts that follow.
+    /// Begins a value of `bytes` bytes: stores its slot, which leads recovery to the parts that follow.
     fn begin(&self, bytes: u32) -> Result<Arriving<E::Place>, Status> {
         self.sweep();
         let (slot, number) = self.table.borrow_mut().issue().ok_or(Status::COMMAND_INTERRUPTED)?;
         self.engine.remember(self.table.borrow().issued());
-        // From now on changes hold locks. Those that began without one end before this value can count.
+        // From now on changes hold locks. Changes that began without a lock must end before this value can become
+        // visible.
         while self.unlocked.get() > 0 {
             self.turned.wait();
         }
@@ -82,7 +84,7 @@ impl<E: Dividing> Divided<E> {
         })
     }
 
-    /// Stores the part that is being filled, which is full.
+    /// Stores the part that is being filled. It must be full.
     fn store_part(&self, arriving: &Arriving<E::Place>) -> Result<(), Status> {
         let place = arriving.part.take().expect("a part that is filled has a place");
         arriving.is_part_unfinished.set(false);
@@ -95,8 +97,8 @@ impl<E: Dividing> Divided<E> {
         Ok(())
     }
 
-    /// Values that are leaving have room that `bytes` bytes need: cursors that hold them are given up, if they are all
-    /// that does.
+    /// Makes room for `bytes` bytes if values that are leaving take it: gives up cursors that hold such values, one by
+    /// one, until there is room.
     fn make_room(&self, bytes: u32) {
         let is_full = || {
             let Utilization { live_bytes, capacity_bytes } = self.engine.utilization();
@@ -145,8 +147,7 @@ impl<E: Dividing> Divided<E> {
         self.unfinished_bytes.set(self.unfinished_bytes.get() - own);
     }
 
-    /// See [`crate::Engine::pause`]: a part that is full is stored, and one that is not is an unfinished value of the
-    /// engine.
+    /// See [`crate::Engine::pause`]. A full part is stored; any other part becomes an unfinished value of the engine.
     pub(super) fn pause_divided(&self, arriving: &Arriving<E::Place>) -> Result<(), Status> {
         if arriving.is_part_full() {
             return self.store_part(arriving);
@@ -192,7 +193,8 @@ impl<E: Dividing> Divided<E> {
         }
     }
 
-    /// Makes a value whose parts are stored that of `key`, whose lock the caller holds; returns the one before.
+    /// Makes a value whose parts are all stored the value of `key`, and returns the divided value that it replaces. The
+    /// caller holds the lock of the key.
     fn make_visible(
         &self,
         key: Key,
@@ -208,14 +210,14 @@ impl<E: Dividing> Divided<E> {
         }
         self.put(self.names.head(value.number), &Note::Head { key })?;
         let old = self.table.borrow_mut().insert(key, value.clone());
-        // The engine has no pair of a key in the table, unless that pair hides the value.
+        // For a key in the table, the engine has a pair of its own only if that pair hides the divided value.
         let hidden = match &old {
             Some(old) if !old.is_hidden.get() => self.behead(old),
             Some(old) => self.behead(old).and_then(|()| self.engine.delete(key)),
             None => self.engine.delete(key),
         };
         let Err(status) = hidden else { return Ok(old) };
-        // What the key had cannot be taken away from it, so it has that still.
+        // The old value cannot be removed, so the key keeps it and the new value is given up.
         let _ = self.behead(value);
         let mut table = self.table.borrow_mut();
         drop(table.remove(&key));
@@ -223,7 +225,7 @@ impl<E: Dividing> Divided<E> {
         Err(status)
     }
 
-    /// A value is not arriving any more.
+    /// Gives up a value that was arriving: removes its parts and its slot.
     fn give_up(&self, arriving: Arriving<E::Place>) {
         self.end_unfinished(&arriving);
         if let Some(place) = arriving.part.take() {
@@ -233,7 +235,7 @@ impl<E: Dividing> Divided<E> {
         if Rc::strong_count(&value) > 1 || self.journal.is_protected() {
             self.leaving.borrow_mut().push(value);
         } else {
-            // A part that failed may be there.
+            // The part whose store failed may exist all the same.
             self.remove_parts(&value, value.parts().min(parts + 1));
         }
     }
@@ -282,7 +284,7 @@ impl<E: Dividing> Landing for Divided<E> {
             arriving.received_bytes.set(at + here.len() as u32);
             done += here.len();
         }
-        // The next bytes may come with another command.
+        // The next bytes may come with a later command.
         if let Err(status) = self.pause_divided(arriving) {
             arriving.failure.set(Some(status));
         }

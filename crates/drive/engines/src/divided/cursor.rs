@@ -1,6 +1,6 @@
-//! A cursor over the engine's pairs and the divided values of one moment. Parts, heads and slots are passed over. Where the
-//! engine's order is that of keys, divided values come in their places; else they come after all others, in the order of
-//! their keys.
+//! A cursor over the pairs of the engine and the divided values, as of one moment. It skips parts, heads and slots. If
+//! the engine's order is that of keys, divided values come in that order; else they come after all other pairs, in the
+//! order of their keys.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,20 +11,20 @@ use super::table::DividedValue;
 use super::{Divided, Dividing, Found};
 use crate::{Engine, Gap};
 
-/// A pair that a cursor shows.
+/// A pair that a cursor returns.
 type Shown<E> = (Key, Found<<E as Engine>::Found>);
 
-/// See the module.
+/// A cursor: see the module.
 pub struct PairCursor<E: Engine> {
-    /// `None`: none of the engine's pairs comes.
+    /// The engine's cursor; `None` if the walk begins at a divided value, which come after all pairs of the engine.
     below: Option<E::Cursor>,
     /// The engine's next pair, if it has been read.
     ahead: Option<(Key, E::Found)>,
     has_ended: bool,
     divided: VecDeque<(Key, Rc<DividedValue>)>,
-    /// Keys of values cannot be told: to be said once, at the end.
+    /// Heads that cannot be read may hide keys; the cursor reports that once, at its end.
     is_lost: bool,
-    /// The last failure was that.
+    /// The last failure reported that keys may be missing.
     was_lost: bool,
 }
 
@@ -33,7 +33,8 @@ impl<E: Dividing> PairCursor<E> {
         drive.catch_up()?;
         loop {
             drive.await_batches();
-            // The engine's pair of a key counts before its divided value, and begins the engine's order.
+            // Does the walk begin at a divided value? Not if the engine has a pair of its own under the key, which
+            // counts first.
             let begins_there = !E::ORDERED
                 && from.is_some_and(|from| {
                     let is_divided = drive.table.borrow().get(&from).is_some();
@@ -45,7 +46,8 @@ impl<E: Dividing> PairCursor<E> {
                 (table.version(), table.from(since).collect())
             };
             let below = if begins_there { None } else { Some(drive.engine.open_cursor(from)?) };
-            // A value that came or went meanwhile may have changed places with the engine's pair.
+            // If a divided value was stored or removed meanwhile, cursor and list may disagree about its key; then
+            // begin again.
             if drive.table.borrow().version() == version && drive.batches.get() == 0 {
                 let (has_ended, is_lost) = (begins_there, drive.lost.get() > 0);
                 return Ok(PairCursor { below, ahead: None, has_ended, divided, is_lost, was_lost: false });
@@ -53,7 +55,7 @@ impl<E: Dividing> PairCursor<E> {
         }
     }
 
-    /// Reads the engine's next pair, if there is one and it was not read.
+    /// Reads the next pair of the engine into `ahead`, if it is not there yet and there is one.
     fn look_ahead(&mut self, drive: &Divided<E>) -> Result<(), Status> {
         while self.ahead.is_none() && !self.has_ended {
             let below = self.below.as_mut().expect("a cursor without the engine's pairs has ended with them");

@@ -1,27 +1,27 @@
-//! Values that are larger than what an engine takes whole: they are *divided* into *parts*, which are pairs of that
-//! engine under names of its own ([`names`]). One layer serves every engine that finds its pairs by key; how it lays
-//! out, collects and recovers them stays as it is, and values that it takes whole never pass through here.
+//! Values that are larger than an engine takes whole are *divided* into *parts*: pairs of that engine under names of
+//! the drive's own ([`names`]). One layer serves every engine that finds its pairs by key. The engine lays out,
+//! collects and recovers parts like all pairs, and values that it takes whole pass through unchanged.
 //!
 //! ```text
-//!   store      slot ─► part 0 ─► part 1 ... ─► last part ─► head ─► delete of what the engine has under the key
-//!   delete     head ─► what the engine has under the key ─► the parts ─► slot
-//!   lookup     what the engine has under the key, else the value of the table ([`table`])
+//!   store      slot ─► part 0 ─► part 1 ... ─► last part ─► head ─► delete of the engine's own pair of the key
+//!   delete     head ─► the engine's own pair of the key ─► the parts ─► slot
+//!   lookup     the engine's own pair of the key, else the value in the table ([`table`])
 //! ```
 //!
-//! A *slot* is a pair that says which parts there may be, and the *head* is one that says under which key they are a
-//! value. Each arrow is one change of the engine, which survives a power cut as a whole or not at all:
+//! A *slot* is a pair that records which parts may exist; a *head* is a pair that records the key whose value they are.
+//! Each arrow is one change of the engine, which survives a power cut as a whole or not at all:
 //!
-//! * A value is there while its head is. Parts without a head are of a value that was arriving or leaving; their slot
-//!   leads to them, and the first command after a power cut removes them ([`recovery`]).
+//! * A value exists while its head exists. Parts without a head belong to a value that was being stored or removed when
+//!   the power was cut; their slot leads to them, and the first command after power-on removes them ([`recovery`]).
 //! * Of two heads of one key the later one counts, so a large value replaces another one by its head.
-//! * A pair that the engine has under the key itself counts before any head: a small value replaces a large one in the one
-//!   step in which the engine stores it, and an atomic batch does as well. A large value replaces a small one with the
-//!   delete that follows its head.
+//! * The engine's own pair of the key counts before any head. So a small value replaces a large one in the one step in
+//!   which the engine stores it, alone or in an atomic batch, and a large value replaces a small one by the delete that
+//!   follows its head.
 //!
-//! How many slots there have been is in the engine's protected image ([`Dividing`]). While it is 0, which it is until
-//! the first large value, nothing here looks at flash, takes a lock or costs time.
+//! The number of slots used so far is in the engine's protected image ([`Dividing`]). It is 0 until the first large
+//! value; until then this layer reads no flash, takes no lock and costs no time.
 //!
-//! Parts of a value that was replaced stay while a reader or a cursor has it, and are removed by a later command.
+//! Parts of a replaced or deleted value stay while a reader or a cursor holds it; a later command removes them.
 
 mod arriving;
 mod cursor;
@@ -55,23 +55,23 @@ use table::{DividedValue, Table};
 /// Largest value whatever the drive: 256 MiB.
 pub const LARGEST_VALUE_BYTES: u32 = 256 << 20;
 
-/// Largest part. A network brings as much at a time, so that a host that is slow leaves no part half filled.
+/// Largest part. Commands from a network bring as many bytes at a time, so a slow host leaves no part half filled.
 const PART_MAX_BYTES: u32 = 1 << 20;
 
-/// A value takes one in so many bytes of a drive at most: it fits beside the one that it replaces. Values of which
-/// hosts have yet to send a part have as much together; one alone may have more.
+/// Largest value as a fraction of the drive, 1 in this number, so that it fits beside the value that it replaces. All
+/// unfinished values together may have as much; a single one may have more.
 const CAPACITY_ONE_IN: u64 = 4;
 
 /// An engine whose large values are divided.
 pub trait Dividing: Engine {
-    /// What was remembered last, also before a power cut.
+    /// The last value of [`Dividing::remember`], also from before a power cut.
     fn issued(&self) -> Issued;
 
-    /// Remembers it in the protected image.
+    /// Records in the protected image which names were given out.
     fn remember(&self, issued: Issued);
 }
 
-/// Engine `E`, and values larger than those it takes.
+/// Engine `E`, extended by values that are larger than it takes whole.
 pub struct Divided<E: Dividing> {
     engine: E,
     names: Names,
@@ -79,25 +79,26 @@ pub struct Divided<E: Dividing> {
     whole_max_bytes: u32,
     part_bytes: u32,
     max_value_bytes: u32,
-    /// Most bytes of values of which hosts have yet to send a part.
+    /// Most bytes of all values that hosts have begun to store and not yet sent in full.
     unfinished_max_bytes: u64,
     unfinished_bytes: Cell<u64>,
     table: TaskCell<Table>,
-    /// Replaced and deleted values whose parts are still there: a reader had them.
+    /// Replaced and deleted values whose parts still exist, because a reader holds them or the drive is read-only.
     leaving: TaskCell<Vec<Rc<DividedValue>>>,
-    /// Orders changes of one key, once there have been divided values.
+    /// Orders changes of one key. Not used before the first divided value.
     keys: KeyedLock<Key>,
-    /// Changes that began before, and hold no lock.
+    /// Changes under way that began before the first divided value, and so hold no lock.
     unlocked: Cell<u32>,
-    /// Atomic batches under way that delete divided values. What readers find of others of their changes must not depend on
-    /// the table, which changes after them.
+    /// Atomic batches under way that delete divided values. The engine carries such a batch out before the table
+    /// changes, so readers wait meanwhile: else they could see some of its changes and not others.
     batches: Cell<u32>,
     loading: Cell<Loading>,
-    /// Slots or heads that cannot be read: any key that is not found may be one of theirs.
+    /// Number of slots and heads that cannot be read. While it is not 0, a key that is not found may be one of a lost
+    /// value.
     lost: Cell<u32>,
-    /// Tasks that wait for one of the counts above, or for loading.
+    /// Tasks that wait until `unlocked` or `batches` is 0, or until loading ends.
     turned: WaitQueue,
-    /// What gives up a cursor that holds values that are leaving.
+    /// Gives up cursors that hold values in `leaving`.
     held_by_cursors: HeldByCursors,
     journal: Journal,
     counters: DividedCounters,
@@ -134,12 +135,12 @@ struct Memory {
     divided_table: u64,
 }
 
-/// The counters that a drive has which has had divided values, beside those of its engine.
+/// Counters of a drive that has had divided values, in addition to those of its engine.
 pub fn counters() -> Counts {
     DividedCounters::default().counts().and(&Present { divided_values: 0, divided_bytes: 0 })
 }
 
-/// As [`counters`], of memory.
+/// The counters of memory of such a drive.
 pub fn memory() -> Counts {
     Memory { divided_table: 0 }.counts()
 }
@@ -148,13 +149,14 @@ fn add(count: &Cell<u64>, more: u64) {
     count.set(count.get() + more);
 }
 
-/// What a change of keys holds until its end: their locks, or its place among the changes that need none.
+/// Held by a change of keys until its end: the locks of the keys, or, before the first divided value, a count in
+/// `unlocked`.
 struct Changing<'a> {
     _locks: Vec<KeyGuard<'a, Key>>,
     _unlocked: Option<Counted<'a>>,
 }
 
-/// Counts while it lives.
+/// Adds one to a count while it exists, and wakes tasks when the count returns to 0.
 struct Counted<'a>(&'a Cell<u32>, &'a WaitQueue);
 
 impl<'a> Counted<'a> {
@@ -194,8 +196,8 @@ impl<E: Dividing> Divided<E> {
         Ok(Changing { _locks: Vec::new(), _unlocked: Some(unlocked) })
     }
 
-    /// A drive that is full because of values that are leaving is not full for long: a cursor that its host has forgotten
-    /// does not keep them.
+    /// The status to answer for `status`. If the drive is full and values are leaving, it will soon not be: a cursor
+    /// that may hold them is given up, and the host is told to try again.
     fn or_again(&self, status: Status) -> Status {
         let is_full_of_leaving = status == Status::CAPACITY_EXCEEDED && !self.leaving.borrow().is_empty();
         if !is_full_of_leaving {
@@ -205,7 +207,7 @@ impl<E: Dividing> Divided<E> {
         Status::COMMAND_INTERRUPTED
     }
 
-    /// The answer of a lookup that has found nothing.
+    /// The answer of a lookup that has found nothing: `answer`, unless the key may be one of a lost value.
     fn absent<T>(&self, answer: T) -> Result<T, Status> {
         if self.lost.get() > 0 { Err(Status::UNRECOVERED_ERROR) } else { Ok(answer) }
     }
@@ -219,12 +221,12 @@ impl<E: Dividing> Divided<E> {
         self.engine.commit(name, place, StoreOptions::default())
     }
 
-    /// A value does not count any more: it loses its head.
+    /// Deletes the head of a value, which no longer counts from then on.
     fn behead(&self, value: &DividedValue) -> Result<(), Status> {
         self.engine.delete(self.names.head(value.number))
     }
 
-    /// Takes `key` out of the table: the engine has a pair under it, which counts.
+    /// Takes `key` out of the table, because the engine now has a pair of its own under it.
     fn replaced(&self, key: &Key) {
         let Some(value) = self.table.borrow().get(key) else { return };
         match self.behead(&value) {
@@ -313,13 +315,14 @@ impl<E: Dividing> Divided<E> {
         Ok(())
     }
 
-    /// See [`Engine::commit_all`]: of a batch that changes keys of the table.
+    /// Carries out an atomic batch that changes keys of divided values. See [`Engine::commit_all`].
     fn commit_mixed(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         let divided = |key: &Key| self.table.borrow().get(key);
         let (mut below, mut replaced, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
         for (key, value) in newest(changes) {
             match divided(&key) {
-                // Its head has stayed behind a pair of the engine, which is deleted after it.
+                // The engine has a newer pair of the key, and the head could not be deleted then. Head first: else the
+                // old value would be visible again when the pair is deleted.
                 Some(hidden) if value.is_none() && hidden.is_hidden.get() => {
                     self.behead(&hidden)?;
                     drop(self.table.borrow_mut().remove(&key));
@@ -428,7 +431,8 @@ impl<E: Dividing> Engine for Divided<E> {
             if let Some(found) = self.engine.find(key)? {
                 return Ok(Some(Found::Whole(found)));
             }
-            // A value that came or went meanwhile may have changed places with the engine's pair.
+            // If a divided value was stored or removed during the lookup, it may have replaced the engine's pair or
+            // been replaced by it; then look again.
             let now = self.table.borrow().get(&key);
             match (before, now) {
                 (None, None) => return self.absent(None),

@@ -1,4 +1,4 @@
-//! Names of parts in the engine below, and the notes that lie beside parts.
+//! Names of parts, heads and slots in the engine, and the notes that heads and slots hold.
 //!
 //! ```text
 //!   0              8                  14      16
@@ -9,37 +9,38 @@
 //!   +--------------+-------+----------+-------+
 //! ```
 //!
-//! All of them are keys of 16 B, big endian, which begin with 8 B that follow from the drive's identity. A command whose key
-//! begins like that is refused, or finds nothing: one of 2^64 keys of 16 B, others on each drive.
+//! All names are keys of 16 B, big endian, whose first 8 B follow from the drive's identity. A command of a host whose
+//! key has these first bytes is refused or finds nothing: this concerns one in 2^64 keys of 16 B, other keys on each
+//! drive.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::identity::Identity;
 use kvdrive_record::Form;
 use kvdrive_spec::Key;
 
-/// Parts of a value at most.
+/// Most parts of a value.
 pub const PARTS_MAX: u64 = HEAD_INDEX as u64;
 
 /// The index of a head.
 const HEAD_INDEX: u16 = u16::MAX;
-/// What slots have in place of the highest bits of a number.
+/// In the name of a slot, these bits stand where other names have the highest bits of their number.
 const SLOT_MARK: u64 = 0xFFFF << 48;
-/// No drive has stored so many large values.
+/// Higher than any number of a value: no drive stores so many large values.
 const NUMBERS_MAX: u64 = 1 << 40;
-/// Slots at most, that is values: more are told to come again.
+/// Most slots, and so most divided values at a time. A store beyond this is told to try again.
 pub const SLOTS_MAX: u32 = 1 << 20;
 
-/// What is remembered in the protected image: names that have been given away.
+/// Names that have been given out, as recorded in the protected image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Issued {
-    /// Slots.
+    /// Number of slots.
     pub slots: u32,
-    /// Numbers of values.
+    /// Number of values so far: the number of the next one.
     pub numbers: u64,
 }
 
 impl Issued {
-    /// Can a drive have given so many away?
+    /// Are these counts possible?
     pub fn can_be(&self) -> bool {
         self.slots <= SLOTS_MAX && self.numbers < NUMBERS_MAX && u64::from(self.slots) <= self.numbers
     }
@@ -57,7 +58,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those of the drive with this identity.
+    /// The names of the drive with this identity.
     pub fn of_drive(identity: Identity) -> Names {
         /// The golden ratio's fraction: an identity of zeros, which tests have, gets no zeros for its prefix.
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -66,7 +67,7 @@ impl Names {
         Names { prefix: (half(0) ^ half(8).rotate_left(32) ^ GOLDEN).wrapping_mul(GOLDEN) }
     }
 
-    /// Is it a name?
+    /// Is this key a name?
     #[inline]
     pub fn are(&self, key: &Key) -> bool {
         key.len() == Key::MAX_LEN && key.halves().0 == self.prefix
@@ -114,16 +115,16 @@ pub enum Note {
 
 const NOTE: Form = Form { name: "note of a divided value", magic: b"kvdrvDV", version: 1 };
 
-/// A note has fewer bytes.
+/// Every note has fewer bytes than this.
 pub const NOTE_MAX_BYTES: u32 = 128;
 
 impl Note {
-    /// As it is stored.
+    /// The note as bytes.
     pub fn to_bytes(self) -> Vec<u8> {
         NOTE.seal(&self)
     }
 
-    /// `None`: it is no note.
+    /// The note in `bytes`; `None` if they are no note.
     pub fn of_bytes(bytes: &[u8]) -> Option<Note> {
         NOTE.open(bytes).ok()
     }

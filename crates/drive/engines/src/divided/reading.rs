@@ -1,4 +1,4 @@
-//! What a lookup has found: a value that the engine has whole, or one that is read part by part.
+//! The result of a lookup: a value that the engine has whole, or one that is read part by part.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use super::names::Names;
 use super::table::DividedValue;
 use crate::Engine;
 
-/// A value that was found, where `F` is one of the engine.
+/// A value that was found; `F` is the engine's type of a found value.
 pub enum Found<F> {
     /// The engine has it whole.
     Whole(F),
-    /// It is divided.
+    /// The value is divided.
     Divided(Reading<F>),
 }
 
@@ -28,7 +28,7 @@ impl<F> Found<F> {
 /// A divided value that is being read. Its parts stay as long as this is held; no part is held between two commands.
 pub struct Reading<F> {
     value: Rc<DividedValue>,
-    /// The part that was read last, and which it is.
+    /// The part that was read last, and its index.
     part: TaskCell<Option<(u32, F)>>,
 }
 
@@ -38,7 +38,7 @@ impl<F> Reading<F> {
         self.value.bytes
     }
 
-    /// Hands out the bytes of `range`, in order, of a reading that ends at byte `until`.
+    /// Hands out the bytes of `range`, in order; the whole reading ends at byte `until` ([`crate::Engine::load`]).
     pub(super) fn read<E: Engine<Found = F>>(
         &self,
         engine: &E,

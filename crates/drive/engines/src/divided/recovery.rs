@@ -1,5 +1,5 @@
-//! What the first command after power-on does when the drive has had divided values: it finds those that count by slots
-//! and heads, and removes parts of others.
+//! Recovery of divided values, by the first command after power-on: it finds the values that count by their slots and
+//! heads, and removes the parts of all others.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use super::names::{NOTE_MAX_BYTES, Note};
 use super::table::DividedValue;
 use super::{Divided, Dividing, LARGEST_VALUE_BYTES, names};
 
-/// How far that is.
+/// How far recovery is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Loading {
     Due,
@@ -20,7 +20,7 @@ pub enum Loading {
 }
 
 impl<E: Dividing> Divided<E> {
-    /// Every command begins with this: the table is that of the flash when it ends.
+    /// Every command calls this first. When it returns, the table agrees with the flash.
     #[inline]
     pub(super) fn catch_up(&self) -> Result<(), Status> {
         if self.loading.get() != Loading::Done {
@@ -53,7 +53,7 @@ impl<E: Dividing> Divided<E> {
         loaded
     }
 
-    /// Errors: a status that a second try may not have.
+    /// Finds the divided values that count. Errors: a status that may not occur again at a second try.
     fn find_values(&self) -> Result<(), Status> {
         let issued = self.table.borrow().issued();
         *self.table.borrow_mut() = super::Table::new(issued);
@@ -89,13 +89,13 @@ impl<E: Dividing> Divided<E> {
                     drop(self.table.borrow_mut().remove(&key));
                     others.push(value);
                 }
-                // A pair of the engine that cannot be read counts, too.
+                // An engine's own pair that cannot be read counts before the head, too.
                 Err(Status::UNRECOVERED_ERROR) => value.is_hidden.set(true),
                 Err(status) => return Err(status),
             }
         }
         for value in others {
-            // A drive that must not write keeps them as they are.
+            // A read-only drive cannot remove them.
             if self.journal.is_protected() {
                 self.leaving.borrow_mut().push(value);
                 continue;
@@ -108,7 +108,8 @@ impl<E: Dividing> Divided<E> {
         Ok(())
     }
 
-    /// Enters a value if no later one has its key; returns the one of both that does not count.
+    /// Enters a value into the table unless a later one has its key. Returns the value that does not count, if there
+    /// are two.
     fn newer(&self, key: Key, value: Rc<DividedValue>) -> Option<Rc<DividedValue>> {
         let mut table = self.table.borrow_mut();
         match table.get(&key) {
@@ -138,15 +139,15 @@ impl<E: Dividing> Divided<E> {
     }
 }
 
-/// What is found under a name.
+/// What a lookup of a name has found.
 enum Reading {
     Nothing,
     Note(Note),
-    /// It cannot be read, or is no note.
+    /// A pair that cannot be read, or that is no note.
     Lost,
 }
 
-/// Can a drive that has given so many numbers away have a value like this?
+/// Can a drive that has given out `numbers` numbers have a value like this?
 fn is_possible(number: u64, bytes: u32, part_bytes: u32, numbers: u64) -> bool {
     number < numbers
         && (1..=LARGEST_VALUE_BYTES).contains(&bytes)

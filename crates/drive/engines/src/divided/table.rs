@@ -1,5 +1,5 @@
-//! The divided values that count, by key, and which slots are free: in memory, a few dozen bytes for each value of a
-//! megabyte or more. Flash has all of it ([`super::recovery`]).
+//! The divided values that count, by key, and the free slots. The table is in memory, a few dozen bytes for each value
+//! of a megabyte or more, and is rebuilt from flash ([`super::recovery`]).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,10 @@ use kvdrive_spec::Key;
 
 use super::names::{Issued, SLOTS_MAX};
 
-/// A divided value. Readers hold it, so that its parts stay.
+/// A divided value. Its parts are not removed while a reader holds it.
 #[derive(Debug)]
 pub struct DividedValue {
-    /// Its number: those of later values are higher.
+    /// Its number. Later values have higher numbers.
     pub number: u64,
     /// Its slot.
     pub slot: u32,
@@ -20,7 +20,7 @@ pub struct DividedValue {
     pub bytes: u32,
     /// Bytes of each part but the last.
     pub part_bytes: u32,
-    /// It has kept its head although the engine has a newer pair of its key.
+    /// Its head still exists although the engine has a newer pair of its key, because deleting the head failed.
     pub is_hidden: Cell<bool>,
 }
 
@@ -36,7 +36,7 @@ impl DividedValue {
     }
 }
 
-/// See the module.
+/// The table: see the module.
 pub struct Table {
     by_key: BTreeMap<Key, Rc<DividedValue>>,
     bytes: u64,
@@ -47,7 +47,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without values, of a drive that has given these names away. No slot is known to be free.
+    /// An empty table for a drive that has given out these names. No slot is known to be free.
     pub fn new(issued: Issued) -> Table {
         Table { by_key: BTreeMap::new(), bytes: 0, free: BTreeSet::new(), issued, version: 0 }
     }
@@ -70,7 +70,7 @@ impl Table {
         Some((slot, self.issued.numbers - 1))
     }
 
-    /// A slot is free.
+    /// Marks a slot as free.
     pub fn give_back(&mut self, slot: u32) {
         self.free.insert(slot);
     }
@@ -79,7 +79,7 @@ impl Table {
         self.by_key.get(key).cloned()
     }
 
-    /// Makes a value that of a key; returns the one before.
+    /// Makes `value` the value of `key`; returns the one that it replaces.
     pub fn insert(&mut self, key: Key, value: Rc<DividedValue>) -> Option<Rc<DividedValue>> {
         self.version += 1;
         self.bytes += u64::from(value.bytes);
@@ -95,7 +95,7 @@ impl Table {
         removed
     }
 
-    /// Differs from that of every earlier state.
+    /// A number that changes with every change of the table.
     pub fn version(&self) -> u64 {
         self.version
     }

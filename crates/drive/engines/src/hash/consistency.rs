@@ -54,7 +54,7 @@ pub(super) fn is_record(layout: &Layout, record: u64) -> bool {
     super::records::grain_of(record) < u64::from(layout.superblock_grains)
 }
 
-/// Refuses an image of another layout, or one that contradicts itself.
+/// Refuses an image of another layout, and one that contradicts itself.
 pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected) -> Result<(), ImageError> {
     ensure(protected.issued.can_be(), "it has counted too many divided values")?;
     let fits = protected.superblocks.len() as u32 == layout.superblocks

@@ -59,7 +59,7 @@ pub(super) struct PairRead {
 pub(super) enum Lookup {
     /// The key was found, in a slot of the section.
     Found(Probed, u32, PairRead),
-    /// The key does not exist. The first section of its sequence with a vacancy; `None`: there is none.
+    /// The key does not exist. Has the first section of its probe sequence with a vacancy, if there is one.
     Absent(Option<Probed>),
 }
 

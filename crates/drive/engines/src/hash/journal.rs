@@ -1,8 +1,8 @@
 //! Applies recorded [`Change`]s to a protected image, one by one, to bring it up to date.
 //!
-//! Recovery records nothing of what it finds: the image it began with still describes that, and a new
-//! checkpoint is written before the first command is served. Programs that end meanwhile are recorded, which
-//! fits both images.
+//! Recovery does not record what it finds: the image that it began with still describes that state, and a new
+//! checkpoint is written before the first command is served. Programs that end during recovery are recorded, and their
+//! records can be applied to either image.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ impl RecordsForm {
 
 /// A hash FTL.
 pub struct SchemeRow {
-    /// Its name in configurations, which is that of the engine.
+    /// Its name in configurations: the name of the engine.
     pub name: &'static str,
     /// What it is and where it comes from, in one line.
     pub origin: &'static str,
@@ -37,7 +37,7 @@ pub struct SchemeRow {
     pub grain_bytes: u32,
     /// Format of its sections.
     pub format: fn(&Layout) -> Box<dyn Format>,
-    /// How it knows which grains are valid.
+    /// How it tracks which grains are valid.
     pub validity: BuildValidity,
     /// Format of its invalid records, if it has them.
     pub records: Option<RecordsForm>,

@@ -1,5 +1,5 @@
-//! Atomic batches: values go to the log one by one, then all entries into the memtable, in one step in which
-//! no task waits.
+//! Atomic batches: values go to the log one by one, and then all entries go into the memtable in one step without a
+//! suspension.
 //!
 //! ```text
 //!   for each value: reserve ─► bytes ─► landed       a cut here leaves bytes without an entry
@@ -7,8 +7,8 @@
 //!   live bytes and entries of all of them            one step: before it nothing is there, after it everything
 //! ```
 //!
-//! Nothing comes between two changes of that step: no reader, no collection, no power cut, and the records it
-//! makes are written to files together. So nothing has to be marked, and recovery knows no batches.
+//! No reader, collection or power cut can come between two changes of that step, and its records are written to files
+//! together. So entries need no mark of their batch, and recovery does not know batches.
 
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_spec::{Key, Status, StoreOptions};

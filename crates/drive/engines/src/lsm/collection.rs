@@ -24,18 +24,18 @@ const EAGER_GAIN: u64 = 8;
 /// A drive is full when the best victim gains less than 1/32 of a segment.
 const LEAST_GAIN: u64 = 32;
 
-/// The last evacuation that gained nothing: what lived in the victim filled as much elsewhere.
+/// The last evacuation that gained nothing, because the moved values took as much room elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Futile {
-    /// Live bytes of that victim. Fuller ones will do no better.
+    /// Live bytes of that victim. Fuller victims would gain nothing either.
     victim_bytes: u64,
-    /// Live bytes of the whole log then. Fewer of them are reason to try again.
+    /// Live bytes of the whole log at that time. When they are fewer, another try is made.
     live_bytes: u64,
 }
 
 impl LsmEngine {
-    /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment
-    /// when few are free and one is worth it. Does not wait for others.
+    /// Called before a store: keeps the room that the index needs to merge itself, and collects a segment if few are
+    /// free and one is worth collecting. Does not wait for a collection of another task.
     pub(super) fn keep_room(&self) {
         self.keep_room_for_index();
         if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
@@ -48,13 +48,14 @@ impl LsmEngine {
         }
     }
 
-    /// Is there anything for [`LsmEngine::keep_room`] to look at? Almost no store meets something.
+    /// Does [`LsmEngine::keep_room`] have anything to do? For almost every store it does not.
     #[inline]
     pub(super) fn is_short_of_room(&self) -> bool {
         !self.has_room_for_entry() || self.gc.enabled && self.pool.free_count() <= self.low_mark()
     }
 
-    /// Was there room for a store's entry when the index had last done something? Almost always.
+    /// Is it known that there is room for a store's entry, since the index has not changed since there was? Almost
+    /// always.
     #[inline]
     pub(super) fn has_room_for_entry(&self) -> bool {
         self.index_work.get() == self.index.work() && !self.index_short.get()
@@ -66,7 +67,7 @@ impl LsmEngine {
         self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
     }
 
-    /// After the index has done something: has it merge itself when stores leave it less than they should.
+    /// Called after the index may have changed: merges the whole index if stores have left it less room than it needs.
     pub(super) fn keep_room_for_index(&self) {
         if self.index_work.get() == self.index.work() {
             return;
@@ -80,7 +81,7 @@ impl LsmEngine {
         self.index_work.set(self.index.work());
     }
 
-    /// Before a store's entry, wherever its value lies. Errors of [`LsmEngine::make_room`].
+    /// Makes room for a store's entry in the index, wherever its value lies. Errors of [`LsmEngine::make_room`].
     pub(super) fn make_room_for_entry(&self) -> Result<(), Status> {
         if self.has_room_for_entry() {
             return Ok(());
@@ -92,7 +93,7 @@ impl LsmEngine {
         Ok(())
     }
 
-    /// Has the index less room than stores leave it?
+    /// Has the index less room than stores must leave it?
     pub(super) fn index_is_short(&self) -> bool {
         let needed_pages = self.reserve_for_index();
         let is_short = self.index.pages_available() < needed_pages;
@@ -100,12 +101,11 @@ impl LsmEngine {
         is_short
     }
 
-    /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it
-    /// ([`super::room`]).
+    /// Sets the number of segments that values leave to the index, for its present state. Returns how many free pages
+    /// stores must leave it ([`super::room`]).
     ///
-    /// A collection begins if the segment that it takes first can be spared, spares it until it has taken it,
-    /// and has the index merged, or ends, when the next flush would be refused. Values leave two flushes more
-    /// than stores: one may come before the next look, and count twice.
+    /// The pages include one segment for collection, which takes a segment before it gives one back. Values leave room
+    /// for two more flushes than stores do, because a flush may come before the next check, and count twice.
     fn reserve_for_index(&self) -> u32 {
         if !self.config.flash.enabled {
             return 0;
@@ -115,15 +115,15 @@ impl LsmEngine {
         let needed_pages = for_stores + collected_pages;
         let margin = 2 * flush;
         let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
-        // Its first segment is the index's before it has a table: a drive that is full by then would not take again
-        // what a delete gave back.
+        // The index has its first segment reserved before it has a table. Otherwise values could fill that segment,
+        // too, and the drive would stay full after a delete of as many bytes as the next store needs.
         let first = u32::from(!self.index.has_segment());
         self.pool.keep_for_index(segments.max(self.least_index_segments()) + first);
         needed_pages
     }
 
-    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing
-    /// besides, as long as this collection has yet to take it.
+    /// Called during a collection: merges the whole index if it would otherwise have no room for its next flush. Until
+    /// this collection has taken a segment of its own, the check leaves room for that segment, too.
     fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
         let is_short = || {
             let has_segment = self.collected_segments_begun() > segments_begun;
@@ -140,10 +140,10 @@ impl LsmEngine {
         self.gc.free_segments_reserved.saturating_sub(self.pool.reserve().gc_segments)
     }
 
-    /// Makes room when there is none. If open iterators hold it, they are lost, one after the other.
+    /// Makes room when there is none. If open iterators hold the room, they are given up one after the other.
     ///
-    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when cursors that cannot be
-    /// given up hold it until they end.
+    /// Errors: `CAPACITY_EXCEEDED` when nothing can be gained; `COMMAND_INTERRUPTED` when cursors that cannot be given
+    /// up hold the room until they end.
     pub(super) fn make_room(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
@@ -173,7 +173,7 @@ impl LsmEngine {
         }
     }
 
-    /// Collects the best victim, if there is one that gains so much. `true` if it gained.
+    /// Collects the best victim if that promises to gain `1/gain` of a segment. `true` if it gained.
     fn evacuate_best(&self, gain: u64) -> bool {
         match self.victim(gain).filter(|_| self.gc.enabled) {
             Some(victim) => self.evacuate(victim).is_ok_and(|gained| gained),
@@ -181,9 +181,8 @@ impl LsmEngine {
         }
     }
 
-    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that the
-    /// space comes back without waiting for a full drive. A constant share of the work of the deletes that
-    /// led to it.
+    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that space is
+    /// reclaimed before the drive is full. The merge costs a constant amount for each of these deletes.
     #[inline]
     pub(super) fn forget_deleted(&self) {
         /// Fewer deletes than so many memtables are not worth it.
@@ -214,11 +213,11 @@ impl LsmEngine {
         done
     }
 
-    /// The segment whose collection gains most, if that is at least `1/gain` of a segment. Among equals the
+    /// The segment whose collection gains most, if that is at least `1/gain` of a segment; of several equal ones, the
     /// oldest.
     ///
-    /// None while open iterators hold segments in which nothing lives any more and little else is free:
-    /// another would be held as well, and what lives in it take room that the index needs.
+    /// `None` while open iterators hold dead segments and little else is free: they would hold the victim as well, and
+    /// its live values would take room that the index needs.
     fn victim(&self, gain: u64) -> Option<Candidate> {
         if self.log.snapshots_hold_segments() && !self.pool.may_take(Use::Value) {
             return None;
@@ -277,8 +276,9 @@ impl LsmEngine {
         self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
     }
 
-    /// What lives in the victim may die and be merged meanwhile: the segment is given back then, and may be
-    /// opened again. The same addresses mean other values from there on.
+    /// Moves the live values of `pairs`. While it runs, all values of the victim may die; the segment is then given
+    /// back and may be opened again, so that its addresses mean other values. That is why the number of its opening is
+    /// checked.
     fn move_values(
         &self,
         victim: &Candidate,

@@ -80,10 +80,10 @@ impl Cursor {
         self.gap
     }
 
-    /// The next key that is not removed, and its entry.
+    /// The next key whose newest entry is not a tombstone, and that entry.
     ///
-    /// `UNRECOVERED_ERROR` when a page is damaged or a table lost: [`Cursor::gap`] tells what is known of the keys.
-    /// The next call goes on after it; what it gives may be older than what was lost.
+    /// `UNRECOVERED_ERROR` when a page is damaged or a table lost: [`Cursor::gap`] has the range of keys that may be
+    /// missing. The next call continues after it; entries that it returns may be older than lost ones.
     pub fn next_pair(&mut self) -> Result<Option<Pair>, Status> {
         loop {
             let merged = match self.runs.next_merged() {

@@ -54,9 +54,10 @@ pub struct LsmEngine {
     pub(super) log: ValueLog,
     pub(super) pool: SegmentPool,
     pub(super) keys: KeyedLock<Key>,
-    /// Held by the one that collects.
+    /// Held by the task that collects.
     pub(super) collecting: Mutex,
-    /// Index changes at the last compaction for want of space; without new ones another is of no use.
+    /// The number of index changes at the last merge of the whole index for space. Without new changes another merge
+    /// would gain nothing.
     pub(super) compacted_at: Cell<u64>,
     /// Openings of segments that could not be collected because a page of them, or of a table that names
     /// them, is damaged.
@@ -65,9 +66,9 @@ pub struct LsmEngine {
     pub(super) deletes: Cell<u64>,
     /// See [`Futile`].
     pub(super) futile: Cell<Futile>,
-    /// The state of the index when it was last looked at whether it has room.
+    /// The state of the index when its room was last checked.
     pub(super) index_work: Cell<IndexWork>,
-    /// It had less than stores leave it.
+    /// The result of that check: the index had less room than stores must leave it.
     pub(super) index_short: Cell<bool>,
     pub(super) held_by_cursors: HeldByCursors,
     memcpy: Memcpy,
@@ -143,8 +144,8 @@ impl LsmEngine {
         Found { entry, pin, large: large.map(Box::new) }
     }
 
-    /// As a batch of one: its bytes count as live in the step in which its entry comes to be, since nothing would
-    /// ever give back what a cut between the two leaves.
+    /// Commits like a batch of one: the entry is made and its bytes are counted as live in one step. After a power cut
+    /// between the two, nothing would ever give the segments back.
     fn commit_large(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         let placed = [(key, Some(place))];
         self.index.charge_insertions(1);
@@ -280,7 +281,7 @@ impl Engine for LsmEngine {
     type Cursor = PairCursor;
     const ORDERED: bool = true;
 
-    /// Entries of one go to one memtable.
+    /// All entries of a batch go to one memtable.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         let requests = self.config.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
         Some(AtomicLimits { requests, bytes: self.log.packed_max_bytes() })
@@ -509,8 +510,8 @@ impl LsmEngine {
         Ok(engine)
     }
 
-    /// Beside what it keeps back, an empty drive has the two segments that packing may hold open, and one to
-    /// go on with: with less, a full one stays full when its values are gone.
+    /// Checks that the drive has segments enough. Besides its reserves it needs two segments that packing may hold
+    /// open; with fewer, a full drive could stay full after all values are deleted.
     fn check_segments(&self) -> Result<(), PowerOnError> {
         let (segments, reserve) = (self.pool.segments(), self.pool.reserve());
         let least = reserve.index_segments + reserve.gc_segments + 2;

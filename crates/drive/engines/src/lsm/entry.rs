@@ -117,12 +117,12 @@ impl AddressBounds {
 
 /// Calls of the index to the value log, which implements them.
 ///
-/// An overwritten key keeps its old entry in an old table until a merge drops it. Meanwhile garbage
-/// collection may have emptied and reused the segment it refers to, because it moves only what the *newest*
-/// entry of a key refers to. Such an entry is *stale*: its bytes were given up together with the segment, and
-/// must not be counted again. To tell stale entries, the openings of segments are numbered, and every table
-/// remembers how many there had been when it was begun (its *age*): what it says of a segment that was opened
-/// later means the segment's earlier life.
+/// An overwritten key keeps its old entry in an old table until a merge drops it. By then garbage collection may have
+/// emptied and reused the segment that the entry refers to, because it moves only the value of the *newest* entry of a
+/// key. Such an entry is *stale*: its bytes were given up together with the segment, and must not be counted as dead
+/// again. To recognise stale entries, openings of segments are numbered, and every table records the number of openings
+/// when it was begun (its *age*): if the segment was opened later, an entry of the table refers to an earlier use of
+/// the segment.
 pub trait ValueLiveness {
     /// An entry that referred to these bytes is gone, and no other one refers to them.
     fn dead(&self, address: Vaddr, bytes: u32);
@@ -134,7 +134,7 @@ pub trait ValueLiveness {
     fn opening_of(&self, address: Vaddr) -> Option<u64>;
 }
 
-/// Does an entry with bytes at `address` mean what is there now, if it is in a table of this age?
+/// Does an entry in a table of this age refer to the bytes that are at `address` now? Otherwise it is stale.
 #[inline]
 pub fn is_current(values: &dyn ValueLiveness, address: Vaddr, age: u64) -> bool {
     values.opening_of(address).is_some_and(|opening| opening < age)

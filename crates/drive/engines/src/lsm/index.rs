@@ -10,8 +10,8 @@
 //! memtable is full as well (`maintenance.rs`). The table list changes in one step in which no task waits,
 //! together with its [`IndexRecord`].
 //!
-//! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
-//! forgotten one. An engine orders changes of one key by a keyed lock of its own.
+//! The index knows the addresses of values, not their bytes. It reports through [`ValueLiveness`] when the last entry
+//! of a value is gone. An engine orders changes of one key by a keyed lock of its own.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -70,8 +70,7 @@ pub struct IndexCounters {
     pub failures: u64,
 }
 
-/// A state of the index's tables: who remembers one knows later whether anything was flushed, merged or moved,
-/// or tried to be.
+/// A counter of flushes, merges and moves, failed ones included: if it is unchanged, the tables are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexWork(u64);
 
@@ -96,15 +95,15 @@ pub(super) struct Inner {
     pub values: Rc<dyn ValueLiveness>,
     pub journal: Rc<dyn IndexJournal>,
     pub active: TaskCell<Memtable>,
-    /// A sorted copy of `active`, as long as it is one.
+    /// A sorted copy of `active`; dropped when `active` changes.
     pub sorted: TaskCell<Option<Rc<[Pair]>>>,
     pub frozen: TaskCell<Option<Frozen>>,
     pub tables: TaskCell<Rc<Version>>,
     pub next_table: Cell<u32>,
     pub next_sequence: Cell<u64>,
-    /// Held by the one that flushes or merges.
+    /// Held by the task that flushes or merges.
     pub maintenance: Mutex,
-    /// `next_table` when everything was in one run, the last time it was.
+    /// The value of `next_table` when all entries were last in one run.
     pub one_run_at: Cell<u32>,
     pub counters: Cell<IndexCounters>,
     pub work: Cell<IndexWork>,
@@ -121,9 +120,8 @@ impl Index {
         Index::recover(parts, config, image, FoundTables::default()).expect("no table, no contradiction")
     }
 
-    /// The index of a drive that lost its power: `image` is its part of the protected image, `found` what the
-    /// FTL came across. The FTL forgets table pages that belong to no table; the pages of those that do are
-    /// taken from the pool.
+    /// Restores the index after a power cut: `image` is its part of the protected image, `found` are the pages that the
+    /// FTL found. Table pages of no live table are unmapped; pages of live tables are taken from the pool.
     pub fn recover(
         parts: IndexParts,
         config: IndexConfig,
@@ -349,7 +347,7 @@ impl Index {
         pairs.sort_by_key(|(key, entry)| (*key, entry.address));
         let (core, probe_ns) = (inner.cores.of(Role::Dispatch), inner.config.index_probe_ns);
         core.run_noted(pairs.len() as u64 * probe_ns, "index", "look into the memtable");
-        // Memtables and tables as they are at one moment: nothing here suspends.
+        // No suspension here, so memtables and tables are those of one moment.
         let tables = inner.tables.borrow().clone();
         pairs
             .retain(|(key, entry)| self.find_in_memory(key).is_none_or(|newest| newest.is_same_value(entry)));

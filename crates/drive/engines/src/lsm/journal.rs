@@ -62,9 +62,9 @@ impl IndexJournal for Liveness {
 pub struct Protected {
     /// Whose it is.
     pub owner: Owner,
-    /// The value log's.
+    /// State of the value log.
     pub values: ProtectedValueLog,
-    /// The index's.
+    /// State of the index.
     pub index: IndexImage,
 }
 

@@ -109,7 +109,7 @@ impl Version {
         }
     }
 
-    /// The tables named, newest first, and those of the others that may hold older entries than they do.
+    /// The chosen tables, newest first, and those of the other tables that may hold older entries than they.
     pub fn split(&self, chosen: &[TableId]) -> (Vec<Rc<Table>>, Vec<Rc<Table>>) {
         let rest = self.newest_first().skip_while(|table| !chosen.contains(&table.facts.id));
         rest.cloned().partition(|table| chosen.contains(&table.facts.id))

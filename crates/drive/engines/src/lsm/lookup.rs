@@ -35,8 +35,8 @@ pub fn find(
     Ok(None)
 }
 
-/// As [`find`], for each of `keys`, which are in ascending order: table by table. Of the one that is being looked into,
-/// DRAM holds the filter and a page each of index and data.
+/// As [`find`], for each of `keys`, which are in ascending order. It goes table by table, and DRAM holds the filter and
+/// one page each of index and data of the present table.
 pub fn find_all(
     version: &Version,
     layout: &dyn Layout,

@@ -1,8 +1,8 @@
 //! Flush and compaction: what moves entries from the memtable to flash and from level to level.
 //!
-//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what is not needed any more,
-//! write new tables, and put them in the place of their sources in a single step. It runs under one lock.
-//! Whatever fails leaves the index as it was, and what was written for nothing is given back.
+//! Both are one operation, [`Index::rewrite`]: merge sorted runs, leave out entries that are not needed any more, write
+//! new tables, and replace the sources by them in a single step. It runs under one lock. If it fails, the index stays
+//! as it was, and the pages written so far are given back.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -76,10 +76,9 @@ impl Index {
         Ok(())
     }
 
-    /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced
-    /// and stale entries and all tombstones. For a drive that runs out of space. Does nothing if nothing
-    /// changed since the last time. A memtable gets a table of its own only if that leaves room for the
-    /// merge; else it is merged with the tables.
+    /// Writes the memtables, merges all tables into one run and drops all entries that are replaced or stale and all
+    /// tombstones. For a drive that runs out of space. Does nothing if nothing changed since the last time. A memtable
+    /// gets a table of its own only if that leaves room for the merge; else it is merged with the tables.
     ///
     /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a
     /// table is damaged. Nothing is lost then.
@@ -356,7 +355,7 @@ impl Index {
         Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, core, entry_ns))
     }
 
-    /// From here on the new tables count and the old ones do not.
+    /// Replaces the sources of a rewrite by the new tables.
     fn replace(&self, mut outputs: NewTables, rewrite: &Rewrite) {
         let inner = &*self.0;
         let to = rewrite.to;

@@ -22,7 +22,7 @@ pub struct Memtable {
 }
 
 impl Memtable {
-    /// An empty one with room for `entries` keys; it grows beyond that if asked to.
+    /// An empty memtable with room for `entries` keys; more keys make it grow.
     pub fn new(entries: u32) -> Memtable {
         let slots = (entries.max(1) as usize * 2).next_power_of_two();
         Memtable { pairs: Vec::with_capacity(entries as usize), slots: vec![0; slots] }

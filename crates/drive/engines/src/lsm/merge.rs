@@ -37,7 +37,7 @@ impl Source {
     }
 }
 
-/// A pair of one of the runs.
+/// A pair, and the run that it came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Merged {
     /// Its key.
@@ -183,7 +183,7 @@ impl MergedRuns {
         }
     }
 
-    /// The next pair; reads what has to be read.
+    /// The next pair, after reading pages if necessary.
     pub fn next_merged(&mut self) -> Result<Option<Merged>, Status> {
         loop {
             match self.step()? {

@@ -28,7 +28,8 @@ pub(super) const LOWEST_KEY: Key = Key::from_padded([0; 16], 1).expect("one byte
 /// See [`LOWEST_KEY`].
 pub(super) const HIGHEST_KEY: Key = Key::from_padded([0xFF; 16], 16).expect("16 bytes are a key");
 
-/// No drive sees so many insertions: numbers for those to come are left.
+/// Most insertions: no drive reaches this number. An image with more is refused, so that numbers for later insertions
+/// remain.
 const MOST_INSERTIONS: u64 = 1 << 60;
 
 /// A change of the index. Records made without a suspension between them belong together.
@@ -41,18 +42,17 @@ pub enum IndexRecord<'a> {
         /// Its entry.
         entry: Entry,
     },
-    /// The memtable is full: its entries are to be written, new ones go to an empty one. From now on it has
-    /// this age.
+    /// The memtable is full and is frozen, with this age; new entries go to an empty one.
     Frozen(u64),
     /// This id, and with it every lower one, has been given out.
     IdTaken(TableId),
-    /// Tables came, went and moved.
+    /// The list of tables has changed.
     TablesChanged {
-        /// New tables and those that moved, with their levels.
+        /// New and moved tables, with their levels.
         added: Cow<'a, [(TableId, u8)]>,
-        /// Tables that are gone (those that moved, too).
+        /// Tables that were dropped or moved.
         dropped: Cow<'a, [TableId]>,
-        /// The frozen memtable is one of the new tables now.
+        /// The new tables contain the frozen memtable.
         flushed: bool,
     },
 }

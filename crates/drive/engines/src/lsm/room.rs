@@ -14,7 +14,7 @@
 //! * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
 //!   segment too ([`super::collection`]).
 //!
-//! Pages that iterators hold are missing from A until they are closed.
+//! Pages that open iterators hold are not in A.
 //!
 //! **An example.** A memtable has 100 entries, and a table of n entries takes at most n / 100 + 1 pages, so
 //! F = 2. One table of 1 000 entries is there: U = 11. One run of it and of n memtables more has

@@ -23,7 +23,7 @@ pub const TABLE_PAGE_KIND: u8 = b'T';
 struct Segments {
     /// Pages not in use of every segment taken.
     free: BTreeMap<SegmentId, Vec<u32>>,
-    /// Those of them that have one.
+    /// Segments that have a free page.
     open: BTreeSet<SegmentId>,
     free_pages: u32,
 }
@@ -43,8 +43,8 @@ impl TableSpace {
         TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: TaskCell::default() }
     }
 
-    /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a
-    /// segment that belongs to another owner, or twice in the list.
+    /// After a power cut: takes the pages on which live tables were found. `false` if a page lies in a segment of
+    /// another owner, or is twice in the list.
     pub fn claim(&self, pages: impl Iterator<Item = Lpa>) -> bool {
         let mut segments = self.segments.borrow_mut();
         for Lpa(lpa) in pages {

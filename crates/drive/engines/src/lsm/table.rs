@@ -35,7 +35,7 @@ pub const READ_AHEAD: u32 = 8;
 const WRITE_BATCH: usize = 8;
 const FOOTER: u8 = 0b100;
 
-/// What a tag says of the whole table. It has room for one of the two.
+/// Facts about the whole table in the tag of a page. A tag has room for one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfTable {
     /// On every page but the last one.
@@ -62,9 +62,9 @@ pub struct PageTag {
     pub part: Part,
     /// Which page of the part.
     pub number: u32,
-    /// Its first key, or the table's highest one in the footer.
+    /// The first key of the page; in the footer, the highest key of the table.
     pub key: Option<Key>,
-    /// What its entries refer to, or all entries in the footer.
+    /// Bounds of the addresses in entries of the page; in the footer, in all entries.
     pub addresses: AddressBounds,
     /// About the table.
     pub of_table: OfTable,
@@ -165,7 +165,8 @@ impl Table {
         self.obsolete.set(true);
     }
 
-    /// Could entries of it not be read? Such a table is kept as it is: what can be read of it, is.
+    /// Could some of its entries not be read? Such a table is never rewritten, so that its other entries remain
+    /// readable.
     pub fn is_damaged(&self) -> bool {
         self.damaged.get()
     }
@@ -252,7 +253,7 @@ pub struct TableStream {
     wanted: Option<(Part, u32)>,
     /// Pages read ahead, by part, in order.
     fetched: VecDeque<(Part, u32, PageBytes)>,
-    /// The table is lost and its reader has not been told yet: one that ended at once would hide its keys.
+    /// The table is lost, and the stream has yet to report it: an end without an error would hide the loss of its keys.
     is_lost_untold: bool,
 }
 

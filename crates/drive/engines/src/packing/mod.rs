@@ -110,7 +110,7 @@ pub trait Packing {
     /// Gives up all unused bytes before `at`: the page before it is leaving the buffer.
     fn skip_to(&mut self, at: u64);
 
-    /// No later value gets a byte before this offset. It never decreases.
+    /// Every later value is placed at or after this offset, which never decreases.
     fn oldest_open(&self) -> u64;
 
     /// No value placed so far has a byte at or after this offset. It never decreases.
@@ -192,7 +192,7 @@ pub struct PackingCosts {
     pub page_ns: u64,
 }
 
-/// Does `has` hold for the policy of that name? Assumed for policies that are in no table.
+/// Does `has` hold for the policy of this name? `true` for policies that are not in the table.
 fn looks_at(name: &str, has: impl Fn(&PackingRow) -> bool) -> bool {
     PACKINGS.iter().find(|row| row.name == name).is_none_or(has)
 }

@@ -63,7 +63,7 @@ struct Entry {
     content: Content,
     /// Will get more bytes; see [`Entries::close`].
     filling: bool,
-    /// Its segment was dropped: the page is dropped as soon as it is not in use.
+    /// Its segment was dropped, so the page is dropped as soon as it is not in use.
     doomed: bool,
     pins: u32,
     host_pins: u32,
@@ -328,9 +328,8 @@ impl Entries {
         self.oldest(List::Dirty)
     }
 
-    /// An entry for another page: a free one, else the least recently used page's. `prefer_clean` takes a
-    /// clean page before an older dirty one. `program` says whether dirty pages must be programmed before
-    /// they go.
+    /// An entry for another page: a free one, or else that of the least recently used page. With `prefer_clean` a clean
+    /// page goes before an older dirty one. `program`: dirty pages must be programmed before they leave.
     pub fn victim(&mut self, prefer_clean: bool, program: bool) -> Victim {
         if let Some(slot) = self.free.pop() {
             return Victim::Entry(slot);
@@ -459,7 +458,7 @@ impl Entries {
         self.entries[slot as usize].filling
     }
 
-    /// Begins a program of what a dirty page holds now.
+    /// Begins to program the present content of a dirty page.
     pub fn begin_program(&mut self, slot: u32) -> Program {
         self.unlink(slot);
         self.programming += 1;
@@ -495,7 +494,7 @@ impl Entries {
         in_use
     }
 
-    /// Pages newer than flash, ascending: what a power cut must not lose.
+    /// Pages that are newer than their copy on flash, in ascending order: a power cut must not lose them.
     pub fn unstored(&self) -> impl Iterator<Item = (u32, u32, &Rc<Region>)> {
         let is_unstored =
             |entry: &Entry| entry.lpa != NONE && entry.content != Content::Clean && !entry.doomed;

@@ -153,7 +153,7 @@ impl PageBuffer {
         }))
     }
 
-    /// Names the owner of the pages, once. Without one, a page that must leave is closed as it is.
+    /// Sets the owner of the pages, once. Without an owner, a page that must leave while it is being filled is closed.
     pub fn set_watch(&self, watch: Weak<dyn PageWatch>) {
         assert!(self.0.watch.set(watch).is_ok(), "a page buffer has one owner");
     }
@@ -468,15 +468,15 @@ impl PageBuffer {
         in_use
     }
 
-    /// The pages a power cut must not lose: those flash does not have (yet), by address.
+    /// Pages that a power cut must not lose because flash does not have their present content, by address.
     pub fn for_each_unstored(&self, found: &mut dyn FnMut(u32, &Region)) {
         for (lpa, _, region) in self.0.entries.borrow().unstored() {
             found(lpa, region);
         }
     }
 
-    /// After a power cut: takes a page of the protected image back. `false` when there is no room or it is
-    /// there.
+    /// After a power cut: restores a page of the protected image. `false` if there is no room, or the page is in the
+    /// buffer already.
     pub fn restore(&self, lpa: u32, kind: PageKind, content: Region, filling: bool) -> bool {
         let mut entries = self.0.entries.borrow_mut();
         if entries.find(lpa).is_some() {

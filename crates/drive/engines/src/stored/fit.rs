@@ -1,5 +1,5 @@
-//! A store's configuration held against the drive: the options that follow it, and how the protected memory is
-//! dealt out.
+//! A store's configuration on a given drive: options that follow from the drive, and how the protected memory is
+//! divided.
 
 use kvdrive_declare::image_keys;
 use kvdrive_flash::ftl::away::AwayPages;
@@ -37,7 +37,7 @@ pub(super) fn threads(config: &EngineConfig) -> u32 {
     config.runners + 1
 }
 
-/// How the protected memory is dealt out, bytes.
+/// How the protected memory is divided, bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
     /// Values that arrive.
@@ -47,9 +47,9 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Or a line that says what is too small to work with.
+    /// The shares for this configuration. Error: a line that says which setting is too small.
     pub fn of(config: &EngineConfig) -> Result<Shares, String> {
-        /// Room for two values of 4 KiB, each with what an operation has beside its value.
+        /// Room for two operations with values of 4 KiB.
         const LEAST: u64 = 2 * (4096 + OPERATION_BYTES);
         let has = config.protected_bytes;
         let trimmed = AwayPages::bytes(pages_of(config)) as u64;
@@ -68,8 +68,8 @@ impl Shares {
         }
     }
 
-    /// The longest value: half of what is staged, so that unfinished values and those of others go side by
-    /// side.
+    /// The longest value: half of the staging memory, so that an unfinished value leaves room for values of other
+    /// commands.
     pub fn max_value_bytes(&self) -> u32 {
         let most = (self.staged / 2).min(self.operations.saturating_sub(OPERATION_BYTES));
         most.min(u64::from(kvdrive_store::MAX_VALUE_BYTES)) as u32

@@ -1,14 +1,12 @@
-//! The state of a store that must survive a power cut and is not on its pages: trimmed pages, the operations
-//! that were carried out since the store was last synchronised, and its mark of that moment
-//! ([`kvdrive_store::Store::mark`]).
+//! The state of a store that must survive a power cut and is not on its pages: trimmed pages, the operations since the
+//! store was last synchronised, and the store's mark of that moment ([`kvdrive_store::Store::mark`]).
 //!
-//! After a cut the store finds what its pages hold. Of each key the last operation that was carried out is
-//! carried out again, unless the store has what that gave the key: whatever part of them had reached the pages,
-//! each key has it then. All at once they fit, for they did before, into the room that a store leaves to deletes at
-//! the latest ([`kvdrive_store::Store::put_again`]); one before the other they may not, so those that find no
-//! room are tried again after the others. Operations that were not carried out when the power went come last. They were not
-//! acknowledged: each is there afterwards, or, where there is no room for it, is not; those of an atomic batch
-//! are handed to the store as one again.
+//! After a cut the store finds whatever its pages hold, which may include any part of these operations. For each key,
+//! the last operation that had been carried out is repeated, unless the store already has its result. All of them
+//! together fit, as they did before the cut, if they may use the room that a store reserves for deletes
+//! ([`kvdrive_store::Store::put_again`]). They may not fit in every order, so an operation that finds no room is tried
+//! again after the others. Operations that were still running at the cut come last. They were not acknowledged, so each
+//! may or may not take effect; an atomic batch is handed to the store as one again.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -23,10 +21,10 @@ use kvdrive_store::{Kept, MAX_VALUE_BYTES};
 use super::trimmed::{MOST_WRITES, Trimmed};
 use crate::divided::Issued;
 
-/// No drive has carried out so many.
+/// Higher than the number of any operation: no drive carries out so many.
 const MOST_OPERATIONS: u64 = 1 << 60;
 
-/// Bytes of protected memory for a value beside its own: number, flags, key, lengths.
+/// Bytes of protected memory of an operation besides its value: number, flags, key, lengths.
 pub const OPERATION_BYTES: u64 = 64;
 
 /// A store or a delete.
@@ -34,11 +32,11 @@ pub const OPERATION_BYTES: u64 = 64;
 pub struct Operation {
     /// Operations are handed to the store in the order of their numbers.
     pub number: u64,
-    /// The store has done it.
+    /// The store has carried it out.
     pub is_carried_out: bool,
-    /// The next one is of the same atomic batch.
+    /// The next operation belongs to the same atomic batch.
     pub goes_on: bool,
-    /// Whose value.
+    /// The key that it changes.
     pub key: Key,
     /// The value and its length; `None` deletes.
     pub value: Option<(Rc<Region>, u32)>,
@@ -50,7 +48,7 @@ impl Operation {
         OPERATION_BYTES + self.value.as_ref().map_or(0, |(_, bytes)| u64::from(*bytes))
     }
 
-    /// Is this what its key has when it has been carried out?
+    /// Is `found` the value of the key after this operation?
     pub fn is_result(&self, found: Option<&Kept>) -> bool {
         match (&self.value, found) {
             (Some((region, bytes)), Some(found)) => {
@@ -61,7 +59,7 @@ impl Operation {
         }
     }
 
-    /// Can a store have been asked for this?
+    /// Is this an operation that a store can have been given?
     fn can_be(&self) -> bool {
         let fits =
             |(region, bytes): &(Rc<Region>, u32)| region.written_end() <= *bytes && *bytes <= MAX_VALUE_BYTES;
@@ -69,30 +67,30 @@ impl Operation {
     }
 }
 
-/// A change of what a drive keeps for its store.
+/// A change of the protected state of a store, as recorded in the journal.
 #[derive(BorshSerialize, BorshDeserialize)]
 pub enum StoreRecord<'a> {
-    /// Pages go away or are there again.
+    /// Pages were trimmed, or written again.
     Pages(AwayChange),
-    /// The next write has this number, as pages go away ([`super::pages`]).
+    /// The number of the next write, at a moment at which pages are trimmed ([`super::pages`]).
     Written(u64),
-    /// An operation begins, or those of an atomic batch.
+    /// An operation begins, or all operations of an atomic batch.
     Begun(Cow<'a, [Operation]>),
-    /// So many from `first` on are carried out, or have failed and are forgotten.
+    /// `count` operations from `first` on have ended: carried out, or failed and forgotten.
     Ended { first: u64, count: u64, is_carried_out: bool },
-    /// All that was carried out is on the store's pages, of which this is the mark: it is forgotten.
+    /// The store was synchronised, with this mark: all operations are on its pages and are forgotten.
     Synchronised { mark: Cow<'a, [u8]> },
     /// Names that divided values have.
     Issued(Issued),
 }
 
-/// The engine's state in the image: which pages are away, number of the next write when pages last went away,
-/// number of the next operation, operations, mark (empty before the store was synchronised), names of divided values.
+/// The engine's state in the image: trimmed pages, number of the next write when pages were last trimmed, number of the
+/// next operation, operations, mark (empty before the first synchronisation), names of divided values.
 type State<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>, Issued);
 
 /// The image, taken apart.
 pub struct Protected {
-    /// Whose it is.
+    /// The drive that it belongs to.
     pub owner: Owner,
     /// Trimmed pages.
     pub trimmed: Trimmed,

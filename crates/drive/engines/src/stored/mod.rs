@@ -1,14 +1,14 @@
 //! A key-value store in the drive: any row of [`kvdrive_store::STORES`] as an engine, on logical pages of the
 //! translation layer ([`pages`]), with firmware cores as its processor ([`cpu`]).
 //!
-//! A store makes nothing durable before it is synchronised, and an engine acknowledges what is durable. So the
-//! drive keeps what a store was asked to do as *operations* in its power-protected memory ([`image`]) until
-//! the store has been synchronised, which happens when they fill their share of it. After a power cut the first
-//! command has them carried out again: by then there is a protected image of this life, so that another cut
-//! finds them too. One mechanism serves all stores.
+//! A store makes nothing durable before it is synchronised, but an engine may acknowledge only durable changes. So the
+//! drive keeps each change as an *operation* in its power-protected memory ([`image`]) until the store is synchronised,
+//! which happens when operations fill their share of that memory. After a power cut the first command repeats them. It
+//! does not happen earlier, during power-on, because a new protected image has to hold them first, in case of another
+//! cut. One mechanism serves all stores.
 //!
-//! A value is staged in protected memory while it arrives. Values whose rest the host has yet to send may have
-//! half of that memory; beyond it the host is told to try again.
+//! A value is staged in protected memory while it arrives. Unfinished values may have half of that memory; beyond it
+//! the host is told to try again.
 
 pub(crate) mod config;
 mod cpu;
@@ -93,16 +93,16 @@ pub struct StoredEngine {
     /// The mark of the last sync.
     mark: TaskCell<Vec<u8>>,
     next_number: Cell<u64>,
-    /// Names that divided values have.
+    /// Names given out to divided values.
     issued: Cell<Issued>,
-    /// Bytes of `operations`, and how many of them are being carried out.
+    /// Bytes of `operations`.
     operation_bytes: Cell<u64>,
     running: Cell<u32>,
-    /// No operation begins now: those that run end first, and then the store is synchronised.
+    /// The store is being synchronised, or will be when the running operations have ended: no operation begins now.
     is_synchronising: Cell<bool>,
-    /// Are operations from before a power cut on the store?
+    /// Have operations from before a power cut been repeated?
     repeating: Cell<Repeating>,
-    /// Tasks that wait for one of these, or for its end.
+    /// Tasks that wait for `running`, `is_synchronising` or `repeating` to change.
     turned: WaitQueue,
     staged: Rc<Staged>,
     held_by_cursors: HeldByCursors,
@@ -110,7 +110,7 @@ pub struct StoredEngine {
     ftl: Ftl,
 }
 
-/// How far the operations are that a store may have lost with the power.
+/// How far the repetition of operations is that the store may have lost in a power cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeating {
     Due,
@@ -123,21 +123,22 @@ impl Exposing for StoredEngine {
 }
 
 impl StoredEngine {
-    /// A core copies so many bytes to where a value is staged.
+    /// Takes the time in which a core copies so many bytes to staging memory.
     fn charge_copy(&self, bytes: u32) {
         let ns = self.copy.copy_ns(bytes);
         self.memcpy.add(bytes, ns);
         self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
-    /// Has the store do something, and keeps it until the store has it on its pages. The caller holds the key.
+    /// Carries out a store or a delete, and keeps it as an operation until the store is synchronised. The caller holds
+    /// the lock of the key.
     fn carry_out(&self, key: Key, value: Option<(Rc<Region>, u32)>) -> Result<(), Status> {
         let operation = Operation { number: 0, is_carried_out: false, goes_on: false, key, value };
         self.carry_out_all(&mut [operation])
     }
 
-    /// As [`StoredEngine::carry_out`], of one operation, or of those of an atomic batch. The caller holds their
-    /// keys.
+    /// As [`StoredEngine::carry_out`], of one operation or of all operations of an atomic batch. The caller holds the
+    /// locks of their keys.
     fn carry_out_all(&self, together: &mut [Operation]) -> Result<(), Status> {
         self.begin(together)?;
         let result = self.without_held(|| self.hand_on(together));
@@ -145,7 +146,8 @@ impl StoredEngine {
         result.map_err(|error| error.status())
     }
 
-    /// Has the store do something; if open iterators hold its room, they are lost, one after the other.
+    /// Calls the store; if open iterators hold the room that it needs, gives them up one after the other and calls
+    /// again.
     fn without_held(&self, act: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
         loop {
             match act() {
@@ -155,7 +157,7 @@ impl StoredEngine {
         }
     }
 
-    /// Numbers operations and puts them into protected memory, when there is room for them.
+    /// Numbers operations and puts them into protected memory, after waiting for room.
     fn begin(&self, together: &mut [Operation]) -> Result<(), Status> {
         let bytes: u64 = together.iter().map(Operation::bytes).sum();
         if bytes > self.shares.operations {
@@ -198,8 +200,7 @@ impl StoredEngine {
         }
     }
 
-    /// Has the store put all that was carried out on its pages, and forgets it. Nothing is carried out
-    /// meanwhile.
+    /// Synchronises the store, so that all operations are on its pages, and forgets them. No operation runs meanwhile.
     fn synchronise(&self) -> Result<(), Status> {
         self.is_synchronising.set(true);
         while self.running.get() > 0 {
@@ -219,7 +220,7 @@ impl StoredEngine {
         synchronised.map_err(|error| error.status())
     }
 
-    /// Every command begins with this: what the store may have lost with the power is on it when it ends.
+    /// Every command calls this first. When it returns, the store has everything that it may have lost in a power cut.
     fn catch_up(&self) -> Result<(), Status> {
         loop {
             match self.repeating.get() {
@@ -235,8 +236,8 @@ impl StoredEngine {
         repeated
     }
 
-    /// Repeats operations that the store may have lost. No other task is in the store. Pairs that it has stay as they are: a
-    /// full one has no room for everything twice.
+    /// Repeats operations that the store may have lost. No other task is in the store. Pairs that the store still has
+    /// are not stored again, because a full store has no room for everything twice.
     fn repeat(&self) -> Result<(), Status> {
         let (done, begun): (Vec<Operation>, Vec<Operation>) =
             self.operations.borrow().iter().cloned().partition(|operation| operation.is_carried_out);
@@ -266,7 +267,7 @@ impl StoredEngine {
         Ok(())
     }
 
-    /// Has the store do what it did before a cut, if it has lost that.
+    /// Repeats an operation, unless the store already has its result.
     fn hand_on_again(&self, operation: &Operation) -> Result<(), StoreError> {
         let thread = self.threads.take();
         // A pair that cannot be read counts as lost.
@@ -280,7 +281,7 @@ impl StoredEngine {
         }
     }
 
-    /// Has the store do what an operation says, or those of an atomic batch.
+    /// Hands an operation, or all operations of an atomic batch, to the store.
     fn hand_on(&self, together: &[Operation]) -> Result<(), StoreError> {
         let thread = self.threads.take();
         match together {
@@ -296,8 +297,8 @@ impl StoredEngine {
     }
 }
 
-/// Where the operation of a number is. They are many and lie far apart in memory, so a search that halves them costs
-/// more than a look at where it is as long as none has failed.
+/// The index of the operation with this number. It is its distance from the oldest number unless an operation has
+/// failed, so that place is tried first: a binary search would miss the machine's caches at each step.
 fn place_of(operations: &VecDeque<Operation>, number: u64) -> usize {
     let is_it = |operation: &Operation| operation.number == number;
     let at = number.wrapping_sub(operations.front().map_or(0, |oldest| oldest.number)) as usize;
@@ -325,7 +326,7 @@ impl Engine for StoredEngine {
     type Cursor = PairCursor;
     const ORDERED: bool = true;
 
-    /// Half of what operations have is for what each takes beside its value.
+    /// Half of the memory of operations is for the overhead of [`OPERATION_BYTES`] each, the other half for values.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         let half = self.shares.operations / 2;
         let requests = (half / OPERATION_BYTES).min(BATCH_REQUESTS_MAX.into()) as u32;
@@ -336,7 +337,8 @@ impl Engine for StoredEngine {
         let Some(first) = changes.first() else { return Ok(()) };
         let values = || changes.iter().filter_map(|change| change.value.as_deref());
         let bytes: usize = values().map(<[u8]>::len).sum();
-        // Room for all of them at once: batches that wait for each other's would wait for ever.
+        // Reserves room for all values at once: two batches that reserved value by value could wait for each other for
+        // ever.
         let _staged = self.reserve(&first.key, bytes as u32, Arrival::Inline)?;
         values().filter(|value| !value.is_empty()).for_each(|value| self.charge_copy(value.len() as u32));
         self.catch_up()?;

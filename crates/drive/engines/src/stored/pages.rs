@@ -1,19 +1,20 @@
 //! Logical pages of the flash translation layer as a store's pages.
 //!
-//! A page is certain when its program is done, so there is nothing to flush. What was trimmed, or never
-//! written, reads zeros, also after a power cut: the bits that say so are part of the engine's protected image.
-//! Any other page that the translation layer does not find is lost. It may find an older version of one that
-//! was written again without a trim; that a store has to notice. Writes are numbered, and
-//! each page has the number of its write in its spare area:
+//! A page is durable when its program is done, so there is nothing to flush. Pages that were trimmed or never written
+//! read as zeros, also after a power cut: a bit for each page is part of the engine's protected image. Any other page
+//! that the translation layer does not find is lost. For a page that was rewritten without a trim, the translation
+//! layer may find an older version; stores detect that themselves. Writes are numbered, and each page has the number of
+//! its write in its spare area:
 //!
 //! ```text
 //!   tag of a page    number of its write (u64) | zeros
 //! ```
 //!
-//! Recovery writes and trims before there is a new protected image. If it is cut, the old image counts again: a
-//! page that it calls trimmed is there all the same if its write has a number that the image had not given
-//! out. What recovery has trimmed is found again then (stores void what they trim), so flash keeps it until recovery has
-//! ended: collection would erase what the old image says is there.
+//! Recovery writes and trims before there is a new protected image, so after a power cut during recovery the old image
+//! counts again. A page that this image calls trimmed is nevertheless valid if the number of its write is later than
+//! the image. Pages that the interrupted recovery had trimmed are valid again (which does no harm, because a store
+//! marks as void what it trims). Flash therefore keeps trimmed pages until recovery has ended; otherwise collection
+//! might erase pages that the old image still calls valid.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl FlashPages {
         self.ftl.read(lpa, purpose_of(why)).map_err(|_| lost)
     }
 
-    /// Was it trimmed, or never written? What is being written for the first time may be there already.
+    /// Was the page trimmed, or never written? A page that is being written for the first time may be mapped already.
     fn is_blank(&self, lpa: Lpa) -> bool {
         let trimmed = self.trimmed.borrow();
         trimmed.away.has(lpa.0) && (!self.ftl.is_mapped(lpa) || trimmed.holds(lpa))
@@ -96,7 +97,7 @@ fn purpose_of(why: Why) -> Purpose {
     }
 }
 
-/// Writes a run page by page, side by side, and lets it be there.
+/// Writes the pages of a run side by side, and then marks them as written.
 fn write_run(
     sim: &Sim,
     ftl: &Ftl,

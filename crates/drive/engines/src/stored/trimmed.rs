@@ -1,4 +1,4 @@
-//! Which pages of a store are trimmed, and the number of the next write: what image, records and pages share.
+//! Which pages of a store are trimmed, and the number of the next write: state that image, records and pages share.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ pub struct Trimmed {
     pub away: AwayPages,
     /// Number of the next write.
     pub next_write: u64,
-    /// The number of the next write when pages were last trimmed. Writes with this number or a higher one came later, so
-    /// the image says nothing else of them.
+    /// The number of the next write when pages were last trimmed. Pages written with this number or a higher one were
+    /// written after that trim, whatever the image says of them.
     pub next_write_at_trim: u64,
-    /// Pages that a recovery under way has trimmed, and that flash keeps until it has ended; `None`: none is under way.
+    /// Pages that the present recovery has trimmed, which flash keeps until it ends; `None`: no recovery is under way.
     pub held: Option<BTreeSet<u32>>,
 }
 
-/// No drive has written so many pages: a page with such a number is refused.
+/// Higher than the number of any write: no drive writes so many pages. A page with such a number is refused.
 pub const MOST_WRITES: u64 = 1 << 60;
 
 impl Trimmed {
@@ -28,23 +28,23 @@ impl Trimmed {
         Trimmed { away, next_write, next_write_at_trim: next_write, held: None }
     }
 
-    /// A page goes away; `true` if flash is to keep it for now.
+    /// Marks a page as trimmed; `true` if flash has to keep it for now.
     pub fn trim(&mut self, Lpa(page): Lpa) -> bool {
         self.away.set(page, true);
         self.held.as_mut().map(|held| held.insert(page)).is_some()
     }
 
-    /// A page was written again.
+    /// The page was written again, so flash need not keep its old content.
     pub fn release(&mut self, Lpa(page): Lpa) {
         self.held.as_mut().map(|held| held.remove(&page));
     }
 
-    /// Is it trimmed, and flash has still what it was?
+    /// Is the page trimmed while flash keeps its old content?
     pub fn holds(&self, Lpa(page): Lpa) -> bool {
         self.held.as_ref().is_some_and(|held| held.contains(&page))
     }
 
-    /// A page that was found has this tag.
+    /// Recovery has found the page on flash with this tag. It counts as written if its number is not below `of_image`.
     pub fn found(&mut self, Lpa(page): Lpa, tag: &[u8; TAG_BYTES], of_image: u64) {
         let number = u64::from_le_bytes(tag[..8].try_into().expect("8 bytes"));
         if (of_image..MOST_WRITES).contains(&number) {

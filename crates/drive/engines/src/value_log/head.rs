@@ -26,11 +26,11 @@ pub(super) struct OpenSegment {
 
 pub(super) struct LogHead {
     pub packing: Box<dyn Packing>,
-    /// Oldest first. The write pointer is in the first one or in a later one, the frontier in the last one.
+    /// Open segments, oldest first. The frontier is in the last one, the write pointer in any of them.
     pub window: VecDeque<OpenSegment>,
-    /// Pages before it are closed; on a page boundary.
+    /// All pages before this offset are closed; a page boundary.
     pub open_from: u64,
-    /// Where copied values go, and where DMA'd ones go: with Backfill two different pages.
+    /// The page for copied values and the page for DMA'd values, which differ under `backfill`.
     pages: [Option<OpenPage>; 2],
     /// Times a page had to leave before it was full.
     pub forced_jumps: u64,
@@ -41,7 +41,7 @@ impl LogHead {
         LogHead { packing, window: VecDeque::new(), open_from: 0, pages: [None; 2], forced_jumps: 0 }
     }
 
-    /// The page at `start`, if it is one of those remembered.
+    /// The open page at `start`, if it is one of the two.
     #[inline]
     pub fn open_page(&self, start: u64) -> Option<OpenPage> {
         let [first, second] = &self.pages;

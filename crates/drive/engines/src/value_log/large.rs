@@ -1,5 +1,5 @@
-//! Values that are larger than what the page buffer takes at once: their pages go to flash as they fill, past the
-//! buffer, and each has segments of its own.
+//! Values that are larger than the page buffer takes at once. Their pages bypass the buffer and go to flash as they
+//! fill, and each value has segments of its own.
 //!
 //! ```text
 //!   reserve ─► admit ─► bytes ─► admit ─► bytes ... ─► landed
@@ -7,14 +7,15 @@
 //!                └ waits while too many programs are under way; takes a segment where the next byte needs one
 //! ```
 //!
-//! The segments of a value are a *chain*: the index knows the address of the first one, and each segment of the log's
-//! head [`Head::Large`] says of which first one it is a part, and which ([`link`]). The chain is in the protected
+//! The segments of a value are a *chain*: the index knows the address of the first one, and each segment of head
+//! [`Head::Large`] records the first segment of its chain and its index in it ([`link`]). The chain is in the protected
 //! image with the segments, so that neither the layout of the index nor that of the image changes.
 //!
-//! What follows from it: a value that is not committed is segments in which nothing lives, which every recovery gives
-//! back; the segments of a value die together, so garbage collection has nothing to move; and the rest of
-//! the last segment of a value is not used. In memory there are the page being filled of each value, and the pages
-//! of [`ValueLog::large_pages`] programs for all values together, and one more for each value that waited for those.
+//! It follows that a value that is not committed consists of segments without live bytes, which every recovery gives
+//! back; that the segments of a value die together, so garbage collection has nothing to move; and that the rest of the
+//! last segment of a value stays unused. Memory holds the page that is being filled of each value, the pages of
+//! [`ValueLog::large_pages`] programs of all values together, and one more page for each value that waits for those
+//! programs.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -66,8 +67,8 @@ impl Chains {
         self.0.remove(&first);
     }
 
-    /// The chains of an image. A segment that belongs to no whole chain has lost its value with the power, or was one of
-    /// those that are given back together: what is counted as live there is not.
+    /// The chains of an image. A segment that belongs to no whole chain had an uncommitted value at the power cut, or
+    /// was being given back with its chain: its live bytes are set to 0.
     ///
     /// # Errors
     /// Two segments have the same place.
@@ -102,15 +103,15 @@ impl Chains {
     }
 }
 
-/// Of the segments of a log, one in so many is for values of which hosts have yet to send a part. One value alone may
-/// have more.
+/// The part of the log's segments, 1 in this number, that unfinished values may have together. A single one may have
+/// more.
 const UNFINISHED_ONE_IN: u32 = 4;
 
-/// Programs of large values, of the whole log.
+/// Programs of all large values of the log.
 pub(super) struct Programs {
     under_way: Cell<u32>,
     ended: WaitQueue,
-    /// Segments, taken or not, of values of which hosts have yet to send a part.
+    /// Segments, taken or still to be taken, of unfinished values.
     unfinished_segments: Cell<u32>,
 }
 
@@ -123,10 +124,10 @@ impl Programs {
 /// A large value that is arriving.
 pub(super) struct Arriving {
     segments: TaskCell<Vec<SegmentId>>,
-    /// The page that the next byte goes to, as far as it is filled.
+    /// The content so far of the page that is being filled.
     page: TaskCell<Region>,
     received_bytes: Cell<u32>,
-    /// Some of its bytes found no room.
+    /// There was no room for some of its bytes.
     has_failed: Cell<bool>,
     /// Programs of this value under way.
     programs: Rc<Cell<u32>>,
@@ -162,7 +163,7 @@ impl ValueLog {
 
     /// Begins a large value: takes its first segment.
     ///
-    /// Errors: [`Status::CAPACITY_EXCEEDED`] when there is no segment to be had, or there never can be enough.
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when no segment is available, or the log has too few for the value.
     pub(super) fn begin_large(&self, bytes: u32) -> Result<Arriving, Status> {
         let log = &*self.0;
         if self.segments_of(bytes) as u32 >= log.pool.segments() {
@@ -201,7 +202,7 @@ impl ValueLog {
         let base = link(parts[0], parts.len() - 1);
         let mut state = log.state.borrow_mut();
         let opening = state.segments.open(id, Head::Large, base);
-        // Nothing else will be placed in it.
+        // No other value is placed in it.
         state.segments.seal(id);
         state.segments.add_place(id);
         state.statistics.segments_opened += 1;
@@ -210,10 +211,10 @@ impl ValueLog {
         Ok(())
     }
 
-    /// How many bytes may come next of a value of `bytes`: to the end of a page. Waits while others are on their way to
-    /// flash.
+    /// How many bytes of a value of `bytes` may come next: up to the end of a page. Waits while too many programs are
+    /// under way.
     ///
-    /// Errors: [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and there is none to be had.
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and none is available.
     pub(super) fn admit_large(&self, value: &Arriving, bytes: u32) -> Result<u32, Status> {
         let log = &*self.0;
         let at = value.received_bytes.get();
@@ -250,7 +251,7 @@ impl ValueLog {
         }
     }
 
-    /// Has the page that was filled programmed.
+    /// Starts the program of the page that was filled.
     fn program_large(&self, value: &Arriving, number: usize) {
         let log = &*self.0;
         let content = std::mem::take(&mut *value.page.borrow_mut());
@@ -276,7 +277,7 @@ impl ValueLog {
         });
     }
 
-    /// All bytes of a value have come: waits until flash has them.
+    /// Called after the last byte of a value: waits until all of its pages are on flash.
     pub(super) fn land_large(&self, value: &Arriving) {
         let page_bytes = self.0.shape.page_bytes;
         let received = value.received_bytes.get();
@@ -290,7 +291,7 @@ impl ValueLog {
         self.0.state.borrow_mut().segments.chains.insert(chain);
     }
 
-    /// The value is not arriving any more. What is not live by now is given back.
+    /// Ends the arrival of a value, committed or not. Segments without live bytes are given back.
     pub(super) fn end_large(&self, value: &Arriving) {
         let log = &self.0;
         let unfinished = &log.large.unfinished_segments;
@@ -302,7 +303,7 @@ impl ValueLog {
         log.retire_all(spent);
     }
 
-    /// The chain of the value at `address`, if it is one that has a chain.
+    /// The chain of the value at `address`, if it is a large value.
     pub fn chain_at(&self, address: Vaddr) -> Option<Chain> {
         let first = self.segment_of(address);
         let state = self.0.state.borrow();
@@ -319,7 +320,8 @@ impl ValueLog {
         }
     }
 
-    /// See [`ValueLog::note_dead`]. All segments are uncounted before the first is given back, which may write to files.
+    /// See [`ValueLog::note_dead`]. The bytes of all segments are uncounted before the first segment is given back,
+    /// because giving back may write to files.
     pub(super) fn end_large_live(&self, address: Vaddr, bytes: u32) {
         let Some(chain) = self.chain_at(address) else {
             self.0.state.borrow_mut().segments.miscounted_bytes += u64::from(bytes);
@@ -342,7 +344,7 @@ impl ValueLog {
         is_at_front && chain.is_some_and(|chain| chain.len() == self.segments_of(bytes))
     }
 
-    /// What of a value of `bytes` bytes lies in each segment of a chain.
+    /// How many bytes of a value of `bytes` bytes lie in each segment of its chain.
     pub(super) fn parts<'a>(
         &self,
         chain: &'a Chain,
@@ -359,15 +361,15 @@ impl ValueLog {
 /// A page, or why it cannot be read.
 type ReadPage = Result<Rc<Region>, Status>;
 
-/// The segments of a large value, which stay as they are while this is held, also when the value dies. Nothing else
-/// that dies is kept, as by a pin of the past.
+/// Keeps the segments of one large value, also if the value dies. Unlike a pin of a snapshot, it keeps no other
+/// segments.
 struct KeptChain {
     log: ValueLog,
     chain: Chain,
 }
 
 impl KeptChain {
-    /// `None`: the value has died already.
+    /// Keeps the segments of `chain`; `None` if the value is dead already.
     fn of(log: &ValueLog, chain: &Chain) -> Option<KeptChain> {
         let segments = &mut log.0.state.borrow_mut().segments;
         let lives = |id: &SegmentId| {
@@ -401,14 +403,14 @@ impl Drop for KeptChain {
 pub struct LargeReader {
     log: ValueLog,
     chain: Chain,
-    /// It is read in several commands.
+    /// Keeps the chain between two commands, if several commands read the value.
     kept: Option<KeptChain>,
-    /// The pages that were read last, from this one on.
+    /// The pages that were read last, and the number of the first of them.
     window: TaskCell<(u32, Vec<ReadPage>)>,
 }
 
 impl LargeReader {
-    /// Of the value at `address`, which the caller keeps readable; `None` if it is not a large one.
+    /// A reader of the value at `address`, which the caller keeps readable; `None` if it is not a large value.
     pub fn new(log: &ValueLog, address: Vaddr) -> Option<LargeReader> {
         let chain = log.chain_at(address)?;
         Some(LargeReader { log: log.clone(), chain, kept: None, window: TaskCell::default() })
@@ -422,7 +424,8 @@ impl LargeReader {
         self.kept.is_some()
     }
 
-    /// Hands out `bytes` bytes from `at` on, in order, of a reading that ends at byte `until`.
+    /// Hands out `bytes` bytes from `at` on, in order; the whole reading ends at byte `until`
+    /// ([`crate::Engine::load`]).
     ///
     /// # Errors
     /// [`Status::UNRECOVERED_ERROR`] for a page that cannot be read, [`Status::VALUE_NOT_RESIDENT`] without flash.
@@ -440,14 +443,14 @@ impl LargeReader {
             self.page(at / page_bytes, until.div_ceil(page_bytes))?.read(at % page_bytes, take, sink);
             at += take;
         }
-        // Nothing is held between two readings.
+        // The reading has ended: drop its pages.
         if end >= until {
             self.window.borrow_mut().1 = Vec::new();
         }
         Ok(())
     }
 
-    /// A page of the value; pages after it, up to page `stop`, are read with it.
+    /// A page of the value; reads the pages after it, up to page `stop`, at the same time.
     fn page(&self, number: u32, stop: u32) -> ReadPage {
         let found = {
             let window = self.window.borrow();
@@ -475,7 +478,7 @@ impl LargeReader {
     }
 }
 
-/// Is nothing of this segment to be moved by collection?
+/// Must collection leave this segment alone?
 pub(super) fn stays(segment: &Segment) -> bool {
     segment.head == Head::Large && segment.life == Life::Sealed
 }

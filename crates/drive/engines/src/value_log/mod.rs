@@ -225,7 +225,7 @@ impl ValueLog {
         let last = (address.0 + u64::from(until)).saturating_sub(1) / page_bytes;
         while from < end {
             let (lpa, within) = (from / page_bytes, from % page_bytes);
-            // At the front of each stretch of pages, whichever part of the reading comes there.
+            // At the front of each stretch of pages, whichever call reaches it.
             let begins = from == address.0 || within == 0;
             if begins && last > lpa && (lpa - first).is_multiple_of(self.ahead_pages()) {
                 self.read_ahead(lpa, last, purpose);
@@ -361,8 +361,8 @@ impl ValueLog {
     /// The segment of an address.
     #[inline]
     pub fn segment_of(&self, address: Vaddr) -> SegmentId {
-        // Every entry that is merged asks this: divisions by powers of two are shifts, and all else one of 32
-        // bits.
+        // Called for every merged entry, so it is fast: divisions by powers of two are shifts, and the remaining
+        // division has 32 bits.
         let shape = &self.0.shape;
         let page = (address.0 >> shape.page_bytes.trailing_zeros()) as u32;
         SegmentId(match shape.segment_pages.is_power_of_two() {

@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// Hands out `bytes` bytes of the value from `at` on, as far as they have come; zeros for the rest. Not after
+    /// Hands out `bytes` bytes of the value from `at` on; bytes that have not arrived are zeros. Not after
     /// [`Place::landed`].
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a value of {}", self.bytes);

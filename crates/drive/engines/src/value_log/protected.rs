@@ -1,9 +1,8 @@
-//! The value log's part of the protected image: all that a power cut must not lose, and nothing that flash
-//! has.
+//! The value log's part of the protected image: everything that a power cut must not lose and that is not on flash.
 //!
-//! The image is a small model of the log of its own. [`ProtectedValueLog::apply`] repeats what a record says
-//! happened; where the packing policy decided something, the image's own policy decides it again. So a
-//! placement costs a few bytes of journal however much state the policy has.
+//! The image is a small model of the log. [`ProtectedValueLog::apply`] repeats each recorded event on it; where a
+//! packing policy decided, the image has an instance of the policy that decides again in the same way. So a placement
+//! costs a few bytes of journal, however much state the policy has.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +63,7 @@ impl ProtectedValueLog {
         ProtectedValueLog::of(shape, shape.packings(), 0, &mut std::iter::empty(), BTreeMap::new())
     }
 
-    /// Takes over what a running log knows.
+    /// The image of a running log.
     pub(super) fn of(
         shape: &LogShape,
         packings: [Box<dyn Packing>; 2],

@@ -92,7 +92,7 @@ pub enum Record<'a> {
         /// How it came.
         arrival: Arrival,
     },
-    /// The packing policy gave up what was free before this offset.
+    /// The packing policy gave up free space before this offset.
     Skipped {
         /// Where.
         head: Head,

@@ -125,7 +125,7 @@ impl Segments {
         *self.at(id) = segment;
     }
 
-    /// Nothing lives in a segment, whatever its image says.
+    /// Sets the live bytes of a segment to 0, whatever its image says.
     pub fn forget_live(&mut self, id: SegmentId) {
         self.live_bytes -= std::mem::take(&mut self.at(id).live_bytes);
     }
@@ -161,14 +161,13 @@ impl Segments {
         self.live_bytes += u64::from(bytes);
     }
 
-    /// Returns how many bytes were counted as live and are not any more, and whether the segment may be
-    /// retired now.
+    /// Counts bytes of a segment as dead. Returns by how much the count of live bytes decreased, and whether the
+    /// segment may be retired now.
     ///
-    /// In a log that was never without power these are all of `bytes`. A crafted image may
-    /// count too little, and only all tables of the index together know better: they are not read
-    /// at power-on. So what is not counted does not die. Such a segment was given back too early, whatever is
-    /// there now has counts too low as well, and the values it had cannot be read: the image's fault, and no
-    /// reason to stop.
+    /// The count decreases by `bytes` in a log that was never without power. A crafted image may contain a count that
+    /// is too low, and power-on does not detect that, because it would have to read all tables of the index. The count
+    /// then stops at 0. Such a segment is given back too early, so that some of its values cannot be read and the
+    /// counts of its next use are too low as well. The damage is limited to that, so the drive goes on.
     #[inline]
     pub fn end_live(&mut self, id: SegmentId, bytes: u64) -> (u64, bool) {
         let recovered = self.recovered;
@@ -186,7 +185,7 @@ impl Segments {
         (died, spent)
     }
 
-    /// Is there nothing left to do with it but to retire it?
+    /// Can the segment be retired?
     pub fn is_spent(&self, id: SegmentId) -> bool {
         is_spent(self.get(id))
     }
@@ -257,7 +256,7 @@ impl Segments {
         pages_in_use == 0
     }
 
-    /// One page of a dying segment is gone. `true` when it was the last one.
+    /// Counts a page of a dying segment as gone. `true` if it was the last one.
     pub fn page_gone(&mut self, id: SegmentId) -> bool {
         let segment = self.at(id);
         let Life::Dying(pages) = segment.life else { panic!("{id:?} is not dying") };

@@ -8,7 +8,7 @@ use crate::packing::{All, LogView, Packing, PackingConfig};
 /// Largest value that goes through the page buffer, whatever the buffer has: 2 MiB.
 const PACKED_MAX_BYTES: u32 = 2 << 20;
 
-/// What never changes about a log. Logs and images of the same shape understand each other.
+/// Properties of a log that never change. An image can only be restored to a log of the same shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogShape {
     pub(super) page_bytes: u32,
@@ -35,7 +35,7 @@ impl LogShape {
         // One page less than the share: a value need not begin with a page.
         let buffered = u64::from(page_bytes) * u64::from(value_share(buffer_entries) - 1);
         let most = segment_bytes.min(buffered).min(u64::from(PACKED_MAX_BYTES));
-        // What is kept back of an empty log, what packing may hold open, and the one that collection fills.
+        // Segments in reserve, two that packing may hold open, and one that collection fills.
         let kept = pool.reserve().index_segments + pool.reserve().gc_segments + 3;
         let large_most = u64::from(pool.segments().saturating_sub(kept)) * segment_bytes;
         let large_most = large_most.min(u64::from(LARGEST_VALUE_BYTES)).max(most);

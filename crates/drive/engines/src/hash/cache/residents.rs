@@ -1,15 +1,15 @@
-//! The sections in the cache, in the order in which they are looked at for eviction; which of them compete for
-//! a place. It knows slots and numbers of sections, not their content.
+//! The sections in the cache, in the order of eviction, and which of them compete for a place. This file knows slots
+//! and numbers of sections, not their content.
 //!
-//! Without *ways*, a section competes with all others, and the oldest is looked at first. With `w` ways, the
-//! DRAM is a table of places in sets of `w`, and the number of a section hashes to its set. A set that is full
-//! displaces one of its own sections for a new one while places are free elsewhere, so that the share of
-//! sections that are cached falls slowly with their number, and not at once where they exceed the cache. With one
-//! way, `n` sections over `p` places leave about `p (1 - exp(-n / p))` in the cache.
+//! Without *ways*, a section competes with all others, and the oldest is considered first. With `w` ways, DRAM is a
+//! table of places in sets of `w`, and the number of a section hashes to its set. A new section of a full set displaces
+//! one of that set, even if places are free elsewhere. So the share of cached sections falls slowly as their number
+//! grows, and not suddenly when they exceed the cache. With one way, `n` sections over `p` places leave about `p (1 -
+//! exp(-n / p))` in the cache.
 //!
-//! A place is as large as sections are on average, and sections grow with the number of pairs. So there are
-//! the fewer sets the larger sections become: a set is an equal share of the range of hashes, and nothing moves
-//! when there are fewer.
+//! A place has the mean size of a section, and sections grow with the number of pairs, so the number of sets falls as
+//! sections grow. A set is an equal share of the range of hashes, so nothing has to be moved when the number of sets
+//! changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ pub(super) struct Sets {
     by_hash: BTreeMap<(u64, u64), Resident>,
     /// Entries so far.
     entered: u64,
-    /// Where the next section is looked at when the cache as a whole is too full.
+    /// Where the search for the next section to evict continues when the cache as a whole is too full.
     hand: (u64, u64),
 }
 
@@ -46,7 +46,7 @@ fn key(id: u64) -> (u64, u64) {
 }
 
 impl Residents {
-    /// No sections, with so many places a set; 0: no sets.
+    /// An empty list for sets of `ways` places; 0: without sets.
     pub(super) fn new(ways: u32) -> Residents {
         match ways {
             0 => Residents::Queue(VecDeque::new()),
@@ -73,7 +73,7 @@ impl Residents {
         }
     }
 
-    /// Takes out the section that is to be looked at next.
+    /// Takes out the section that is considered next.
     pub(super) fn take_next(&mut self) -> Option<u32> {
         match self {
             Residents::Queue(queue) => queue.pop_front(),
@@ -94,8 +94,8 @@ impl Residents {
         }
     }
 
-    /// Slots of the other sections in the set of section `id`, oldest first, and how many of them have to leave so that
-    /// it has a place, where the cache has `places` places. None without sets.
+    /// Slots of the other sections in the set of section `id`, oldest first, and how many of them have to leave to give
+    /// it a place, in a cache of `places` places. Empty without sets.
     pub(super) fn rivals(&self, id: u64, places: u64) -> (Vec<u32>, usize) {
         let Residents::Sets(sets) = self else { return (Vec::new(), 0) };
         let count = u128::from((places / u64::from(sets.ways)).max(1));
@@ -112,7 +112,7 @@ impl Residents {
         (found.iter().map(|resident| resident.slot).collect(), leave)
     }
 
-    /// The first slots that would be looked at for eviction; only known for a queue.
+    /// The first slots that would be considered for eviction; only known for a queue.
     pub(super) fn next(&self, count: usize) -> impl Iterator<Item = u32> + '_ {
         let queue = match self {
             Residents::Queue(queue) => Some(queue),

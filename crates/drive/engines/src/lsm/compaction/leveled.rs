@@ -1,9 +1,9 @@
-//! Policy `leveled`: level 0 holds flushed tables as they come, every deeper level one run cut into tables
-//! that share no keys and ten times as many entries as the level above (LevelDB, RocksDB).
+//! Policy `leveled`: level 0 holds flushed tables; every deeper level is one run of tables with disjoint key ranges,
+//! and holds ten times as many entries as the level above (LevelDB, RocksDB).
 //!
-//! Four tables on level 0 are merged together into level 1. A deeper level that is too large gives away one
-//! table: the one that has the fewest entries to merge with below, for each of its own. A table with nothing
-//! below moves as it is.
+//! Four tables on level 0 are merged together into level 1. A deeper level that is too large merges one table into the
+//! level below: the table with the fewest overlapping entries there for each entry of its own. A table without overlap
+//! is moved without rewriting.
 
 use super::{CompactionPolicy, CompactionShape, CompactionStep, LevelsView, Merge, TableView};
 

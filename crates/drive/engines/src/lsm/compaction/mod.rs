@@ -38,8 +38,8 @@ pub struct LevelsView {
 /// A merge of several tables into a run of new ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merge {
-    /// The tables that are replaced. Whatever else may hold one of their keys is newer than all of them or
-    /// older than all.
+    /// The tables that are replaced. Every other table or memtable that may hold one of their keys is either newer than
+    /// all of them or older than all of them.
     pub inputs: Vec<TableId>,
     /// Level of the result.
     pub to: usize,
@@ -54,7 +54,7 @@ pub enum CompactionStep {
     Rest,
     /// Merge tables.
     Merge(Merge),
-    /// A table goes to another level as it is.
+    /// Move a table to another level without rewriting it.
     Move {
         /// Which table.
         table: TableId,

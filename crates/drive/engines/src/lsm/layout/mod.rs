@@ -203,7 +203,7 @@ pub trait Build {
     fn finish(self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts;
 }
 
-/// Where a [`Scan`] begins and what it may leave out.
+/// Which entries a [`Scan`] returns.
 #[derive(Clone, Debug)]
 pub enum Start {
     /// All entries.
@@ -220,7 +220,7 @@ pub enum ScanStep {
     Entries,
     /// The scan needs this page: hand it over with [`Scan::give`].
     Read(Part, u32),
-    /// That was all.
+    /// The table has no more entries.
     End,
 }
 
@@ -236,8 +236,8 @@ pub trait Scan {
     /// The page asked for last.
     fn give(&mut self, page: PageBytes);
 
-    /// The page asked for last cannot be read, or makes no sense: goes on after it. Entries below the key that
-    /// the scan was to begin with may come then.
+    /// The page asked for last cannot be read, or makes no sense: goes on after it. Entries below the first key of the
+    /// scan may be returned after that.
     fn skip(&mut self);
 }
 
@@ -248,7 +248,7 @@ pub struct Want {
     pub part: Part,
     /// Which of its pages.
     pub pages: Range<u32>,
-    /// Whatever the layout wants to remember until it sees them.
+    /// A value that the layout gets back with the pages.
     pub carry: u32,
 }
 

@@ -32,7 +32,7 @@ use crate::value_log::Vaddr;
 const KEY_BYTES: u32 = 4;
 const ENTRY_BYTES: u32 = 8;
 const ADDRESS_BITS: u32 = 40;
-/// First address beyond those of this many bits.
+/// The first address that does not fit into this many bits.
 pub const REACH_BYTES: u64 = 1 << ADDRESS_BITS;
 /// Lengths have 24 bits; with all of them set an entry says that its key was removed.
 pub const LENGTH_MAX_BYTES: u32 = (1 << 24) - 2;

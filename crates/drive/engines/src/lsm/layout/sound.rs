@@ -441,7 +441,7 @@ impl SoundScan {
         }
     }
 
-    /// Uses the page just given; the next one to read, if it was not a data page to walk.
+    /// Uses the page just given. If it was not a data page, returns the step that reads the next page.
     fn proceed(&mut self) -> Result<Option<ScanStep>, Damaged> {
         let given = self.given.take();
         match (&mut self.plan, given) {
