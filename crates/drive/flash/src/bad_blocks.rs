@@ -56,9 +56,9 @@ pub struct BadBlocks {
     geometry: Geometry,
     /// By spare block, unit by unit.
     spares: Vec<Use>,
-    /// By unit, the first free spare block; a used spare block never becomes free again.
+    /// The first free spare block of each unit; a used spare block never becomes free again.
     first_free: Vec<u32>,
-    /// The spare block that stands for a block, by the block.
+    /// The spare block that replaces a block, by that block.
     standing: BTreeMap<u32, BlockId>,
     lost_dies: BTreeSet<u32>,
     is_read_only: bool,

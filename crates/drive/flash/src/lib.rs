@@ -9,18 +9,17 @@
 //! | [`purpose`] | what an operation is for |
 //! | [`spare`] | the header beside every page's data |
 //! | [`port`] | the one way to flash: moves data, takes time, counts |
-//! | [`bad_blocks`] | which blocks went bad, and which spare ones stand for them |
-//! | [`timing`] | how long that takes: `dies`, `flat` |
+//! | [`bad_blocks`] | which blocks went bad, and which spare block replaces each |
+//! | [`timing`] | how long operations take: `dies`, `flat` |
 //! | [`media`] | where the content is kept: `ram`, `tags`, `file` |
 //! | [`faults`] | rules by which flash and commands fail |
 //! | [`power`] | what survives a power cut: the protected image and its journal |
-//! | [`identity`] | who a drive is |
+//! | [`identity`] | the 128 bits that identify a drive |
 //! | [`ftl`] | logical pages on flash |
 //!
-//! The port and the modules below it know nothing of what a page means, which pages are valid, or when to
-//! erase: that is decided by the owner of the flash ([`ftl`], or an engine that lays out flash itself).
-//! Nothing here knows engines, controllers or hosts; only [`faults`] knows keys, since its rules may name
-//! some.
+//! The port and the modules below it know nothing of what a page means, which pages are valid, or when to erase: that
+//! is decided by the owner of the flash ([`ftl`], or an engine that lays out flash itself). Nothing here knows engines,
+//! controllers or hosts. Of keys only [`faults`] knows, since its rules may name them.
 
 pub mod bad_blocks;
 pub mod faults;
@@ -46,7 +45,7 @@ pub use timing::TimingConfig;
 
 /// Flash operations happen, and take time.
 const OPERATES: When = When::on("nand.enabled");
-/// Their times are those of timing `dies`.
+/// Condition of settings that only timing `dies` reads.
 const BY_DIES: When = When::one_of("flash.timing", &["dies"]);
 /// What `flash.uncharged` may be.
 const UNCHARGED: Rule = Rule::Parsed(

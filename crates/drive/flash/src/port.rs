@@ -96,7 +96,7 @@ struct Unit {
     channel: u32,
     /// In the order of the requests, which is the order in which they end.
     in_flight: TaskCell<VecDeque<InFlight>>,
-    /// Tasks that wait for one of these operations to end.
+    /// Tasks that wait until an operation of this unit ends.
     ended: WaitQueue,
 }
 

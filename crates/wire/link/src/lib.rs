@@ -10,15 +10,15 @@
 //! | [`memory`] | host memory as the drive's DMA sees it |
 //! | [`meter`] | payload and wire bytes by traffic class |
 //! | [`port`] | what a drive sees of a host: requests |
-//! | [`session`] | what the drive has of one queue |
+//! | [`session`] | the drive's state of one queue |
 //! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
 //! | [`queue`] | one submission queue and its completion queue |
 //! | [`prp`] | physical region pages and lists, as a drive walks them |
-//! | [`sgl`] | scatter-gather lists, the same |
-//! | `arrivals` | what arrives at a drive from outside, with model times |
-//! | `served` | what a drive gives to the loop that serves it |
-//! | [`shared`] | queues and host memory that applications reach from other threads |
-//! | [`recording`] | what came from there on file, and its replay in virtual time |
+//! | [`sgl`] | scatter-gather lists, as a drive walks them |
+//! | `arrivals` | commands and resets that arrive at a drive from outside, with model times |
+//! | `served` | the calls of the serving loop to a drive |
+//! | [`shared`] | queues and host memory that applications use from other threads |
+//! | [`recording`] | arrivals of a run in wall time on file, and their replay in virtual time |
 //! | [`transfer`] | the ways a value gets across, both halves of each in one file |
 //!
 //! This crate knows no engine and no flash: [`transfer::Landing`] hides where a value lands.

@@ -28,15 +28,15 @@ pub trait HostMemory {
     }
     /// Writes `piece` at `address`. Nothing is written when any byte of it is not mapped.
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress>;
-    /// Moves the first `bytes` bytes of `content` to `address`. What `content` holds afterwards has no meaning: memory
-    /// of the same form may exchange its own for it, so that nothing is copied.
+    /// Moves the first `bytes` bytes of `content` to `address`. The content of `content` is undefined afterwards:
+    /// memory in the same form may swap its own with it instead of copying.
     fn put(&self, address: u64, content: &mut Region, bytes: u32) -> Result<(), BadAddress> {
         write_region(self, address, content, bytes)
     }
 }
 
-/// Writes the first `bytes` bytes of `content` at `address`, piece by piece. An error is that of the first piece that
-/// is not mapped; the others are written.
+/// Writes the first `bytes` bytes of `content` at `address`, piece by piece. Pieces that are not mapped are left out;
+/// the error is that of the first one.
 pub(crate) fn write_region<M: HostMemory + ?Sized>(
     memory: &M,
     address: u64,

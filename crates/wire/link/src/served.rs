@@ -1,5 +1,5 @@
-//! What a drive gives to the loop that serves it, and to the replay of such a run: how it is built, what it answers, and how the
-//! run ended.
+//! The interface of a drive to the loop that serves it in wall time, and to a replay of such a run: building the drive,
+//! changes and questions during the run, and the result at its end.
 
 use std::rc::Rc;
 
@@ -14,20 +14,20 @@ pub type Outcome = Result<String, String>;
 
 /// What the thread that serves a drive needs besides the link, and the target of a control channel.
 pub trait Controlled: 'static {
-    /// Executes `change`, which must not wait, and answers. The same text at the same event must have the
+    /// Executes `change`, which must not wait, and returns its outcome. The same text at the same event must have the
     /// same effect, since a replay calls this, too.
     ///
     /// # Errors
     /// What is wrong with the change, in one line; nothing has changed.
     fn change(&self, change: &str) -> Outcome;
 
-    /// Are completions gathered, so that what they acknowledge is made durable for all at once?
+    /// Are completions gathered, so that the changes that they acknowledge are made durable together?
     fn shares_settling(&self) -> bool {
         false
     }
 
-    /// Does something in it depend on model time that passes, as a fault rule that strikes at a time or after one?
-    /// Unpaced, time stands still while nothing does.
+    /// Does anything in the drive need model time to pass, for example a fault rule? If not, an unpaced drive holds its
+    /// clock.
     fn needs_time(&self) -> bool {
         false
     }
@@ -55,7 +55,7 @@ pub trait Controlled: 'static {
         _ = late_ns;
     }
 
-    /// After a failed settling: changes a completion's status if what it acknowledges is lost.
+    /// Called after a settling failed: changes the status of a completion whose acknowledged change is lost.
     fn revoke(&self, session: u32, cqe: &mut Cqe) {
         _ = (session, cqe);
     }

@@ -1,12 +1,12 @@
-//! The drive's state of one queue, from its creation to its deletion. State that commands leave between them
-//! lies with the namespace, under the session's number.
+//! The drive's state of one queue, from its creation to its deletion. A namespace keeps state that outlives a command
+//! by the session's number.
 
 use std::cell::Cell;
 
 use kvdrive_sim::{Sim, WaitQueue};
 
-/// A queue as the drive knows it: a number, under which a namespace keeps state that the queue's commands
-/// leave between them; the turns of commands whose order matters; the number of commands in progress.
+/// A queue as the drive sees it: a number, by which namespaces keep their state of the queue; the turns of commands
+/// whose order matters; the number of commands in progress.
 ///
 /// Numbers are reused, but only after the session has ended; then nothing is kept under its number.
 pub struct Session {

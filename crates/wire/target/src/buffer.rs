@@ -14,9 +14,9 @@
 //! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
 //! while back to the system.
 //!
-//! Room for an answer ([`Share::room`]) counts in full, and is memory only once something is written there: a host
-//! that does not know how long a value is leaves room for the longest, and most answers bring memory of their own
-//! ([`Buffer::give`]).
+//! Room for an answer ([`Share::room`]) counts in full, but memory is allocated only when something is written there. A
+//! host that does not know the length of a value leaves room for the longest, and most answers bring memory of their
+//! own ([`Buffer::give`]).
 //!
 //! Not here: which commands wait, and in which order.
 
@@ -30,7 +30,7 @@ const UNIT_BYTES: usize = 4096;
 struct Pool {
     limit_bytes: usize,
     used_bytes: Cell<usize>,
-    /// By size: `UNIT_BYTES << index`.
+    /// Free memory by size; that of an index is `UNIT_BYTES << index`.
     spare: RefCell<Vec<Spare>>,
     spare_bytes: Cell<usize>,
 }
@@ -233,12 +233,13 @@ impl Buffer {
         }
     }
 
-    /// Takes `memory`, which has no more bytes than there is room for, with what is in it, in place of its own: from
-    /// now on it counts as what it takes.
+    /// Replaces the buffer's memory and content by `memory`, which must not be larger than its room. From now on the
+    /// buffer counts with the size of that memory.
     pub(crate) fn give(&mut self, mut memory: Vec<u8>) {
         assert!(memory.len() <= self.bytes, "an answer has no more than its room");
         self.return_memory();
-        // A short answer may bring the memory of a longer one: all of it counts, and what is beyond the room goes back.
+        // A short answer may come in memory of a larger capacity. All capacity counts, so what exceeds the room is
+        // given back.
         memory.shrink_to(UNIT_BYTES << self.class);
         let (class, memory_bytes) = class(memory.capacity().max(1));
         if let Some(part) = &self.part {

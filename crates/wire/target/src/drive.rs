@@ -1,17 +1,17 @@
 //! A namespace that is a drive: the thread it runs on, and commands to it over `kvdrive_link::shared`.
 //!
-//! An entry goes to the drive as the host made it, but for what belongs to the way it came: identifier,
-//! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor
-//! commands as it does on any other way. What a network cannot carry is refused here: windows, entries that
-//! are value bytes, PRP pages with a tail, and completions left out.
+//! An entry goes to the drive as the host made it, except for the fields that belong to its transport: identifier,
+//! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor commands as it
+//! does on any other transport. What a network cannot carry is refused here: windows, entries that are value bytes, PRP
+//! pages with a tail, and completions left out.
 //!
 //! ```text
 //!   submit ─► a slot of the session's queue ─► SharedQueue ═══ the drive's thread, or its part of ours
 //!   poll  ◄── slot, answer copied out       ◄── inbox, bell ◄═╝
 //! ```
 //!
-//! Queues of the drive outlive sessions: one that ends gives its queue to a later one, after its commands have
-//! come back, the value it had begun is discarded and its iterators are closed.
+//! Queues of the drive outlive sessions. When a session has ended, its commands are back, its unfinished value is
+//! discarded and its iterators are closed, its queue is used for a later session.
 
 mod inbox;
 
@@ -50,7 +50,7 @@ const DRIVE_NSID: u32 = 1;
 const QUIET: u8 = 1 << 2;
 /// Buffers of the drive that have grown beyond this are not kept at this size.
 const KEPT_BYTES: u32 = 256 << 10;
-/// Between two looks whether a drive that was switched on says what it is.
+/// Pause between two polls for the Identify data of a drive that was switched on.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The recipient of a command's completion.
@@ -59,9 +59,9 @@ enum Recipient {
     Host(Tag, Buffer),
     /// The namespace refreshes a report on itself, for a host or without one.
     Itself(Refreshable, Option<(Tag, Buffer)>),
-    /// The Abort with this completion waits for what the drive says.
+    /// The host's Abort, which waits for the answer of the drive's Abort.
     Abort(Completion),
-    /// Its answer is not read: an iterator of a session that has ended is closed, a feature is set.
+    /// None: the command closes an iterator of an ended session, or sets a feature.
     Cleanup,
     /// The namespace waits for an event of the drive's health.
     Event,
@@ -70,10 +70,10 @@ enum Recipient {
 struct Slot {
     recipient: Recipient,
     opcode: u8,
-    /// Of NEXT and close: which iterator.
+    /// For NEXT and close: the iterator.
     iterator: u32,
     memory: Option<Arc<SharedBuffer>>,
-    /// The memory of the host's bytes is with the drive, which gives it back when it has completed.
+    /// The drive has the memory of the host's bytes until the command completes.
     is_lent: bool,
 }
 
@@ -83,12 +83,12 @@ struct Queue {
     free: Vec<u16>,
     is_open: bool,
     iterators: Vec<u32>,
-    /// Some value may have crossed in part.
+    /// A value may have arrived in part, which has to be discarded when the session ends.
     has_streams: bool,
 }
 
 impl Slot {
-    /// The host's bytes have their memory again.
+    /// Returns the memory of the host's bytes to their buffer.
     fn give_back(&mut self) {
         if let (true, Some(memory), Recipient::Host(_, data)) =
             (self.is_lent, &self.memory, &mut self.recipient)
@@ -117,7 +117,7 @@ impl Queue {
 /// Number of the admin queue in [`DriveNamespace::queues`].
 const ADMIN: usize = 0;
 
-/// A drive as a namespace. Dropped, it has the drive end.
+/// A drive as a namespace. Dropping it ends the drive.
 pub struct DriveNamespace {
     link: Arc<SharedLink>,
     inbox: Arc<Inbox>,
@@ -125,27 +125,27 @@ pub struct DriveNamespace {
     health: Health,
     queues: Vec<Queue>,
     idle: Vec<usize>,
-    /// Size of the drive's view of a buffer; memory is taken as it is written.
+    /// Size of a buffer as the drive sees it; its memory is allocated as it is written.
     buffer_bytes: u32,
     spare: Vec<Arc<SharedBuffer>>,
-    /// The least that were spare since the last trim.
+    /// The least number of spare buffers since the last trim.
     least_spare: usize,
-    /// Commands that some host or [`Refreshable`] waits for.
+    /// Commands that a host or a [`Refreshable`] waits for.
     under_way: usize,
-    /// Warnings of `health` that have been told to hosts, or are not new.
+    /// Warnings in `health` of which hosts were notified, or that are not new.
     told_warnings: u8,
-    /// Looks that wait for room on the admin queue.
+    /// Refreshes that wait for room on the admin queue.
     looks: VecDeque<(Refreshable, Tag, Buffer)>,
-    /// Refused here, to be told at the next look.
+    /// Commands that were refused here; reported at the next poll.
     refused: Vec<Completion>,
     taken: Vec<(u32, Cqe)>,
     entry: Vec<Sqe>,
     side_by_side: u32,
 }
 
-/// Builds a drive on a thread of its own and serves it there, for commands that move up to
-/// `transfer_max_bytes`. `build` gets the executor and the host memory. The second part of what is returned
-/// reaches the drive past all queues ([`Serving::control`]), and waits for its end.
+/// Builds a drive on a thread of its own and serves it there, for commands that move up to `transfer_max_bytes`.
+/// `build` gets the executor and the host memory. The second part of the result controls the drive without its queues
+/// ([`Serving::control`]), and waits for its end.
 ///
 /// # Errors
 /// What `build` returns; the thread has ended then.
@@ -190,7 +190,7 @@ where
 }
 
 impl DriveNamespace {
-    /// A namespace of a drive that is to come up behind the link, and that asks it at once what it is.
+    /// A namespace for a drive that will be powered on at the other end of the link. Sends its Identify at once.
     fn new(bell: Arc<Bell>, transfer_max_bytes: u32) -> (DriveNamespace, Arc<SharedLink>) {
         let inbox = Arc::new(Inbox {
             completions: Mutex::default(),
@@ -248,7 +248,7 @@ impl DriveNamespace {
                 let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, DRIVE_NSID);
                 let bytes = size_of::<Health>();
                 let (page, offset, command_set) = (lid::HEALTH, 0, CSI_KV);
-                // Once it has been read the drive tells of it again.
+                // Reading the page lets the drive notify of it again.
                 LogRequest { page, retain_event: false, bytes: bytes as u64, offset, command_set }
                     .put(&mut sqe);
                 (sqe, bytes)
@@ -257,7 +257,7 @@ impl DriveNamespace {
         self.send(ADMIN, sqe, Recipient::Itself(look, recipient), bytes as u32);
     }
 
-    /// Has the drive tell when it begins to warn: that few spare blocks are left, or that it writes no more.
+    /// Asks the drive to notify of new warnings: few spare blocks are left, or the drive is read-only.
     fn wait_for_warnings(&mut self) {
         let mut wants = Sqe::new(opcode::admin::SET_FEATURES, 0, 0);
         wants.cdw10 = U32::new(u32::from(feature::ASYNC_EVENTS));
@@ -266,8 +266,8 @@ impl DriveNamespace {
         self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
     }
 
-    /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
-    /// command brings some.
+    /// Sends an entry to the drive with memory for `data_bytes` bytes, which holds the bytes of the host if the command
+    /// brings any.
     fn send(&mut self, number: usize, mut sqe: Sqe, mut recipient: Recipient, data_bytes: u32) {
         let memory = (data_bytes > 0).then(|| self.memory());
         self.under_way += usize::from(!matches!(recipient, Recipient::Event));
@@ -290,7 +290,8 @@ impl DriveNamespace {
             }
             sqe.set_sgl(descriptor);
         } else if opcode::direction(sqe.opcode) != Direction::None {
-            // There are no data, however the host's descriptor says so. (Inline commands have value bytes there.)
+            // The command has no data, whatever the host wrote into the descriptor: inline commands have value bytes
+            // there.
             sqe.set_sgl(SglDescriptor::data_block(0, 0));
         }
         let queue = &mut self.queues[number];
@@ -309,7 +310,7 @@ impl DriveNamespace {
         spare.unwrap_or_else(|| self.link.memory().map(self.buffer_bytes))
     }
 
-    /// Completes everything that a drive without power will not.
+    /// Completes all commands that the drive will not complete, because it has no power.
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         for queue in &mut self.queues {
             for (index, slot) in queue.slots.iter_mut().enumerate() {
@@ -340,7 +341,7 @@ impl DriveNamespace {
         slot.give_back();
         let recipient = std::mem::replace(&mut slot.recipient, Recipient::Free);
         if matches!(recipient, Recipient::Free) {
-            // It was given up when the power went.
+            // The command was given up at the power cut.
             return;
         }
         let (opcode, iterator, memory) = (slot.opcode, slot.iterator, slot.memory.take());
@@ -393,8 +394,8 @@ impl DriveNamespace {
         }
     }
 
-    /// A session has ended: once all of its commands are back, its iterators are closed and its queue is free for
-    /// another session.
+    /// Ends a session: after its last command is back, its iterators are closed and its queue is free for another
+    /// session.
     fn clean_up(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         if queue.under_way() > 0 || self.inbox.off.load(Ordering::Acquire) {
@@ -427,7 +428,7 @@ fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe)
     }
 }
 
-/// Takes what the drive wrote, without a copy unless it is a description of bytes; returns how much it was.
+/// Takes the bytes that the drive wrote, without a copy unless they are generated bytes; returns their number.
 fn take_answer(memory: &SharedBuffer, to: &mut Buffer) -> usize {
     let (room, mut bytes) = (to.len(), Vec::new());
     if !memory.exchange(&mut bytes, |written| written <= room) {
@@ -438,7 +439,7 @@ fn take_answer(memory: &SharedBuffer, to: &mut Buffer) -> usize {
     written
 }
 
-/// Copies what the drive wrote; returns how much that was.
+/// Copies the bytes that the drive wrote; returns their number.
 fn copy_answer(memory: &SharedBuffer, to: &mut [u8]) -> usize {
     let mut content = Region::new();
     memory.swap(&mut content);
@@ -585,7 +586,7 @@ impl Namespace for DriveNamespace {
 
 impl Drop for DriveNamespace {
     fn drop(&mut self) {
-        // Buffers go back to their budget with the memory they came with.
+        // A buffer must return to its budget with its own memory.
         self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(Slot::give_back);
         self.link.close();
     }

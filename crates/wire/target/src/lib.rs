@@ -3,15 +3,15 @@
 //!
 //! ```text
 //!   socket ──► tcp::listener ──► tcp::connection ──► subsystem ──► Namespace ──► a drive on its own thread
-//!              epoll, one        bytes in, bytes     hosts,        what takes    (drive)
-//!              thread            out; no socket      controllers   a command
+//!              epoll, one        bytes in, bytes     hosts,        executes      (drive)
+//!              thread            out; no socket      controllers   commands
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`subsystem`] | the controller model, the same for every transport: no I/O, no clock |
 //! | [`namespace`] | the boundary to what stores pairs: takes a command with its buffer and completes it |
-//! | [`drive`] | a namespace that is a drive behind `kvdrive_link::shared` |
+//! | [`drive`] | a drive as a namespace, reached through `kvdrive_link::shared` |
 //! | [`log`] | one line for each connection that failed, for the operator |
 //! | [`bell`] | lets another thread wake the one with the sockets |
 //! | [`buffer`] | memory for data, within a budget |

@@ -102,7 +102,7 @@ pub trait Namespace {
     /// [`Status::FEATURE_NOT_CHANGEABLE`] if the namespace has no such choice.
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
 
-    /// How many commands it carries out side by side; others that it has wait for one of these.
+    /// How many commands it executes at the same time; further ones wait.
     fn side_by_side(&self) -> u32 {
         1
     }

@@ -1,5 +1,5 @@
-//! What the connections and functions of one thread share: the subsystem that answers them, memory for data, and what each
-//! host has of both.
+//! State that the connections and functions of one thread share: the subsystem that answers them, memory for data, and
+//! the share of each host.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use crate::buffer::{Budget, Share};
 use crate::log::Log;
 use crate::subsystem::Subsystem;
 
-/// Most bytes read from one connection in one turn, and about as many of one host; the same of bytes sent.
+/// Most bytes that are read from one connection in one turn, and about as many from one host; the same for bytes sent.
 pub(crate) const TURN_BYTES: usize = 256 << 10;
 /// The part of the memory that is reserved for in-capsule data: one in this many.
 const CAPSULE_PART: usize = 4;
@@ -79,11 +79,11 @@ pub struct HostTurn {
     pub(crate) sent: TurnBytes,
 }
 
-/// Connections of a host have the same one.
+/// Shared by all connections of a host.
 pub type SharedTurn = Rc<HostTurn>;
 
-/// Connections that are queues, by host. A host that has some already gets another one only as long as that leaves as
-/// many for other hosts as it has then: the rule of [`crate::buffer`].
+/// Connections that are queues, by host. The first queue of a host is always admitted; a further one only if that
+/// leaves as many for other hosts as this host then has, which is the rule of [`crate::buffer`].
 #[derive(Default)]
 pub struct Queues {
     by_host: BTreeMap<String, Rc<QueuesOfHost>>,
@@ -100,13 +100,13 @@ pub struct QueuesOfHost {
 }
 
 impl Queues {
-    /// May this host have one more, if there are `most` connections at most?
+    /// May this host have one more queue, if there may be at most `most` in all?
     pub(crate) fn admits(&self, host_nqn: &str, most: usize) -> bool {
         let own = self.by_host.get(host_nqn).map_or(0, |host| host.queues.get());
         own == 0 || own + 1 < most.saturating_sub(self.all)
     }
 
-    /// A host has one more.
+    /// Counts a further queue of a host.
     pub(crate) fn join(&mut self, host_nqn: &str) -> Rc<QueuesOfHost> {
         self.all += 1;
         let new = || {
@@ -118,7 +118,7 @@ impl Queues {
         host.clone()
     }
 
-    /// One of a host is gone.
+    /// Counts a queue of a host as gone.
     pub(crate) fn leave(&mut self, host: &QueuesOfHost) {
         self.all -= 1;
         host.queues.set(host.queues.get() - 1);

@@ -130,7 +130,7 @@ pub struct FaultKind {
     pub moments: &'static [Moment],
     /// The [`Settings`] it uses, by name.
     pub keys: &'static [&'static str],
-    /// The required ones of them in the text form of a rule, one per line.
+    /// The required keys in the text form of a rule, one per line.
     pub example: &'static str,
     /// The effect with these settings; the error names a missing or wrong setting.
     pub effect: fn(&Settings) -> Result<Effect, String>,

@@ -1,4 +1,4 @@
-//! The content of a page as its medium keeps it, or before it gets there.
+//! The content of a page, as a medium keeps it or as it is passed to a medium.
 
 use std::fmt;
 use std::rc::Rc;

@@ -75,7 +75,7 @@ const SECOND_HEAD_AT: usize = 2048;
 
 /// What a frozen medium keeps.
 struct Frozen {
-    /// Including the dies that were lost since.
+    /// The table at the time of the freeze, and dies that were lost later.
     bad_blocks: BadBlocks,
     /// The whole image, if it is in memory; a file keeps its content, and its shadow has the later changes.
     image: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Common part of the media that live in memory: pages per block, allocated as they are programmed. A drive
 //! that is mostly empty costs 24 B per block.
 //!
-//! A [`Keep`] decides how one page is kept: [`super::ram`] and [`super::tags`] have one each. What the flash port
-//! calls is in [`medium`], what is written of it into files in [`super::image`].
+//! A [`Keep`] decides how one page is kept: [`super::ram`] and [`super::tags`] have one each. The calls of the flash
+//! port are in [`medium`], the form of such a medium in files in [`super::image`].
 
 mod medium;
 
@@ -73,7 +73,7 @@ pub(super) enum Cell<K> {
 pub struct Memory<K> {
     pub(super) geometry: Geometry,
     pub(super) identity: Identity,
-    /// By block, the pages up to the last one that is not erased.
+    /// For each block, its pages up to the last one that is not erased.
     pub(super) blocks: Vec<Vec<Cell<K>>>,
     pub(super) bad_blocks: BadBlocks,
     protection: WriteProtection,

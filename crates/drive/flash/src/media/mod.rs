@@ -75,7 +75,8 @@ pub trait Media {
     /// its table at the time of the freeze, with the dies that this table marks as lost.
     fn set_bad_blocks(&mut self, table: &BadBlocks);
 
-    /// From now on changes are for this life of the drive only: [`Media::image`] gives what is there now.
+    /// Freezes the durable content: later changes last only until power-off, and [`Media::image`] gives the content of
+    /// this moment.
     fn freeze(&mut self);
 
     /// Programs an erased page.

@@ -37,7 +37,7 @@ pub enum TagsPage {
     Region(Rc<Region>, BoxedSpare),
     /// The items that were programmed, less those that were discarded.
     Items(Rc<Items>, BoxedSpare),
-    /// What gives the bytes.
+    /// The content, whose bytes are computed when they are read.
     Deferred(Rc<Deferred>, BoxedSpare),
 }
 
@@ -108,7 +108,7 @@ impl Keep for TagsPage {
     }
 
     fn let_go_part(&mut self, at: u32, bytes: u32) -> bool {
-        // A page that is being read is left as it is.
+        // If the page is being read, nothing is discarded.
         match self {
             TagsPage::Items(items, _) => Rc::get_mut(items).is_some_and(|items| items.discard(at, bytes)),
             _ => false,

@@ -1,5 +1,5 @@
-//! What is read of a page: all of it, a part, its header. Every reading is one sense; what it takes and counts is in
-//! `port.rs`.
+//! Reading a page: all of it, a part of it, or its header. Every read is one sense; `port.rs` takes its time and counts
+//! it.
 
 use std::rc::Rc;
 

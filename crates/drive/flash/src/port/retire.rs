@@ -64,10 +64,10 @@ pub struct FlashHealth {
     pub is_read_only: bool,
 }
 
-/// What the port knows of failed blocks and dies.
+/// State of the port about failed blocks and dies.
 pub(super) struct Retirement {
     table: TaskCell<BadBlocks>,
-    /// No block is replaced: the owner's addresses are the medium's.
+    /// No block is replaced, so addresses of the owner are addresses of the medium.
     is_empty: Cell<bool>,
     /// The table marks dies as lost.
     has_lost_dies: Cell<bool>,

@@ -28,7 +28,7 @@ pub enum PowerOnError {
         shortened: Shortened,
         /// The engine's name.
         engine: String,
-        /// What the engine says.
+        /// The error of the engine.
         cause: Box<PowerOnError>,
     },
     /// The protected image is invalid.

@@ -44,7 +44,7 @@
 //! truncated by groups since the last change of flash, that is not detected: to detect it, each group would
 //! have to wait for storage twice.
 //!
-//! The value log and the index know what the payloads of the parts mean.
+//! Only engines know what records and image mean.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ const GROUP: Form = Form { name: "group of records", magic: b"kvdrvGR", version:
 const SEQUENCE_AT: usize = HEAD_BYTES;
 /// Records are folded into a new checkpoint when they reach this size.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
-/// Groups between two looks at whether the files are still there.
+/// Groups between two checks that the files still have their names.
 const GROUPS_A_LOOK: u64 = 16;
 
 /// No log gets this far; a larger epoch is damage. Increments of a valid epoch never overflow.

@@ -147,7 +147,7 @@ impl MachineFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Checks that the file still has a name: what is written to one that was removed is gone with this process.
+    /// Checks that the file still has a name: the content of a removed file is lost when this process ends.
     ///
     /// # Errors
     /// It has none.

@@ -1,4 +1,4 @@
-//! The link's part of a profile, and what it makes of bytes: bytes on the wire, and their time on the line.
+//! The link's part of a profile, and the wire bytes and line time of a crossing that follow from it.
 //!
 //! Wire bytes are those of the transaction and data link layers:
 //!

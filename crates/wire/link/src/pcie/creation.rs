@@ -1,8 +1,8 @@
-//! Functions and queues come and go, at run time.
+//! Creation and deletion of functions and queues at run time.
 //!
-//! A deleted queue ends when the commands that the drive has taken from it have been answered: entries that were not taken are
-//! dropped, completions are discarded, a namespace's state of it is given up, and only then its identifier is free. Creation
-//! takes no time; deletion waits.
+//! A deleted queue ends when all commands that the drive has taken from it are answered. Entries that were not taken
+//! are dropped, completions are discarded, and namespaces give up their state of the queue; after that its identifier
+//! is free. Creation takes no time; deletion waits.
 //!
 //! Hosts create and delete I/O queues by commands of their admin queue: the drive checks the command and
 //! executes it here ([`crate::port::Queues`]). [`Link::create_queue`] and [`Link::delete_queue`] do the same

@@ -148,7 +148,7 @@ impl PcieRequest {
             })?;
             self.link.dma_to_host(self.moved_bytes(segment)?);
             let (memory, Segment { address, bytes }) = (self.memory(), segment);
-            // An answer in one piece changes hands. Parts of one are written where they belong.
+            // An answer in one piece is handed over without a copy. Parts of an answer are written to their places.
             let here = match segments.len() {
                 1 => memory.put(address, staging, bytes),
                 _ => write_region(memory, address, staging, bytes),

@@ -1,4 +1,4 @@
-//! Which queues have published entries: a bit each, so that the next one of thousands is found at once.
+//! Which queues have published entries: a bit for each queue, so that the next one is found quickly among thousands.
 
 /// A bit for each queue, by the number of its session.
 #[derive(Default)]

@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 
 use kvdrive_sim::ForkCount;
 
-/// The calls of another thread carry the drive out: the one that opened it.
+/// The drive runs in calls of the thread that opened it, and this is another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the drive runs in the thread that opened it, and this is another one")]
 pub struct OtherThread;
 
-/// Which thread carries a drive out by its calls, if one does.
+/// The thread whose calls run the drive; empty if the drive has a thread of its own.
 #[derive(Clone, Default)]
 pub(super) struct Carrier(Arc<OnceLock<u64>>);
 
 impl Carrier {
-    /// May this thread run the drive? Not in a process that was forked off: medium and file are the parent's.
+    /// May this thread run the drive? Not in a forked child: medium and files belong to the parent.
     pub(super) fn may_run(&self, forks: ForkCount) -> bool {
         self.check().is_ok() && !forks.is_forked()
     }

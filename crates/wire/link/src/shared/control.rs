@@ -119,8 +119,9 @@ impl<D> Control<D> {
         answered.recv().map_err(|_| PowerOff)
     }
 
-    /// Runs [`Controlled::change`](super::Controlled::change) with `change` at a model time of its own, and waits for its outcome.
-    /// Changes are executed in order. Called in an event of the drive, it would wait for ever.
+    /// Runs [`Controlled::change`](super::Controlled::change) with `change` at a model time of its own, and waits for
+    /// its outcome. Changes are executed in order. Must not be called within an event of the drive, where it would wait
+    /// for ever.
     ///
     /// # Errors
     /// As [`Control::look`]; the change may or may not have been executed before the drive was off.

@@ -4,14 +4,13 @@
 //!   submit ──► inbox ──► bell ══► run_due: everything that is due  returns when the drive waits for its hosts again
 //! ```
 //!
-//! Between two threads each command costs what caches and wake-ups cost; here a doorbell is a call, and a command
-//! is answered when it returns. That is for drives without pace: a drive that has to wait for the clock would have
-//! its host wait, too.
+//! Between two threads each command costs cache misses and wake-ups; here a doorbell is a call, and the command is
+//! answered when the call returns. It is for unpaced drives: a paced drive would make its host wait for the clock.
 //!
-//! A drive consists of objects that threads cannot share, and never leaves the thread it was built on. Its handles may be
-//! moved to other threads all the same, so calls there are refused ([`OtherThread`](super::OtherThread)) before anything is submitted.
-//! The clean-up of a handle that another thread drops (an iterator to be closed) runs with the next call of the right
-//! thread. When that thread ends, the drive is off.
+//! A drive consists of objects that threads cannot share, and never leaves the thread it was built on. Its handles can
+//! be moved to other threads, where calls are refused ([`OtherThread`](super::OtherThread)) before anything is
+//! submitted. If another thread drops a handle, its clean-up (an iterator to be closed) runs with the next call of the
+//! drive's thread. When the drive's thread ends, the drive is off.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,7 +32,7 @@ trait CarriedDrive {
     fn run_due(&mut self) -> bool;
 }
 
-/// What [`Carried`] has until the drive ends.
+/// State of [`Carried`] until the drive ends.
 struct Carried<D, F: FnOnce(RunEnd) -> R, R> {
     forks: ForkCount,
     begun: Option<Begun<D, F>>,
@@ -59,7 +58,7 @@ impl<D, F: FnOnce(RunEnd) -> R, R> Drop for Carried<D, F, R> {
             // The file of its medium is the parent's: nothing is written or unlocked here.
             return std::mem::forget(self.begun.take());
         }
-        // Tasks would keep what the drive has, as the lock of its image.
+        // Suspended tasks would keep resources of the drive, such as the lock of its image.
         if let Some(begun) = self.begun.as_ref().filter(|_| !std::thread::panicking()) {
             begun.sim.clear();
         }
@@ -71,7 +70,8 @@ thread_local! {
     static DRIVES: RefCell<Vec<Option<Box<dyn CarriedDrive>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs what is due on a drive of this thread. A drive that rings its own bell runs already.
+/// Runs the events that are due on a drive of this thread. Does nothing if the drive itself rings its bell, since it is
+/// running.
 fn run_due(drive: usize) {
     let taken = DRIVES.try_with(|drives| drives.borrow_mut()[drive].take());
     let Ok(Some(mut carried)) = taken else { return };
@@ -80,8 +80,8 @@ fn run_due(drive: usize) {
     }
 }
 
-/// Builds a drive behind `link` on this thread, whose calls carry it out from now on. `build` gets the executor and
-/// the host memory.
+/// Builds a drive at the device end of `link` on this thread, whose calls run the drive from now on. `build` gets the
+/// executor and the host memory.
 ///
 /// # Errors
 /// What `build` returns.
@@ -106,7 +106,7 @@ where
     });
     let (carrier, forks) = (link.carrier.clone(), ForkCount::now());
     link.bell.set_call(move || {
-        // Other threads ring, too, when they let go of what they had, or ask before they are refused.
+        // Other threads ring as well, when they drop handles or before a call is refused.
         if carrier.may_run(forks) {
             run_due(drive);
         }

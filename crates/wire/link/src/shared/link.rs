@@ -1,4 +1,4 @@
-//! [`SharedLink`]: what the application threads of one drive share with it.
+//! [`SharedLink`]: queues and memory that the application threads of one drive share with it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -16,11 +16,12 @@
 //! events of a run are a function of the stamped arrivals and of the bytes that DMA read, which is what
 //! [`crate::recording`] keeps.
 //!
-//! An unpaced drive may do without a thread ([`serve_here`]): its bell has the ringing thread execute what is due.
+//! An unpaced drive may do without a thread ([`serve_here`]): ringing its bell executes the due events in the ringing
+//! thread.
 //!
-//! A host creates and deletes its I/O queues by commands of the admin queue. In place of a ring's address in
-//! memory, rings are registered here under a number ([`SharedLink::open_rings`]): the drive finds them when
-//! something arrives under that number. A network transport creates queues by a call.
+//! A host creates and deletes its I/O queues by commands of the admin queue. Such a command has no address of a ring in
+//! memory. Instead, rings are registered here under a number ([`SharedLink::open_rings`]), by which the drive finds
+//! them when entries arrive. A network transport creates queues by a call.
 //!
 //! Not in this module: command identifiers, buffers per command, waiting (crate `host`, `threaded`).
 

@@ -38,7 +38,7 @@ impl Filled {
         self.0[usize::from(number) / 64].fetch_or(1 << (number % 64), Ordering::Release);
     }
 
-    /// Takes what was noted of the first `queues` queues, in their order.
+    /// Takes the notes of the first `queues` queues, in the order of their numbers.
     pub(super) fn take(&self, queues: usize) -> impl Iterator<Item = u16> {
         self.0[..queues.div_ceil(64)].iter().zip(0..).flat_map(|(word, at)| {
             let is_empty = word.load(Ordering::Relaxed) == 0;
@@ -100,8 +100,8 @@ impl SharedQueue {
     /// the rings have no room for all that are to complete, returns `false` and submits nothing. The caller
     /// ensures room for the quiet ones: their fetching is not reported.
     ///
-    /// A drive that the calls of this thread carry out ([`serve_here`](super::serve_here)) has answered when this returns. So the
-    /// caller holds no lock that its [`CompletionSink`] takes.
+    /// A drive that runs in calls of this thread ([`serve_here`](super::serve_here)) has answered when this returns, so
+    /// the caller must not hold a lock that its [`CompletionSink`] takes.
     #[must_use]
     pub fn submit(&self, sqes: &mut Vec<Sqe>, quiet: u32) -> bool {
         if sqes.is_empty() {

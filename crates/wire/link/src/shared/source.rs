@@ -129,7 +129,7 @@ impl Intake {
         intake
     }
 
-    /// Holds the clock if it may be held and nothing in the drive needs model time; lets it go on if not.
+    /// Holds the clock if `may_hold` and nothing in the drive needs model time; else lets it run.
     fn set_clock(&self, may_hold: bool) {
         let holds = may_hold && !self.ports.drive.needs_time();
         let mut clock = self.clock.borrow_mut();
@@ -138,7 +138,7 @@ impl Intake {
         }
     }
 
-    /// The run is over: what is done at its end takes model time.
+    /// Lets the clock run again for the work at the end of a run, which takes model time.
     pub(super) fn let_time_pass(&self) {
         self.set_clock(false);
     }
@@ -355,7 +355,7 @@ impl<D: Controlled> Source for WallSource<D> {
             return Polled::Closed;
         }
         self.closed = self.shared.closed.load(Ordering::Acquire);
-        // One wake-up serves all arrivals of one time.
+        // Arrivals of the same model time share one wake-up.
         let awaited = self.intake.waiting.borrow().back().is_some_and(|stamped| stamped.at == at);
         if self.take_all(at) && !awaited { Polled::Woke(pump) } else { Polled::Nothing }
     }

@@ -55,7 +55,7 @@ pub(super) fn place_or_ask(
     }
 }
 
-/// Evaluates what a completion says of the window and the store. `None`: place the value again.
+/// Evaluates the state of window and store in a completion. `None`: place the value again.
 pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: &Cqe) -> Option<Next> {
     let asked = progress.claim == Some(WindowClaim::Asked);
     if let (Some(window), Some(claim)) = (store.window, progress.claim.take()) {

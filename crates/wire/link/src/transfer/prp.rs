@@ -21,8 +21,8 @@ pub struct Prp;
 /// Pages that a command names with one list page: the first one stands in the command.
 pub const LISTED_MAX_PAGES: u32 = PAGE_BYTES / 8 + 1;
 
-/// Points `sqe` at the first `bytes` bytes of the DMA buffer at `buffer`, whose list page is `list`; more pages than
-/// that one names are named by the chain of list pages behind it.
+/// Points `sqe` at the first `bytes` bytes of the DMA buffer at `buffer`, whose list page is `list`; if it cannot name
+/// all pages, the chain of list pages after it names the rest.
 pub fn point_at(sqe: &mut Sqe, buffer: u64, list: u64, bytes: u32) {
     let prp2 = match bytes.div_ceil(PAGE_BYTES) {
         0 | 1 => 0,
@@ -124,7 +124,7 @@ pub fn receive_into<K, L: Landing<K>>(
     Ok(place)
 }
 
-/// Moves the `bytes` bytes that a command names to byte `to` of `place`, as it has room for them.
+/// Moves the `bytes` bytes that a command names to byte `to` of `place`, piece by piece as the place admits them.
 pub fn receive_part<K, L: Landing<K>>(
     request: &dyn Request,
     bytes: u32,

@@ -35,7 +35,7 @@ impl Inbox {
     }
 }
 
-/// Where one queue's completions go.
+/// The sink of one queue's completions.
 pub(super) struct Outlet {
     pub(super) number: u32,
     pub(super) inbox: Arc<Inbox>,

@@ -1,5 +1,5 @@
-//! The admin command set of a controller. Crate `admin` makes the pages; this module adds what a subsystem
-//! knows and a drive does not: the connected hosts, and the commands that wait.
+//! The admin command set of a controller. Crate `admin` makes the pages; this module adds state that a subsystem has
+//! and a drive does not: the connected hosts, and commands that wait.
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
 use kvdrive_admin::{Answer, Capsules, FeatureChange, Kind, Limits, Namespace, identify};
@@ -20,7 +20,7 @@ use crate::namespace::{Completion, Refreshable, Tag};
 
 /// Admin commands in addition to those that every controller has.
 const ADMIN: [u8; 3] = [admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE];
-/// The same of a PCI function.
+/// Admin commands of a PCI function in addition to those that every controller has.
 const ADMIN_OF_FUNCTION: [u8; 6] = [
     admin::DELETE_IO_SQ,
     admin::CREATE_IO_SQ,
@@ -188,8 +188,8 @@ impl Subsystem {
         }
     }
 
-    /// The identity that a namespace reports, with the fields that the subsystem knows better: its
-    /// identifier, that it is shared, and that no value is longer than what one command can move.
+    /// The identity that a namespace reports, with the fields that the subsystem determines: its identifier, that it is
+    /// shared, and the largest value, which is limited to what one command can move.
     fn identity_of(&self, nsid: u32) -> Result<KvNamespace, Status> {
         let mut identity = *self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)?.identity();
         identity.nguid = self.identifier(u64::from(nsid)).to_be_bytes();
@@ -253,8 +253,8 @@ impl Subsystem {
         answer
     }
 
-    /// The discovery entry of this subsystem, at the address that the host used. It stays the same as long as the
-    /// server runs: a host that asks to be told of changes is told of none.
+    /// The discovery entry of this subsystem, at the address that the host used. It does not change while the server
+    /// runs, so hosts that ask for notices of changes get none.
     fn discovery(&self, controller: &Controller) -> Vec<u8> {
         let mut header = DiscoveryHeader::new_zeroed();
         header.generation.set(1);

@@ -1,25 +1,28 @@
-//! Arbitration between hosts: which I/O commands namespaces have at a time, by work and not by number of commands.
+//! Arbitration between hosts: which I/O commands are given to namespaces at a time. Hosts take turns by work, not by
+//! number of commands.
 //!
 //! ```text
 //!   a command ─► its host's line ─► namespace
-//!                                └─ its host has room: WINDOW of work under way, or little while another host at work
-//!                                   is behind it (AHEAD)
+//!                                └─ if its host has room: WINDOW of work under way, but only AHEAD while another
+//!                                   host at work has a lower position
 //! ```
 //!
-//! A command's work is counted in bytes: what it moves, and [`COMMAND_BYTES`]. How long an answer is, is known when it has
-//! come: most hosts ask for the longest there can be. Until then it is expected to be as long as the last ones of its
-//! host and kind. A host's position is the sum of the work that it has given to namespaces; a host that comes to work again begins no further behind than where the last command
-//! of any host began. So a host that reads small values one by one is answered some hundred times for each MiB that
-//! another one moves, however many commands and queues that one has.
+//! A command's work is counted in bytes: those that it moves, and [`COMMAND_BYTES`]. The length of an answer is known
+//! only when it has come, since most hosts leave room for the longest value. Until then it is expected to be as long as
+//! recent answers of its host and kind. A host's *position* is the sum of the work that it has given to namespaces. The
+//! position of a host that starts to work again is raised to that at which the last command of any host began. So a
+//! host that reads small values one by one is answered some hundred times for each MiB that another host moves, however
+//! many commands and queues that host has.
 //!
-//! What a namespace has is carried out in whatever order it likes, mostly queue by queue: a host that has many commands
-//! there, on many queues, would have most of its time. So a host that is ahead of another one at work has there what keeps
-//! the namespace busy and no more, and a command that is longer than that waits until no such host is behind.
-//! Commands that wait go in the order of their hosts' positions. This is start-time fair queueing with a bounded depth.
+//! A namespace executes its commands in an order of its own, mostly queue by queue, so a host with many commands on
+//! many queues would get most of its time. Therefore a host whose position is ahead of another host at work has no more
+//! commands in the namespace than keep it busy, and a longer command of it waits until no host at work has a lower
+//! position. Waiting commands are released in the order of their hosts' positions. This is start-time fair queueing
+//! with a bounded depth.
 //!
-//! A host at work is one whose command is held or under way, or was answered just now: between two commands of a host
-//! that has one at a time, a long command of another host would begin at once, and most drives end what they have begun.
-//! That costs throughput where a drive could do both at once.
+//! A host is *at work* if a command of it is held or under way, or was answered just now. The last case covers hosts
+//! that have one command at a time: otherwise a long command of another host would begin between two of its commands,
+//! and most drives finish a command once it has begun. This costs throughput where a drive could do both at once.
 //!
 //! While one host alone has I/O queues, its commands go straight through. Hosts are told apart by name, so several
 //! connections of one host are one.
@@ -35,26 +38,27 @@ use super::Subsystem;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Session, Tag};
 
-/// What a command counts for besides its bytes: about what a drive and a network move in the time of its own work, 1 MiB
-/// in the time of 128 commands of 4 KiB.
+/// Work of a command besides its bytes: about as many bytes as drive and network move in the time that a command itself
+/// takes (1 MiB in the time of 128 commands of 4 KiB).
 const COMMAND_BYTES: u64 = 4 << 10;
-/// A List looks at an index entry for each key of its answer: a byte of it takes as long as so many of a value.
+/// A byte of a List's answer takes as long as so many bytes of a value, because a List visits an index entry for each
+/// key.
 const LIST_FACTOR: u64 = 16;
 /// Work of a command of 4 KiB.
 const SMALL_BYTES: u64 = COMMAND_BYTES + (4 << 10);
-/// Small commands of a host that is ahead, for each command that namespaces carry out side by side: one is begun
-/// while the answer of another one is on its way.
+/// Small commands of a host that is ahead, for each command that namespaces execute at the same time: one can begin
+/// while the answer of another is on its way.
 const AHEAD: u64 = 2;
-/// The same at least: a drive in the server's loop carries out some between two looks.
+/// The least such number in all: a drive in the server's loop executes several between two polls.
 const AHEAD_MIN: u64 = 4;
-/// Small commands that namespaces have of one host while other hosts have queues, for each that they carry out side by
-/// side: the host that has been idle for a while waits for so many.
+/// Small commands of one host in namespaces while other hosts have queues, for each command that they execute at the
+/// same time. A host that was idle waits for that many.
 const WINDOW: u64 = 64;
 /// Limit of that window, bytes.
 const WINDOW_MAX_BYTES: u64 = 8 << 20;
-/// A host that was answered is at work for so long: it may send its next command.
+/// A host counts as at work for so long after an answer, since it may send its next command.
 const BETWEEN_COMMANDS_NS: u64 = 1_000_000;
-/// A host whose command takes longer than this does not keep others waiting for it.
+/// A host whose command takes longer than this does not count as at work, so that others do not wait for it.
 const STUCK_NS: u64 = 100_000_000;
 
 /// A host, as a place in [`Arbiter::hosts`].
@@ -73,18 +77,18 @@ pub(super) struct Held {
 #[derive(Default)]
 struct Line {
     nqn: String,
-    /// I/O queues that it has, and queues that are gone and still have commands under way.
+    /// Its I/O queues, and deleted queues with commands under way.
     queues: usize,
     held: VecDeque<Held>,
-    /// The work that namespaces have of it.
+    /// Work of its commands in namespaces.
     under_way_bytes: u64,
     /// How long its answers are expected to be, by [`Answer`].
     usual_bytes: [u64; Answer::COUNT],
-    /// All work that it has given to namespaces, and what it was lifted by.
+    /// Its position: all work that it has given to namespaces, and amounts by which it was raised.
     position_bytes: u64,
     /// When its last command came or was answered.
     seen_ns: u64,
-    /// It is in [`Arbiter::busy`].
+    /// Is it in [`Arbiter::busy`]?
     is_busy: bool,
 }
 
@@ -93,7 +97,7 @@ impl Line {
         self.held.is_empty() && self.under_way_bytes == 0
     }
 
-    /// Is a command of it under way, or to be expected?
+    /// Is a command of it waiting or under way, or to be expected soon?
     fn is_at_work(&self, now_ns: u64) -> bool {
         let for_ns = if self.is_idle() { BETWEEN_COMMANDS_NS } else { STUCK_NS };
         self.queues > 0 && now_ns.saturating_sub(self.seen_ns) < for_ns
@@ -104,20 +108,20 @@ impl Line {
 #[derive(Default)]
 pub(super) struct Arbiter {
     hosts: Vec<Line>,
-    /// Hosts that are at work, or were when it was last looked at: most of thousands are idle.
+    /// Hosts that were at work at the last check. Kept because most of thousands of hosts are idle.
     busy: Vec<usize>,
-    /// Commands that namespaces carry out side by side.
+    /// Commands that namespaces execute at the same time.
     side_by_side: u64,
     by_nqn: BTreeMap<String, usize>,
     free: Vec<usize>,
     /// Commands that are held, of all hosts.
     held: usize,
-    /// Where the last command of any host began.
+    /// The position at which the last command of any host began.
     began_bytes: u64,
     now_ns: u64,
 }
 
-/// Kinds of answers, whose lengths have nothing to do with each other.
+/// Kinds of answers, whose expected lengths are kept apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Keys,
@@ -127,7 +131,7 @@ enum Answer {
 impl Answer {
     const COUNT: usize = 2;
 
-    /// What a command answers; `None`: its data come from the host.
+    /// The kind of answer of a command; `None`: its data come from the host.
     fn of(opcode: u8) -> Option<Answer> {
         match opcode {
             opcode::LIST => Some(Answer::Keys),
@@ -141,7 +145,7 @@ impl Answer {
     }
 }
 
-/// A command that a namespace has, and the work that was expected of it.
+/// A command in a namespace, and its expected work.
 #[derive(Clone, Copy, Default)]
 pub(super) struct UnderWay {
     work_bytes: u64,
@@ -157,7 +161,7 @@ impl Line {
         UnderWay { work_bytes: COMMAND_BYTES + data_bytes, answer }
     }
 
-    /// A command has come back, which had `asked_bytes` bytes of data and an answer of `answered_bytes`.
+    /// Notes that a command with room for `asked_bytes` bytes was answered with `answered_bytes` bytes.
     fn note_done(&mut self, done: UnderWay, asked_bytes: u64, answered_bytes: u64) {
         self.under_way_bytes -= done.work_bytes;
         let Some(kind) = done.answer else { return };
@@ -175,12 +179,12 @@ impl Arbiter {
         self.now_ns = now_ns;
     }
 
-    /// So many commands are carried out side by side by all namespaces.
+    /// Sets how many commands all namespaces execute at the same time.
     pub(super) fn note_namespaces(&mut self, side_by_side: u32) {
         self.side_by_side = side_by_side.into();
     }
 
-    /// A host has one more I/O queue.
+    /// Counts a further I/O queue of a host.
     pub(super) fn join(&mut self, nqn: &str) -> HostIndex {
         if let Some(index) = self.by_nqn.get(nqn) {
             self.hosts[*index].queues += 1;
@@ -190,14 +194,14 @@ impl Arbiter {
             self.hosts.push(Line::default());
             self.hosts.len() - 1
         });
-        // Until one has come, an answer may be as long as what is asked for.
+        // Before the first answer, an answer is expected to fill its room.
         let usual_bytes = [u64::MAX; Answer::COUNT];
         self.hosts[index] = Line { nqn: nqn.to_owned(), queues: 1, usual_bytes, ..Line::default() };
         self.by_nqn.insert(nqn.to_owned(), index);
         HostIndex(index)
     }
 
-    /// A queue of the host is gone, and all of its commands have come back.
+    /// Counts a queue of the host as gone, after all of its commands have come back.
     pub(super) fn leave(&mut self, HostIndex(index): HostIndex) {
         let line = &mut self.hosts[index];
         line.queues -= 1;
@@ -219,7 +223,7 @@ impl Arbiter {
         self.held > 0
     }
 
-    /// Takes a command of a host; returns it if it goes to its namespace at once.
+    /// Takes a command of a host. Returns it if it may go to its namespace at once.
     pub(super) fn take(&mut self, HostIndex(index): HostIndex, command: Held) -> Option<(Held, UnderWay)> {
         let is_alone = !self.has_several_hosts();
         let line = &mut self.hosts[index];
@@ -241,14 +245,14 @@ impl Arbiter {
         None
     }
 
-    /// A command of a host has come back.
+    /// Notes that a command of a host was completed.
     pub(super) fn note_done(&mut self, HostIndex(index): HostIndex, done: UnderWay, completion: &Completion) {
         let line = &mut self.hosts[index];
         line.note_done(done, completion.data.len() as u64, completion.data_bytes as u64);
         line.seen_ns = self.now_ns;
     }
 
-    /// The next command that may go to its namespace now: of those, the one whose host is furthest behind.
+    /// The next command that may go to its namespace now: that of the host with the lowest position.
     pub(super) fn next(&mut self) -> Option<(Held, UnderWay)> {
         if self.held == 0 {
             return None;
@@ -267,7 +271,7 @@ impl Arbiter {
         Some((command, under_way))
     }
 
-    /// The position of the host at work that is furthest behind.
+    /// The lowest position of a host at work.
     fn least_at_work(&mut self) -> u64 {
         let (hosts, now_ns) = (&mut self.hosts, self.now_ns);
         let mut least_bytes = u64::MAX;
@@ -283,7 +287,7 @@ impl Arbiter {
         least_bytes
     }
 
-    /// May the host's command go, if hosts at work are at `least_bytes` and beyond?
+    /// May the host's command go, if the lowest position of hosts at work is `least_bytes`?
     fn may_go(&self, index: usize, command: &Held, least_bytes: u64) -> bool {
         let line = &self.hosts[index];
         let work_bytes = line.work_of(command).work_bytes;
@@ -304,7 +308,7 @@ impl Arbiter {
         under_way
     }
 
-    /// Forgets what is held of a queue that is gone.
+    /// Forgets the held commands of a deleted queue.
     pub(super) fn forget(&mut self, HostIndex(index): HostIndex, queue: QueueId) {
         let held = &mut self.hosts[index].held;
         let before = held.len();
@@ -312,7 +316,7 @@ impl Arbiter {
         self.held -= before - held.len();
     }
 
-    /// Takes a command away that is held.
+    /// Removes a held command.
     pub(super) fn abort(&mut self, HostIndex(index): HostIndex, queue: QueueId, cid: u16) -> Option<Held> {
         let held = &mut self.hosts[index].held;
         let is_meant = |command: &Held| command.tag.queue == queue && command.sqe.cid.get() == cid;
@@ -332,7 +336,7 @@ impl Subsystem {
         }
     }
 
-    /// Gives namespaces what has its turn; `true` if there was something.
+    /// Gives namespaces the commands whose turn it is; `true` if there were any.
     pub(super) fn give_turns(&mut self) -> bool {
         let mut any = false;
         while let Some((command, under_way)) = self.arbiter.next() {
@@ -354,13 +358,13 @@ impl Subsystem {
         }
     }
 
-    /// Namespaces have come or were replaced.
+    /// Updates the number of parallel commands after namespaces were added or replaced.
     pub(super) fn note_namespaces(&mut self) {
         let side_by_side = self.namespaces.values().map(|namespace| namespace.side_by_side()).sum();
         self.arbiter.note_namespaces(side_by_side);
     }
 
-    /// A namespace has completed a command. If it counted as under way, it does no longer.
+    /// Notes that a namespace has completed a command.
     pub(super) fn note_done(&mut self, completion: &Completion) {
         let QueueId { index, generation } = completion.tag.queue;
         let slot = &mut self.queues[index as usize];
@@ -373,7 +377,7 @@ impl Subsystem {
         }
     }
 
-    /// Another queue may have this place, if its last queue is gone and has no command under way.
+    /// Frees the place of a queue if the queue is deleted and has no command under way.
     pub(super) fn free_place(&mut self, index: u32) {
         let slot = &mut self.queues[index as usize];
         if slot.queue.is_none() && slot.under_way == 0 {
@@ -389,12 +393,13 @@ impl Subsystem {
         self.arbiter.has_several_hosts()
     }
 
-    /// Does a command wait for its host's turn? Then time alone may bring it.
+    /// Does a command wait for its host's turn? It may come by the passing of time alone, so the loop has to look
+    /// again.
     pub fn holds_commands(&self) -> bool {
         self.arbiter.holds_any()
     }
 
-    /// What time it is, from any clock that does not go back: hosts at work are told from others by it.
+    /// Sets the time, from any monotonic clock; it decides which hosts are at work.
     pub fn note_time(&mut self, now_ns: u64) {
         self.arbiter.note_time(now_ns);
     }

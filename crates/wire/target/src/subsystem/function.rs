@@ -1,8 +1,8 @@
 //! Controllers that hosts reach as PCI functions: a host writes registers and describes its rings by commands, so
 //! that there is no Connect, no name of a host, no keep-alive and no capsule. The transport has the rings.
 //!
-//! A function has a controller as long as its host is there. A reset gives it a new admin queue, so that answers
-//! to what came before reach no ring.
+//! A function has a controller as long as it has a host. A reset gives it a new admin queue, so that answers to earlier
+//! commands reach no ring.
 
 use std::rc::Rc;
 

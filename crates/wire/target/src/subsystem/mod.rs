@@ -357,8 +357,8 @@ impl Subsystem {
         self.execute_part(tag, sqe, Some(sqe.opcode), data, now_ms);
     }
 
-    /// As [`Subsystem::execute`], for an entry that may be one of several of a host's command: the first one has `begun`
-    /// the command of this opcode, which counts then.
+    /// As [`Subsystem::execute`], for an entry that may be one of several entries of one host command. The first of
+    /// them passes the opcode of that command as `begun`, by which the command is counted.
     pub fn execute_part(&mut self, tag: Tag, sqe: &Sqe, begun: Option<u8>, mut data: Buffer, now_ms: u64) {
         let Some(queue) = self.queue(tag.queue) else { return };
         let (number, index, is_locked) = (queue.number, queue.controller, queue.locked_since_ms.is_some());

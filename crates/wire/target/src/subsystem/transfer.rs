@@ -62,7 +62,7 @@ fn direction(sqe: &Sqe) -> Direction {
     }
 }
 
-/// What `sqe` says of its data, at most `limit_bytes`.
+/// The data transfer that `sqe` describes, of at most `limit_bytes`.
 ///
 /// # Errors
 /// The status that the base specification has for the descriptor or the length. The descriptor of a command

@@ -180,7 +180,7 @@ impl Server {
         }
     }
 
-    /// Takes what the clients of functions have for the drive; `true` if there was something.
+    /// Takes messages and commands from clients of functions; `true` if there were any.
     fn look_at_functions(&mut self) -> bool {
         if !self.functions.have_clients() || self.handle.is_draining() {
             return false;
@@ -411,9 +411,8 @@ impl Server {
         self.core.subsystem.go_on_aborting(by, reach)
     }
 
-    /// Gives memory to waiting connections in order; `true` if one got some. A connection whose host has used
-    /// its share is passed over. If the memory is too small for the next one of another host, all later ones
-    /// wait, too.
+    /// Gives memory to waiting connections in order; `true` if one got some. A connection whose host has used its share
+    /// is skipped. If the free memory is too small for the next connection of another host, all later ones wait, too.
     fn give_memory(&mut self, of: Use) -> bool {
         let (mut any, mut at) = (false, 0);
         self.core.memory(of).is_short = false;

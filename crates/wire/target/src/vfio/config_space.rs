@@ -70,7 +70,7 @@ impl Default for ConfigSpace {
         space.put(EXPRESS_AT, &[0x10, 0x00, 0x02, 0x00], &[0; 4]);
         space.put(EXPRESS_AT + 4, &(1_u32 << 15 | 1 << 28).to_le_bytes(), &[0; 4]);
         space.put(DEVICE_CONTROL_AT, &[0; 2], &0x7FFF_u16.to_le_bytes());
-        // One lane of 2.5 GT/s, which nothing here is as slow as.
+        // One lane of 2.5 GT/s. The real speed is that of the memory.
         space.put(EXPRESS_AT + 12, &[0x11, 0, 0, 0], &[0; 4]);
         space.put(EXPRESS_AT + 18, &[0x11, 0], &[0; 2]);
         space

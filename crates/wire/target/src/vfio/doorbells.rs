@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Where the page lies in the registers.
+/// Offset of the page in BAR 0.
 pub const DOORBELLS_AT: u64 = 0x1000;
 /// Its size.
 pub const DOORBELLS_BYTES: u64 = 0x1000;
@@ -22,13 +22,13 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// All zero.
+    /// A page of zeros.
     ///
     /// # Errors
     /// The system has no memory.
     pub fn new() -> io::Result<Doorbells> {
         let file = memfd_create("kvdrive-doorbells", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // The client maps it where the registers have it.
+        // The client maps the page at its offset in the registers.
         ftruncate(&file, DOORBELLS_AT + DOORBELLS_BYTES)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = File::from(file);
@@ -49,7 +49,7 @@ impl Doorbells {
         self.page.get_atomic_ref(offset).ok()
     }
 
-    /// Writes as the guest would; `offset` is from the first doorbell. What is no doorbell takes nothing.
+    /// Writes as the guest would; `offset` counts from the first doorbell. A write elsewhere is ignored.
     pub fn ring(&self, offset: u64, value: u32) {
         let word = usize::try_from(offset).ok().and_then(|offset| self.word(offset));
         if let Some(word) = word {

@@ -12,19 +12,20 @@ use super::function::{Awaited, Function};
 use crate::shared::Core;
 use crate::subsystem::Event;
 
-/// Tokens of functions begin here, above those of other sockets: an even one listens, the next one is its client's.
+/// Tokens of functions begin here, above those of other sockets. A function has two: an even one for its listening
+/// socket, and the next one for its client.
 const FIRST_TOKEN: usize = 1 << 62;
-/// Between two looks at doorbells that are rung in memory, of functions that were not at work lately; the same for a
-/// command that waits for memory.
+/// Interval at which doorbells in memory are polled if the function was not at work lately, and at which a command that
+/// waits for memory is tried again.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A socket, and the function behind it.
+/// A socket and its function.
 struct FunctionSocket {
     listener: UnixListener,
     function: Function,
 }
 
-/// See the module.
+/// All functions: see the module.
 #[derive(Default)]
 pub struct Functions {
     doors: Vec<FunctionSocket>,
@@ -60,17 +61,17 @@ impl Functions {
         self.doors.iter().map(|door| door.function.path().to_owned())
     }
 
-    /// Clients that came, ever.
+    /// Clients accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Has one of them a client?
+    /// Does any function have a client?
     pub fn have_clients(&self) -> bool {
         self.doors.iter().any(|door| door.function.has_client())
     }
 
-    /// Takes an event of a socket; `false` if it is of no function.
+    /// Takes an event of a socket; `false` if the socket belongs to no function.
     pub fn note(&mut self, core: &mut Core, Token(token): Token) -> bool {
         let Some(index) = token.checked_sub(FIRST_TOKEN) else { return false };
         let Some(door) = self.doors.get_mut(index / 2) else { return false };
@@ -82,7 +83,7 @@ impl Functions {
         true
     }
 
-    /// Accepts clients; a function that has one lets the others go.
+    /// Accepts clients. If the function has a client, others are disconnected.
     fn accept(&mut self, core: &mut Core, index: usize) {
         let (door, Some(registry)) = (&mut self.doors[index], &self.registry) else { return };
         // An error concerns one client, or there are no descriptors left: a later one tries again.
@@ -99,12 +100,12 @@ impl Functions {
         }
     }
 
-    /// Takes what has arrived at all of them; `true` if there was something.
+    /// Takes messages and commands of all functions; `true` if there were any.
     pub fn look(&mut self, core: &mut Core) -> bool {
         self.doors.iter_mut().fold(false, |any, door| door.function.look(core) | any)
     }
 
-    /// Takes an event of the subsystem that is of one of them, and returns all others.
+    /// Takes an event of the subsystem if it concerns a function; returns all others.
     pub fn take(&mut self, core: &mut Core, event: Event) -> Option<Event> {
         let queue = match &event {
             Event::Completed(completion) => completion.tag.queue,

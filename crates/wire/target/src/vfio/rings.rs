@@ -47,7 +47,7 @@ pub struct SubmissionQueue {
     pub waiting: Option<Waiting>,
     /// The slot of the admin command that deletes it, which is answered after all commands of the queue.
     pub deleted_by: Option<u16>,
-    /// The last tail that it cannot have.
+    /// The last tail that was outside of the ring.
     wrong_tail: Option<u32>,
 }
 

@@ -206,7 +206,7 @@ fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
     }
 }
 
-/// With `sync` the moment can be behind: that another group follows shows that this one was complete.
+/// With `sync` the moment may be older than the log: a group that follows shows that the damaged one was complete.
 #[test]
 fn a_damaged_group_that_another_follows_is_no_torn_one() {
     let (_folder, base) = empty();

@@ -1,6 +1,7 @@
-//! Values that a host has begun to store or retrieve by commands for their parts (*store part*, *retrieve part*). A namespace
-//! keeps room for each until its last part, and a host that never sends the next one would keep it for ever. No data are
-//! asked for meanwhile, so [`super::progress`] does not see it: a value must have a part within each window.
+//! Values that a host has begun to store or retrieve by commands for parts (*store part*, *retrieve part*). A namespace
+//! keeps room for such a value until its last part, so a host that never sends the next part would hold it for ever.
+//! Between parts no data are requested, so [`super::progress`] does not judge the host; instead, each value must have a
+//! part within each window.
 
 use std::collections::BTreeMap;
 

@@ -158,7 +158,7 @@ struct Slot {
     cid: u16,
     sqe: Sqe,
     transfer: Transfer,
-    /// Of a command that moves its data part by part: the present one.
+    /// The present part, if the command moves its data part by part.
     parts: Option<Parts>,
     buffer: Option<Buffer>,
     /// Some of its data had a wrong digest.

@@ -10,8 +10,9 @@
 //!                └─────────────────────────────────┘
 //! ```
 //!
-//! Between two parts the namespace keeps what the value's stream has begun, until the connection ends; a part waits for
-//! memory in line with all other commands. So a host with many large values has as much memory as any other.
+//! Between two parts the namespace keeps the unfinished value of the stream, at most until the connection ends. Each
+//! part waits for memory in the same line as all other commands, so a host with many large values gets no more memory
+//! than any other.
 
 use kvdrive_spec::opcode;
 use kvdrive_spec::{Command, RetrievePart, Sqe, Status, StorePart};
@@ -25,13 +26,13 @@ use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES};
 /// Streams of this number on are the connection's own, one for each slot.
 const OWN_STREAMS: u16 = (1 << 15) - 1;
 
-/// What crosses part by part.
+/// A transfer that crosses part by part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     /// Offset and length of the present part, bytes.
     pub at: u32,
     pub bytes: u32,
-    /// The answer, once what the stream has begun is discarded.
+    /// The status to answer after the unfinished value of the stream is discarded.
     verdict: Option<Status>,
 }
 

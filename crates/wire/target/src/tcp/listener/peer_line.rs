@@ -4,7 +4,7 @@
 #[derive(Default)]
 pub(super) struct PeerLine {
     keys: Vec<usize>,
-    /// By key.
+    /// For each key of a connection: is it in the line?
     is_in: Vec<bool>,
 }
 

@@ -1,11 +1,13 @@
 //! Turns of hosts at the sockets: how much is read of all connections of a host, and sent to them, in one turn of the loop.
 //!
-//! A connection is read for [`TURN_BYTES`] at most. A host with hundreds of them, full of commands, would have the loop read
-//! for a second before another host's only connection is next. So all connections of a host share the bytes of one; those
-//! that are left come first in the next turn. Connections that have not named their host share them as one host.
+//! A connection is read for [`TURN_BYTES`] at most. If a host had hundreds of connections full of commands, the loop
+//! would read for a second before the only connection of another host is next. So all connections of a host share the
+//! bytes of one turn; those that were not read come first in the next turn. Connections that have not named their host
+//! share them as one host.
 //!
-//! While several hosts have I/O queues, turns are short ([`SHARED_TURN_BYTES`]): a host that has one short command at a time
-//! waits for the turn of each other host at every command, and copying a long turn's bytes takes longer than that command.
+//! While several hosts have I/O queues, turns are short ([`SHARED_TURN_BYTES`]): a host with one short command at a
+//! time waits for a turn of each other host at every command, and copying the bytes of a long turn takes longer than
+//! the command.
 
 use super::Server;
 use crate::shared::TURN_BYTES;
@@ -19,8 +21,8 @@ impl Server {
         if self.core.subsystem.has_several_hosts() { SHARED_TURN_BYTES } else { TURN_BYTES }
     }
 
-    /// Reads the connections that have input, each host's for one turn. Those whose host's turn is over come first in the
-    /// next one.
+    /// Reads the connections that have input, for one turn of each host. Connections that are not reached come first in
+    /// the next turn.
     pub(super) fn read_all(&mut self) {
         self.turn += 1;
         let most_bytes = self.turn_bytes();

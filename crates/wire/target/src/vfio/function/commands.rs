@@ -22,7 +22,7 @@ const TURN_COMMANDS: usize = 64;
 const NO_CLIENT: &str = "a function with rings has a client";
 
 impl Function {
-    /// Takes what the rings have; `true` if there was something.
+    /// Takes commands from the rings; `true` if there were any.
     pub(super) fn take_commands(&mut self, core: &mut Core) -> bool {
         let status = self.admin.and_then(|admin| core.subsystem.status(admin));
         if !status.is_some_and(|status| status.ready() && !status.fatal()) {
@@ -58,7 +58,7 @@ impl Function {
         }
     }
 
-    /// Looks how far the host has read, and writes what was held.
+    /// Reads how far the host has taken completions, and writes completions that were held back.
     fn look_at_heads(&mut self, core: &mut Core) {
         self.take_heads(core);
         for id in 0..self.completions.len() {
@@ -68,8 +68,8 @@ impl Function {
         }
     }
 
-    /// Looks how far the host has read. A doorbell that the host rang before it sent a message arrives before that
-    /// message, as writes on PCI do before a later read.
+    /// Reads how far the host has taken completions. A doorbell that was rung before a message counts before that
+    /// message, as on PCI a write arrives before a later read.
     pub(super) fn take_heads(&mut self, core: &mut Core) {
         let mut wrong = false;
         for ring in self.completions.iter_mut().flatten() {
@@ -90,7 +90,7 @@ impl Function {
         queue.fetch(memory, &self.doorbells).map_err(|error| format!("submission queue {id}: {error}"))
     }
 
-    /// Gives commands their memory that wait for it; `true` if one has got some.
+    /// Gives memory to commands that wait for it; `true` if one got some.
     fn retry(&mut self, core: &mut Core) -> bool {
         let mut any = false;
         for id in 0..self.submissions.len() {
@@ -136,7 +136,7 @@ impl Function {
         self.go_on(core, id, Waiting { slot, sqe, bytes: bytes as usize, data });
     }
 
-    /// Gives a command memory and passes it on, or keeps it until there is some; `true` if it has gone.
+    /// Gives a command memory and passes it on; `false` if it has to wait for memory.
     fn go_on(&mut self, core: &mut Core, id: usize, waiting: Waiting) -> bool {
         let queue = self.submissions[id].as_mut().expect("a command's queue is there");
         let shares = self.shares.as_ref().expect(NO_CLIENT);
@@ -159,7 +159,7 @@ impl Function {
         true
     }
 
-    /// Answers a command that the subsystem has not seen.
+    /// Answers a command that was not passed to the subsystem.
     fn answer_at_once(&mut self, core: &mut Core, id: usize, slot: u16, status: Status) {
         let queue = self.submissions[id].as_mut().expect("it has a command");
         let (queue, cid) = (queue.queue, queue.command(slot).map_or(0, |command| command.cid));
@@ -168,12 +168,12 @@ impl Function {
         self.complete(core, refused);
     }
 
-    /// A queue's place by what the subsystem knows it as.
+    /// The index of a queue, by its identifier in the subsystem.
     fn place(&self, queue: QueueId) -> Option<usize> {
         self.submissions.iter().position(|of| of.as_ref().is_some_and(|of| of.queue == queue))
     }
 
-    /// The subsystem has completed a command, or it is refused.
+    /// Posts the completion of a command, from the subsystem or of a refusal.
     pub fn complete(&mut self, core: &mut Core, completion: Completion) {
         let Some(id) = self.place(completion.tag.queue) else { return };
         let Some(client) = &self.client else { return };
@@ -240,7 +240,7 @@ impl Function {
         }
     }
 
-    /// `None`: it is answered later.
+    /// Carries out a command about queues; `None`: it is answered later.
     fn carry_out_queue_command(
         &mut self,
         core: &mut Core,
@@ -293,7 +293,7 @@ impl Function {
                 is_used: false,
             },
             QueueCommand::DeleteSubmission { id } => There {
-                // One that is being deleted is there no more.
+                // A queue that is being deleted counts as gone.
                 submission: submissions.any(|queue| queue.id == id && queue.deleted_by.is_none()),
                 ..There::default()
             },
@@ -305,7 +305,7 @@ impl Function {
         }
     }
 
-    /// Every command of a queue is answered: if it is to be deleted, it is now.
+    /// Called when every command of a queue is answered: completes its deletion, if it is being deleted.
     fn finish_deletion(&mut self, core: &mut Core, id: usize) {
         let Some(queue) = &self.submissions[id] else { return };
         let (Some(slot), queue) = (queue.deleted_by, queue.queue) else { return };
@@ -318,7 +318,7 @@ impl Function {
     }
 }
 
-/// The place of a queue with this identifier.
+/// The index of a queue with this identifier.
 fn at<T>(queues: &mut Vec<Option<T>>, id: u16) -> &mut Option<T> {
     let index = usize::from(id);
     if queues.len() <= index {

@@ -1,4 +1,4 @@
-//! What the client of a function asks for. Each message gets one reply, unless it wants none.
+//! Messages of the client of a function. Each gets one reply, unless its flags ask for none.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use crate::vfio::message::{
 };
 use crate::vfio::socket::{DESCRIPTORS_MAX, Message};
 
-/// The version that is spoken here.
+/// The version of the protocol.
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
 
@@ -53,7 +53,7 @@ impl Function {
                 }
                 Ok(None) => client.is_readable = false,
                 Err(error) if error.kind() == ErrorKind::InvalidData => self.complain("it sent no message"),
-                // It has gone, which needs no line.
+                // The client has disconnected, which needs no line in the log.
                 Err(_) => self.complain(""),
             }
             let Some(client) = &mut self.client else { break };
@@ -75,7 +75,7 @@ impl Function {
     fn answer(&mut self, core: &mut Core, message: Message) {
         let mut header = message.header;
         if header.flags.get() & Header::TYPE == Header::REPLY {
-            // Nothing was asked.
+            // A reply needs no answer.
             return;
         }
         self.take_heads(core);

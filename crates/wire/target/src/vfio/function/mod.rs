@@ -1,8 +1,8 @@
-//! One PCI function: a controller of the subsystem, its registers and rings, and the client that has it.
+//! One PCI function: a controller of the subsystem, its registers and rings, and its client.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`messages`] | what the client asks for |
+//! | [`messages`] | requests of the client |
 //! | [`registers`] | BAR 0 |
 //! | [`commands`] | entries from a ring to the subsystem, completions back |
 //!
@@ -31,7 +31,7 @@ use registers::Registers;
 
 /// Most messages that are answered in one turn.
 const TURN_MESSAGES: usize = 64;
-/// A function that was at work so short a time ago is looked at without a pause.
+/// A function that had a command within this time is polled without a pause.
 const AT_WORK_NS: u64 = 1_000_000;
 
 /// The client of a function: a virtual machine, or another program that has the function for itself.
@@ -45,14 +45,14 @@ struct Client {
     has_doorbells: bool,
     memory: GuestMemory,
     interrupts: Interrupts,
-    /// Why it has to go.
+    /// The reason for which it will be disconnected.
     complaint: Option<String>,
 }
 
-/// See the module.
+/// A function: see the module.
 pub struct Function {
     path: PathBuf,
-    /// Under this name its client shares the drive with hosts.
+    /// The name under which arbitration knows its client.
     host: String,
     reached_at: Rc<Address>,
     doorbells: Doorbells,
@@ -62,10 +62,10 @@ pub struct Function {
     shares: Option<Shares>,
     /// The admin queue of its controller in the subsystem, as long as there is one.
     admin: Option<QueueId>,
-    /// By identifier; 0 is the admin queue's.
+    /// By identifier; 0 is the admin queue.
     submissions: Vec<Option<SubmissionQueue>>,
     completions: Vec<Option<CompletionQueue>>,
-    /// Until then it neither fetches nor answers (an injected fault), ms.
+    /// Until this time, ms, it neither fetches nor answers (an injected fault).
     silent_until_ms: Option<u64>,
     worked_at_ns: u64,
 }
@@ -105,7 +105,7 @@ impl Function {
         &self.path
     }
 
-    /// Has it a client?
+    /// Does it have a client?
     pub fn has_client(&self) -> bool {
         self.client.is_some()
     }
@@ -150,14 +150,14 @@ impl Function {
         }
     }
 
-    /// The client has to go, for this reason.
+    /// Notes the reason for which the client will be disconnected.
     fn complain(&mut self, complaint: &str) {
         if let Some(client) = &mut self.client {
             client.complaint.get_or_insert_with(|| complaint.to_owned());
         }
     }
 
-    /// Ends the client: its controller, what it mapped, and its descriptors.
+    /// Disconnects the client: ends its controller, its mappings and its descriptors.
     pub fn disconnect(&mut self, core: &mut Core) {
         if let Some(admin) = self.admin.take() {
             core.subsystem.disconnect(admin);
@@ -168,7 +168,7 @@ impl Function {
         self.client = None;
     }
 
-    /// Is this queue one of its own?
+    /// Is this a queue of this function?
     pub fn has(&self, queue: QueueId) -> bool {
         self.admin == Some(queue)
             || self.submissions.iter().flatten().any(|submission| submission.queue == queue)
@@ -190,8 +190,8 @@ impl Function {
         self.completions.clear();
     }
 
-    /// Takes what has arrived: messages, commands. `true` if there was something. A client that has to go has gone
-    /// afterwards, with a line in the log.
+    /// Takes messages and commands; `true` if there were any. A client that has to be disconnected is disconnected
+    /// here, with a line in the log.
     pub fn look(&mut self, core: &mut Core) -> bool {
         if self.client.is_none() {
             return false;
@@ -210,7 +210,7 @@ impl Function {
         any
     }
 
-    /// Is it so that a look may bring something although no socket tells of it?
+    /// May there be work that no event of a socket announces?
     pub fn is_awaited(&self, now_ns: u64) -> Awaited {
         let rings = self.client.as_ref().is_some_and(|client| client.has_doorbells);
         if !rings || self.submissions.is_empty() {
@@ -253,18 +253,18 @@ impl Function {
     }
 }
 
-/// When a function wants to be looked at again.
+/// When a function must be polled again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Awaited {
-    /// When its socket has something, or the drive.
+    /// At the next event of its socket or of the drive.
     No,
-    /// In a while.
+    /// After a pause.
     Soon,
-    /// At once: it is at work.
+    /// At once, because it is at work.
     Now,
 }
 
-/// TRTYPE of an address that is no network's.
+/// TRTYPE of an address that is not on a network.
 const TRANSPORT_PCIE: u8 = 0;
 
 /// Is the pin up: has a completion queue that interrupts entries that the host has not taken?

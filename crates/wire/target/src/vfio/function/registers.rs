@@ -8,7 +8,7 @@ use crate::vfio::config_space::{BAR0_BYTES, ConfigSpace, VECTORS_AT};
 use crate::vfio::doorbells::{DOORBELLS_AT, DOORBELLS_BYTES};
 use crate::vfio::rings::{CompletionQueue, SubmissionQueue};
 
-/// Registers that the subsystem does not have.
+/// Registers that the subsystem does not implement.
 const INTERRUPT_MASK_SET: u32 = 0x0C;
 const INTERRUPT_MASK_CLEAR: u32 = 0x10;
 const ADMIN_ENTRIES: u32 = 0x24;
@@ -82,8 +82,8 @@ impl Function {
         bytes
     }
 
-    /// Writes to BAR 0; the range lies in it. Registers and doorbells take dwords; what is none is ignored, as a
-    /// write on a bus has no answer.
+    /// Writes to BAR 0; the range lies in it. Registers and doorbells take whole dwords; any other write is ignored,
+    /// since a write on a bus has no answer.
     pub(super) fn write_bar(&mut self, core: &mut Core, at: u64, bytes: &[u8]) {
         if at >= VECTORS_AT {
             let from = (at - VECTORS_AT) as usize;
