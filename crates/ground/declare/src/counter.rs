@@ -12,15 +12,15 @@ use serde_json::Value;
 pub struct Counter {
     /// Its name within its section: `erases` of section `nand`.
     pub name: &'static str,
-    /// What it is counted in.
+    /// Unit of its values.
     pub unit: Unit,
-    /// What kind of number it is.
+    /// How exact it is: counted, modelled or measured.
     pub kind: Kind,
     /// What its value says.
     pub form: Form,
-    /// What its values are told apart by, if there is one of each.
+    /// The labels of its values, if it has one value for each label.
     pub by: Option<&'static By>,
-    /// What it is, in a sentence or a few.
+    /// Help text: one or more sentences.
     pub help: &'static str,
 }
 
@@ -29,7 +29,7 @@ pub struct Counter {
 pub enum Kind {
     /// Exact.
     Counted,
-    /// A time of the model; a report says where the times of its profile come from.
+    /// A time of the model; a report names the sources of its constants.
     Modelled,
     /// By the clock of this machine.
     Measured,
@@ -38,22 +38,22 @@ pub enum Kind {
 /// What the value of a counter says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// What happened so far: it never falls, and what happened meanwhile is a difference.
+    /// A count of events so far. It never falls; the events of an interval are a difference.
     Sum,
-    /// How it is now.
+    /// A present state.
     State,
-    /// The most that a state has been so far.
+    /// The highest value of a state so far.
     Maximum,
 }
 
-/// Labels of a counter that has a value for each.
+/// The labels of a counter that has one value for each label.
 #[derive(Debug)]
 pub struct By {
-    /// What they are: `purpose`.
+    /// Their common name: `purpose`.
     pub label: &'static str,
     /// Number of values.
     pub places: usize,
-    /// The label of each value, by its place. Places with the same label are one.
+    /// The label of each value, by its index. Values with the same label are added.
     pub name_of: fn(usize) -> &'static str,
     /// Labels whose value is 0 are not shown.
     pub is_sparse: bool,
@@ -71,7 +71,7 @@ impl Kind {
 }
 
 impl Form {
-    /// The value of two parts together; `None`: it is more than a counter holds.
+    /// Joins the values of two parts; `None` if the result does not fit.
     fn join(self, a: u64, b: u64) -> Option<u64> {
         match self {
             Form::Sum | Form::State => a.checked_add(b),
@@ -105,9 +105,9 @@ pub trait Counters {
     }
 }
 
-/// What a field of a counter holds.
+/// A type that a field of a counter may have.
 pub trait Reading {
-    /// Its value; `None`: there is no such thing here.
+    /// Its value; `None`: this drive or run has no such counter.
     fn reading(&self) -> Option<u64>;
 }
 
@@ -158,7 +158,7 @@ impl<T: Reading> Reading for Option<T> {
 pub struct Count {
     /// Its declaration.
     pub counter: &'static Counter,
-    /// Of [`Counter::by`].
+    /// The label, if the counter has labels ([`Counter::by`]).
     pub label: Option<&'static str>,
     /// Its value.
     pub value: u64,
@@ -186,7 +186,7 @@ impl PartialEq for Count {
 pub struct Counts(Vec<Count>);
 
 impl Counts {
-    /// With the counters of another struct.
+    /// Adds the counters of another struct.
     ///
     /// # Panics
     /// Both have a counter of the same name.
@@ -270,7 +270,8 @@ impl Counts {
         self.0.chunk_by(|a, b| a.counter.name == b.counter.name)
     }
 
-    /// The value of `programs`, over its labels if it has some, or of `programs.index`; `None`: nothing of that name.
+    /// The value of `programs` (joined over its labels, if it has any) or of `programs.index`; `None`: there is no
+    /// counter or label of that name.
     pub fn get(&self, path: &str) -> Option<u64> {
         let (name, label) = path.split_once('.').map_or((path, None), |(name, label)| (name, Some(label)));
         let of = self.by_counter().find(|of| of[0].counter.name == name)?;
@@ -295,7 +296,7 @@ impl Counts {
         of.filter_map(|count| Some((count.label?, count.value)))
     }
 
-    /// What was added since `earlier`; states and maxima as they are.
+    /// Differences of sums since `earlier`; states and maxima keep their present values.
     ///
     /// # Panics
     /// A sum has fallen.
@@ -315,13 +316,13 @@ impl Counts {
     }
 }
 
-/// In JSON, the key of the value over all labels.
+/// In JSON, the key of the value joined over all labels.
 const TOTAL: &str = "total";
 
 /// Counts of this program fit; counts from outside were checked on arrival ([`Counts::put_json`]).
 const FITS: &str = "the values of a counter fit together";
 
-/// The value of a counter over its labels; `None`: it is more than a counter holds.
+/// The value of a counter joined over its labels; `None` if it does not fit.
 fn total(of: &[Count]) -> Option<u64> {
     of.iter().try_fold(0, |joined, count| count.counter.form.join(joined, count.value))
 }

@@ -24,22 +24,22 @@
 //! | property | what it says |
 //! |---|---|
 //! | the comment | the help text: of the reference page, of the option, of messages |
-//! | `is = RULE` | what it may be ([`Rule`]); left out where the type says it: `bool`, an enum that derives [`Words`](trait@Words) |
+//! | `is = RULE` | which values are allowed ([`Rule`]); left out where the type determines it: `bool`, an enum that derives [`Words`](trait@Words) |
 //! | `key = "NAME"` | its name in the section if the field has another one; with a dot, its whole key |
 //! | `unit = UNIT` | its [`Unit`], where the end of the key does not say it |
-//! | `default = VALUE` | what [`default_of`] gives it, instead of the least that its rule allows |
-//! | `option = "NAME"` | the option of the command that is short for it |
-//! | `when = &[..]` | it is looked at where all of these hold ([`When`]) |
-//! | `image` | drives that understand each other's images have the same |
-//! | `shrinks` | a study at a part of its size divides it |
-//! | `part` | the field is a section of its own, or a part of this one, whose keys come here; `when` is for all of them |
-//! | `skip` | not a setting: `Default` |
+//! | `default = VALUE` | the value of [`default_of`], instead of the least that its rule allows |
+//! | `option = "NAME"` | the option of the command that sets it |
+//! | `when = &[..]` | a run reads it only if all of these conditions hold ([`When`]) |
+//! | `image` | two drives must agree in it to read each other's images |
+//! | `shrinks` | it is divided when a study runs at a part of its full size |
+//! | `part` | the field is a nested struct whose settings come here; `when` is for all of them |
+//! | `skip` | not a setting; the field gets its `Default` |
 //!
 //! `#[section("NAME", default)]` makes [`default_of`] the `Default` of the struct.
 //!
-//! What a field declares is the constant [`Section::ENTRIES`]. Everything else follows from that table and from
-//! [`Section::take`] and [`Section::give`], which carry values between a struct and its keys. A rule looks at one value
-//! alone; conditions between keys are the `check` functions of the structs. Values with their sources stand in
+//! The declarations of all fields are the constant [`Section::ENTRIES`]. Everything else follows from that table and
+//! from [`Section::take`] and [`Section::give`], which carry values between a struct and its keys. A rule looks at one
+//! value alone; conditions between keys are the `check` functions of the structs. Values with their sources stand in
 //! profiles, not here.
 //!
 //! # Counters
@@ -75,10 +75,9 @@
 //! | `by = BY` | the field is an array, whose values have the labels of this [`By`] |
 //! | `skip` | not a counter |
 //!
-//! `#[counters(state, unit = Bytes)]` says it for all fields of a struct, `#[counters(prefix = "buffer_")]` begins their
-//! names. A section is named where the counts of a part
-//! of the program are put together; section and name together are the counter's name in reports, in lines of intervals,
-//! in Prometheus, in `Numbers`, on the page and in `top`.
+//! `#[counters(state, unit = Bytes)]` says it for all fields of a struct, `#[counters(prefix = "buffer_")]` begins
+//! their names. The section of a counter is named where the counts of several parts are put together. Section and name
+//! together are the counter's name in reports, lines of intervals, Prometheus, `Numbers`, the page and `top`.
 
 mod counter;
 mod rule;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::Problem;
 
-/// What one key may be.
+/// Which values a key may have.
 pub enum Rule {
     /// An integer between the two, inclusive.
     Integer(i64, i64),
@@ -22,7 +22,7 @@ pub enum Rule {
     Word(&'static [&'static str]),
     /// Name of a row of a table.
     Row(fn() -> Vec<&'static str>),
-    /// Any text, of which these are known; the crate that reads it refuses others.
+    /// Any text. These words are known, for help; the crate that reads the value refuses others.
     Name(fn() -> Vec<&'static str>),
     /// A list of texts that all pass the test; what is allowed, in words.
     Parsed(fn(&str) -> bool, &'static str),
@@ -40,11 +40,11 @@ const TIME_MAX_NS: i64 = 1_000_000_000_000;
 pub const TIME: Rule = Rule::Integer(0, TIME_MAX_NS);
 /// Longest value that any drive takes, in bytes (256 MiB).
 pub const VALUE_MAX_BYTES: i64 = 256 << 20;
-/// Longest structured value, and longest value of what has it in memory as a whole, in bytes (2 MiB).
+/// Longest structured value, and longest value of a component that has the whole value in memory, in bytes (2 MiB).
 pub const BATCH_MAX_BYTES: i64 = 2 << 20;
 
 impl Rule {
-    /// What the key may be, in words.
+    /// The allowed values in words.
     pub fn allowed(&self) -> String {
         use Rule::{
             Flag, Integer, Integers, Multiple, Name, Number, OneOf, Parsed, Positive, PowerOfTwo, Row, Text,
@@ -66,7 +66,7 @@ impl Rule {
         }
     }
 
-    /// The words it may be, if it is one of some.
+    /// The allowed words, if only some words are allowed.
     pub fn words(&self) -> Vec<&'static str> {
         match self {
             Rule::Word(list) => list.to_vec(),

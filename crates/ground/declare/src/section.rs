@@ -12,9 +12,7 @@ pub trait Section: Sized {
 
     /// The struct with these values.
     ///
-    /// # Errors
-    /// A value is missing, or is none that the field can hold. Whether it is one that the rule allows is asked by
-    /// [`read`].
+    /// # Errors A value is missing, or does not fit its field. Whether the rule allows it is checked by [`read`].
     fn take(values: &Values<'_>) -> Result<Self, Problem>;
 
     /// Puts the value of every setting under its key.
@@ -34,11 +32,10 @@ pub fn read<T: Section>(values: &Values<'_>) -> Result<T, Problem> {
 }
 
 /// The struct in which every setting has its declared default, or else the least that its rule allows: of flash one
-/// channel with one die, and no operation takes time. For tests, which say what they need to be different, and for
+/// channel with one die, and no operation takes time. For tests, which set only the fields that matter to them, and for
 /// `Default` where a struct has one.
 ///
-/// # Panics
-/// A declared default is none that the field can hold.
+/// # Panics A declared default does not fit its field.
 pub fn default_of<T: Section>() -> T {
     let mut given = GivenValues::default();
     for (setting, _) in settings(T::ENTRIES) {
@@ -48,7 +45,7 @@ pub fn default_of<T: Section>() -> T {
     T::take(&Values::new(&values)).unwrap_or_else(|problem| panic!("{problem}"))
 }
 
-/// Those settings that two drives must have in common to understand each other's images, with their values.
+/// The settings, with their values, in which two drives must agree to read each other's images.
 pub fn image_keys<T: Section>(section: &T) -> Vec<(&'static str, String)> {
     let mut given = GivenValues::default();
     section.give(&mut given);

@@ -1,4 +1,4 @@
-//! One setting, as its field declares it, and when a run looks at it.
+//! The declaration of a setting, and the conditions under which a run reads it.
 
 use serde_json::Value;
 
@@ -6,27 +6,27 @@ use crate::{Rule, Unit, Values};
 
 /// One setting.
 pub struct Setting {
-    /// As users write it: `flash.channels`.
+    /// Its key, section included: `flash.channels`.
     pub key: &'static str,
-    /// What it may be.
+    /// Which values are allowed.
     pub rule: Rule,
-    /// What it is counted in.
+    /// Unit of its values.
     pub unit: Unit,
-    /// What it is, in a sentence or a few.
+    /// Help text: one or more sentences.
     pub help: &'static str,
-    /// What it is where nothing says a value; `None`: the least that the rule allows.
+    /// Default where nothing sets a value; `None`: the least value that the rule allows.
     pub least: Option<fn() -> Value>,
-    /// The option of the command that is short for it, without the dashes.
+    /// The option of the command that sets it, without dashes.
     pub option: Option<&'static str>,
-    /// Must two drives have the same to understand each other's images?
+    /// Must two drives agree in it to read each other's images?
     pub in_image: bool,
-    /// Does a study at a part of its size divide it?
+    /// Is it divided when a study runs at a part of its full size?
     pub shrinks: bool,
-    /// A run looks at it where all of these hold.
+    /// A run reads it only if all of these conditions hold.
     pub when: &'static [When],
 }
 
-/// A condition under which a run looks at a setting.
+/// A condition under which a run reads a setting.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
     /// The setting of this key has such a value.
@@ -40,7 +40,7 @@ pub enum When {
 pub enum Is {
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A word of which this is true, for the setting whose key is given.
+    /// A word for which this function of word and key returns `true`.
     Row(fn(&str, &str) -> bool),
     /// `true`, or a number above 0.
     On,
@@ -54,8 +54,8 @@ impl When {
         When::Is(key, Is::OneOf(words))
     }
 
-    /// The other setting names a row of a table, and this says whether that row (first) looks at the setting of a key.
-    /// It is true of a name that the table does not have: a program may bring a row of its own.
+    /// The other setting names a row of a table. `looks_at(row, key)` returns whether that row reads the setting `key`;
+    /// it must return `true` for unknown rows, since a program may bring a row of its own.
     pub const fn row(key: &'static str, looks_at: fn(&str, &str) -> bool) -> When {
         When::Is(key, Is::Row(looks_at))
     }
@@ -70,7 +70,7 @@ impl When {
         When::Is(key, Is::Off)
     }
 
-    /// Why a run with these values does not look at the setting `key`; `None`: this condition holds. `rules` finds the
+    /// Why a run with these values does not read the setting `key`; `None` if the condition holds. `rules` finds the
     /// rule of another setting.
     pub fn fails(
         &self,
@@ -95,7 +95,7 @@ impl When {
         }
     }
 
-    /// What the values of the other settings are: `flash.timing=dies`.
+    /// The present values of the other settings: `flash.timing=dies`.
     fn states(&self, values: &Values<'_>) -> Vec<String> {
         match self {
             When::Is(other, _) => {
@@ -107,7 +107,7 @@ impl When {
         }
     }
 
-    /// What they must be.
+    /// The values that they must have.
     fn lookers(&self, key: &str, rules: &dyn Fn(&str) -> Option<&'static Rule>) -> Vec<String> {
         let (other, is) = match self {
             When::Is(other, is) => (other, is),
@@ -166,7 +166,7 @@ fn text_of(value: &Value) -> String {
 pub enum Entry {
     /// A setting.
     Setting(Setting),
-    /// The settings of a struct within the struct, all of them with these conditions besides their own.
+    /// The settings of a nested struct; these conditions apply to all of them in addition to their own.
     Part(&'static [Entry], &'static [When]),
 }
 

@@ -1,4 +1,4 @@
-//! Values between structs and keys.
+//! Values of settings, on their way between structs and documents.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl Problem {
 pub struct Values<'a>(&'a Value);
 
 impl<'a> Values<'a> {
-    /// Of this object: `{"flash": {"channels": 8}}`.
+    /// The values in this object: `{"flash": {"channels": 8}}`.
     pub fn new(values: &'a Value) -> Values<'a> {
         Values(values)
     }
@@ -53,7 +53,7 @@ impl<'a> Values<'a> {
 pub struct GivenValues(Vec<(&'static str, Value)>);
 
 impl GivenValues {
-    /// Puts one.
+    /// Adds a value.
     pub fn put(&mut self, key: &'static str, value: Value) {
         self.0.push((key, value));
     }
@@ -83,15 +83,15 @@ impl From<GivenValues> for Value {
     }
 }
 
-/// What a field holds, as a value of a document.
+/// A type of a field, and its form in documents.
 pub trait Field: Sized {
-    /// `None`: of another type, or more than it can hold.
+    /// The field's value; `None`: the value has another type or does not fit.
     fn of_value(value: &Value) -> Option<Self>;
-    /// As a document has it.
+    /// The value in its form in documents.
     fn to_value(&self) -> Value;
 }
 
-/// A field whose type says what it may be.
+/// A type that determines its own rule.
 pub trait Natural: Field {
     /// The rule of the type.
     const RULE: Rule;
@@ -155,7 +155,7 @@ impl Field for String {
     }
 }
 
-/// A path; the empty text is none.
+/// A path; the empty text is `None`.
 impl Field for Option<PathBuf> {
     fn of_value(value: &Value) -> Option<Option<PathBuf>> {
         let path = value.as_str()?;

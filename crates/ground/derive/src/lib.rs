@@ -1,5 +1,6 @@
 //! The derives of crate `kvdrive-declare`, which re-exports and documents them. A derive reads one struct or enum and
-//! writes a table and two loops' worth of assignments; everything that can be a function is one, in that crate.
+//! writes a table, and the assignments between fields and values. Everything that can be a function is one, in that
+//! crate.
 
 mod counters;
 mod help;

@@ -55,7 +55,7 @@ impl SettingAttributes {
         if key.contains('.') { key } else { format!("{section}.{key}") }
     }
 
-    /// The conditions under which it is looked at.
+    /// The conditions under which a run reads it.
     fn when(&self) -> TokenStream {
         self.when.as_ref().map_or_else(|| quote! { &[] }, |when| quote! { #when })
     }

@@ -50,29 +50,29 @@ pub struct RecordError {
 /// What is wrong with bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// They begin like no version of the record.
+    /// The bytes do not begin like any version of the record.
     #[error("is no {0}")]
     Foreign(&'static str),
-    /// They are the record in a version that this program does not read.
+    /// The record has a version that this program does not read.
     #[error("is a {name} of version {found}, which another kvdrive wrote; kvdrive {} reads version {known}", env!("CARGO_PKG_VERSION"))]
     Version {
-        /// What they are.
+        /// Name of the form.
         name: &'static str,
-        /// Their version.
+        /// Version of the bytes.
         found: u8,
         /// The version that this program reads.
         known: u8,
     },
-    /// They end before the record does.
+    /// The bytes end before the record does.
     #[error("the {0} ends early")]
     Short(&'static str),
     /// A checksum does not match.
     #[error("the {0} is damaged: a checksum does not match")]
     Checksum(&'static str),
-    /// They do not decode to a value of the type.
+    /// The body does not decode to a value of the type.
     #[error("{0}")]
     Body(String),
-    /// Something follows them.
+    /// Bytes follow the record.
     #[error("something follows its end")]
     Trailing,
 }
@@ -97,19 +97,17 @@ impl Form {
         head[HEAD_CHECK_AT..].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// The value of the record that is all of `bytes`.
+    /// The value of a record. The record must be all of `bytes`.
     ///
-    /// # Errors
-    /// They are not such a record: where, and what is wrong.
+    /// # Errors `bytes` are not such a record: position and flaw.
     pub fn open<T: BorshDeserialize>(&self, bytes: &[u8]) -> Result<T, RecordError> {
         let body = self.take_all(bytes)?;
         decode(body).map_err(|error| RecordError { at: HEAD_BYTES + error.at, ..error })
     }
 
-    /// The body of the record that is all of `bytes`.
+    /// The body of a record. The record must be all of `bytes`.
     ///
-    /// # Errors
-    /// They are not one whole record.
+    /// # Errors `bytes` are not one whole record.
     pub fn take_all<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], RecordError> {
         let mut rest = bytes;
         let body = self.take(&mut rest)?;
@@ -183,10 +181,9 @@ pub fn encode<T: BorshSerialize + ?Sized>(value: &T) -> Vec<u8> {
     out
 }
 
-/// The value of which `bytes` are the encoding, all of them.
+/// Decodes a value. Its encoding must be all of `bytes`.
 ///
-/// # Errors
-/// They are not: where, and what is wrong.
+/// # Errors `bytes` are not the encoding of a value: position and flaw.
 pub fn decode<T: BorshDeserialize>(bytes: &[u8]) -> Result<T, RecordError> {
     let mut rest = bytes;
     let value = next(&mut rest).map_err(|error| RecordError { at: bytes.len() - rest.len(), ..error })?;
@@ -196,15 +193,14 @@ pub fn decode<T: BorshDeserialize>(bytes: &[u8]) -> Result<T, RecordError> {
     }
 }
 
-/// The value at the front of `bytes`, which are then those after it.
+/// Decodes the value at the front of `bytes`, and removes its encoding from them.
 ///
-/// # Errors
-/// There is none; the error has no position.
+/// # Errors There is no value; the error has no position.
 pub fn next<T: BorshDeserialize>(bytes: &mut &[u8]) -> Result<T, RecordError> {
     T::deserialize(bytes).map_err(|error| RecordError { at: 0, flaw: Flaw::Body(error.to_string()) })
 }
 
-/// The error of a value that was read and cannot be: for [`BorshDeserialize`] written by hand.
+/// The error for a value that was decoded and is impossible, for handwritten [`BorshDeserialize`].
 pub fn impossible(what: &str) -> borsh::io::Error {
     borsh::io::Error::new(borsh::io::ErrorKind::InvalidData, what)
 }

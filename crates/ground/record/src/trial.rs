@@ -1,5 +1,5 @@
-//! For tests: every byte of a value or record is altered and cut off. A reader refuses the result or reads another
-//! value of which it is the encoding; it never panics.
+//! For tests: every byte of a value or record is altered, and the bytes are cut off at every length. A reader must
+//! refuse the result, or read another value whose encoding it is, and must never panic.
 
 use std::fmt::Debug;
 
@@ -9,8 +9,7 @@ use crate::{Form, decode, encode};
 
 /// Tries every byte of a value's encoding.
 ///
-/// # Panics
-/// A reader accepts bytes that are not the encoding of what it reads.
+/// # Panics A reader accepts bytes that are not the encoding of the value that it returns.
 pub fn every_byte<T: BorshSerialize + BorshDeserialize>(value: &T) {
     let good = encode(value);
     let accepted = |bytes: &[u8]| decode::<T>(bytes).ok().map(|read| encode(&read));

@@ -48,7 +48,7 @@ struct Core {
     sequence: Cell<u64>,
     events: Cell<u64>,
     current: Cell<TaskKey>,
-    /// What the time of the running task is added to.
+    /// The sums to which the time of the running task is added.
     occupies: Cell<Place>,
     occupations: RefCell<Occupations>,
     /// The task that continues in place when the running task ends; see [`join_all`].
@@ -244,7 +244,7 @@ impl Sim {
         &self.0.slices
     }
 
-    /// The running task's next sleep suspends it.
+    /// Makes the next sleep of the running task suspend it.
     pub(crate) fn end_in_place(&self) {
         self.0.horizon.set(0);
     }

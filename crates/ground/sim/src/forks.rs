@@ -1,15 +1,15 @@
-//! Whether a process was forked off: its memory is a copy of its parent's, and of the parent's threads it has one alone.
-//! What other threads were to answer is not answered there, and a lock that one of them held stays taken.
+//! Detects that a process is a forked child. Its memory is a copy of its parent's, but of the parent's threads it has
+//! only one: requests to other threads are never answered there, and locks that they held stay locked.
 
 #![expect(unsafe_code, reason = "the handler of forks is registered with the system's C library")]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many forks lie between the first process that was noted and this one.
+/// Number of forks between the first noted process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The process in which something was made, to be asked whether this is still the same one. Asking costs as much as a load.
+/// Remembers the process in which a handle was made. [`ForkCount::is_forked`] costs one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkCount(u32);
 
@@ -21,7 +21,7 @@ impl ForkCount {
         ForkCount(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Is this another process, forked off since?
+    /// Is this a child that was forked since then?
     #[inline]
     pub fn is_forked(self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.0

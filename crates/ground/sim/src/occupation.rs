@@ -1,5 +1,5 @@
-//! What the time of tasks that serve requests goes to: the contexts and threads of a controller, which take one
-//! request after another.
+//! How the time of tasks that serve requests divides into causes. Such tasks are the contexts and threads of a
+//! controller, which take one request after another.
 //!
 //! A task is *occupied* while it spends its time on some [`Cause`], and idle otherwise. Only sums of times are kept:
 //! no event is added, and no order changed. Branches ([`crate::join_all`]) count for the task that waits for them;
@@ -7,7 +7,8 @@
 
 use crate::Ns;
 
-/// What a task spends its time on. Of several at once, over its branches and nested calls, the first counts.
+/// What a task spends its time on. If branches and nested calls name several causes at once, the first in this order
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Computing, or waiting for a core.
@@ -39,7 +40,7 @@ impl Cause {
     ];
 }
 
-/// What the time of all tasks of one name went to.
+/// The time of all tasks of one name, by cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OccupationStatistics {
     /// Their name.
@@ -79,7 +80,7 @@ pub(crate) struct Place(u32);
 /// The sums of one task.
 struct Occupation {
     name: &'static str,
-    /// How often each cause is named now.
+    /// How many guards name each cause now.
     named: [u32; Cause::ALL.len()],
     spent_ns: [Ns; Cause::ALL.len()],
     /// Time spent before this time has been added.
@@ -87,7 +88,7 @@ struct Occupation {
 }
 
 impl Occupation {
-    /// The cause that counts now, if there is one, and for how long it has since the last change.
+    /// The cause that counts now, if there is one, and the time since the last change.
     #[inline]
     fn open(&self, now: Ns) -> Option<(usize, Ns)> {
         let cause = self.named.iter().position(|named| *named > 0)?;

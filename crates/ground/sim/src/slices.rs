@@ -1,4 +1,4 @@
-//! Tasks that do much work in slices, as an executor keeps them; when they take turns is in [`crate::turns`].
+//! State of an executor about tasks that do long work in slices. [`crate::turns`] decides when they take turns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use crate::tasks::TaskKey;
 /// Tasks that do much work in slices.
 #[derive(Default)]
 pub(crate) struct Slices {
-    /// A loop gives turns to those between two slices.
+    /// A loop is running that gives turns to tasks between two slices.
     pub(crate) gives_turns: Cell<bool>,
-    /// Tasks go on between two slices without a turn.
+    /// Tasks continue after a slice without waiting for a turn.
     pub(crate) stay_in_place: Cell<bool>,
     /// A slice has ended since this was last asked.
     pub(crate) has_ended: Cell<bool>,
-    /// Tasks that wait for a turn, the one first that has waited longest.
+    /// Tasks that wait for a turn, longest waiting first.
     pub(crate) waiting: RefCell<VecDeque<TaskKey>>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct TaskSlot {
     pub(crate) coroutine: Option<Box<Coroutine>>,
     /// The task is a branch of [`crate::join_all`], whose caller drops it.
     pub(crate) is_branch: bool,
-    /// What its time is added to; see [`crate::occupation`].
+    /// The sums to which its time is added; see [`crate::occupation`].
     pub(crate) occupies: Place,
 }
 
@@ -46,7 +46,7 @@ impl Tasks {
         TaskKey { slot, generation: entry.generation }
     }
 
-    /// Takes the coroutine out, to resume it, and what its time is added to; `None` if the task has ended or runs.
+    /// Takes the coroutine out, to resume it, and the place of its sums; `None` if the task has ended or runs.
     #[inline]
     pub(crate) fn take(&mut self, key: TaskKey) -> Option<(Box<Coroutine>, Place)> {
         let entry = &mut self.slots[key.slot as usize];
@@ -57,12 +57,12 @@ impl Tasks {
         Some((entry.coroutine.take()?, entry.occupies))
     }
 
-    /// From now on, the time of this task, which runs, is added to `place`.
+    /// Adds the time of this running task to `place` from now on.
     pub(crate) fn occupy(&mut self, key: TaskKey, place: Place) {
         self.slots[key.slot as usize].occupies = place;
     }
 
-    /// What the time of a task is added to.
+    /// The place of the sums of a task.
     pub(crate) fn occupied_by(&self, key: TaskKey) -> Place {
         let entry = &self.slots[key.slot as usize];
         if entry.generation == key.generation { entry.occupies } else { Place::default() }

@@ -26,8 +26,8 @@ struct SharedCore {
     core: Rc<Resource>,
     /// Background slices that run on the core or wait for it.
     slices: Cell<u32>,
-    /// The core is left to its main work until this time, if that work wants it: during a slice, and after it
-    /// for as long as the slice took.
+    /// Until this time the main work of the core has precedence: during a slice, and after it for as long as the slice
+    /// took.
     others_until: Cell<Ns>,
 }
 

@@ -5,24 +5,25 @@
 //!   slice │ slice │ slice │ ...                                                     they are not
 //! ```
 //!
-//! A slice takes as long as some commands. A host that has one command at a time sends the next after the answer: if
-//! slices went on whenever nothing is due, each of its commands would wait for a slice, and a host with many commands
-//! would have what slices leave. So the loop waits for others, too, until their time is over.
+//! A slice takes as long as several commands. A host with one command at a time sends the next one after the answer. If
+//! a slice began whenever nothing is due, each of its commands would wait for a slice, and a host with many commands
+//! would get only the time between slices. So after a slice the loop leaves other work its time even if nothing is due
+//! at the moment.
 
 use std::time::{Duration, Instant};
 
 use crate::executor::Sim;
 
-/// Time of everything else for each time of slices, in hundredths: more than as much, because caches are cold after a
-/// slice, and commands that came during it are answered one by one. With 150 a host with 32 commands under way kept 0.27 to
-/// 0.50 of its speed (measured).
+/// Time of other work for the time of a slice, in hundredths. More than 100, because caches are cold after a slice and
+/// commands that came during it are answered one by one. With 150 a host with 32 commands under way kept 0.27 to 0.50
+/// of its speed (measured).
 const OTHERS_PERCENT: u32 = 250;
 
 impl Sim {
-    /// The running task does much work and is between two slices of it: an unpaced loop in wall time
-    /// ([`crate::wall`]) looks at arrivals before the task goes on. The task waits here until the loop gives it a turn
-    /// again. In a run that is recorded the task's next sleep lets arrivals in instead, in the same order of events as in
-    /// the replay ([`Sim::keep_slices_in_place`]). In model time nothing happens.
+    /// Ends a slice of the running task's long work. In an unpaced loop in wall time ([`crate::wall`]) the task waits
+    /// here until the loop, after polling for arrivals, gives it a turn again. In a run that is recorded the task's
+    /// next sleep lets arrivals in instead, in the same order of events as in the replay
+    /// ([`Sim::keep_slices_in_place`]). In model time nothing happens.
     pub fn end_slice(&self) {
         let slices = self.slices();
         if !slices.gives_turns.get() {
@@ -75,7 +76,7 @@ pub(crate) struct Turns {
     /// When the last slice ended, and how long it took.
     ended: Instant,
     slice: Duration,
-    /// Something else came or ran since.
+    /// Other work has arrived or run since then.
     others_work: bool,
 }
 
@@ -89,7 +90,7 @@ impl Turns {
         *self = Turns { ended: now, slice: now - began, others_work: false };
     }
 
-    /// Is it the turn of the next slice, after all arrivals were looked at? `is_due`: something else can be done now.
+    /// Is it the turn of the next slice? Called after a poll of all sources; `is_due`: other work can run now.
     pub(crate) fn is_of_slice(&mut self, is_due: bool, now: Instant) -> bool {
         self.others_work |= is_due;
         !self.others_work || now - self.ended >= self.slice * OTHERS_PERCENT / 100

@@ -41,7 +41,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Does wall time say when an event runs?
+    /// Does wall time determine when an event runs?
     fn is_paced(self) -> bool {
         self == Pace::Model
     }
@@ -69,8 +69,8 @@ pub trait Source {
     fn arm(&mut self) -> Duration;
     /// The thread is awake again.
     fn disarm(&mut self);
-    /// The next poll finds all arrivals, those that only a system call finds among them: a long task has ended a slice
-    /// of its work ([`Sim::end_slice`]), or waits while it is the turn of others.
+    /// Makes the next poll find all arrivals, including those that only a system call finds. Called when a long task
+    /// has ended a slice ([`Sim::end_slice`]), or waits for its turn.
     fn look_closely(&mut self) {}
     /// Reports that an event of a paced run ran `late_ns` after its model time, by the machine's clock.
     fn ran_late(&mut self, late_ns: Ns) {
@@ -111,7 +111,7 @@ pub struct Bell {
 
 struct Wake {
     call: Box<dyn Fn() + Send + Sync>,
-    /// Does one ring of a sleep call it, whichever is first? Otherwise each does.
+    /// Is it called only by the first ring of a sleep? Otherwise each ring calls it.
     is_once: bool,
 }
 
@@ -128,14 +128,14 @@ impl Bell {
         _ = self.wake.set(Wake { call: Box::new(wake), is_once: true });
     }
 
-    /// Says what to call at each ring, from any thread, as long as the thread is asleep, if that is not set yet.
-    /// For a thread that no other can wake: a ring of its own must not come to nothing because another thread has
-    /// rung before.
+    /// Sets the function that each ring calls, from any thread, while the thread is asleep; does nothing if one is set.
+    /// For a drive that runs in calls of one thread: a ring of that thread must run the drive even if another thread
+    /// has rung before.
     pub fn set_call(&self, call: impl Fn() + Send + Sync + 'static) {
         _ = self.wake.set(Wake { call: Box::new(call), is_once: false });
     }
 
-    /// Announces that there is something to look at.
+    /// Announces that a source has news.
     pub fn ring(&self) {
         // Sequentially consistent, as in `sleeps`: either the sleeper sees the news or the ringer sees the
         // sleeper.
@@ -153,8 +153,8 @@ impl Bell {
         self.news.0.load(Ordering::Acquire)
     }
 
-    /// Announces that the thread is about to sleep. Returns whether there was a ring since `seen`; then it
-    /// must look once more first.
+    /// Announces that the thread is about to sleep. Returns whether there was a ring since `seen`; then the thread must
+    /// poll once more first.
     pub fn sleeps(&self, seen: u64) -> bool {
         self.asleep.0.store(true, Ordering::SeqCst);
         self.news.0.load(Ordering::SeqCst) != seen
@@ -187,20 +187,21 @@ const LONGEST_HASTE: Duration = Duration::from_secs(1);
 /// A thread that has spun for this long without being disturbed has a core to itself.
 const UNDISTURBED: Duration = Duration::from_millis(10);
 
-/// How long a thread that waits for others stays awake. Spinning answers sooner than sleeping where a core is to
-/// spare and the wait is shorter than a wake-up, and takes a core for nothing where it is not:
+/// Decides how long a waiting thread stays awake. If a core is free and the wait is shorter than a wake-up, spinning
+/// answers sooner than sleeping; otherwise it wastes a core:
 ///
 /// * A thread whose last waits took longer than a wake-up, on average, sleeps at once.
-/// * A thread that shares its core sleeps at once, for a while: one that used its share up by spinning waits
-///   milliseconds for the next one, and a sleeper is let in when it wakes up. A gap between two looks tells of it.
+/// * A thread that shares its core sleeps at once, for a while: if it used up its time slice by spinning, it would wait
+///   milliseconds for the next one, but a sleeper gets the core when it is woken. A gap between two polls reveals that
+///   the core is shared.
 pub struct Patience {
-    /// There is one core only: the thread that is waited for needs it.
+    /// There is only one core, which the other thread needs.
     alone: bool,
     /// Polls since the clock was last read.
     looks: u32,
-    /// When the present wait began and the clock was read last, while it spins.
+    /// While the thread spins: when the wait began, and when the clock was last read.
     spinning: Option<(Instant, Instant)>,
-    /// When the present wait began, once it sleeps.
+    /// While the thread sleeps: when the wait began.
     asleep_since: Option<Instant>,
     /// Moving average of the last waits, less what waking up took.
     usual_wait: Duration,
@@ -230,7 +231,7 @@ impl Patience {
         self.may_spin(self.usual_wait <= SPIN)
     }
 
-    /// What is waited for is due within a wake-up. `true`: look again at once; `false`: sleep.
+    /// The next event is due sooner than a wake-up takes. `true`: poll again at once; `false`: sleep.
     fn look_again_until_due(&mut self) -> bool {
         self.may_spin(true)
     }
@@ -424,7 +425,7 @@ impl<'a, 'b> Outside<'a, 'b> {
         self.closed.iter().all(|closed| *closed)
     }
 
-    /// Polls every source; `true` if something has arrived.
+    /// Polls every source; `true` if there are arrivals.
     fn look(&mut self, sim: &Sim, at: Ns) -> bool {
         let mut any = false;
         for (source, closed) in self.sources.iter_mut().zip(&mut self.closed).filter(|(_, closed)| !**closed)
@@ -461,8 +462,8 @@ impl<'a, 'b> Outside<'a, 'b> {
     }
 }
 
-/// Runs, unpaced, until nothing is due and the source has nothing; the source is armed then. `true`: it is closed, or
-/// the power was cut. For a thread that does something else until the source rings; it calls this again then.
+/// Runs, unpaced, until nothing is due and the source has no arrivals; then arms the source. `true`: the source is
+/// closed, or the power was cut. For a thread that does other work and calls this again when the source rings.
 pub fn run_until_idle(sim: &Sim, source: &mut dyn Source) -> bool {
     let _given = GivenTurns::begin(sim, true);
     source.disarm();

@@ -10,7 +10,7 @@ pub fn meant(name: &str, names: &[&str]) -> String {
     nearest(name, names).map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"))
 }
 
-/// The one of `names` that is so near to `name` that it may have been meant.
+/// The nearest of `names`, if it is near enough to have been meant.
 pub fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     // In short words, only a single typing error can be told from another word.

@@ -45,7 +45,7 @@ pub fn check_apart(files: &[(&str, Option<&Path>)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A path in the one form that all its spellings share, as far as its folder exists.
+/// A path in canonical form, if its folder exists.
 pub fn spelled_out(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     path.canonicalize()

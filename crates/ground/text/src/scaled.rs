@@ -1,4 +1,4 @@
-//! Numbers for people, in the unit that suits their size. What reads them back is [`crate::quantity`].
+//! Numbers for people, in the unit that suits their size. [`crate::quantity`] reads such numbers.
 
 use crate::with_decimals;
 

@@ -5,16 +5,16 @@ use crate::occupation::{Cause, OccupationStatistics, Place};
 use crate::tasks::TaskKey;
 
 impl Sim {
-    /// The running task serves requests from now on: what its time goes to is added up under `name`, together with
-    /// that of the other tasks of that name.
+    /// Declares that the running task serves requests from now on: its time is added up by cause under `name`, together
+    /// with that of other tasks of this name.
     pub fn occupy(&self, name: &'static str) {
         let place = self.0.occupations.borrow_mut().open(name);
         self.0.occupies.set(place);
         self.0.schedule.borrow_mut().tasks.occupy(self.current(), place);
     }
 
-    /// The running task serves requests in the stead of `other`, which exists: its time is added up where that of
-    /// `other` is, as that of one task.
+    /// Declares that the running task serves requests in place of `other`, which must exist: the time of both is added
+    /// up as that of one task.
     pub fn occupy_with(&self, other: TaskKey) {
         let mut schedule = self.0.schedule.borrow_mut();
         let place = schedule.tasks.occupied_by(other);
@@ -31,7 +31,7 @@ impl Sim {
         spending
     }
 
-    /// What the time of tasks that serve requests went to until now, by name.
+    /// Time of tasks that serve requests until now, by name and cause.
     pub fn occupations(&self) -> Vec<OccupationStatistics> {
         self.0.occupations.borrow().statistics(self.now())
     }
