@@ -56,8 +56,8 @@ impl Builder {
         self
     }
 
-    /// Begins with options of the command, in place of a profile: what a front end was given in its own words. Options
-    /// of a workload are refused.
+    /// Begins with options as the command has them, instead of a profile; for front ends that take such options.
+    /// Options of a workload are refused.
     pub fn options(mut self, options: RunOptions) -> Builder {
         self.options = Some(options);
         self
@@ -110,12 +110,12 @@ impl Builder {
         self
     }
 
-    /// The drive gets no thread of its own: the calls of the thread that opens it carry it out, which takes a half to
-    /// a third of what a call costs otherwise. For one thread that asks an unpaced drive.
+    /// The drive gets no thread of its own: it runs in the calls of the thread that opens it, so that a call costs a
+    /// half to a third of what it costs otherwise. For an unpaced drive that one thread uses.
     ///
-    /// Calls on other threads fail with [`Error::OtherThread`], of every handle to this drive, and change nothing;
-    /// handles may be moved and dropped there. To end it belongs to its thread, too: dropped or closed on another
-    /// one, it is off when its own thread ends.
+    /// Calls of any handle on another thread fail with [`Error::OtherThread`] and change nothing; handles may be moved
+    /// to other threads and dropped there. The drive must be closed on its own thread, too: if it is dropped or closed
+    /// on another thread, it ends only when its own thread ends.
     pub fn in_this_thread(mut self) -> Builder {
         self.is_here = true;
         self
@@ -245,7 +245,7 @@ impl Builder {
 const HOST_KEYS: &[&str] =
     &["transfer", "threshold1_bytes", "threshold2_bytes", "alpha", "beta", "depth", "queue_entries"];
 
-/// Why keys of runs are refused.
+/// The reason why keys of runs are refused.
 const OF_RUNS: &str = "the program is host and work itself; runs of workloads look at it";
 
 /// Keys that only runs of workloads use.

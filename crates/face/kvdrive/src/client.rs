@@ -1,5 +1,5 @@
-//! [`AsyncClient`] and [`Client`]: one queue pair, for futures and for blocking threads. Their iterators and pipelines are
-//! made in the files of these.
+//! [`AsyncClient`] and [`Client`]: one queue pair, for futures and for blocking threads. The functions that make
+//! iterators and pipelines are in the files of those types.
 
 use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
@@ -11,7 +11,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use crate::context::{ClientContext, NoValue, Route};
 use crate::error::{Error, key, whole};
 
-/// Longest part that one command brings, in bytes.
+/// Longest part of a value that one command returns, in bytes.
 const PART_MAX_BYTES: u32 = 2 << 20;
 
 /// A part of a value.
@@ -162,9 +162,11 @@ impl AsyncClient {
         self.call("delete", Call::Delete { key }, &mut Region::new()).await.map(|_| ())
     }
 
-    /// Removes a pair, and says whether there was one: of several callers that remove the same one, one hears so.
+    /// Removes a pair, and returns whether there was one. If several callers remove the same pair, exactly one of them
+    /// gets `true`.
     ///
-    /// A drive on a network that is no kvdrive is asked before: another host may come in between.
+    /// A drive on a network that is not a kvdrive is first asked whether the pair exists, so another host may remove it
+    /// in between.
     ///
     /// # Errors
     /// As [`AsyncClient::delete`] and [`AsyncClient::get`]: the drive has to look.

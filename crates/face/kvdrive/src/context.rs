@@ -1,4 +1,4 @@
-//! [`ClientContext`]: what the clients of a drive have in common. [`Route`]: how calls of one client get to the drive.
+//! [`ClientContext`]: state that all clients of a drive share. [`Route`]: the way of a client's calls to the drive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// What all clients of a drive have in common.
+/// State that all clients of a drive share.
 #[derive(Clone)]
 pub(crate) struct ClientContext {
     pub(crate) unanswered: Unanswered,
@@ -74,9 +74,9 @@ impl ClientContext {
 
 /// The route of calls to a drive.
 pub(crate) enum Route {
-    /// To a drive of this program.
+    /// To a drive in this program.
     Own(Driver),
-    /// To one on a network, with the size of its largest value. A call waits on the socket, in its first poll.
+    /// To a drive on a network, with the size of its largest value. A call waits on the socket, in its first poll.
     Network(tcp::Client, u32),
 }
 

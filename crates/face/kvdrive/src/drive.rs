@@ -34,11 +34,11 @@ pub(crate) struct Description {
 
 /// A powered drive, of this program or [on a network](crate::connect).
 ///
-/// Threads may share it, each call waiting on the thread that makes it; one that has much to do takes a
-/// [`Client`] of its own. Dropping it closes it. A drive that was opened with
-/// [`Builder::in_this_thread`](crate::Builder::in_this_thread) belongs to one thread, and refuses the calls of others.
+/// Threads may share it; each call blocks its thread. A thread that makes many calls should take a [`Client`] of its
+/// own. Dropping it closes it. A drive that was opened with [`Builder::in_this_thread`](crate::Builder::in_this_thread)
+/// belongs to one thread, and refuses the calls of others.
 ///
-/// The inside of a drive on a network is that of the program that serves it (`kvdrive ctl`): calls here that look at it or
+/// The inside of a drive on a network belongs to the program that serves it (`kvdrive ctl`): calls that look at it or
 /// change it fail with [`Error::Refused`].
 pub struct Drive {
     client: Client,
@@ -88,7 +88,7 @@ impl Drive {
         Ok(Drive { client, place, context, clock: Stopwatch::start() })
     }
 
-    /// The drive, if it is this program's.
+    /// The drive, if it is in this program.
     fn own(&self, call: &'static str) -> Result<&Own, Error> {
         self.context.check_process(call)?;
         match &self.place {
@@ -114,12 +114,11 @@ impl Drive {
         self.place.connect(&self.context)
     }
 
-    /// SAKER in front of this drive: small writes travel together, small reads may come from memory. There is one at
-    /// a time; [`saker`](mod@saker) says what calls beside it see.
+    /// SAKER in front of this drive: small writes are sent in batches, small reads may be answered from memory. There
+    /// is one at a time; [`saker`](mod@saker) describes what calls see that do not go through it.
     ///
-    /// # Errors
-    /// [`Error::Configuration`]: a setting that cannot be, a container larger than the drive's largest value, or a
-    /// drive of one thread; [`Error::Refused`]: the drive has one already.
+    /// # Errors [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest
+    /// value, or a drive of one thread; [`Error::Refused`]: the drive has one already.
     pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
         let own = self.own("saker")?;
         if own.described.is_here {
@@ -204,7 +203,7 @@ impl Drive {
         self.context.is_ordered
     }
 
-    /// What the drive says of its room for pairs, and of what they may be.
+    /// Capacity of the drive and limits of pairs, as the drive reports them.
     ///
     /// # Errors
     /// [`Error::Off`], [`Error::Network`].
@@ -347,7 +346,7 @@ impl Own {
     fn end(&mut self) -> Option<ServedDrive> {
         let serving = self.serving.take()?;
         self.connector.close();
-        // On another thread than the one whose calls carry it out the drive cannot be waited for.
+        // A drive that runs in calls of another thread cannot be waited for here.
         self.connector.check_thread().is_ok().then(|| serving.join())
     }
 }
@@ -390,7 +389,7 @@ pub enum Lasting {
     Program,
     /// The end of the machine, too: its file is synchronised before each acknowledgement.
     Machine,
-    /// What the program says that serves the drive on a network.
+    /// As the program that serves the drive on a network guarantees.
     Elsewhere,
 }
 
@@ -404,7 +403,7 @@ pub struct Closed {
     pub unanswered: u64,
     /// Why the drive was read-only, if it was: acknowledged data is there, and nothing else was stored.
     pub write_failure: Option<String>,
-    /// Of a drive of this program.
+    /// The report; `None` for a drive on a network.
     report: Option<Report>,
 }
 
@@ -415,7 +414,7 @@ impl Closed {
     }
 }
 
-/// What was durable, in a line, and the tables of the report.
+/// A line about durability, and the tables of the report.
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.lasting {

@@ -11,7 +11,7 @@ use kvdrive_spec::{Key, Status};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The described drive or run cannot be had: the line begins with what is at fault.
+    /// The description of a drive or run is invalid: the line begins with the setting at fault.
     #[error("{}{problem}", .at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default())]
     Configuration {
         /// The key, option, file, profile or address at fault; `None`: none of them alone is.
@@ -36,8 +36,8 @@ pub enum Error {
         /// Largest size that the drive accepts.
         most: u32,
     },
-    /// A value is longer than what this drive or connection brings of one: it was stored under a larger
-    /// `controller.max_value_bytes`. [`Client::get_part`](crate::Client::get_part) has its parts.
+    /// A value is longer than this drive or connection can return at once, because it was stored under a larger
+    /// `controller.max_value_bytes`. [`Client::get_part`](crate::Client::get_part) returns parts of it.
     #[error("{call} of key {key}: {came} of the value's {bytes} bytes came")]
     ValueCutShort {
         /// The call: `get`, `next`.
@@ -77,7 +77,7 @@ pub enum Error {
         /// What was asked for.
         call: &'static str,
     },
-    /// The drive was opened by the process that this one was forked off: its threads and sockets are that one's.
+    /// The drive was opened by the parent of this forked process, and its threads and sockets belong to the parent.
     #[error(
         "{call}: the drive was opened before this process was forked off, and stayed with its parent; open one here"
     )]
@@ -102,7 +102,7 @@ impl Error {
         }
     }
 
-    /// A configuration that cannot be: what is at fault, and why.
+    /// An error in a configuration: the setting at fault, and why.
     pub fn configuration(at: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Configuration { at: Some(at.into()), problem: problem.into() }
     }

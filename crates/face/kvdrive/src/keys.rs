@@ -14,12 +14,12 @@ use crate::error::{Error, bytes_of, key};
 /// Room for the keys of one List, in bytes: some thousands.
 const LIST_BYTES: u32 = 64 << 10;
 
-/// What all kinds of keys below have in common.
+/// The common part of all iterators over keys.
 struct KeyCursor {
     prefix: Vec<u8>,
-    /// Where the next List starts: at the first key wanted, or at the last one that came.
+    /// The start of the next List: the first key of the walk, or the last key that was returned.
     start: Option<Key>,
-    /// Did a List bring the key at `start`?
+    /// Was the key at `start` returned by a List?
     has_begun: bool,
     ahead: VecDeque<Key>,
     is_over: bool,
@@ -58,7 +58,7 @@ impl KeyCursor {
         let keys = client.call("list", list, &mut Region::new()).await?.keys();
         let came = usize::from(self.has_begun && keys.first() == self.start.as_ref());
         if self.has_begun && came == 0 && !client.context().is_ordered {
-            // The key was deleted, and in a table no other one says where it was.
+            // The key was deleted, and in a hash table no other key marks its position.
             return Err(Error::Status { call: "list", key: self.start, status: Status::ITERATOR_LOST });
         }
         self.is_over = keys.len() == came;
@@ -128,9 +128,9 @@ impl Iterator for OwnedKeys {
 }
 
 impl AsyncClient {
-    /// All keys, without their values: many of them cross with each command.
+    /// All keys, without their values. Each command returns many keys.
     ///
-    /// They are not those of one moment: a key that is stored or deleted meanwhile may come or not.
+    /// They are not a snapshot: a key that is stored or deleted meanwhile may be returned or not.
     pub fn keys(&self) -> AsyncKeys<'_> {
         AsyncKeys::new(self, &[]).expect("no prefix is longer than a key")
     }

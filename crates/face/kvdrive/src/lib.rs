@@ -34,12 +34,12 @@
 //! | how much fits, and how much is there | [`Drive::namespace`], [`Namespace`] |
 //! | what exactly went wrong | [`Error`]: status, call, pair, setting, what is allowed |
 //! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
-//! | what outlasts what, and what an end leaves | [`Closed`], [`Lasting`] |
+//! | which data survive the end of program or machine | [`Closed`], [`Lasting`] |
 //! | what was counted, modelled and measured | [`Numbers`] |
 //! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
 //! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
-//! | small writes that travel together, small reads from memory | [`saker`], [`Drive::saker`] |
+//! | small writes in batches, small reads from memory | [`saker`], [`Drive::saker`] |
 //!
 //! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
 //! `own_workload`, `saker` (`cargo run --release -p kvdrive --example first`).

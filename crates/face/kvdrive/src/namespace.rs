@@ -1,17 +1,18 @@
-//! [`Namespace`]: what a drive says of the room that it has for pairs.
+//! [`Namespace`]: capacity of a drive and limits of pairs.
 
 use kvdrive_spec::identify::KvNamespace;
 use serde::Serialize;
 
-/// The namespace of a drive, as it says itself (Identify): the same of a drive of this program and on a network.
+/// The namespace of a drive as Identify reports it, the same for a drive in this program and on a network.
 ///
-/// There is no number of pairs: the drive does not count them ([`Client::count`](crate::Client::count) goes through them).
+/// It has no number of pairs, because drives do not count them ([`Client::count`](crate::Client::count) visits all
+/// keys).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Namespace {
     /// Bytes of values that fit.
     pub capacity_bytes: u64,
-    /// Bytes of values that are there, as far as the drive knows.
+    /// Bytes of stored values, as far as the drive knows.
     pub used_bytes: u64,
     /// Longest key, bytes.
     pub key_max_bytes: u16,

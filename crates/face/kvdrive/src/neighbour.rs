@@ -1,4 +1,4 @@
-//! [`Neighbour`]: how calls that go past SAKER tell it what they wrote.
+//! [`Neighbour`]: lets calls that bypass SAKER notify it of their writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -9,19 +9,19 @@ use kvdrive_spec::Key;
 
 use crate::error::Error;
 
-/// The SAKER of a drive, if there is one, as calls that go past it know it.
+/// The SAKER of a drive, if there is one, for calls that bypass it.
 #[derive(Clone, Default)]
 pub(crate) struct Neighbour(Arc<NeighbourState>);
 
 #[derive(Default)]
 struct NeighbourState {
-    /// There has been one: calls look for it.
+    /// A SAKER was created at some time, so calls have to look whether it still exists.
     is_there: AtomicBool,
     core: Mutex<Weak<Saker>>,
 }
 
 impl Neighbour {
-    /// Makes this the SAKER that calls look for.
+    /// Registers the SAKER of the drive.
     ///
     /// # Errors
     /// There is one already.
@@ -37,12 +37,13 @@ impl Neighbour {
         Ok(())
     }
 
-    /// A write of `key` that goes past SAKER: when the guard is dropped, SAKER forgets what it has cached of the key.
+    /// Announces a write of `key` that bypasses SAKER. When the guard is dropped, SAKER drops its cached value of the
+    /// key.
     pub(crate) fn writing(&self, key: Key) -> Writing<'_> {
         Writing { neighbour: self, key }
     }
 
-    /// A write of `key` has gone past SAKER.
+    /// Notifies SAKER that `key` was written without it.
     pub(crate) fn written(&self, key: &Key) {
         if self.0.is_there.load(Ordering::SeqCst) {
             let core = lock(&self.0.core).upgrade();

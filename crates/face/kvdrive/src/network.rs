@@ -1,4 +1,4 @@
-//! [`Network`]: a drive on a network, as one of its hosts has it.
+//! [`Network`]: the connection of a host to a drive on a network.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,9 +11,9 @@ use crate::context::ClientContext;
 use crate::error::Error;
 use crate::namespace::Namespace;
 
-/// Commands of one client at once, as those of a drive of this program.
+/// Commands of one client at once, as for a drive in this program.
 const DEPTH: u16 = 32;
-/// Clients at once, if the drive gives a host so many.
+/// Clients at once, if the drive grants a host that many queues.
 const CLIENTS: u16 = 64;
 
 pub(crate) struct Network {
@@ -24,7 +24,7 @@ pub(crate) struct Network {
     host: Mutex<Host>,
 }
 
-/// What makes connections.
+/// The initiator, and how many connections it has made.
 struct Host {
     initiator: Initiator,
     /// How many there may be, and how many there have been.
@@ -43,19 +43,19 @@ impl Network {
         Ok(Network { at, nsid, namespace: Namespace::of(&namespace), transfer_max_bytes, host })
     }
 
-    /// What its clients know of the drive.
+    /// The context of its clients.
     pub fn context(&self) -> ClientContext {
         ClientContext::new(self.namespace.is_ordered, self.namespace.delete_says)
     }
 
-    /// What the drive says of its room now.
+    /// The present Identify data of the namespace.
     pub fn namespace(&self) -> Result<Namespace, Error> {
         let mut host = lock(&self.host);
         let identified = host.initiator.identify_namespace(self.nsid);
         identified.map(|now| Namespace::of(&now)).map_err(|error| Error::of("identify", None, error))
     }
 
-    /// One more connection.
+    /// Opens another connection.
     pub fn connect(&self, context: &ClientContext) -> Result<AsyncClient, Error> {
         let mut host = lock(&self.host);
         if host.connected == host.granted {

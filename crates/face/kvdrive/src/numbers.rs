@@ -1,4 +1,4 @@
-//! [`Numbers`]: what a drive has done so far.
+//! [`Numbers`]: all counters of a drive since power-on.
 
 use std::fmt;
 
@@ -13,10 +13,9 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Numbers {
-    /// Counters by section. `drive.model_ns` passes only while the drive has something to do with
-    /// [`Pace::Jump`](crate::Pace::Jump): with one command at a time it is what they took, all together. With
-    /// [`Pace::Off`](crate::Pace::Off) it stands still after power-on, but for the nanosecond that tells one doorbell
-    /// from the next.
+    /// Counters by section. With [`Pace::Jump`](crate::Pace::Jump), `drive.model_ns` advances only while the drive
+    /// works, so with one command at a time it is the sum of their times. With [`Pace::Off`](crate::Pace::Off) it
+    /// stands still after power-on, except for one nanosecond for each doorbell.
     #[serde(flatten)]
     pub counts: Sections,
     /// Does the time of the model pass? It does not with [`Pace::Off`](crate::Pace::Off).
@@ -36,8 +35,7 @@ impl Numbers {
 
     /// As [`Numbers::get`].
     ///
-    /// # Panics
-    /// This drive counts nothing of that name.
+    /// # Panics This drive has no counter of that name.
     pub fn of(&self, name: &str) -> u64 {
         self.counts.of(name)
     }

@@ -71,7 +71,7 @@ impl Cursor {
         Ok(self.ahead.is_some())
     }
 
-    /// As [`Cursor::next`], for a thread that waits: an error is the end.
+    /// As [`Cursor::next`], for a thread that waits. Ends after the first error.
     fn wait_for_next(&mut self, client: &AsyncClient) -> Option<Result<Pair, Error>> {
         let next = block_on(self.next(client));
         self.is_over |= next.is_err();
@@ -110,7 +110,7 @@ impl<'c> AsyncPairs<'c> {
         Ok(AsyncPairs { client, cursor: Cursor::open(client, start, prefix).await? })
     }
 
-    /// The next pair; `None` after the last. One whose future was dropped is not lost: the next call has it.
+    /// The next pair; `None` after the last. If the future is dropped, the pair is returned by the next call.
     ///
     /// # Errors
     /// The next pair cannot be read ([`Status::UNRECOVERED_ERROR`]), the drive has dropped the iterator

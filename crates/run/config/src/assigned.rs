@@ -1,6 +1,5 @@
-//! Settings that are given by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line
-//! of a sweep. Each is expected to matter: two of them that want different values of one key are refused, and
-//! so is one that no run looks at.
+//! Settings that are given by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line of a sweep. Each
+//! is expected to matter, so two different values for one key are refused, and so is a setting that no run reads.
 
 use kvdrive_declare::Problem as ConfigError;
 
@@ -17,7 +16,7 @@ struct NamedSetting {
     value: String,
 }
 
-/// Settings that were laid over a document.
+/// Settings that override those of a document.
 #[derive(Clone, Debug, Default)]
 pub struct Assigned {
     asked: Vec<NamedSetting>,
@@ -52,10 +51,9 @@ impl Assigned {
         Ok(assigned)
     }
 
-    /// Refuses a setting that none of the runs would look at.
+    /// Refuses a setting that none of the runs would read.
     ///
-    /// # Errors
-    /// It is named, with the reason of the first run.
+    /// # Errors The setting, and why the first run does not read it.
     pub fn check_looked_at<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,
@@ -70,7 +68,7 @@ impl Assigned {
     }
 }
 
-/// What stands before the first `=`.
+/// The text before the first `=`.
 fn key_of(assignment: &str) -> &str {
     assignment.split_once('=').map_or(assignment, |(key, _)| key).trim()
 }

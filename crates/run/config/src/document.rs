@@ -27,7 +27,7 @@ pub enum Origin {
     Fit,
     /// Solved from one published result.
     Set,
-    /// The real code took it on a machine that the comment names (`kvdrive calibrate`).
+    /// Time that the real code took on a machine that the comment names (`kvdrive calibrate`).
     Measured,
     /// No source.
     Guess,
@@ -77,7 +77,7 @@ impl fmt::Display for Document {
 /// Number of operations that stands for a whole trace: more than any trace has.
 const TRACE_OPS: u64 = 1 << 48;
 
-/// `workload.preset` is no value of its own: it sets the flags of a published model or run.
+/// `workload.preset` is not a setting itself: it sets the flags of a published model or run.
 pub(super) const PRESET: &str = "workload.preset";
 
 impl Document {
@@ -132,7 +132,8 @@ impl Document {
         self.dram_point.map(|point| point.name)
     }
 
-    /// Lays a TOML text over the document. It holds any part of the keys; messages begin with `name` and the line.
+    /// Overrides keys of the document by those in a TOML text, which may be any. Messages begin with `name` and the
+    /// line.
     ///
     /// # Errors
     /// It is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
@@ -206,9 +207,9 @@ impl Document {
         Ok(config)
     }
 
-    /// The value of every key, as reports have it: sections and keys in the order of the document. A workload
-    /// that draws by a distribution of its own has that one, and where none is asked for its usual one. Of a trace
-    /// all operations are done, unless their number is set.
+    /// The value of every key, as reports show it: sections and keys in the order of the document. The distribution is
+    /// the one that the workload really uses: its own, or its usual one if none is set. For a trace, the number of
+    /// operations is that of the whole trace unless it is set.
     pub fn values(&self) -> serde_json::Value {
         let values = toml_edit::de::from_document(self.toml.clone());
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
@@ -242,9 +243,8 @@ impl Document {
         origins
     }
 
-    /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
-    /// `set`, `measured`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
-    /// SAKER's count where it is on.
+    /// The weaker sources of the model's times: those of `fit`, `set`, `measured`, `guess` and `user` that occur among
+    /// the keys in nanoseconds, and for a store in picoseconds. Times of SAKER count if it is on.
     pub fn time_sources(&self) -> String {
         let is_row = |key: &str| {
             self.current(key).and_then(Value::as_str).is_some_and(|name| store_row(name).is_some())
@@ -275,7 +275,7 @@ impl Document {
         self.current(key).and_then(Value::as_str).expect("the section has the key, and it is a text")
     }
 
-    /// Every key that is not as in the profile, with what it was set to, in the order of the document.
+    /// Every key whose value differs from the profile, with its value, in the order of the document.
     pub fn user_settings(&self) -> Vec<(String, String)> {
         let mut settings = Vec::new();
         for (key, _) in rules() {
@@ -292,8 +292,7 @@ impl Document {
 
     /// The value of a key that is a count.
     ///
-    /// # Panics
-    /// It is none.
+    /// # Panics The key is missing or not an integer.
     pub(super) fn integer(&self, key: &str) -> u64 {
         let value = self.current(key).and_then(Value::as_integer);
         value.and_then(|value| value.try_into().ok()).expect("a key that is known to be a count")
@@ -363,7 +362,8 @@ impl Document {
     }
 }
 
-/// Takes `base` out of a profile's text: the name, and the comment in front of it, which is the profile's.
+/// Takes `base` out of a profile's text; returns the name of the base profile, and the comment before it, which
+/// describes this profile.
 fn take_base(toml: &mut DocumentMut) -> Option<(String, String)> {
     let (key, name) = toml.remove_entry("base")?;
     let comment = key.leaf_decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or("");
@@ -371,8 +371,7 @@ fn take_base(toml: &mut DocumentMut) -> Option<(String, String)> {
     Some((name.as_str().expect("a profile's base is a name").to_owned(), head))
 }
 
-/// Puts the keys of `over` in the places of those of `table`, with their comments. A section keeps its comment
-/// unless there is one in `over`.
+/// Replaces keys of `table` by those of `over`, with their comments. A section keeps its comment unless `over` has one.
 fn lay_over(table: &mut Table, over: &Table) {
     for (name, item) in over.iter() {
         let key = over.key(name).expect("it is in the table");
@@ -418,7 +417,7 @@ fn origin_of(comment: &str) -> Option<Origin> {
 
 /// A value of a file.
 struct Leaf {
-    /// With its sections: `flash.channels`.
+    /// Its key, sections included: `flash.channels`.
     key: String,
     value: Value,
     /// Bytes of the file that precede the value.
@@ -500,7 +499,7 @@ fn unknown(key: &str) -> ConfigError {
 mod tests {
     use super::{Document, DocumentMut, PROFILES, Table, take_base};
 
-    /// The keys of `over`, those in its sections too, that `table` has with the same value and comment.
+    /// The keys of `over`, including those in its sections, that have the same value and comment in `table`.
     fn said_twice(table: &Table, over: &Table, path: &str, found: &mut Vec<String>) {
         for (name, item) in over.iter() {
             let path = format!("{path}.{name}");

@@ -1,4 +1,4 @@
-//! From a configuration to the drive that it describes: the settings of each crate of the drive.
+//! Translates a configuration into the settings of each crate of the drive.
 
 use kvdrive_device::DriveConfig;
 use kvdrive_engines::hash::{HashConfig, HashCosts};
@@ -34,7 +34,7 @@ impl Config {
         }
     }
 
-    /// Its stores: their options, and what each of their steps takes.
+    /// The stores: their options, and the time of each of their steps.
     pub fn stored(&self) -> stored::StoredConfig {
         let Config { store, hashlog, lsmtree, btree, .. } = self;
         let (hashlog, lsmtree, btree) = (hashlog.clone(), lsmtree.clone(), btree.clone());
@@ -46,8 +46,8 @@ impl Config {
     }
 }
 
-/// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a
-/// page costs is its share of what they share.
+/// With `wait` a store that opens a page waits for a program. Otherwise programs run side by side, and the cost of a
+/// page is its share of the resource that limits them.
 fn packing_costs(config: &Config) -> PackingCosts {
     let flash = &config.flash;
     // One that is not in the table is refused where the drive is made.

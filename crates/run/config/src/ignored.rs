@@ -1,5 +1,5 @@
-//! Settings that a run would not look at. A user who sets one by an option, or makes it an axis of a sweep,
-//! expects it to matter.
+//! Settings that a run would not read. They are refused if a user sets one by an option or makes it an axis of a sweep,
+//! since the user expects it to matter.
 
 use kvdrive_declare::Values;
 
@@ -39,7 +39,7 @@ mod tests {
         }
     }
 
-    /// The first operations of a workload, and some of those that load before them.
+    /// The first operations of a workload, and some of the pairs that are loaded before them.
     fn begin(params: &WorkloadParams) -> Vec<Op> {
         let mut workload = workload::build(params, 1).unwrap();
         let step = 1 + workload.preload() as usize / 1000;
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Those that options ask for: an option that is taken alters what the workload asks for.
+    /// Settings of options: an option that is accepted changes the operations of the workload.
     #[test]
     fn what_a_workload_does_not_ignore_alters_what_it_asks_for() {
         for row in WORKLOADS {

@@ -1,4 +1,4 @@
-//! What it takes to add a setting: this field, and a line of the profile. It exists in these tests alone.
+//! A setting for tests alone. It shows that a new setting takes one field and one line of a profile.
 
 use kvdrive_declare::{Section, Values, image_keys, read};
 

@@ -82,9 +82,9 @@ pub const PROFILES: &[Profile] = &[
 /// The profile of a run that names neither profile nor engine.
 pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
-/// The profile of a run that names none: the drive that its engine was published on. Stores have the same one in
-/// the drive and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`]; the configuration
-/// refuses it.
+/// The default profile of an engine: the drive on which it was published. Stores have the same profile in the drive
+/// and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`], and is refused by the configuration
+/// later.
 pub fn default_profile(engine: &str) -> &'static str {
     if SCHEMES.iter().any(|row| row.name == engine) {
         "kvvirt"

@@ -25,7 +25,7 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().map(|(setting, _)| *setting)
 }
 
-/// Every key, in the order of the declarations, and what it may be.
+/// Every key with its rule, in the order of the declarations.
 pub fn rules() -> impl Iterator<Item = (&'static str, &'static Rule)> {
     all().map(|setting| (setting.key, &setting.rule))
 }
@@ -50,7 +50,7 @@ pub(super) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.clone().decorated("", "").to_string(), |text| format!("{text:?}"))
 }
 
-/// Whether a key may be `value`.
+/// Checks that `value` is allowed for a key.
 ///
 /// # Errors
 /// A key that is no setting, a wrong type, a value out of range; the message says what is allowed.
@@ -67,7 +67,7 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("{given}; allowed: {}{meant}", rule.allowed())))
 }
 
-/// A value of TOML as one of JSON. A number that is not finite is none there.
+/// A value of TOML as JSON. A number that is not finite becomes `null`.
 fn json(value: &Value) -> kvdrive_declare::Value {
     match value {
         Value::String(text) => text.value().as_str().into(),
@@ -79,7 +79,7 @@ fn json(value: &Value) -> kvdrive_declare::Value {
     }
 }
 
-/// What a key may be, in words.
+/// The allowed values of a key, in words.
 pub(super) fn allowed(key: &str) -> String {
     rule(key).map_or_else(String::new, Rule::allowed)
 }
@@ -193,8 +193,7 @@ impl Config {
     /// Refuses a workload that leaves more bytes of values than the drive has flash: it would end with a drive that is
     /// full. A run asks this before it begins.
     ///
-    /// # Errors
-    /// The key that says how many, with both sizes.
+    /// # Errors The key that determines the number of values, with both sizes.
     pub fn check_room(&self) -> Result<(), ConfigError> {
         let Some((key, values)) = self.workload.least_values().filter(|_| self.flash.enabled) else {
             return Ok(());
@@ -211,7 +210,7 @@ impl Config {
     }
 }
 
-/// Checks the conditions between keys: those of the drive, which knows them itself, and those above.
+/// Checks the conditions between keys: those of the drive itself, and those of this file.
 ///
 /// # Errors
 /// The first that does not hold.

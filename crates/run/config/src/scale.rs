@@ -1,12 +1,12 @@
-//! Studies at a part of their size: a drive, its pairs and its operations, all shrunk together.
+//! Studies at a part of their full size: drive, pairs and operations shrink together.
 //!
-//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer
-//! and what is on its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and
-//! those that collection keeps free weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
+//! Numbers of parallel parts (channels, dies, cores, clients) stay, and so do the sizes of a superblock, of the write
+//! buffer and of data on their way to flash, which follow from dies and clients. There are therefore fewer superblocks,
+//! and those that collection keeps free are a larger share: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
 //!
-//! Of a store over pages its buffers shrink (memtables, levels, nodes in memory), and read caches: a short run fills
-//! and empties them as often as a long one, and finds the same share of its pairs in them. A run that ends after
-//! so much time ends sooner, and so do its intervals.
+//! Buffers of a store over pages (memtables, levels, nodes in memory) and read caches shrink as well, so that a short
+//! run fills and empties them as often as a long one and has the same hit rate. A duration of a run, and its intervals,
+//! are divided, too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -95,7 +95,7 @@ impl FromStr for Scale {
 }
 
 impl Document {
-    /// Shrinks drive, pairs, operations and DRAM to `scale` of what they are.
+    /// Multiplies drive, pairs, operations and DRAM by `scale`.
     ///
     /// # Errors
     /// One of them would be too small.
@@ -104,7 +104,7 @@ impl Document {
             return Ok(());
         }
         let config = self.config()?;
-        // The pairs and operations of a workload are divided also where another workload would look at them.
+        // Pairs and operations are divided also if only another workload would read the key.
         let shrinks = |key: &str| !is_buffer(key) || config.ignores(key).is_none();
         for setting in rules::all().filter(|setting| setting.shrinks && shrinks(setting.key)) {
             let value = self.integer(setting.key);
@@ -122,7 +122,7 @@ impl Document {
         }
         let kept = if config.hash.dram_accounting == Accounting::Total { buffered_bytes(&config) } else { 0 };
         let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
-        // A part of a point is still that point.
+        // The shrunk DRAM still belongs to the named point.
         let point = self.dram_point;
         self.set(&format!("{DRAM}={dram_bytes}"))?;
         self.dram_point = point;

@@ -1,6 +1,6 @@
-//! The typed configuration: one struct a section of the document. Most are those of the rooms that look at
-//! them, and what a key means stands there; here are the sections of runs themselves. Sources and defaults
-//! stand in `profiles/`.
+//! The typed configuration: one struct for each section of a document. Most of them belong to the crates that read
+//! them, where the meaning of a key is documented; the sections of runs themselves are here. Defaults with their
+//! sources are in `profiles/`.
 
 use kvdrive_declare::{GivenValues, Problem as ConfigError, Section, Value, Values, When, read};
 use kvdrive_device::MediaConfig;
@@ -55,7 +55,7 @@ pub struct Config {
     /// PCIe.
     #[setting(part)]
     pub link: LinkConfig,
-    /// The machine that asks.
+    /// The host.
     #[setting(part)]
     pub host: Host,
     /// Index and value placement.
@@ -112,7 +112,7 @@ pub struct Config {
     /// The operations on the drive.
     #[setting(part, when = &[When::row("workload.name", kvdrive_workload::looks_at)])]
     pub workload: WorkloadParams,
-    /// Of the tests of this crate alone.
+    /// For tests of this crate only.
     #[cfg(test)]
     #[setting(part)]
     pub probe: super::probe::Probe,
@@ -137,10 +137,9 @@ impl Config {
         self.threads().unwrap_or(self.host.queues)
     }
 
-    /// The configuration with these values: those of a document, or of a report.
+    /// The configuration with the values of a document or of a report.
     ///
-    /// # Errors
-    /// A key is missing or unknown, or its value cannot be.
+    /// # Errors A key is missing or unknown, or its value is not allowed.
     pub fn of_values(values: &Value) -> Result<Config, ConfigError> {
         let mut keys = Vec::new();
         collect_keys(values, "", &mut keys);
@@ -174,7 +173,7 @@ const OWN_CORES: &[When] =
     &[When::off("host.threads"), When::one_of("host.store", &[NO_STORE]), When::off("saker.enabled")];
 /// SAKER is on.
 const ON: When = When::on("saker.enabled");
-/// It has a cache.
+/// Condition: SAKER has a cache.
 const CACHES: When = When::on("saker.cache_bytes");
 
 /// `[host]`: the machine of the application, and its driver.

@@ -35,7 +35,7 @@ pub fn drivers(
         |core: &Rc<Resource>| Host::connect(link.clone(), memory.clone(), core.clone(), config.host.costs);
     let hosts = cores.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let per_queue = match config.saker.enabled {
-        // Its batches, and what goes on its own.
+        // Its batches, and one operation that bypasses them.
         true => config.saker.in_flight + 1,
         false => config.host.depth.div_ceil(config.queue_pairs()),
     };
@@ -49,7 +49,7 @@ pub fn drivers(
         .collect()
 }
 
-/// SAKER, if it is there.
+/// SAKER, if it is on.
 pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSaker>>> {
     let saker = &config.saker;
     let make = || ModelledSaker::new(sim, saker.settings(), saker.costs);

@@ -1,7 +1,7 @@
-//! What is ahead of runs: which are remembered, in which order the others are done, and how long they take.
+//! Planning of runs: which of them are remembered, in which order the others run, and how long they will take.
 //!
-//! A session takes as long as it took before, under any revision of the program, if the cache has an entry of that. Otherwise
-//! its operations are counted at the usual cost of one of its kind.
+//! The estimate for a session is the time in an earlier entry of it, under any revision of the program. Without such an
+//! entry, it is the number of its operations times the usual cost of an operation of its kind.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,12 @@ const OPERATION_S: f64 = 2e-6;
 /// More operations than any run has. Workloads that end by themselves ask for more than this.
 const LONGER_THAN_ANY: u64 = 1 << 40;
 
-/// Sessions in the order in which they are to be done, and what they take.
+/// Sessions in the order in which they run, and their estimated times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunOrder {
-    /// Sessions to be run, those that take longest first, so that no thread is left with a long one at the end; then
-    /// those that are remembered.
+    /// Sessions to run, longest first, so that no thread is left with a long one at the end; then the remembered ones.
     pub sessions: Vec<Vec<usize>>,
-    /// Seconds of each of those that are to be run.
+    /// Estimated seconds of each session to run.
     seconds: Vec<f64>,
 }
 

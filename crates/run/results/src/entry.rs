@@ -16,8 +16,8 @@ use crate::key::Key;
 
 const HEAD: &str = "kvdrive results 1\n";
 
-/// The entry of a session; `None` if its reports would not be read back as they are, as those with fault rules or with a
-/// number that JSON lacks.
+/// The entry of a session. `None` if its reports would not be read back unchanged, for example with fault rules or a
+/// number that JSON cannot express.
 pub(crate) fn encode(key: &Key, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
     let body = format!("{}\n{}\n", key.text, serde_json::to_string(reports).ok()?);
     let bytes = format!("{HEAD}{:032x}\n{body}", xxh3_128(body.as_bytes())).into_bytes();
@@ -39,7 +39,7 @@ pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<
     Some(reports)
 }
 
-/// What entries of every program have of a report.
+/// The fields of a report that entries of every version of the program have.
 #[derive(Deserialize)]
 struct Timed {
     time: Time,

@@ -12,7 +12,7 @@ use kvdrive_text::output::shown;
 /// Most bytes of all entries, unless a limit was set: some 30 000 runs.
 pub const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
 
-/// What the names of entries end in; nothing else in the folder is read or removed, but for unfinished ones.
+/// End of the names of entries. Other files in the folder are neither read nor removed, except unfinished entries.
 const SUFFIX: &str = ".results";
 /// What the names of entries begin with while they are written. A killed program leaves them.
 const UNFINISHED: &str = ".unfinished-";
@@ -79,7 +79,7 @@ impl Folder {
         self.file(name).exists()
     }
 
-    /// Notes that an entry was used. One that cannot be written leaves earlier, which is no error.
+    /// Notes that an entry was used. If that fails, the entry is removed earlier than others, which is no error.
     #[expect(clippy::disallowed_methods, reason = "which entry leaves first; no run sees it")]
     pub fn touch(&self, name: &str) {
         let file = File::options().append(true).open(self.file(name));
@@ -106,7 +106,7 @@ impl Folder {
         let mut unfinished =
             tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.path).map_err(wrong)?;
         unfinished.write_all(bytes).map_err(wrong)?;
-        // No sync: after a power cut the digest tells what is not whole.
+        // No sync: after a power cut the digest detects incomplete entries.
         unfinished.persist(&path).map_err(|error| wrong(error.error))?;
         let mut after = before + bytes.len() as u64;
         if after > limit_bytes {
@@ -116,8 +116,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the entries that were not used for longest until the others have at most `limit_bytes`, and says
-    /// what they have.
+    /// Removes the entries that were not used for longest until the others have at most `limit_bytes`; returns their
+    /// bytes.
     fn trim(&self, limit_bytes: u64) -> io::Result<u64> {
         let mut all = self.stored()?;
         all.sort_by_key(|stored| stored.used);
@@ -132,7 +132,7 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Every entry, and what a killed program left of one.
+    /// Every entry, and unfinished entries of killed programs.
     fn stored(&self) -> io::Result<Vec<Stored>> {
         let mut all = Vec::new();
         let listed = match fs::read_dir(&self.path) {
@@ -144,7 +144,7 @@ impl Folder {
             let name = entry.file_name();
             let is_ours =
                 name.to_str().is_some_and(|name| name.ends_with(SUFFIX) || name.starts_with(UNFINISHED));
-            // One that is gone by now was removed by another program.
+            // A missing file was removed by another program meanwhile.
             let Ok(known) = entry.metadata() else { continue };
             if is_ours && known.is_file() {
                 all.push(Stored { path: entry.path(), bytes: known.len(), used: known.modified()? });

@@ -52,7 +52,7 @@ impl Key {
                     Some(digest(path).with_context(|| config.workload.trace.clone())?)
                 }
                 Ok(_) => return Ok(None),
-                // None, or one that comes with the program.
+                // No trace, or one that comes with the program.
                 Err(_) => None,
             };
             runs.push(RunParts { profile: document.profile_name(), config: document.values(), trace });
@@ -67,7 +67,7 @@ impl Key {
         &self.name
     }
 
-    /// What the names of all entries of the same runs begin with, whichever program they are of.
+    /// The common beginning of the names of all entries of the same runs, of any program.
     pub fn runs_of(name: &str) -> &str {
         name.split_once('-').map_or(name, |(runs, _)| runs)
     }

@@ -1,7 +1,7 @@
 //! Reports of runs in model time, remembered on disk.
 //!
 //! Such a run is a function of the program, of its configuration (the seed included) and of the trace that it reads.
-//! [`ResultCache::run_session`] looks up the reports of a session under these and runs the session if there are none.
+//! [`ResultCache::run_session`] looks up the reports of a session by these, and runs the session if there are none.
 //!
 //! ```text
 //!   session ─► key (program, profile, configuration, digest of the trace) ─► entry on disk? ─► its reports
@@ -37,12 +37,12 @@ pub struct ResultCache {
     folder: Option<Folder>,
     /// Identity of the program, see [`program`].
     program: String,
-    /// Why results are not remembered; said once.
+    /// Why results are not remembered; reported once.
     failure: Mutex<Option<String>>,
 }
 
 impl ResultCache {
-    /// The cache in `folder`, for results of `program`. Nothing is made before the first result.
+    /// The cache in `folder`, for results of `program`. The folder is created with the first result.
     pub fn open(folder: PathBuf, program: String) -> ResultCache {
         ResultCache { folder: Some(Folder::open(folder)), program, failure: Mutex::new(None) }
     }
@@ -52,8 +52,8 @@ impl ResultCache {
         ResultCache { folder: None, program: String::new(), failure: Mutex::new(None) }
     }
 
-    /// The reports of runs that follow each other on one drive: those that are remembered, or else those of
-    /// [`kvdrive_run::run_session`], which are remembered from then on.
+    /// The reports of runs that follow each other on one drive: remembered ones, or else those of
+    /// [`kvdrive_run::run_session`], which are then remembered.
     ///
     /// # Errors
     /// As there. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).

@@ -53,8 +53,8 @@ pub const DEFAULTS: &str = include_str!("../workload.toml");
 pub struct ValueSpec {
     /// Length in bytes; zero is valid.
     pub bytes: u32,
-    /// Number of this store within the run, after those of the preloaded pairs: two stores of one key differ
-    /// in it.
+    /// Number of this store within the run, counted after the preloaded pairs. It differs between two stores of one
+    /// key.
     pub version: u64,
 }
 
@@ -205,8 +205,8 @@ impl WorkloadParams {
         self.own.map(OwnWorkload::row).or_else(|| row(&self.name))
     }
 
-    /// Values of `value_size` that are on the drive at once before the run has ended, at least, and the setting that says
-    /// how many; `None` where that is not known ahead.
+    /// The least number of values of `value_size` that the drive will hold at once during the run, and the setting that
+    /// determines it; `None` if it is not known in advance.
     pub fn least_values(&self) -> Option<(&'static str, u64)> {
         let row = self.row().filter(|row| self.own.is_none() && !row.own_sizes && !row.ends)?;
         let may_end_early = self.until_full || self.duration_ns > 0;

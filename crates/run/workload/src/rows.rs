@@ -1,4 +1,4 @@
-//! The table of workloads: what each is, the settings that it looks at, and the function that builds it.
+//! The table of workloads: description, settings that a workload reads, and the function that builds it.
 
 use Keys::{Asked, Drawn, Latest, Spread, Unique};
 
@@ -21,7 +21,7 @@ pub enum Keys {
     Spread,
     /// Out of `num` pairs that may be overwritten first, by `distribution`, which defaults to zipfian.
     Asked,
-    /// As `Asked`, with the latest keys the most popular, whatever `distribution` says.
+    /// As `Asked`, but the latest keys are the most popular, whatever `distribution` says.
     Latest,
 }
 

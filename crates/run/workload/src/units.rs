@@ -76,8 +76,8 @@ pub trait Units: Send + Sync {
     /// The drive refused, or returned wrong data.
     fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<UnitEnd, Failed>;
 
-    /// Reads what the units with numbers below `units` left, all of which have ended well, and checks the
-    /// invariants; returns one line on what was checked.
+    /// Reads the pairs after the units below `units` have all succeeded, and checks the invariants; returns a line that
+    /// says what was checked.
     ///
     /// # Errors
     /// The first violated invariant, as [`Failed::Wrong`]; or the drive refused.

@@ -14,8 +14,8 @@
 //! `scramble`, `ycsb-` spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does
 //! (its client's rank is the key).
 //!
-//! Where pairs are inserted, the hash spreads ranks over twice as many new ones as are expected, and a pair
-//! that is not there yet is drawn again (`CoreWorkload.nextKeynum`): a hash over those that are there would
+//! If pairs are inserted, the hash spreads ranks over all loaded keys and twice the expected number of new ones, and a
+//! pair that does not exist yet is drawn again (`CoreWorkload.nextKeynum`). A hash over the existing keys alone would
 //! move the hot keys with every insert.
 //!
 //! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted.

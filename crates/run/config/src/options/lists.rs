@@ -5,7 +5,7 @@ use kvdrive_declare::Rule;
 use super::{RunOptions, key_of, option_rows};
 use crate::{Config, ConfigError, Document, rules};
 
-/// Options that a list changes slower than all others, the slowest first: workloads follow each other on a drive.
+/// Options whose lists vary slowest, slowest first, so that workloads follow each other on one drive.
 const SLOWEST: &[&str] = &["profile", "distribution", "workload", "dram", "engine", "side", "store", "saker"];
 /// The option that a list changes faster than all others: runs that differ in it alone are one row of a table.
 const SEED: &str = "seed";
@@ -20,7 +20,8 @@ impl RunOptions {
         for options in self.combinations() {
             let document = options.document_of_one_run()?;
             let config = document.config()?;
-            // A workload with a distribution of its own is the same whatever distributions are asked for.
+            // A workload with a distribution of its own gives the same configuration for each distribution in a list;
+            // it is run once.
             if documents.iter().all(|(known, _)| *known != config) {
                 documents.push((config, document));
             }
@@ -47,7 +48,7 @@ impl RunOptions {
             .or_else(|| self.sets.iter().find(|set| RunOptions::is_list(set)).map(|set| self.naming.set(set)))
     }
 
-    /// The configuration of one of several runs: a key may be for the others.
+    /// The configuration of one of several runs, which may ignore a key that is meant for the others.
     fn document_of_one_run(&self) -> Result<Document, ConfigError> {
         let document = self.document()?;
         self.check_for_workload(&document.config()?)?;
@@ -101,8 +102,8 @@ impl RunOptions {
     }
 }
 
-/// Of several runs some may have no SAKER: those whose store is on the host, and those where it is off. Its options are for
-/// the others, but for the cache, which a store on the host may have, too.
+/// Removes options of SAKER from those of several runs that have no SAKER, because their store is on the host or it is
+/// off. The option of the cache stays for a store on the host, which may have one, too.
 fn leave_out_saker(all: &mut [RunOptions]) {
     let has_it = |options: &RunOptions| !options.is_on_host() && options.get("saker") == Some("on");
     if !all.iter().any(has_it) {
@@ -117,7 +118,7 @@ fn leave_out_saker(all: &mut [RunOptions]) {
     }
 }
 
-/// Of several runs, keys of an image file are for those whose medium has one.
+/// Removes keys of image files from those of several runs whose medium has no file.
 fn leave_out_files(all: &mut [RunOptions]) {
     let has_file = |options: &RunOptions| options.get("media") == Some("file");
     if !all.iter().any(has_file) {

@@ -1,9 +1,9 @@
-//! What is asked of a run, or of several, and the documents it makes. It reads no command line: the command and the
-//! Python package fill [`RunOptions`].
+//! The options of a run, or of several, and the documents that follow from them. It reads no command line: the command
+//! and the Python package fill [`RunOptions`].
 //!
-//! An option is short for a key of the configuration: `transfer` `prp` is `host.transfer=prp`. The order is profile, `dram`
-//! and `scale`, then files, then options and single keys: what is given beside a scale is not shrunk by it. Options and
-//! keys contradict each other or do not; none of them wins.
+//! An option is an abbreviation of a key: `transfer` `prp` is `host.transfer=prp`. The order is profile, `dram` and
+//! `scale`, then files, then options and single keys, so values that are given explicitly are not shrunk by a scale. If
+//! options and keys contradict each other, the run is refused; neither takes precedence.
 
 mod lists;
 mod refused;
@@ -75,7 +75,7 @@ impl Naming {
     }
 }
 
-/// What is asked of a run, or, with lists, of several.
+/// The options of a run or, with lists, of several runs.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// How messages name an option.
@@ -174,7 +174,7 @@ impl RunOptions {
         &self.sets
     }
 
-    /// Sets a key, as `KEY=VALUE`, below everything that is given: a default of the caller's in place of the profile's.
+    /// Sets a default of the caller, as `KEY=VALUE`, which replaces the profile's; everything else overrides it.
     pub fn set_default(&mut self, assignment: impl Into<String>) {
         self.defaults.push(assignment.into());
     }
@@ -184,7 +184,7 @@ impl RunOptions {
         self.wanted().into_iter().map(|wanted| wanted.assignment).collect()
     }
 
-    /// Lays a file of keys over the profile.
+    /// Overrides the profile by a file of keys.
     pub fn file(&mut self, name: String, text: String) {
         self.files.push((name, text));
     }
@@ -243,7 +243,7 @@ impl RunOptions {
         scale.parse().map_err(|problem| self.of_scale(problem))
     }
 
-    /// Shrinks a drive and its work, as far as they are known before what is given beside the scale.
+    /// Shrinks drive and work to a scale, before explicit values are applied.
     fn shrink(&self, document: &mut Document, scale: &str) -> Result<(), ConfigError> {
         let (option, scale) = (self.naming.option("scale"), self.scale(scale)?);
         document.set("workload.preset=plus")?;
@@ -304,8 +304,8 @@ impl RunOptions {
         Ok(document)
     }
 
-    /// As [`document_of_drive`](RunOptions::document_of_drive), for a command whose work comes from elsewhere, as `origin`
-    /// says: no option or key that describes work, and none that the drive would not look at.
+    /// As [`document_of_drive`](RunOptions::document_of_drive), for a command whose work comes from `origin`: refuses
+    /// options and keys that describe work, and those that the drive would not read.
     ///
     /// # Errors
     /// As `document_of_drive`; an option or key that changes nothing.
@@ -326,7 +326,7 @@ impl RunOptions {
                 return Err(ConfigError::new(self.naming.given(name, value), problem));
             }
         }
-        // A bare number is ns in a key, whose name says so.
+        // In a key a bare number is ns, because the name of the key ends so; an option needs the unit.
         let is_time =
             |row: &OptionRow| rules::setting(row.key).is_some_and(|setting| setting.unit == Unit::Ns);
         let is_bare = |value: &str| value.trim().ends_with(|last: char| last.is_ascii_digit());
@@ -339,7 +339,7 @@ impl RunOptions {
         }
     }
 
-    /// Refuses a side or a store that there is none of.
+    /// Refuses unknown sides and stores.
     fn check_store(&self) -> Result<(), ConfigError> {
         let wrong = |name: &str, problem: String| Err(ConfigError::new(self.naming.option(name), problem));
         let side = self.get("side").unwrap_or(DISK);
@@ -392,7 +392,7 @@ impl RunOptions {
         Ok(default_profile(document.engine()))
     }
 
-    /// Lays what was asked for beside profile, DRAM and scale over a document.
+    /// Overrides keys of a document by files, options and single keys.
     fn lay_over(&self, document: &mut Document) -> Result<(), ConfigError> {
         for (name, text) in &self.files {
             document.merge_text(name, text)?;
@@ -463,7 +463,7 @@ impl RunOptions {
     }
 }
 
-/// What precedes the first `=`.
+/// The text before the first `=`.
 fn key_of(set: &str) -> &str {
     set.split_once('=').map_or(set, |(key, _)| key).trim()
 }

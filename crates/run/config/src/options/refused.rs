@@ -6,19 +6,19 @@ use kvdrive_device::engines::ENGINES;
 use super::{OptionRow, RunOptions, key_of};
 use crate::{Config, ConfigError, Document, default_profile};
 
-/// Sections of the configuration that say what a drive is asked, and how.
+/// Sections of the configuration that describe the work of a run: operations, host, SAKER.
 const OF_WORK: &[&str] = &["workload.", "host.", "saker."];
-/// Keys that say when operations begin and end, and what becomes of what they read.
+/// Keys that determine when operations begin and end, and whether values that they read are checked.
 const OF_LOAD: &[&str] =
     &["workload.rate_per_s", "workload.arrivals", "workload.duration_ns", "workload.verify"];
 
-/// Does the setting of this key describe what a drive is asked?
+/// Does this key describe the work of a run?
 pub fn describes_work(key: &str) -> bool {
     key == "run.clock" || OF_WORK.iter().any(|section| key.starts_with(section))
 }
 
 impl OptionRow {
-    /// Does it say when operations begin and end, and what becomes of what they read?
+    /// Is it one of the options of load?
     pub fn is_of_load(&self) -> bool {
         OF_LOAD.contains(&self.key)
     }
@@ -89,10 +89,9 @@ impl RunOptions {
         })
     }
 
-    /// Refuses the first option or `set` whose key is one of some.
+    /// Refuses the first option or `set` whose key `is_refused`.
     ///
-    /// # Errors
-    /// It is named, with `problem`.
+    /// # Errors The option and `problem`.
     pub fn refuse(&self, is_refused: impl Fn(&str) -> bool, problem: &str) -> Result<(), ConfigError> {
         let set = |set: &String| (self.naming.set(set), key_of(set).to_owned());
         let mut given = self.keys_given().into_iter().chain(self.sets().iter().map(set));

@@ -1,5 +1,5 @@
-//! Which options there are. An option that is short for a key is declared at that key's field; its help and the name of
-//! its value follow from the declaration. Those that stand for more than a key are written here.
+//! The table of options. An option that sets one key is declared at the field of that key; its help and the name of its
+//! value follow from the declaration. Options that set several keys are listed here.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ pub struct OptionRow {
     pub repeats: bool,
     /// The key that it is short for; empty: it stands for several keys, or for none.
     pub key: &'static str,
-    /// The value that a switch stands for.
+    /// The value that a switch sets.
     pub(super) means: &'static str,
 }
 

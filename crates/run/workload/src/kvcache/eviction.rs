@@ -122,8 +122,8 @@ const S3_MOST_REQUESTS: u8 = 3;
 /// The short queue has one tenth of the cache.
 const S3_SHORT_PART: u64 = 10;
 
-/// Three queues: a short one for new blocks, a long one for those asked for again, and the numbers of blocks that
-/// left the short one (the *ghosts*), which go to the long one when they come back.
+/// Three queues: a short one for new blocks, a long one for blocks that were requested again, and the numbers of blocks
+/// that left the short one (the *ghosts*). A ghost that is requested again goes to the long queue.
 struct S3Fifo {
     short_blocks: u64,
     long_blocks: u64,

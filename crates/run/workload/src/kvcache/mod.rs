@@ -1,6 +1,6 @@
-//! `kvcache`: a cache of a language model's attention keys and values on the drive, driven by a trace of
-//! requests. It decides what is looked up, read, stored and deleted; the run decides when an operation
-//! starts, and what it takes.
+//! `kvcache`: a cache of a language model's attention keys and values on the drive, driven by a trace of requests. It
+//! decides which pairs are looked up, read, stored and deleted; the run decides when an operation starts and how long
+//! it takes.
 //!
 //! ```text
 //!  request ──► look up: Exist of each block until one is missing ──► Retrieve those that are there
@@ -9,9 +9,8 @@
 //!                          Delete what goes (eviction.rs), Store what was missing and is admitted (admission.rs)
 //! ```
 //!
-//! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With
-//! more than one operation in flight a look-up may overtake the store before it; reports count what was
-//! found.
+//! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With more than
+//! one operation in flight a look-up may overtake an earlier store; reports count the results of the look-ups.
 
 mod admission;
 mod cache;
@@ -73,7 +72,7 @@ struct Turn {
 /// The stages of a request, each of which goes through its blocks in order.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Whether a block is there, by the pair that makes it visible, which is stored last; the first missing block ends it.
+    /// Exist commands for the pair of each block that is stored last, until the first missing block.
     LookUp,
     Retrieve,
     /// Missing blocks are stored if they are admitted, and cached ones touched.

@@ -27,7 +27,7 @@ pub struct Object {
     pub bytes: u64,
 }
 
-/// What a layout divides into pairs.
+/// The content of a block that a layout divides into pairs.
 #[derive(Clone, Copy)]
 struct Content {
     layers: u64,
@@ -96,7 +96,7 @@ fn chunked(content: Content, unit: u64) -> Vec<u64> {
 pub struct Shape {
     pub layout: &'static LayoutRow,
     pub model: &'static Model,
-    /// Sizes are those of a model with so many times fewer bytes a token, at least one byte a layer.
+    /// Divisor of the bytes of a token; at least one byte remains for each layer.
     pub shrink: u64,
     /// Largest value of a chunk.
     pub chunk_bytes: u64,

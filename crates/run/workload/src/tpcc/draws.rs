@@ -89,7 +89,7 @@ impl Draws {
         }
     }
 
-    /// The last name of a customer beyond those that have each name once.
+    /// The last name of a loaded customer, after the first customers, who have each name once.
     pub fn name_of_load(&self, rng: &mut Rng) -> u32 {
         self.names_of_load.draw(rng)
     }
@@ -103,7 +103,7 @@ impl Draws {
         DistrictId { warehouse, district: rng.below(Size::DISTRICTS.into()) as u8 + 1 }
     }
 
-    /// A warehouse that is another one, if there is another one.
+    /// Another warehouse than `than`, if there is more than one.
     fn other(&self, rng: &mut Rng, than: u32) -> u32 {
         if self.size.warehouses == 1 {
             return than;

@@ -161,7 +161,7 @@ impl Loaded {
                     ..History::new_zeroed()
                 }
                 .as_bytes());
-                // After those of payments in a run of any length.
+                // Above the numbers of payments in a run of any length.
                 keys::history(place, (1 << 35) + number)
             }
             4 => {

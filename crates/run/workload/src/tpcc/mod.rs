@@ -10,14 +10,14 @@
 //! bytes computed from what was read, so data that a drive loses or returns in a wrong version is detected at
 //! the end.
 //!
-//! With `stock_update = false` STOCK is read and not written, as the paper describes an order line: 61 % of
-//! the operations are then reads, and the paper says 60 %. By the specification they are 50 %.
+//! With `stock_update = false` STOCK is read and not written, as the paper describes an order line. Then 61 % of the
+//! operations are reads; the paper says 60 %. By the specification it is 50 %.
 //!
 //! A loaded row's [`ValueSpec::version`] is its number (`loaded.rs`).
 //!
-//! `shrink` divides the rows of every warehouse, for short runs; their popularity is that of a whole one (`nurand.rs`). A
-//! transaction's warehouse and district are drawn uniformly; there are no terminals, and no keying or think
-//! times.
+//! `shrink` divides the rows of every warehouse, for short runs; the distribution of popularity stays that of a whole
+//! warehouse (`nurand.rs`). A transaction's warehouse and district are drawn uniformly; there are no terminals, and no
+//! keying or think times.
 
 mod consistency;
 mod draws;
@@ -70,7 +70,7 @@ impl Units for Tpcc {
     }
 }
 
-/// The workload: what is on the drive at first, and then numbers.
+/// The workload: the pairs that are loaded, and then numbers of units.
 struct Workloads {
     tpcc: Arc<Tpcc>,
     loaded: Loaded,

@@ -1,9 +1,9 @@
 //! NURand (clause 2.1.6): draws of rows, some of which are more popular than others.
 //!
-//! A table that has a part of its rows (`shrink`) is drawn from as the whole one: NURand with its A, and each row that
-//! there is stands for as many rows as were left out, next to it in popularity. So the same share of the rows has the
-//! same share of the draws, and a cache that is shrunk with the table answers as much. (A smaller A would not do: its fewer
-//! bits make fewer degrees of popularity.)
+//! A shrunk table (`shrink`) is drawn from like the whole one: NURand draws a row of the whole table, and each row that
+//! is kept stands for several rows of neighbouring popularity. So the same share of the rows gets the same share of the
+//! draws, and a cache that is shrunk with the table has the same hit rate. (A smaller A would not do: its fewer bits
+//! make fewer degrees of popularity.)
 
 use kvdrive_sim::Rng;
 
@@ -15,12 +15,12 @@ pub(super) struct NuRand {
     /// The numbers of the whole table: its first, and how many there are.
     first: u64,
     rows: u64,
-    /// Of each row of the whole table, the one that stands for it; empty for a whole table.
+    /// For each row of the whole table, the kept row that stands for it; empty for a whole table.
     stands_for: Vec<u32>,
 }
 
 impl NuRand {
-    /// NURand(A, `first`, `first + rows - 1`) with the constant C, over a table that has one of `shrink` rows.
+    /// NURand(A, `first`, `first + rows - 1`) with the constant C, over a table of which one in `shrink` rows is kept.
     pub fn new(a: u64, c: u64, (first, rows): (u64, u64), shrink: u64, seed: u64) -> NuRand {
         let mut draws = NuRand { a, c, first, rows, stands_for: Vec::new() };
         if shrink > 1 {
@@ -36,7 +36,7 @@ impl NuRand {
         self.stands_for.get(row as usize).copied().unwrap_or(row as u32)
     }
 
-    /// Which of `kept` rows stands for each one.
+    /// For each row of the whole table, which of the `kept` rows stands for it.
     fn shrunk_to(&self, kept: u32, shrink: u64, seed: u64) -> Vec<u32> {
         let weights = self.weights();
         let mut by_popularity: Vec<u32> = (0..self.rows as u32).collect();

@@ -23,7 +23,7 @@ impl Size {
         self.part(Self::ITEMS)
     }
 
-    /// Of a district.
+    /// Customers of a district.
     pub const fn customers(&self) -> u32 {
         self.part(Self::CUSTOMERS)
     }
@@ -33,12 +33,12 @@ impl Size {
         self.part(Self::NAMES)
     }
 
-    /// Of a district, at first.
+    /// Orders of a district at the beginning.
     pub const fn orders(&self) -> u32 {
         self.part(3000)
     }
 
-    /// Of those, not delivered.
+    /// Those of them that are not delivered.
     pub const fn new_orders(&self) -> u32 {
         self.part(900)
     }

@@ -11,7 +11,7 @@ struct Map {
     reads: u64,
     writes: u64,
     locked: BTreeSet<Key>,
-    /// Every so many writes one is lost.
+    /// One in so many writes is lost.
     loses_every: Option<u64>,
 }
 

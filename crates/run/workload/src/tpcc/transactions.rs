@@ -44,7 +44,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Enters an order; `false`: an item of it is not there.
+/// Enters an order; `false`: one of its items does not exist.
 pub(super) fn new_order(
     inputs: &NewOrder,
     stock_update: bool,
@@ -67,7 +67,7 @@ pub(super) fn new_order(
         let before = lines.iter().rposition(|(_, other, _)| *other == key);
         let mut stock = Stock::read(pairs, key, buffer)?;
         if let Some(before) = before {
-            // The same item twice, and what the first line makes of the row is not written yet.
+            // The order names the item twice: the change of the earlier line is not written yet.
             stock = lines[before].2;
         }
         take_from(&mut stock, line, line.supplier != place.warehouse);
@@ -95,7 +95,7 @@ pub(super) fn new_order(
     Ok(true)
 }
 
-/// What a line takes out of a stock, which is filled up before it is empty.
+/// Takes the quantity of a line out of a stock, and refills the stock when it runs low.
 fn take_from(stock: &mut Stock, line: &Line, is_remote: bool) {
     let (quantity, taken) = (stock.quantity.get(), u16::from(line.quantity));
     stock.quantity.set(if quantity >= taken + 10 { quantity - taken } else { quantity + 91 - taken });
@@ -152,7 +152,7 @@ pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> R
     pairs.commit()
 }
 
-/// Of the customers with a name, in the order of their first names, the one in the middle, rounded up.
+/// The customer in the middle, rounded up, of those with a last name in the order of their first names.
 fn middle_of(
     pairs: &mut dyn Pairs,
     home: DistrictId,

@@ -16,10 +16,10 @@ const NOTHING: &str = "nothing";
 const READS: &str = "reads:";
 const TRACE: &str = "trace:";
 
-/// Pairs, with the sizes of their values, and a note that says what they are.
+/// Pairs with the sizes of their values, and a note for the report.
 pub(super) type Loaded = (Vec<(Key, u32)>, Option<String>);
 
-/// What `params` say is on the drive.
+/// The pairs that the drive holds at the beginning according to `params`.
 pub(super) fn load(params: &WorkloadParams) -> Result<Loaded, String> {
     let wrong = |problem: String| format!("{KEY}: {problem}");
     let load = params.load.as_str();

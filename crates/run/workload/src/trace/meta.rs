@@ -10,7 +10,7 @@ use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
 /// Most repetitions that one line may ask for.
 const COUNT_MAX: u64 = 1 << 32;
 
-/// Which field of a line is what.
+/// The index of each column in a line.
 #[derive(Default)]
 struct Columns {
     key: usize,

@@ -5,8 +5,8 @@
 //! [`FORMATS`]. A key of more than 16 B, which the KV command set does not have, is replaced by a digest, and
 //! the report says so; a value is bytes of the recorded length.
 //!
-//! What is loaded beforehand is in [`load`]: usually nothing, and a key that the trace reads and never stored is not
-//! found.
+//! [`load`] determines the pairs that are loaded beforehand. Usually there are none, so keys that the trace reads
+//! before it stores them are not found.
 
 mod csv;
 mod db_bench;
@@ -34,7 +34,7 @@ const BACKWARD_NS: Ns = 1_000_000_000;
 /// Host buffer of a List, bytes.
 const LIST_BUFFER_BYTES: u32 = 4096;
 
-/// What one entry of a trace asks for.
+/// The operation of one entry of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceOp {
     /// Store a value of so many bytes.
@@ -62,8 +62,7 @@ struct Entry {
 trait Format: Send {
     /// Reads the next entries, at least one, into `entries`; `false` at the end.
     ///
-    /// # Errors
-    /// What is wrong, without where: the source knows that.
+    /// # Errors What is wrong, without the position, which the source knows.
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String>;
 }
 
@@ -177,8 +176,8 @@ fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
 }
 
 impl Trace {
-    /// When an entry begins, ns after the first entry. A time that lies before that of the previous entry by less than
-    /// a second counts as that one: threads of one program write their entries in about the order of their times.
+    /// When an entry begins, ns after the first entry. A time up to a second before that of the previous entry is
+    /// replaced by the latter, because threads of one program write entries only roughly in the order of their times.
     fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
         if self.wants_times && at_ns.is_none() {
             return Err(format!("format {} has no times, so workload.arrivals cannot be trace", self.name));
@@ -203,7 +202,7 @@ impl Trace {
         Ok(true)
     }
 
-    /// Passes the key of every entry to `each`, and what is asked of it, up to the end.
+    /// Passes the key and the operation of every entry to `each`, up to the end.
     fn each(&mut self, mut each: impl FnMut(Key, TraceOp)) -> Result<(), String> {
         while self.fill().map_err(|problem| format!("{}: {problem}", self.source.place()))? {
             self.entries.drain(..).for_each(|entry| each(entry.key, entry.asked));
@@ -273,7 +272,7 @@ impl Workload for Trace {
 }
 
 impl Source {
-    /// The key of these bytes, or what stands for it.
+    /// The key of these bytes, or its digest if they are too long.
     fn key(&mut self, bytes: &[u8]) -> Result<Key, String> {
         if bytes.len() > Key::MAX_LEN {
             if self.first_long_key.is_none() {
@@ -302,7 +301,7 @@ fn seconds(field: &[u8]) -> Result<Ns, String> {
     Ok(seconds.trunc() as u64 * 1_000_000_000 + (seconds.fract() * 1e9).round() as u64)
 }
 
-/// The beginning of a field, for messages; of one that is no text, how long it is.
+/// The beginning of a field, for messages; or the length of a field that is not text.
 fn shortened(field: &[u8]) -> String {
     let begin = &field[..field.len().min(40)];
     let text = String::from_utf8_lossy(begin).into_owned();
@@ -315,7 +314,7 @@ fn shortened(field: &[u8]) -> String {
     }
 }
 
-/// What a cache is asked by this word.
+/// The operation for this word of a cache trace.
 fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<TraceOp, String> {
     let lower = word.to_ascii_lowercase();
     match &lower[..] {

@@ -20,7 +20,7 @@ pub(crate) struct Source {
     input: BufReader<Box<dyn Read + Send>>,
     /// The line that was read last, without its end.
     line: Vec<u8>,
-    /// Its number, from 1 on; of binary formats that of the record.
+    /// Number of the line, or of the record in binary formats, from 1 on.
     number: u64,
     unit: &'static str,
     /// Bytes of the file: read, and in all if it is a file that has an end.
@@ -30,7 +30,7 @@ pub(crate) struct Source {
     pub(crate) first_long_key: Option<String>,
 }
 
-/// Counts what is read of a file.
+/// Counts the bytes that are read of a file.
 struct Counted<R>(R, Arc<AtomicU64>);
 
 impl<R: Read> Read for Counted<R> {
@@ -138,7 +138,7 @@ impl Source {
         self.file_bytes.map(|bytes| self.read_bytes.load(Ordering::Relaxed) as f64 / bytes.max(1) as f64)
     }
 
-    /// What was read last.
+    /// The place of the line or record that was read last.
     pub(crate) fn place(&self) -> String {
         format!("{}, {} {}", self.name, self.unit, self.number)
     }
@@ -199,7 +199,8 @@ impl Source {
         Ok(true)
     }
 
-    /// The next `bytes` bytes. Memory is taken as they come: a length that a damaged file states is not.
+    /// The next `bytes` bytes. Memory is allocated as bytes are read, so a wrong length in a damaged file allocates
+    /// nothing.
     ///
     /// # Errors
     /// There are fewer.
