@@ -1,6 +1,6 @@
-//! `kvdrive bench`: how fast and how small this program is on this machine, and how fast a drive on a network.
+//! `kvdrive bench`: speed and memory of this program on this machine, and the speed of a drive on a network.
 //!
-//! Memory and instructions are those of a whole process, so this one starts itself again for them.
+//! Memory and instructions are measured for a whole process, so the program starts itself again for them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -141,7 +141,7 @@ impl Bench {
         self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))
     }
 
-    /// The process of the server that listens there, if it is one of ours on this machine, and alone.
+    /// The process of the server, if there is only one and it is a kvdrive on this machine.
     fn pid_of(&self, remotes: &[Remote]) -> anyhow::Result<Option<u32>> {
         let [remote] = remotes else { return Ok(None) };
         let path = self.control.clone().unwrap_or_else(control::default_path);
@@ -162,7 +162,7 @@ impl Bench {
     }
 }
 
-/// What a part prints that runs in a process of its own.
+/// The output of a measurement that runs in a process of its own.
 fn answer<T: serde::de::DeserializeOwned>(mut command: Command) -> anyhow::Result<T> {
     let child = command.stderr(Stdio::inherit()).output()?;
     anyhow::ensure!(child.status.success(), "{command:?} failed");

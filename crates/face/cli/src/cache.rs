@@ -41,7 +41,7 @@ impl Remember {
 
 fn of_user() -> anyhow::Result<ResultCache> {
     let folder = folder_of_user().ok_or_else(|| anyhow::anyhow!("neither XDG_CACHE_HOME nor HOME is set"))?;
-    // The file by its path may be another one by now, if the program was built anew.
+    // If the program was built anew, its path may lead to another file by now.
     let running = Path::new("/proc/self/exe");
     let file = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
     Ok(ResultCache::open(folder, program(REVISION, is_committed(), &file)?))

@@ -1,4 +1,4 @@
-//! `kvdrive calibrate`: what the steps that the model charges take on this machine.
+//! `kvdrive calibrate`: the time on this machine of steps that the model charges.
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use kvdrive_text::output::shown;
 use crate::output;
 use crate::settings::Settings;
 
-/// Wrong keys that are named one by one; of more, the count is.
+/// Most wrong keys that are listed; beyond that only their number is printed.
 const NAMED: u64 = 20;
 
 /// Options of `check`.
@@ -43,7 +43,7 @@ pub struct Dump {
     settings: Settings,
 }
 
-/// The drive that an image is of: as it was made, on that file.
+/// The configuration of the drive of an image, on that file.
 fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyhow::Result<Document> {
     let mut options = settings.options()?.with("media", "file");
     options.set(format!("media.path={}", image.display()));

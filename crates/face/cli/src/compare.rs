@@ -133,11 +133,11 @@ fn own_settings(report: &Report, all: &[Report]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// What came of runs.
+/// The results of runs.
 pub struct Ran {
-    /// The reports that there are, in the order of the runs.
+    /// Reports of the finished runs, in the order of the runs.
     pub reports: Vec<Report>,
-    /// Runs that were asked for.
+    /// Number of requested runs.
     asked: usize,
     is_stopped: bool,
 }
@@ -155,7 +155,7 @@ impl Ran {
     }
 }
 
-/// What help says of lists.
+/// The help text about lists.
 pub const HELP_OF_LISTS: &str = "Every option takes a list, as --transfer prp,piggyback, and so does --set: --set \
      flash.channels=4,8. Every combination is run; runs that differ in nothing but the seed are one row, with mean and \
      spread.";

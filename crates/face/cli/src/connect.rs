@@ -1,4 +1,4 @@
-//! `--connect`: drives on a network instead of one of our own.
+//! `--connect`: drives on a network instead of one in this process.
 
 use anyhow::Context;
 use clap::Args;
@@ -11,9 +11,9 @@ use kvdrive_run::wall::connected::{Remote, Unnamed, address};
 use crate::nqn::name;
 use crate::secret;
 
-/// Sections and keys of the configuration that are the host's; the others are the drive's.
+/// Sections and keys of the configuration that concern the host; all others concern the drive.
 const OF_HOST: [&str; 5] = ["workload.", "run.seed", "run.interval_ns", "host.depth", "host.queue"];
-/// Options that say something of a drive.
+/// Options that describe a drive.
 const OF_DRIVE: &[&str] = &[
     "profile",
     "scale",
@@ -124,10 +124,9 @@ impl Connection {
         }
     }
 
-    /// The configuration of a run against it: no option is left that says something of a drive.
+    /// The configuration of a run against it, without options that describe a drive.
     ///
-    /// # Errors
-    /// There is one.
+    /// # Errors Such an option is given.
     pub fn document(asked: &RunOptions) -> anyhow::Result<Document> {
         if let Some(option) = asked.first_given(OF_DRIVE) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one that is what it is");

@@ -17,7 +17,7 @@ use crate::settings::{Settings, fault_rules};
 /// Columns of the lines that are no table.
 const COLUMNS: usize = 80;
 
-/// A command with more steps has its first and its last ones shown, and between them a line for each kind: one of a large
+/// Of a command with more steps, the first and the last ones are shown, and a line for each kind of the others; a large
 /// value has tens of thousands.
 const STEPS_MAX: usize = 400;
 const FIRST_STEPS: usize = 60;
@@ -68,7 +68,7 @@ impl Explain {
             CommandName::List => Kind::List,
             CommandName::Seek => Kind::Seek,
         };
-        // The batch is what is shown, not what SAKER would make.
+        // The shown batch is built here, not by SAKER.
         let options = options.without("batch");
         let document = options.document_of_drive("explain")?;
         refuse_unlooked_at(&options, &document)?;
@@ -111,7 +111,7 @@ fn refuse_unlooked_at(options: &RunOptions, document: &Document) -> anyhow::Resu
         is_of_run,
         "explain shows one command on an idle drive and does not look at it; leave it out",
     )?;
-    // Its value has the size that is asked for, as those of this workload.
+    // The value has the requested size, which this workload uses.
     let mut document = document.clone();
     document.set("workload.name=w-a")?;
     Ok(options.check_looked_at([&document.config()?])?)
@@ -167,7 +167,7 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     text
 }
 
-/// The steps, or of very many the first, the last, and what lies between them.
+/// The steps; of very many, the first, the last, and a summary of those between.
 fn lines(steps: &[TraceEntry], width: usize) -> String {
     if steps.len() <= STEPS_MAX {
         return steps.iter().map(|step| line(step, width)).collect();

@@ -84,7 +84,7 @@ impl List {
         Ok(())
     }
 
-    /// A row a line; in a terminal of so many `columns` folded below where it began, for other readers as it is.
+    /// One line for each row. For a terminal, lines are wrapped at `columns` columns; otherwise they are not.
     fn text(&self, columns: Option<usize>) -> String {
         let mut text = String::new();
         for (kind, title) in KINDS {

@@ -1,6 +1,6 @@
 //! The `kvdrive` command.
 //!
-//! Every subcommand is a file; [`settings`] is what those that run a drive have in common. Nothing is
+//! Every subcommand is a file; [`settings`] has the options that all commands which run a drive share. Nothing is
 //! modelled here: this crate reads the command line, shows progress and prints.
 
 mod batch;
@@ -41,9 +41,8 @@ use std::sync::LazyLock;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvdrive_config::{OptionRow, describes_work, option_rows};
 
-/// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C
-/// library one of a hash engine took a fifth longer; this one backs its heap with huge pages where the system
-/// allows.
+/// A run keeps many small allocations for a long time and accesses them at random. With the allocator of the C library
+/// a run of a hash engine took a fifth longer; this one backs its heap with huge pages where the system allows.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -160,8 +159,8 @@ impl PrintConfig {
 
 type IsIgnored = fn(&OptionRow) -> bool;
 
-/// Commands that do not look at every option of a run, and the options that they do not look at. One that is given all the
-/// same is refused with the reason.
+/// Commands that do not read every option of a run, and the options that they ignore. Such an option is refused with
+/// the reason.
 const LOOK_AT_LESS: &[(&str, IsIgnored)] = &[
     ("serve", is_of_work),
     ("check", is_not_of_image),
@@ -176,7 +175,7 @@ fn is_not_of_image(row: &OptionRow) -> bool {
     is_of_work(row) || ["media", "seed", "nand"].contains(&row.name)
 }
 
-/// Does an option say what a drive is asked? Hosts ask one that is served; an image is asked for what it holds.
+/// Does an option describe the work of a run? A served drive gets its work from hosts, and an image is only read.
 fn is_of_work(row: &OptionRow) -> bool {
     describes_work(row.key)
 }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_ng::nodes::{Nodes, VARIABLE};
 use kvdrive_ng::supervise::{self, choose};
 
-/// The library, beside this program.
+/// The preloaded library, in the folder of this program.
 const LIBRARY: &str = "libkvdrive_ng_preload.so";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,7 +86,7 @@ impl Ng {
         Ok(value)
     }
 
-    /// Which way, and why.
+    /// How the program is served, and why.
     fn served_by(&self, library: &std::path::Path) -> anyhow::Result<(By, &'static str)> {
         let is_there = library.exists();
         match self.by {

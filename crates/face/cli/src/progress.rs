@@ -15,7 +15,7 @@ pub fn style(template: &str) -> ProgressStyle {
     })
 }
 
-/// One bar a run.
+/// A bar for each run.
 pub struct Bars {
     bars: Vec<ProgressBar>,
     all: MultiProgress,
@@ -36,7 +36,7 @@ impl Bars {
         Bars { bars, all }
     }
 
-    /// What run `index` comes to in the drive's own terms, beside its bar. The bar's rate is this machine's.
+    /// Shows the modelled figures of run `index` beside its bar. The rate in the bar itself is that of this machine.
     pub fn say(&self, index: usize, going: Going) {
         self.bars[index].set_message(in_words(going));
     }
@@ -47,7 +47,7 @@ impl Bars {
         if bar.length().is_none() {
             self.all.add(bar.clone());
         }
-        // Of a trace it is found out as it is read.
+        // The length of a trace is known only as it is read.
         bar.set_length(total);
         bar.set_position(done);
         if done == total {

@@ -1,4 +1,4 @@
-//! `kvdrive run`: one workload on one drive, of our own or on a network.
+//! `kvdrive run`: one workload on one drive, in this process or on a network.
 
 use std::path::PathBuf;
 
@@ -189,7 +189,8 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Ends a run whose report is printed as it came out; `may_fail`: rules had operations fail.
+/// Ends a run after its report is printed: an error if values were wrong or operations failed. `may_fail`: rules may
+/// make operations fail.
 fn conclude(is_stopped: bool, report: &Report, may_fail: bool) -> anyhow::Result<()> {
     if is_stopped {
         eprintln!("kvdrive: stopped; this was the report so far");

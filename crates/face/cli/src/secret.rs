@@ -1,5 +1,5 @@
-//! Secrets on the command line: as they are, or in a file, where others of this machine do not see them; and
-//! `kvdrive secret`, which makes them.
+//! Secrets on the command line: as text, or in a file, where other users of this machine do not see them; and `kvdrive
+//! secret`, which makes them.
 
 use std::str::FromStr;
 

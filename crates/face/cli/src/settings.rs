@@ -51,8 +51,8 @@ pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
     Ok(rules)
 }
 
-/// As [`fault_rules`], and whether one of them cuts the power. Rules of a network's answers are refused: no command
-/// of these drives has one.
+/// As [`fault_rules`], and whether one of the rules cuts the power. Rules about answers on a network are refused,
+/// because these drives have no network.
 pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<(Vec<Rule>, bool)> {
     let Some(path) = file else { return Ok((Vec::new(), false)) };
     let geometry = document.config()?.drive().flash.geometry();

@@ -1,4 +1,4 @@
-//! `kvdrive completions` and `kvdrive man`: what a shell and `man` want to know of the command.
+//! `kvdrive completions` and `kvdrive man`: completions for a shell, and manual pages.
 
 use clap::Args;
 use clap_complete::Shell;

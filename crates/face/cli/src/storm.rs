@@ -1,4 +1,4 @@
-//! `kvdrive storm`: random drives, loads, faults and power cuts, for as long as it is let run.
+//! `kvdrive storm`: random drives, loads, faults and power cuts, until a limit or an interrupt.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! The tour: what the program does when it is started without a command.
+//! The tour, which runs when the program is started without a command.
 
 use clap::Args;
 use kvdrive_config::{DEFAULT_PROFILE, Document};

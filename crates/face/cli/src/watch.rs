@@ -51,7 +51,7 @@ fn interval(text: &str) -> Result<u64, String> {
     span(text)?.checked_sub(1).map(|below| below + 1).ok_or_else(|| "allowed: more than no time".to_owned())
 }
 
-/// A file that is made when the first thing goes into it: a run that is refused leaves what is there.
+/// A file that is created at the first write, so that a refused run leaves an existing file unchanged.
 struct Late<T> {
     path: PathBuf,
     open: Box<dyn Fn(File) -> anyhow::Result<T>>,
@@ -85,7 +85,7 @@ impl<T> Late<T> {
         Ok(self.file.as_mut().expect("it is open"))
     }
 
-    /// The file is there, and what came of writing it.
+    /// Creates the file if nothing was written; returns the first error of writing it.
     fn end(&mut self) -> anyhow::Result<()> {
         self.with(|_| Ok(()));
         std::mem::replace(&mut self.result, Ok(()))

@@ -1,5 +1,4 @@
-//! Bytes as a socket brings them to the initiator: those of a controller, or of a peer that pretends to be
-//! one.
+//! Bytes that a socket delivers to the initiator, from a controller or from a peer that pretends to be one.
 
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -35,8 +34,8 @@ const REST_BYTES: usize = 60 << 10;
 /// Size of the host's values, and of its buffers.
 const VALUE_BYTES: usize = 9_000;
 const ROOM_BYTES: u32 = 4096;
-/// Most bytes that the host sends, whatever it is asked for: some commands, both values, and a header for
-/// each of the R2Ts that fit the input, if every one asks for one byte.
+/// Most bytes that the host sends, whatever the controller requests: some commands, both values, and a header for each
+/// R2T that fits the input, if each requests one byte.
 const SENT_MAX_BYTES: usize = 160 << 10;
 /// After this time, nothing more will arrive.
 const SILENCE: Duration = Duration::from_millis(1);

@@ -27,9 +27,8 @@ pub fn command_seeds() -> Vec<Vec<u8>> {
     (0..ENGINES.len() as u8).map(|engine| [vec![engine], entries.clone()].concat()).collect()
 }
 
-/// Submits each 64 bytes to a drive with the engine that the first byte selects. Each command is completed
-/// once; afterwards, the pairs that the drive's own host stored before, under keys that no entry has, are
-/// there.
+/// Submits each 64 bytes to a drive with the engine that the first byte selects. Each command must be completed once;
+/// afterwards the pairs that a host had stored before, under keys that no entry names, must still exist.
 pub fn commands(bytes: &[u8]) {
     let Some((engine, entries)) = bytes.split_first() else { return };
     let bench = Bench::new(&document(&settings((*engine).into())), Sim::new());

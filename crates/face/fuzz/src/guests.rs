@@ -1,5 +1,5 @@
-//! What a vfio-user client and the guest of it do: messages with descriptors, registers, doorbells, and rings and lists
-//! in memory.
+//! Actions of a vfio-user client and its guest: messages with descriptors, registers, doorbells, and rings and lists in
+//! memory.
 //!
 //! ```text
 //!   a step:  kind (1)  argument (1)  bytes of data, low byte first (2)  data
@@ -9,8 +9,8 @@
 //!     3 DOORBELL  argument: its index; data: the value (4)
 //! ```
 //!
-//! After each step the function and the subsystem do what there is to do. A second guest is beside, and its memory has
-//! to stay as it is.
+//! After each step the function and the subsystem do all pending work. A second guest exists beside the first, and its
+//! memory must not change.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -70,7 +70,7 @@ impl Guest {
         Guest { function, client, file: memory_file() }
     }
 
-    /// Lets function and subsystem do what there is to do, and drops replies.
+    /// Lets function and subsystem do all pending work, and drops replies.
     fn settle(&mut self, core: &mut Core) {
         for _ in 0..TURNS {
             self.function.note_socket();
@@ -246,7 +246,7 @@ fn play(bytes: &[u8]) -> usize {
     assert!(there.iter().all(|byte| *byte == CANARY), "a neighbour's memory was written");
     guest.function.disconnect(&mut core);
     neighbour.function.disconnect(&mut core);
-    // What was under way comes back.
+    // Commands under way complete.
     core.subsystem.poll();
     while core.subsystem.next_event().is_some() {}
     assert_eq!((core.used_bytes(), core.subsystem.controllers()), (0, 0), "something is left");

@@ -1,5 +1,4 @@
-//! Targets for arbitrary input bytes, as functions of those bytes: for every input there is an answer, and
-//! all other invariants still hold.
+//! Targets for arbitrary input bytes, as functions of those bytes: every input gets an answer, and all invariants hold.
 //!
 //! A [`Target`] takes any bytes and panics on a defect. Targets run in two ways: `cargo test -p kvdrive-fuzz`
 //! changes the seeds some hundred times, in the same way each time; `scripts/fuzz NAME` lets cargo-fuzz
@@ -38,7 +37,7 @@ mod memory;
 
 /// A consumer of bytes from outside.
 pub struct Target {
-    /// Its name, and that of its file in `fuzz/fuzz_targets`.
+    /// Its name, which is also that of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
     /// What the bytes are, and what must hold, in one line.
     pub about: &'static str,

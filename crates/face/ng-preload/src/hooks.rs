@@ -59,7 +59,7 @@ extern "C" fn in_child() {
     });
 }
 
-/// What was made among temporary files goes.
+/// Removes temporary files.
 extern "C" fn at_exit() {
     let _ = catch_unwind(|| library().map(Library::end));
 }
@@ -75,9 +75,9 @@ fn fail(errno: Errno) -> c_int {
     -1
 }
 
-/// What a function of ours returns: `None`, the call is none of ours. A panic, which would be a defect, does not
-/// cross into C. A call that succeeds leaves `errno` as it was, as the system does: libnvme looks at it instead of at
-/// what `ioctl` returned.
+/// Runs one of our functions; `None`: the call does not concern a node. A panic, which would be a defect, does not
+/// cross into C. A call that succeeds leaves `errno` unchanged, as the system does, because libnvme checks it instead
+/// of the return value of `ioctl`.
 fn ours<T>(answer: impl FnOnce(&'static Library) -> Option<Result<T, Errno>>) -> Option<Result<T, Errno>> {
     let library = library()?;
     // SAFETY: the C library has a place for each thread.
@@ -115,7 +115,7 @@ unsafe fn node_at(library: &Library, directory: c_int, path: *const c_char) -> O
 
 /// A descriptor that may be one, for as long as a call takes.
 fn borrowed(descriptor: c_int) -> Option<BorrowedFd<'static>> {
-    // SAFETY: -1 is the one value that must not be; the system says EBADF of others that are none.
+    // SAFETY: only -1 is forbidden; the system answers EBADF for other invalid values.
     (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
 
@@ -123,7 +123,7 @@ fn node_of(library: &Library, descriptor: c_int) -> Option<usize> {
     library.of(borrowed(descriptor)?)
 }
 
-/// The next library's function of this name, called; without one, `$absent`.
+/// Calls the next library's function of this name; without one, evaluates to `$absent`.
 macro_rules! next {
     ($name:ident($($argument:expr => $type:ty),*) -> $result:ty, $absent:expr) => {{
         static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -157,7 +157,7 @@ unsafe fn open_node(directory: c_int, path: *const c_char, flags: c_int) -> Opti
     ours(|library| Some(library.open(unsafe { node_at(library, directory, path) }?, flags))).map(returned)
 }
 
-/// The path that a call means instead: that of a file which stands for one of `/sys`.
+/// The path to use instead, if `path` is a file of a node in `/sys`.
 unsafe fn instead(path: *const c_char) -> Option<CString> {
     let library = library()?;
     // SAFETY: as the caller's.
@@ -166,7 +166,8 @@ unsafe fn instead(path: *const c_char) -> Option<CString> {
     CString::new(file.into_os_string().into_encoded_bytes()).ok()
 }
 
-/// Functions: what is ours of them, else the next library's. The argument in brackets is a path, and may mean another.
+/// Defines functions that answer calls about nodes and pass all others to the next library. The argument in brackets is
+/// a path, which may be replaced.
 macro_rules! hooks {
     ($($name:ident $([$path:ident])? ($($argument:ident: $type:ty),*) -> $result:ty = $ours:expr, $absent:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -183,7 +184,7 @@ macro_rules! hooks {
     )*};
 }
 
-/// Those that return an `int`.
+/// Such functions that return an `int`.
 macro_rules! int_hooks {
     ($($name:ident $([$path:ident])? ($($argument:ident: $type:ty),*) = $ours:expr;)*) => {
         hooks! { $($name $([$path])? ($($argument: $type),*) -> c_int = $ours, absent();)* }

@@ -1,5 +1,5 @@
-//! Which path and which descriptor of this process is a node's. Descriptors are not watched: the file of one says
-//! which node it is ([`kvdrive_ng::stand_in`]), and is asked once.
+//! Which paths and descriptors of this process belong to nodes. Descriptors are not tracked: the file of a descriptor
+//! shows its node ([`kvdrive_ng::stand_in`]), and is looked up once.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
@@ -22,7 +22,7 @@ pub(crate) struct Library {
     nodes: Nodes,
     /// Node by inode of the memory file.
     known: RwLock<HashMap<u64, usize>>,
-    /// What `/sys` says, once a program has asked.
+    /// The files of nodes in `/sys`, made at their first use.
     tree: OnceLock<Option<Tree>>,
 }
 
@@ -31,8 +31,8 @@ impl Library {
         Library { nodes, known: RwLock::default(), tree: OnceLock::new() }
     }
 
-    /// The same nodes for a child that `fork` made: what is behind them has to be connected to once more. Takes no
-    /// lock, since the thread that has it may not be in the child.
+    /// The same nodes for a forked child, which has to connect to their drives anew. Takes no lock, since the thread
+    /// that holds it may not exist in the child.
     pub(crate) fn of_child(&self) -> Library {
         Library::new(self.nodes.of_child())
     }
@@ -42,7 +42,7 @@ impl Library {
         &self.nodes
     }
 
-    /// Where a file of `/sys` lies, if it is one of those that nodes have there.
+    /// The real path of a file of `/sys`, if it belongs to a node.
     pub(crate) fn sysfs(&self, path: &str) -> Option<PathBuf> {
         let tree = || Tree::new(&self.nodes).map_err(|error| eprintln!("kvdrive-ng: /sys: {error}")).ok();
         sysfs::is_inside(path).then(|| self.tree.get_or_init(tree).as_ref().map(|tree| tree.path(path)))?

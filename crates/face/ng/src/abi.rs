@@ -85,7 +85,7 @@ impl Form {
         }
     }
 
-    /// Where the result lies in it, and those of its bytes that there is room for.
+    /// The address of the result in the structure, and as many of its bytes as fit.
     pub fn result(self, result: u64) -> (u64, Vec<u8>) {
         match self {
             Form::Short => (68, (result as u32).to_ne_bytes().to_vec()),
@@ -144,7 +144,7 @@ impl Passthrough {
         sqe
     }
 
-    /// Do data go to the drive, if there are any? Bit 0 of the opcode says it; of a Fabrics command, that of its type.
+    /// Do its data, if any, go to the drive? Decided by bit 0 of the opcode, or of the type of a Fabrics command.
     pub fn is_to_drive(&self) -> bool {
         let code = if self.opcode == FABRICS { self.nsid.get() as u8 } else { self.opcode };
         code & 1 != 0

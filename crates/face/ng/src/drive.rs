@@ -46,15 +46,15 @@ enum Which {
 struct At {
     /// `HOST:PORT`.
     address: String,
-    /// Name of the subsystem; none: the only one that discovery tells of.
+    /// Name of the subsystem; `None`: the only one that discovery reports.
     nqn: Option<String>,
-    /// The namespace; none: the first one that has pairs, else the first.
+    /// The namespace; `None`: the first one of pairs, or else the first.
     nsid: Option<u32>,
     /// Name of this host.
     host_nqn: Option<String>,
 }
 
-/// What a controller says of itself and of the namespace that a node is of.
+/// Identify data of a controller and of the namespace of a node.
 pub struct Facts {
     /// Identify, controller.
     pub controller: Controller,
@@ -86,7 +86,7 @@ pub struct Facts {
 
 /// One life of the connections to a controller.
 pub struct Session {
-    /// What it is connected to.
+    /// Properties of the drive that it is connected to.
     pub facts: Facts,
     admin: Mutex<Initiator>,
     lanes: Mutex<Lanes>,
@@ -120,7 +120,7 @@ pub enum QueueKind {
 
 /// A drive behind one node or several.
 pub struct Drive {
-    /// As it was named.
+    /// The text that named it.
     name: String,
     which: Which,
     /// How to reach it, if it is in this process and runs.
@@ -155,12 +155,12 @@ impl Drive {
         Drive::new(&self.name, self.which.clone())
     }
 
-    /// Is it the same one?
+    /// Do both mean the same drive?
     pub fn is_same(&self, other: &Drive) -> bool {
         self.which == other.which
     }
 
-    /// Where it is now; one of this process is powered on for that.
+    /// Its address. A drive in this process is powered on first.
     fn at(&self) -> Result<At, String> {
         let in_process = match &self.which {
             Which::Network(at) => return Ok(at.clone()),
@@ -271,7 +271,7 @@ impl At {
 
 /// Has the other end closed this connection, on which nothing is under way?
 fn is_closed(socket: &TcpStream) -> bool {
-    // It does not block: what is there is looked at and stays.
+    // Does not block; the bytes stay in the socket.
     !matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
@@ -381,7 +381,7 @@ impl Session {
     }
 }
 
-/// The name of the subsystem that discovery tells of, if it is one.
+/// The name of the subsystem that discovery reports, if there is exactly one.
 fn the_subsystem(address: &str, options: &Options) -> Result<String, Error> {
     let mut names: Vec<_> = discover(address, options)?.into_iter().map(|entry| entry.nqn).collect();
     names.retain(|nqn| nqn != DISCOVERY_NQN);

@@ -4,10 +4,9 @@
 //!   the program's threads ─► our initiator ─► 127.0.0.1, a free port ─► a thread with the door and the drive
 //! ```
 //!
-//! It is reached as a served one is, so that both behave alike; the door takes a host of one drawn name, which only
-//! this process knows. The drive runs as fast as the machine can, and ends with the process: without a file its pairs
-//! are gone then; with one they are there again, also after `kill -9`. A process that `fork` made has no drive: threads
-//! stay with the parent.
+//! It is reached over the network like a served drive, so that both behave alike. Its door accepts only a host with a
+//! random name that this process alone knows. The drive runs as fast as the machine can, and ends with the process; its
+//! pairs survive if it has a file, also `kill -9`. A forked child has no drive, because threads stay with the parent.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +59,7 @@ pub(crate) struct Door {
 }
 
 impl InProcess {
-    /// The drive of this text, what is after `kvdrive:`.
+    /// The drive that `text` describes: the part of a node after `kvdrive:`.
     pub fn of(text: &str) -> Result<InProcess, String> {
         let mut parts = text.split(',');
         let profile = parts.next().unwrap_or_default().to_owned();

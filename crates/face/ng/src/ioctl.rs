@@ -1,4 +1,4 @@
-//! One ioctl of a node, from its number to what the program is told, with the checks in Linux's order.
+//! One ioctl of a node, from its number to its return value, with the checks in Linux's order.
 //!
 //! ```text
 //!   structure ─► flags ─► namespace ─► rights ─► buffers ─► the drive ─► bytes back ─► result ─► return value
@@ -35,9 +35,9 @@ const DMA_ALIGNMENT: u64 = 4;
 /// The process that makes the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// It has CAP_SYS_ADMIN.
+    /// Does the program have CAP_SYS_ADMIN?
     pub privileged: bool,
-    /// Its descriptor is open for writing.
+    /// Is the descriptor open for writing?
     pub writable: bool,
 }
 

@@ -199,7 +199,7 @@ pub(crate) struct Call {
     pub arguments: [u64; 6],
 }
 
-/// What a call is told.
+/// The answer to a system call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The system carries it out, as without supervision.

@@ -5,7 +5,7 @@
 //!   open("/dev/ng0n1") ─► nodes     is it one of ours? which drive?
 //!   ioctl(fd, ...)     ─► ioctl     the structure, Linux's checks in Linux's order, the return value
 //!                           memory  bytes of the program, or EFAULT
-//!                           drive   a connection for each thread that asks
+//!                           drive   a connection for each calling thread
 //! ```
 //!
 //! | module | what |
@@ -16,10 +16,10 @@
 //! | [`memory`] | memory that a program points at |
 //! | [`drive`] | a drive as this process reaches it |
 //! | `in_process` | the drive in the program's own process |
-//! | [`stand_in`] | the file that a descriptor of a node is of |
-//! | [`sysfs`] | what `/sys` says of the nodes |
+//! | [`stand_in`] | the file of a node's descriptor |
+//! | [`sysfs`] | the files of the nodes in `/sys` |
 //! | [`supervise`] | programs that a preloaded library does not reach |
-//! | `rights` | what a program without privileges may |
+//! | `rights` | commands that a program without privileges may send |
 //! | `kernel` | system calls that no safe library wraps |
 //!
 //! A program's calls come here in two ways: from crate `ng-preload`, a library that is preloaded into it, and by

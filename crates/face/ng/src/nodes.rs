@@ -49,7 +49,7 @@ pub struct Node {
     pub drive: Arc<Drive>,
     /// Does every program count as one with CAP_SYS_ADMIN, whatever it is?
     pub privileged: bool,
-    /// X and Y of its name, for sysfs; a name without numbers has those that are free.
+    /// X and Y of its name, for sysfs; a name without numbers gets free ones.
     pub instance: (u32, u32),
 }
 
@@ -101,7 +101,7 @@ fn numbers(name: &str, prefix: &str) -> Option<(u32, Option<u32>)> {
 }
 
 impl Nodes {
-    /// Those that the variable's value names: itself, or a file if there is no `=` in it.
+    /// The nodes in the value of the variable, or, if it has no `=`, in the file that it names.
     ///
     /// # Errors
     /// A line with the place and what is wrong there.
@@ -122,7 +122,7 @@ impl Nodes {
         Nodes::of_rows(VARIABLE, rows)
     }
 
-    /// Those of a TOML text; `name` stands in messages.
+    /// The nodes in a TOML text; messages refer to it as `name`.
     ///
     /// # Errors
     /// As [`Nodes::of`].
@@ -220,8 +220,8 @@ impl Nodes {
         &self.all
     }
 
-    /// The number of the node that a program means by `path`; `folder` says where one begins that does not begin at
-    /// the root, and is asked for names of nodes alone.
+    /// The number of the node that `path` names. `folder` returns the folder at which a relative path begins; it is
+    /// called only if the last part of the path is the name of a node.
     pub fn at(&self, path: &str, folder: impl FnOnce() -> Option<String>) -> Option<usize> {
         let name = path.trim_end_matches('/').rsplit('/').next()?;
         let is_name = |node: &Node| node.path.rsplit('/').next() == Some(name);

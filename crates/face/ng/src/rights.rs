@@ -16,8 +16,8 @@ use crate::drive::{Drive, QueueKind};
 const IDENTIFY: [u32; 5] = [0x00, 0x01, 0x05, 0x06, 0x08];
 /// I/O opcodes from here on are of vendors.
 const VENDOR_OPCODES: u8 = 0x80;
-/// What the effects log may say of an opcode that every user may use: that it exists, changes what is stored, is chosen
-/// by a UUID (bit 19), and its scope (bits 31:20).
+/// Bits that the effects log may have for an opcode that every user may use: it is supported, changes content, is
+/// selected by a UUID (bit 19), and its scope (bits 31:20).
 const HARMLESS: u32 = Effects::SUPPORTED | Effects::CHANGES_CONTENT | 0xFFF8_0000;
 
 /// May it?
@@ -35,7 +35,7 @@ pub(crate) fn may(set: QueueKind, command: &Passthrough, is_writable: bool, driv
     }
 }
 
-/// What the drive says of an I/O opcode of its command set.
+/// The effects that the drive reports for an I/O opcode of its command set.
 fn effects(drive: &Drive, opcode: u8) -> Option<u32> {
     let command_set = drive.session().ok()?.facts.csi;
     let mut sqe = Sqe::new(admin::GET_LOG_PAGE, 0, u32::MAX);

@@ -1,6 +1,6 @@
-//! The file that a descriptor of a node is of: an empty, sealed memory file whose name is the node's path. So `dup`,
-//! `fcntl`, `close`, `fork`, a socket that passes it on, and `exec` do what they do to any descriptor and need not be
-//! watched: `/proc` says which node a descriptor is of.
+//! The file of a node's descriptor: an empty, sealed memory file whose name is the node's path. `dup`, `fcntl`,
+//! `close`, `fork`, passing through a socket, and `exec` work on it as on any descriptor and need not be intercepted,
+//! because `/proc` shows the node of a descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -48,7 +48,7 @@ impl Node {
         Ok((rustix::fs::open(again, access, Mode::empty())?, inode))
     }
 
-    /// What `stat` says of it.
+    /// The result of `stat`.
     pub fn looks(&self) -> Looks {
         let (x, y) = self.instance;
         let (kind, major, minor) = match self.kind {

@@ -143,7 +143,7 @@ pub enum Reason {
     /// None of the offered protocols is usable.
     #[error("authentication protocol not usable")]
     Protocol = 2,
-    /// One end wants a secure channel and the other does not.
+    /// One end asks for a secure channel and the other does not.
     #[error("secure channel concatenation mismatch")]
     Concatenation = 3,
     /// None of the offered hashes is usable.
@@ -202,7 +202,7 @@ pub enum Content<'a> {
         hash: Hash,
         /// Which group.
         group: Group,
-        /// S1: never the same twice with one secret.
+        /// S1: a sequence number that is never used twice with one secret.
         sequence: u32,
         /// C1.
         challenge: &'a [u8],
@@ -224,7 +224,7 @@ pub enum Content<'a> {
     Success1 {
         /// Bytes of the hash; Linux reads them without a response, too.
         hash_bytes: u8,
-        /// R2, if it was asked for.
+        /// R2, if the host sent a challenge.
         response: Option<&'a [u8]>,
     },
     /// The controller is authenticated.
@@ -329,7 +329,7 @@ impl<'a> Message<'a> {
             let [low, high] = self.transaction.to_le_bytes();
             vec![kind, id, 0, 0, low, high, a, b]
         };
-        // Bytes 8 to 15 of those that have them.
+        // Bytes 8 to 15 of messages that have them.
         let more = |a, b, length: usize, sequence: u32| {
             let length = u16::try_from(length).expect("a public value has at most 65535 bytes");
             let mut bytes = vec![a, b];

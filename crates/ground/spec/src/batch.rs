@@ -20,9 +20,9 @@
 //!  kind: 1 store, 2 delete (its value has 0 bytes)
 //! ```
 //!
-//! The checksum covers what a drive acts on: heads and keys of all requests in their order, then bytes 0 to
-//! 11 of the head. It does not cover value bytes: they are as well protected as those of a Store, and a value
-//! may still be a description of bytes when the batch is built.
+//! The checksum covers heads and keys of all requests in their order, then bytes 0 to 11 of the head. It does not cover
+//! value bytes: they are protected as those of a Store are, and a value may still be a description of bytes when the
+//! batch is built.
 //!
 //! A drive applies the requests in their order. DW0 of the completion gives the number of requests applied,
 //! whatever the status; for an atomic batch that failed it is 0.
@@ -93,9 +93,9 @@ const CHECKED_HEAD_BYTES: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RequestKind {
-    /// Writes a pair, whether or not the key is there.
+    /// Stores a pair, whether or not the key exists.
     Store = 1,
-    /// Removes a pair; removing what is not there succeeds.
+    /// Removes a pair; succeeds, too, if there is none.
     Delete = 2,
 }
 

@@ -1,6 +1,6 @@
-//! What an I/O command asks for: decoded from an entry, encoded to one.
+//! I/O commands, decoded from an entry and encoded to one.
 //!
-//! Every command has opcode, CID and NSID where [`crate::sqe`] draws them. What else it uses:
+//! Every command has opcode, CID and NSID where [`crate::sqe`] draws them. Its other fields:
 //!
 //! ```text
 //!             2-3, 14-15  6-9    10            byte 44   byte 45    12       13
@@ -31,9 +31,9 @@
 //!  only what is there, which is ours: a drive whose Identify does not offer it ignores the bit
 //! ```
 //!
-//! This module checks what an entry says of itself: opcode, FUSE, key length, option bits, the page count of
-//! a *hybrid*. It does not check the namespace, the data pointer, the limits of a drive (value size), or the
-//! order of commands. Reserved dwords are ignored, as NVMe requires.
+//! This module checks an entry by itself: opcode, FUSE, key length, option bits, the page count of a *hybrid*. It does
+//! not check the namespace, the data pointer, the limits of a drive (value size), or the order of commands. Reserved
+//! dwords are ignored, as NVMe requires.
 
 use zerocopy::little_endian::U32;
 
@@ -72,7 +72,7 @@ pub enum Command {
         /// The answer is [`Status::KEY_NOT_FOUND`] if there is no pair, as feature 20h has it for all commands.
         must_exist: bool,
     },
-    /// Ask whether a pair is there.
+    /// Ask whether a pair exists.
     Exist {
         /// The key.
         key: Key,
@@ -147,8 +147,8 @@ const MUST_EXIST: u8 = 1;
 /// Names all streams of a queue.
 pub const ALL_STREAMS: u16 = u16::MAX;
 
-/// A part of a value that is stored. Parts of one stream follow each other without a gap, each after the one before it
-/// has completed; the one at offset 0 begins a new value, whatever the stream had begun.
+/// A part of a value that is stored. Parts of one stream follow each other without a gap, and each is sent after the
+/// previous one has completed. The part at offset 0 begins a new value and discards an unfinished one of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StorePart {
     /// Key, size and conditions of the whole value, the same in all parts.
@@ -170,10 +170,10 @@ pub struct RetrievePart {
     pub at: u32,
     /// Size of the host's buffer in bytes.
     pub bytes: u32,
-    /// 0: the part is one of the value that there is now. Else parts with the same number are of one value, that which
-    /// there was when the part at offset 0 was retrieved, until byte `room` of it has been.
+    /// 0: the part is read from the present value of the key. Otherwise all parts with the same number are read from
+    /// one value, the one that existed when the part at offset 0 was retrieved, until byte `room` of it has been read.
     pub stream: u16,
-    /// How much of the value all parts of a stream have room for, in bytes.
+    /// Bytes of the value that the host has room for, in all parts of the stream together.
     pub room: u32,
     /// Options.
     pub options: RetrieveOptions,

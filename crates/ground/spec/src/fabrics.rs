@@ -20,7 +20,7 @@
 //! Bits 1:0 of FCTYPE give the direction of the data, as those of an opcode do. Messages are laid out in
 //! [`crate::auth`]. SQSIZE is 0's based.
 //!
-//! This module checks what an entry says of itself; it does not check whether the controller or queue exists.
+//! This module checks an entry by itself; it does not check whether the controller or queue exists.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -198,7 +198,7 @@ impl Fabrics {
     }
 }
 
-/// What a Connect brings: 1024 bytes.
+/// The data of a Connect: 1024 bytes.
 ///
 /// ```text
 ///  byte 0                16       18         256       512        768        1024

@@ -1,4 +1,4 @@
-//! Identify data structures: what a namespace and a controller say of themselves, 4096 bytes each.
+//! Identify data structures: properties of a namespace or a controller, 4096 bytes each.
 //!
 //! | CNS | CSI | structure |
 //! |---|---|---|
@@ -32,10 +32,10 @@
 //!  Controller (CNS 01h): offsets stand beside the fields.
 //! ```
 //!
-//! Sizes of a KV namespace are in bytes, not blocks. Offsets are those on which SPDK, xNVMe and QEMU's KV
-//! device agree; what a field's documentation says about a client was observed in that client. Only fields
-//! that a KV drive fills have a name; the others are zero. This module decides no value: a drive starts from
-//! zeros ([`zerocopy::FromZeros::new_zeroed`]).
+//! Sizes of a KV namespace are in bytes, not blocks. Offsets are those on which SPDK, xNVMe and QEMU's KV device agree;
+//! statements about a client in the documentation of a field were observed in that client. Only fields that a KV drive
+//! fills have a name; the others are zero. This module sets no values: a drive starts from zeros
+//! ([`zerocopy::FromZeros::new_zeroed`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -166,8 +166,8 @@ pub struct BatchLimits {
     pub requests: u32,
     /// Most bytes of the structured value, head included.
     pub bytes: u32,
-    /// Limits of atomic batches: one within them is never refused for its size. `None`: the namespace accepts
-    /// no atomic batches.
+    /// Limits of atomic batches. A batch within them is never refused for its size. `None`: the namespace accepts no
+    /// atomic batches.
     pub atomic: Option<AtomicLimits>,
 }
 

@@ -55,7 +55,8 @@ pub const fn commands_for(value_bytes: u32) -> u32 {
     1 + transfers_for(value_bytes.saturating_sub(WRITE_INLINE_BYTES as u32))
 }
 
-/// Number of *transfer* commands that carry `rest_bytes`: what is left after a *write*, or a *hybrid*'s tail.
+/// Number of *transfer* commands that carry `rest_bytes` bytes: the rest of a value after its *write*, or the tail of a
+/// *hybrid*.
 #[inline]
 #[must_use]
 pub const fn transfers_for(rest_bytes: u32) -> u32 {

@@ -1,4 +1,4 @@
-//! The data a SEEK or a NEXT returns: one pair or several, each key first.
+//! The data that a SEEK or a NEXT returns: one pair or several, in each the key first.
 //!
 //! ```text
 //!  byte 0    2    4            8                        24

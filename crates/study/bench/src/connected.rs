@@ -15,19 +15,19 @@ use kvdrive_run::wall::connected::{Remote, run_measured};
 use kvdrive_run::{Progress, Watch};
 use kvdrive_text::with_decimals;
 
-/// Size of the values if nothing else is asked for, bytes.
+/// Default size of values, bytes.
 pub const DEFAULT_VALUE_BYTES: u32 = 4096;
-/// Keys they are stored under, if nothing else is asked for. A drive that holds what a user has looks its index up in
-/// flash; one of a thousand keys has all of it at hand and answers twice as fast.
+/// Default number of keys. With as many keys as users have, the drive reads its index from flash; with a thousand keys
+/// everything is in memory, and it answers twice as fast.
 pub const DEFAULT_KEYS: u64 = 100_000;
-/// The depth at which all operations are done; a tenth of them is done one at a time.
+/// The larger depth, at which all operations are done. A tenth of them is also done at depth 1.
 const DEEP: u32 = 32;
-/// Bytes of values that are under way at once, at most: fewer values of a large size.
+/// Most bytes of values that are under way at once, so that large values have a smaller depth.
 const UNDER_WAY_BYTES: u32 = 64 << 20;
-/// A thread that slept less often than once in so many operations was awake when they came.
+/// A thread that slept less than once in so many operations counts as spinning.
 const OPERATIONS_PER_SLEEP: f64 = 2.0;
 
-/// What a thread of the server did while operations were measured.
+/// Use of a thread of the server during a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadUse {
     /// Its name.
@@ -91,13 +91,12 @@ pub struct Connected {
     pub rows: Vec<Row>,
 }
 
-/// What the threads of a process have done so far, by their number and as Linux says it: the first number of
-/// `schedstat` is time with a core, ns.
+/// Use of each thread of a process so far, from `/proc`: the first number of `schedstat` is the time on a core, ns.
 fn threads(pid: u32) -> Option<Vec<(PathBuf, ThreadUse)>> {
     let mut threads = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
         let path = task.ok()?.path();
-        // One may end meanwhile.
+        // A thread may end meanwhile.
         let read = |file: &str| fs::read_to_string(path.join(file)).ok();
         let Some(((name, time), status)) = read("comm").zip(read("schedstat")).zip(read("status")) else {
             continue;
@@ -113,7 +112,7 @@ fn threads(pid: u32) -> Option<Vec<(PathBuf, ThreadUse)>> {
     Some(threads)
 }
 
-/// What those threads did in between, if it was something.
+/// The difference for each thread that did anything.
 fn between(before: &[(PathBuf, ThreadUse)], after: Vec<(PathBuf, ThreadUse)>) -> Vec<ThreadUse> {
     let since = |(path, now): (PathBuf, ThreadUse)| {
         let was = before.iter().find(|(known, _)| *known == path);

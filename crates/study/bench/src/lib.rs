@@ -5,7 +5,7 @@
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
 //! | the same of processor time | measured | without the time in which other work had the core; Linux only |
 //! | events a store | counted | the same |
-//! | deepest stack | measured | the same: what a task had in use of its stack when it gave way |
+//! | deepest stack | measured | the same: the most stack that a task had in use when it was suspended |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
 //! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
@@ -54,15 +54,15 @@ pub struct Speed {
     pub operations: u64,
     /// Seconds of each run.
     pub seconds: Vec<f64>,
-    /// Of the fastest run.
+    /// Operations a second of the fastest run.
     pub per_s: f64,
     /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall
     /// time, where threads wait for each other awake.
     pub cpu_seconds: Vec<f64>,
-    /// Of the run that took the fewest of them.
+    /// Operations a CPU second, in the run that took the fewest CPU seconds.
     pub per_cpu_s: Option<f64>,
-    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too,
-    /// and beside a load.
+    /// Events of the simulation for each operation; `None` in wall time, where waiting takes events, too, and if a load
+    /// ran beside it.
     pub events_each: Option<f64>,
 }
 
@@ -81,14 +81,14 @@ impl Speed {
     }
 }
 
-/// What a counter of instructions said.
+/// The result of a counter of instructions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Instructions {
     /// Instructions in user mode, of each store; `None`: no counter works here.
     pub per_store: Option<f64>,
-    /// Which counter.
+    /// The counter that was used.
     pub counter: Option<&'static str>,
-    /// Stores it was asked about.
+    /// Number of stores that were counted.
     pub stores: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct Collecting {
     pub deepest_stack_bytes: usize,
 }
 
-/// What a process that holds many pairs takes.
+/// Memory of a process that holds many pairs.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Memory {
     /// Pairs stored.

@@ -11,9 +11,9 @@ pub struct Chapter {
     pub suite: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// What is in it.
+    /// Its introduction.
     pub lead: &'static str,
-    /// There are no published results to compare with: the chapter reports what is best.
+    /// The chapter has no published results to compare with, so it reports which series is best.
     pub says_best: bool,
 }
 

@@ -32,11 +32,11 @@ pub struct Order {
 /// One sign of an order and the numbers on both sides of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What stands on the left, as the order has it, and its value.
+    /// The left side as text, and its value.
     pub left: (String, f64),
     /// `<`, `<=`, `==`, `>=` or `>`.
     pub sign: &'static str,
-    /// What stands on the right.
+    /// The right side as text, and its value.
     pub right: (String, f64),
     /// Whether the sign holds.
     pub holds: bool,

@@ -25,7 +25,7 @@
 //! overrides it. In a grid with `sequence = true` the points of a series follow each other on one drive,
 //! which is loaded as the first point says.
 //!
-//! A panel with `over_time = true` draws what was done in each interval of the runs (`run.interval_ns`) of a grid of
+//! A panel with `over_time = true` draws a quantity for each interval (`run.interval_ns`) of the runs of a grid with
 //! one point: `y = "ops / interval_ns"`.
 //!
 //! A series that needs a part which this build lacks (`needs = ["transfer:cxl"]`) is left out, and the figure
@@ -113,7 +113,7 @@ pub enum Kind {
     Measured,
 }
 
-/// Every kind, with its name and what it means to a reader.
+/// Every kind, with its name and its meaning for readers.
 pub const KINDS: &[(Kind, &str, &str)] = &[
     (
         Kind::Counted,
@@ -146,7 +146,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A figure of a paper, or of ours.
+/// A figure of a paper, or one of this project.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Name on the command line.
@@ -157,7 +157,7 @@ pub struct Figure {
     pub title: String,
     /// Chapter of the report.
     pub chapter: &'static Chapter,
-    /// What a reader has to know, a sentence each.
+    /// Notes for the reader, a sentence each.
     pub notes: Vec<String>,
     /// The runs and how they are drawn.
     pub grids: Vec<Grid>,
@@ -184,7 +184,7 @@ pub struct Grid {
     pub points: Vec<Point>,
     /// One run at each point.
     pub series: Vec<Series>,
-    /// What is drawn of the runs.
+    /// The panels that are drawn from the runs.
     pub panels: Vec<Panel>,
     /// Part of the full size it is run at by default, if it can be shrunk.
     pub scale: Option<Scale>,
@@ -222,7 +222,7 @@ pub struct Point {
 pub struct Series {
     /// As in the legend; claims name it.
     pub name: String,
-    /// What this build must have for it: `transfer:cxl`.
+    /// Features that the build must have: `transfer:cxl`.
     pub needs: Vec<String>,
     profile: Option<String>,
     set: Assignments,
@@ -235,7 +235,7 @@ pub struct Panel {
     pub id: String,
     /// What it shows.
     pub title: String,
-    /// Read off each report; of one over time, off each interval of its series.
+    /// Computed from each report; in a panel over time, from each interval of a run.
     pub y: Expression,
     /// Drawn over the time of the runs of the grid's one point.
     pub over_time: bool,
@@ -269,7 +269,7 @@ pub struct Published {
 pub enum Statement {
     /// In the unit of the panel.
     Absolute(f64),
-    /// So many times what the series with this index has at the same point.
+    /// A multiple of the value that the series with this index has at the same point.
     Times(f64, usize),
 }
 
@@ -358,9 +358,9 @@ impl fmt::Display for Place {
 pub struct PlacedRun {
     /// The runs that follow each other on its drive.
     pub session: Vec<Asked>,
-    /// Which of them it is.
+    /// Its index among them.
     pub place: usize,
-    /// What this build must have for it.
+    /// Features that the build must have.
     pub needs: Vec<String>,
 }
 

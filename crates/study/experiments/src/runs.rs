@@ -25,13 +25,13 @@ pub type Assignments = Vec<(String, String)>;
 /// How many operations a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// By default: enough for what the run is asked for.
+    /// The default count.
     pub usual: u64,
-    /// What the source used.
+    /// The count that the source used.
     pub full: u64,
 }
 
-/// Which counts of operations, and which size of what has a scale.
+/// Which counts of operations are used, and at which size grids with a scale run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
     /// Few: an answer in about a minute, which leaves claims open that need more.
@@ -56,16 +56,16 @@ impl Counts {
     }
 }
 
-/// How a plan departs from what the files of experiments and claims say.
+/// How a plan differs from the files of experiments and claims.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How many operations, and at which size.
     pub extent: Extent,
-    /// Another size for what has a scale.
+    /// Another size for runs that have a scale.
     pub scale: Option<Scale>,
-    /// `KEY=VALUE`, laid over every run.
+    /// `KEY=VALUE`, which overrides the settings of every run.
     pub set: Vec<String>,
-    /// Seeds in place of those that the files say: what is shown is their mean and spread. None: as they say.
+    /// Seeds instead of those in the files; mean and spread over them are shown. Empty: the seeds in the files.
     pub seeds: Vec<u64>,
 }
 
@@ -108,8 +108,8 @@ pub struct Asked {
     pub settings: Assignments,
     /// To what size the run is shrunk, if it can be.
     pub scale: Option<Scale>,
-    /// Keys that tell it from the runs beside it, each with what it is: labels say them, so nothing is laid
-    /// over them.
+    /// Keys in which it differs from the other runs of its grid, with their values. Labels name them, so options do not
+    /// override them.
     pub own: Vec<(String, String)>,
 }
 
@@ -123,8 +123,8 @@ pub struct Alteration {
 }
 
 impl Alteration {
-    /// Alters a run, if it is one that this is in, looks at what is set and does not have that anyway. Says
-    /// whether it did.
+    /// Applies the alteration to a run, if the run is within its scope, reads these settings and has other values of
+    /// them. Returns whether it did.
     ///
     /// # Errors
     /// A setting that is wrong.
@@ -154,9 +154,9 @@ pub struct Plan {
     sessions: Vec<Vec<usize>>,
     /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
     known: BTreeMap<String, Vec<RunId>>,
-    /// Runs by what was asked and laid over it, as text: many claims ask for the same ones, once for each mutant.
+    /// Runs by the text of their settings and alterations: many claims ask for the same run, once for each mutant.
     asked: BTreeMap<String, Vec<RunId>>,
-    /// Documents by what was asked, before anything is laid over them.
+    /// Documents by the text of their settings, before options and alterations.
     as_asked: BTreeMap<String, Document>,
     scales: Vec<Scale>,
     /// Laid over runs that are asked for from now on.
@@ -266,8 +266,7 @@ impl Plan {
         Ok(document)
     }
 
-    /// Sets what is asked of every run. A preset sets many keys, so what counts is whether a value is another
-    /// one.
+    /// Applies options to a run. A preset sets many keys, so each value is compared to see whether it changes.
     fn lay_over(&self, document: &mut Document, asked: &Asked) -> anyhow::Result<()> {
         if self.options.set.is_empty() {
             return Ok(());
@@ -312,11 +311,10 @@ impl Plan {
         kvdrive_run::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
     }
 
-    /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow
-    /// each other on one drive, and yields the reports in the order of the documents.
+    /// Executes every run by `run_all`, which takes documents and the sessions (numbers of documents that follow each
+    /// other on one drive), and returns the reports in the order of the documents.
     ///
-    /// # Errors
-    /// A run that failed, or one with operations that did: numbers of such a run mean nothing.
+    /// # Errors A run failed, or operations of it did, so that its numbers mean nothing.
     pub fn run(
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
@@ -410,7 +408,7 @@ impl Results {
     }
 }
 
-/// Whether a name is a count of flash operations by purpose; one that did not happen is not in the report.
+/// Is this the name of a count of flash operations by purpose? A purpose without operations is missing in a report.
 fn is_purpose(name: &str) -> bool {
     let name = name.strip_prefix("precondition.").unwrap_or(name);
     let purpose =

@@ -32,7 +32,7 @@ pub struct Chart {
     pub axis: String,
     /// Labels along it.
     pub points: Vec<String>,
-    /// Every so many points one has its label and sign drawn, and its numbers in tables: 1, unless there are many.
+    /// One in so many points has its label and sign drawn, and its numbers in tables: 1, unless there are many points.
     pub every: usize,
     /// Lines or bars.
     pub style: Style,
@@ -53,7 +53,7 @@ pub struct Line {
     pub name: String,
     /// A value a point, the mean if there are several seeds.
     pub values: Vec<Option<f64>>,
-    /// The least and the greatest value of several seeds, a pair a point; empty with one.
+    /// Least and greatest value over several seeds, a pair for each point; empty with one seed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Option<(f64, f64)>>,
 }
@@ -104,7 +104,7 @@ impl Chart {
         first
     }
 
-    /// Of which seeds this is the mean, and where they are farthest apart.
+    /// The seeds of a mean, and the point with the largest spread.
     fn spread_text(&self, seeds: &[u64]) -> String {
         let names = seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
         let places = self.series.iter().flat_map(|line| {
@@ -202,15 +202,15 @@ impl Scale {
 #[derive(Debug)]
 pub struct Planned {
     figure: Figure,
-    /// Of each grid that has a scale, the one it is run at.
+    /// For each grid with a scale, the scale that it runs at.
     scales: Vec<Option<kvdrive_config::Scale>>,
-    /// Seeds that were asked for, none if the usual one is meant.
+    /// Requested seeds; empty for the usual one.
     seeds: Vec<u64>,
-    /// Of each seed, the runs of the figure.
+    /// For each seed, the runs of the figure.
     runs: Vec<FigureRuns>,
 }
 
-/// Of each grid, of each series, of each point.
+/// Runs by grid, series and point.
 type FigureRuns = Vec<Vec<Vec<Option<RunId>>>>;
 
 impl Planned {
@@ -234,7 +234,7 @@ impl Planned {
         Ok(Planned { figure, scales, seeds, runs })
     }
 
-    /// What was asked.
+    /// The figure that is drawn.
     pub fn figure(&self) -> &Figure {
         &self.figure
     }
@@ -354,7 +354,7 @@ impl Planned {
                 spread: Vec::new(),
             });
         }
-        // One may have ended before the others.
+        // A run may end before the others.
         series.iter_mut().for_each(|line: &mut Line| line.values.resize(intervals, None));
         let all_ns = length_ns * intervals as u64;
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
@@ -390,13 +390,13 @@ impl Planned {
     }
 }
 
-/// Of so many points, how far those are apart that have a label: there are at most 12.
+/// The distance of labelled points, so that at most 12 of `points` have a label.
 fn every_so_many(points: usize) -> usize {
     let steps = (0..6u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10usize.pow(power)));
     steps.into_iter().find(|every| points / every <= 12).unwrap_or(points)
 }
 
-/// Divides every series by that of index `base`, point by point; nothing where that is zero or not there.
+/// Divides every series by that of index `base`, point by point; no value where the latter is zero or missing.
 fn divide(series: &mut [Line], base: usize) {
     let base = series[base].values.clone();
     for line in series {

@@ -178,8 +178,7 @@ fn draw(chart: &Chart) -> (String, f64) {
     (svg, frame.height)
 }
 
-/// What the panel shows, in which unit, and how the numbers came about, on as many rows as it takes; how
-/// many these are.
+/// Title, unit and kind of numbers of a panel, and the number of rows that they take.
 fn title(chart: &Chart) -> (String, usize) {
     let room = WIDTH - 8.0;
     let mut rows: Vec<(String, String)> =
@@ -378,7 +377,7 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
 fn above_rings(chart: &Chart, frame: &Frame, series: usize, point: usize, y: f64) -> f64 {
     let here = chart.marks.iter().filter(|mark| mark.series == series && mark.point == point);
     let mut rings: Vec<f64> = here.map(|mark| frame.y(mark.value)).collect();
-    // From the lowest up: what is moved above one may meet the next.
+    // From the lowest up: a value that is moved above one ring may meet the next.
     rings.sort_by(|a, b| b.total_cmp(a));
     let room = RING + 1.0;
     let meets = |y: f64, ring: f64| ring - room < y && y - SMALL < ring + room;
@@ -478,7 +477,7 @@ mod tests {
     #[test]
     fn values_stand_above_the_circle_of_a_published_one() {
         let y = |svg: &str, element: &str, attribute: &str| -> f64 {
-            // The legend has a circle, too, in front of those of the bars.
+            // The legend has a circle, too, before those of the bars.
             let begin = svg.rfind(element).expect(element);
             let line = svg[..begin].rfind('<').map_or(svg, |at| &svg[at..]);
             let value = line.split_once(&format!(" {attribute}=\"")).expect(attribute).1;

@@ -11,9 +11,9 @@ const HEIGHT: usize = 15;
 const WIDTH: usize = 76;
 /// Columns left of a grid, for the labels of its ticks.
 const MARGIN: usize = 8;
-/// What stands for each series.
+/// The sign of each series.
 const SIGNS: [char; 6] = ['●', '■', '▲', '◆', '▼', '✚'];
-/// What stands for a published value, and for one that lies on one of ours.
+/// The sign of a published value, and of one that coincides with a value of ours.
 const PUBLISHED: char = '○';
 const AGREED: char = '◎';
 

@@ -13,17 +13,17 @@ use kvdrive_figures::{Chart, Line, Planned, numbers};
 
 const STYLE: &str = include_str!("style.css");
 
-/// What goes onto the page.
+/// The content of the page.
 pub struct Content<'a> {
     /// Titles of the suites of claims it is about.
     pub titles: Vec<String>,
-    /// What a reader should know of their numbers.
+    /// Notes on their numbers.
     pub notes: Vec<String>,
     /// Revision of the program.
     pub revision: &'a str,
     /// How it was run, as names and values: profiles, seeds, counts.
     pub facts: Vec<(String, String)>,
-    /// What became of the claims.
+    /// Verdicts of the claims.
     pub outcomes: Vec<Outcome>,
     /// Figures with their panels.
     pub figures: Vec<(&'a Planned, Vec<Chart>)>,
@@ -163,7 +163,7 @@ fn verdict(outcome: &Outcome) -> Markup {
     };
     let mut why = Vec::new();
     why.extend(outcome.regressed.iter().map(|what| format!("Regressed: {what}.")));
-    // Nothing was written for a claim that was expected to come true.
+    // A claim that was expected to come true has no explanation for its failure.
     if outcome.verdict == Verdict::NotReproduced
         && outcome.because.is_empty()
         && outcome.comparisons.is_empty()
@@ -199,7 +199,7 @@ fn verdict(outcome: &Outcome) -> Markup {
     }
 }
 
-/// What a verdict is worth, where that is less than evidence.
+/// A remark on a verdict that is less than evidence.
 fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
     match outcome.standing {
         Standing::Evidence => None,
@@ -212,7 +212,7 @@ fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
 /// Longest text that stays on one line: a number, its unit, and a word or two.
 const ONE_LINE: usize = 20;
 
-/// A number and its unit on one line; what is longer breaks where it must.
+/// Keeps a number and its unit on one line; longer text may wrap.
 fn unbroken(text: &str) -> String {
     if text.chars().count() > ONE_LINE { text.to_owned() } else { text.replace(' ', "\u{a0}") }
 }
@@ -242,7 +242,7 @@ fn section(planned: &Planned, charts: &[Chart]) -> Markup {
     }
 }
 
-/// Of each panel, the series one should build: the one whose worst point is nearest to the best there.
+/// For each panel, the recommended series: the one whose worst point is nearest to the best there.
 fn best(charts: &[Chart]) -> Markup {
     html! {
         p { "What to build, by these numbers:" }
@@ -303,7 +303,7 @@ fn table(chart: &Chart) -> Markup {
     }
 }
 
-/// What a reader should know before believing any of it: of every page, and of the numbers of its suites.
+/// Caveats for the reader: those of every page, and those of its suites.
 fn notes(of_suites: &[String]) -> Markup {
     html! {
         h2 #notes { "Notes" }

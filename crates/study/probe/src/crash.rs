@@ -1,19 +1,19 @@
 //! Power cuts: a workload in model time, and at some of its events the survivors of a power cut.
 //!
 //! ```text
-//!   the run  ──event──event──event──event──event──►           it goes on: nothing of it is cut
+//!   the run  ──event──event──event──event──event──►           the run itself goes on without a cut
 //!                       │             └─► survivors ─► a fresh drive recovers ─► every pair is checked
 //!                       └─► survivors ─► ...
 //! ```
 //!
-//! A recovered drive must hold what was acknowledged before the cut, each pair with its bytes, what was under
-//! way wholly or not at all, and nothing else ([`Ledger`]). With SAKER in front of the drive, a write is
+//! A recovered drive must hold every pair that was acknowledged before the cut, with its bytes; each operation that was
+//! under way wholly or not at all; and nothing else ([`Ledger`]). With SAKER in front of the drive, a write is
 //! acknowledged when a sync has returned; a thread syncs every `workload.sync_every` operations.
 //!
-//! One recovery in seven is cut itself, at one of its own events, and one recovered drive in five works on for a
-//! while and is checked again; in a [`Trial`] of several lives its power is cut again then. A trial with a [`Mutant`]
-//! has to fail: it stands for a mistake of recovery that the checks have to notice. What is drawn at a cut depends on the run's seed and the number of the event alone,
-//! so one cut can be repeated without the others.
+//! One recovery in seven is itself cut at one of its events. One recovered drive in five continues to work for a while
+//! and is checked again; in a [`Trial`] of several lives its power is then cut again. A trial with a [`Mutant`] must
+//! fail: the mutant is a mistake of recovery that the checks have to notice. Random choices at a cut depend only on the
+//! seed of the run and the number of the event, so one cut can be repeated without the others.
 
 mod beside;
 mod ledger;
@@ -58,7 +58,7 @@ const RECOVERIES_A_CUT: u64 = 7;
 /// One recovered drive in so many works on, for so many operations.
 const DRIVES_GO_ON: u64 = 5;
 const FURTHER_OPERATIONS: u64 = 40;
-/// Events of a further life, whose power is cut after one of them.
+/// Most events of a further life before its power is cut.
 const FURTHER_EVENTS: u64 = 1500;
 /// Operations of a thread between two syncs of SAKER, unless `workload.sync_every` says otherwise.
 const SYNC_EVERY: u64 = 16;
@@ -129,7 +129,7 @@ impl<'a> Trial<'a> {
 /// Builds the workload of a seed.
 pub type Build<'a> = &'a dyn Fn(u64) -> anyhow::Result<Box<dyn Workload>>;
 
-/// As [`crash`], with operations of one's own; `workload.ops` of the configuration says how many.
+/// As [`crash`], with a workload of the caller; `workload.ops` of the configuration is the number of its operations.
 pub fn crash_workload(
     document: &Document,
     rules: &[Rule],
@@ -209,7 +209,7 @@ impl PoweredDrive {
         PoweredDrive { sim, link, memory, cores }
     }
 
-    /// What each task of the run asks: a driver, or SAKER in front of one.
+    /// The client of each task of the run: a driver, or SAKER in front of one.
     fn hosts(&self, config: &Config) -> anyhow::Result<Vec<Host>> {
         let drivers = setup::drivers(config, &self.link, &self.memory, &self.cores)?;
         let drivers: Vec<_> = drivers.into_iter().map(Rc::new).collect();
@@ -220,7 +220,7 @@ impl PoweredDrive {
     }
 }
 
-/// What a task asks.
+/// The client of a task.
 #[derive(Clone)]
 enum Host {
     Drive(Rc<Driver>),
@@ -238,7 +238,7 @@ impl Host {
 /// Writes that SAKER has taken from one task and that are not known to be durable.
 type Unsynced = Vec<(Key, Ticket)>;
 
-/// Operations still to do, and what came of those done.
+/// Operations still to do, and the results of those done.
 struct Stream {
     workload: RefCell<Box<dyn Workload>>,
     left: Cell<u64>,
@@ -322,7 +322,7 @@ impl Stream {
         }
     }
 
-    /// Does one operation; of a write, returns what was answered.
+    /// Carries out one operation; for a write, returns its answer.
     fn perform(
         &self,
         client: &mut impl Client,
@@ -370,7 +370,7 @@ struct Cutter<'a> {
 /// What is known of a drive when its power goes.
 struct KnownAtCut {
     ledger: Ledger,
-    /// Of what went on beside the workload.
+    /// Versions of the atomic batches beside the workload.
     versions: Versions,
 }
 
@@ -411,7 +411,7 @@ impl Cutter<'_> {
         Ok(verdict)
     }
 
-    /// Has every task of the run, and what goes on beside it, begin. From here on its events can be stepped.
+    /// Starts every task of the run and the work beside it. After that the run can be stepped event by event.
     fn set_to_work(
         &self,
         life: &PoweredDrive,
@@ -440,7 +440,7 @@ impl Cutter<'_> {
         AtomicBatches::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
     }
 
-    /// Takes what the drive of `config` would leave now, recovers it and checks it.
+    /// Takes the survivors that the drive of `config` would leave now, recovers a drive from them and checks it.
     fn cut(
         &self,
         drive: &Drive,
@@ -539,7 +539,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// Compares a drive that has come back with what is known.
+    /// Compares a recovered drive with the ledger.
     fn check(
         &self,
         driver: &Driver,
@@ -556,8 +556,8 @@ impl Cutter<'_> {
         if self.trial.beside { beside.check(driver, may_be_unreadable) } else { Ok(()) }
     }
 
-    /// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been
-    /// acknowledged anew, so the protected image is the one recovery began with.
+    /// Begins recovery and cuts it at a random one of its events. Until recovery has ended nothing new is acknowledged,
+    /// so the protected image that it began with still counts.
     fn cut_recovery(&self, mut remains: Remains, rng: &mut Rng) -> anyhow::Result<Remains> {
         let config = remains.config(self.config);
         let life = PoweredDrive::new(&config);

@@ -49,11 +49,11 @@ pub struct Tally {
     pub removed: u64,
     /// Gaps where keys could not be listed; the pairs in them are not known and not counted.
     pub gaps: u64,
-    /// The first of them: what the drive answers there, and which keys may be missing.
+    /// The first gap: its status, and the range of keys that may be missing.
     pub first_gap: Option<Unlisted>,
-    /// The image was shortened: what its end held is not there to be looked at.
+    /// The image was shortened, so the pairs at its end could not be read.
     pub shortened: Option<Shortened>,
-    /// Why the drive could not write to its files, as on a full disk: it was read all the same, from what they hold.
+    /// Why the drive could not write to its files, for example because the disk is full. It was read all the same.
     pub write_failure: Option<WriteFailure>,
 }
 
@@ -67,15 +67,15 @@ impl Tally {
 /// Hears of every pair.
 pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 
-/// Reads the image of the drive that `document` describes, and tells `each` of every pair in the order in which
-/// the drive lists them. With `removes` a pair that is damaged or lost is deleted after that.
+/// Reads the image of the drive that `document` describes, and calls `each` with every pair, in the order in which the
+/// drive lists them. With `removes` a pair that is damaged or lost is deleted after that.
 ///
 /// # Errors
 /// There is no image, the settings are of a drive without one, the drive does not power on, or, with `removes`, its
 /// files cannot be written.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let mut config = document.config()?;
-    // Such a drive reads no page: each pair of the image would be one that is lost, and be deleted.
+    // A drive without flash reads no page, so every pair of the image would count as lost and be deleted.
     ensure!(config.flash.enabled, "nand.enabled: false; an image is of a drive that has flash");
     let path = config.media.path.clone().unwrap_or_default();
     let metadata = std::fs::metadata(&path).map_err(|error| match error.kind() {
@@ -132,7 +132,7 @@ fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::
     }
 }
 
-/// Looks at one pair, and says whether it is whole.
+/// Checks one pair; returns whether it is whole.
 fn look(driver: &Driver, key: &Key, region: &mut Region, tally: &mut Tally, each: OnPair<'_>) -> bool {
     match driver.retrieve(*key, region) {
         Ok(bytes) => {

@@ -1,5 +1,6 @@
-//! Inspection of one drive: what power cuts leave of it ([`crash`](mod@crash)), which steps a command takes
-//! ([`explain`](mod@explain)), what an image holds ([`image`]), and random drives at random ends ([`storm`]).
+//! Inspection of one drive: recovery after power cuts ([`crash`](mod@crash)), the steps of a command
+//! ([`explain`](mod@explain)), the content of an image ([`image`]), and random drives under random faults and cuts
+//! ([`storm`]).
 
 pub mod crash;
 pub mod explain;

@@ -18,7 +18,7 @@ use kvdrive_spec::Status;
 
 use crate::crash::{Cuts, LoadRefused, Trial, Verdict};
 
-/// One case in so many has its drive on a file, and cuts are what a killed process leaves.
+/// One case in so many has its drive on a file; its cuts are kills of a process.
 const ON_FILE: u64 = 5;
 
 /// Settings that a case may have, each drawn with the probability of one in so many. Those that mean nothing to the

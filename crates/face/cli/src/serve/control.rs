@@ -8,7 +8,7 @@
 //!   ◄─  {"ok":"read-error 1\n"}      or  {"error":"rules:2:9: fault: no \"red-error\"; there are ..."}
 //! ```
 //!
-//! A request may have a `nsid`, whose drive it is about; without one that is the first.
+//! A request may name a drive by `nsid`; without it, the first drive is meant.
 //!
 //! It runs on threads of its own; the server or the drive runs its requests between two turns, or two
 //! events.
@@ -70,7 +70,7 @@ pub enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What was asked for.
+    /// The result.
     Ok(Value),
     /// Why not, in a line; nothing has changed.
     Error(String),
@@ -82,7 +82,8 @@ pub fn default_path() -> PathBuf {
     folder.join("kvdrive.sock")
 }
 
-/// Where a server listens if its options name no place: at the default, or beside it if another server answers there.
+/// The socket of a server whose options name none: the default path, or another one beside it if a server answers
+/// there.
 pub fn free_path() -> PathBuf {
     let path = default_path();
     match UnixStream::connect(&path) {

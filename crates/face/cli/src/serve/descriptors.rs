@@ -9,7 +9,7 @@ const RESERVED: u64 = 128;
 /// Raises the limit of descriptors as far as this process may, and returns how many of them hosts may have.
 pub fn for_connections() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // It stays as it is where it cannot be raised.
+    // If the limit cannot be raised, it stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(of(descriptors)).unwrap_or(usize::MAX)

@@ -160,7 +160,7 @@ impl Serve {
         let (sockets, bound) = self.sockets(addresses, self.psks(subsystem.options())?)?;
         let pace = match self.pace {
             PaceName::Model => Pace::Model,
-            // A command of one host gives way to those of others where model time passes, and nowhere else.
+            // Commands of different hosts interleave only where model time passes, so the clock is not held.
             PaceName::Off => Pace::Jump,
         };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
@@ -250,7 +250,7 @@ impl Serve {
         Ok((sockets, bound))
     }
 
-    /// Ends the drives, and prints or writes what they did.
+    /// Ends the drives, and prints or writes their reports.
     fn conclude(&self, stations: &Stations, documents: &[Document], counts: &Served) -> anyhow::Result<()> {
         let mut reports = Vec::new();
         for (station, document) in stations.iter().zip(documents) {
@@ -354,8 +354,8 @@ fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
     }
 }
 
-/// What a user or a script needs to connect; the last line says that it can be done.
-/// `page` is where the page is, in a build that has one.
+/// Prints what a user or a script needs to connect; the last line says that the server is ready. `page` is where the
+/// page is, in a build that has one.
 fn announce(
     nqn: &str,
     bound: &[SocketAddr],
@@ -398,7 +398,7 @@ fn function(path: &Path) -> String {
     )
 }
 
-/// What hosts asked for: counted.
+/// A summary of the commands of hosts (counted).
 fn summary(served: &Served) -> String {
     let mut text = format!(
         "served: {} controllers, {} queues, {} admin commands; {} hosts fell silent\n",

@@ -223,7 +223,7 @@ pub struct SeenHost {
     pub kind: String,
     /// I/O queues that it has.
     pub io_queues: u32,
-    /// The address of ours that it used.
+    /// The address of the server that the host used.
     pub reached_at: String,
     /// Has it shown that it knows its secret?
     pub authenticated: bool,
@@ -235,7 +235,7 @@ pub struct SeenHost {
     pub failures: u64,
 }
 
-/// What is taken of a server on its thread, as it lies there.
+/// A copy of the raw state of a server, taken on its thread.
 pub struct HostsLook {
     served: Served,
     latencies: BTreeMap<u8, Buckets>,
@@ -265,7 +265,7 @@ impl HostsLook {
         self.spent_ns
     }
 
-    /// What hosts asked for and have.
+    /// Counters of the hosts' commands, and the present state of hosts.
     pub fn counts(&self) -> Counts {
         self.served.counts().and(&self.now)
     }
@@ -292,7 +292,7 @@ impl From<HostStatus> for SeenHost {
     }
 }
 
-/// What is taken of a drive on its thread, as it lies there.
+/// A copy of the raw state of a drive, taken on its thread.
 pub struct DriveLook {
     snapshot: Snapshot,
     write_failure: Option<WriteFailure>,

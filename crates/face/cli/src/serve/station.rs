@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Hosts that are looked at in one turn of the server.
 const HOSTS_AT_ONCE: usize = 64;
 
-/// The drives behind one server, in the order of their namespaces; there is one at least.
+/// The drives of one server, in the order of their namespaces; at least one.
 pub type Stations = Arc<[Arc<Station>]>;
 
 /// A drive and its thread.
@@ -36,7 +36,7 @@ struct Lives {
     count: u32,
     /// The drive that has power, or whose power was cut and whose end was not read yet.
     serving: Option<ServingDrive>,
-    /// What a drive in memory comes up with, once its thread has ended without power.
+    /// Survivors of a drive in memory whose power was cut, for its next power-on.
     survivors: Option<Survivors>,
 }
 
@@ -51,7 +51,7 @@ pub struct PowerSupply {
     pub bell: Arc<Bell>,
     /// Most bytes that a command moves.
     pub transfer_max_bytes: u32,
-    /// Does it run on a thread of its own? Else in the loop of the server's, which has room for one.
+    /// Does it run on a thread of its own? Otherwise it runs in the loop of the server, which has room for one drive.
     pub own_thread: bool,
     /// The namespace that it is.
     pub nsid: u32,
@@ -191,7 +191,7 @@ impl Station {
     /// The connected hosts.
     pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
         let (mut hosts, mut from) = (Vec::new(), Some(0));
-        // Of a thousand hosts not all in one turn: commands would wait.
+        // In portions, because reading a thousand hosts in one turn would delay commands.
         while let Some(first) = from {
             let (portion, next) =
                 self.server.ask(move |core| core.subsystem.hosts(first, HOSTS_AT_ONCE, core.now_ms))?;

@@ -22,7 +22,7 @@ const PT_NOTE: u32 = 4;
 /// How a program's calls are served, and why so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServedBy {
-    /// By the library.
+    /// By the preloaded library.
     Preload,
     /// Under supervision, since it has no dynamic linker, or one of another C library.
     NoLinker,
@@ -43,8 +43,8 @@ pub fn find(name: &OsStr, search: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(search).map(|folder| folder.join(name)).find(is_program)
 }
 
-/// How the program in this file is served; for a file that cannot be read, or is no program, by the library, where the system
-/// says what is wrong.
+/// How the program in this file is served. If the file cannot be read or is no program: by the library, so that the
+/// system reports what is wrong.
 pub fn served_by(path: &Path) -> ServedBy {
     let mut path = path.to_owned();
     for _ in 0..SCRIPTS_MAX {

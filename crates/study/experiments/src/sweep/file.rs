@@ -16,7 +16,8 @@ use kvdrive_text::output::{check_is_file, shown};
 
 use super::Row;
 
-/// A file of lines, open behind its last whole line. It is one sweep's alone until it is closed, also by a kill.
+/// A file of lines, open at the end of its last whole line. One sweep holds it until it is closed or its process is
+/// killed.
 #[derive(Debug)]
 pub struct SweepFile {
     name: String,
@@ -54,7 +55,7 @@ impl SweepFile {
         &self.finished
     }
 
-    /// What a user of program `revision` should know of what was there, a sentence each.
+    /// Remarks on the lines that were found, for a user of program `revision`; a sentence each.
     pub fn remarks(&self, revision: &str) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.finished.cut_off {

@@ -15,7 +15,7 @@ impl Row {
     pub fn line(&self, report: &Report) -> anyhow::Result<String> {
         let mut line = self.settings.clone();
         let Value::Object(mut tree) = serde_json::to_value(report)? else { bail!("a report is no object") };
-        // The settings are there already, and the hash stands for the rest.
+        // The line has the settings of the grid already, and a hash of all others.
         tree.remove("config");
         flatten(Value::Object(tree), String::new(), &mut line);
         line.insert("config_hash".into(), Value::from(self.config_hash.as_str()));

@@ -74,9 +74,9 @@ pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
 /// A sweep as its file has it.
 struct Plan {
     base: Document,
-    /// What it says of every row.
+    /// Settings of every row.
     set: Assigned,
-    /// The same, as `KEY=VALUE`.
+    /// The same settings, as `KEY=VALUE`.
     assignments: Arc<[String]>,
     /// Keys with their values.
     grid: Vec<(String, Vec<toml_edit::Value>)>,

@@ -1,7 +1,7 @@
 //! Work beside the workload while power is cut: atomic batches, and iterators that are open.
 //!
-//! Every batch stores a new version of the same few pairs. Whenever the power goes, all of them have one version:
-//! that of the last batch that was answered, or that of the one under way.
+//! Every batch stores a new version of the same few pairs. After a power cut at any moment all of them must have the
+//! same version: that of the last answered batch, or of the batch under way.
 
 use std::cell::Cell;
 
@@ -103,10 +103,9 @@ impl AtomicBatches {
         }
     }
 
-    /// Looks at the pairs in a drive that has come back, and goes on from what is found.
+    /// Checks the pairs in a recovered drive, and continues from the version found.
     ///
-    /// # Errors
-    /// What was found and what may be there.
+    /// # Errors The version found and those allowed.
     pub fn check(&self, mut client: impl Client, may_be_unreadable: bool) -> Result<(), String> {
         let Versions { acknowledged, sent } = self.versions.get();
         let mut region = Region::new();

@@ -45,7 +45,7 @@ struct Write {
 pub struct Ticket(u64);
 
 impl Ledger {
-    /// `key` is about to get `value`, or to lose what it has.
+    /// Notes that a store of `value` under `key`, or a delete, begins.
     pub fn begin(&mut self, key: Key, value: Option<ValueSpec>) -> Ticket {
         self.clock += 1;
         let write = Write { value, began: self.clock, ordered: None, is_durable: false };
@@ -106,8 +106,8 @@ impl Ledger {
         self.writes.insert(key, vec![write]);
     }
 
-    /// Compares a drive that has just come up with the ledger, key by key and in a list, and takes over what is
-    /// found. Returns the keys looked at and how many of them were answered 88h, which is refused unless
+    /// Compares a recovered drive with the ledger, key by key and by a list, and takes the found values into the
+    /// ledger. Returns the keys looked at and how many of them were answered 88h, which is refused unless
     /// `may_be_unreadable`.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ pub(super) fn is_content(region: &Region, key: &Key, value: &ValueSpec) -> bool 
     region.to_bytes(value.bytes) == expected
 }
 
-/// What the drive answered: there is always a way to a modelled one.
+/// The answer of a modelled drive, which can always be reached.
 pub(super) fn of_drive<T>(result: Result<T, Error>) -> Result<T, Status> {
     answered(result).expect("there is always a way to a modelled drive")
 }

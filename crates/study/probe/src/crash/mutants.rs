@@ -116,7 +116,7 @@ fn newest_first(medium: &dyn Media) -> Vec<(Ppa, Spare)> {
 }
 
 impl Spoiled<'_> {
-    /// So many pages look erased, from one of the newest on; `keep` of the newest stay.
+    /// Makes `count` pages look erased, from one of the newest on; the `keep` newest pages stay.
     fn blank(&mut self, count: usize, keep: usize) -> bool {
         let first = keep + if keep == 0 { self.rng.below(16) as usize } else { 0 };
         let chosen: Vec<Ppa> =
@@ -148,7 +148,7 @@ impl Spoiled<'_> {
         let mut newest = std::collections::BTreeMap::new();
         let mut chosen = Vec::new();
         for (ppa, spare) in &self.newest_first {
-            // The newest comes first; a second one under the same name is older.
+            // Pages are visited newest first, so a second page of the same kind and address is older.
             match newest.insert((spare.kind, spare.lpa), *ppa) {
                 Some(newer) if chosen.len() < 16 => chosen.push(newer),
                 _ => {}

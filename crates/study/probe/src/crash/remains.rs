@@ -1,8 +1,8 @@
-//! What a drive leaves when its power goes: flash and protected image in memory, or the files of a drive on a file.
+//! The survivors of a power cut: flash and protected image in memory, or the files of a drive on a file.
 //!
-//! A drive on a file is cut as a process that is killed: what was written to its files is there, and every
-//! acknowledgement waits for its record. A machine that loses its power may lose what its system has not written to
-//! its disk; that is not drawn here.
+//! For a drive on a file, a cut is a kill of its process: everything written to the files survives, and each
+//! acknowledgement has waited for its record. A machine that loses its power may also lose data that its system had not
+//! written to disk; that is not simulated here.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,14 +19,14 @@ const IMAGE: &str = "drive.img";
 /// A file is copied in pieces of this size, bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What a drive that has lost its power is made of.
+/// The survivors from which a drive is recovered.
 pub(super) enum Remains {
     Memory(Box<Survivors>),
     Files(TempDir),
 }
 
-/// A folder for the files of a drive that begins blank, beside the image that the configuration names; that one is
-/// left alone. `None`: the drive has no files.
+/// A folder for the files of a blank drive, beside the image that the configuration names, which is not changed.
+/// `None`: the drive has no files.
 pub(super) fn folder(config: &Config) -> anyhow::Result<Option<TempDir>> {
     if config.media.kind != "file" {
         return Ok(None);
