@@ -326,7 +326,7 @@ impl Engine for StoredEngine {
     type Cursor = PairCursor;
     const ORDERED: bool = true;
 
-    /// Half of the memory of operations is for the overhead of [`OPERATION_BYTES`] each, the other half for values.
+    /// Half of the memory of operations is for the overhead of `OPERATION_BYTES` each, the other half for values.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         let half = self.shares.operations / 2;
         let requests = (half / OPERATION_BYTES).min(BATCH_REQUESTS_MAX.into()) as u32;
