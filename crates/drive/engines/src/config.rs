@@ -10,7 +10,7 @@ use crate::hash::HashConfig;
 use crate::lsm::LsmConfig;
 use crate::stored::config::StoredConfig;
 
-/// What engines see of a drive's configuration.
+/// The part of a drive's configuration that engines read.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Name of the engine.
@@ -27,7 +27,7 @@ pub struct EngineConfig {
     pub stored: StoredConfig,
     /// Commands that are worked on at once: contexts, or I/O threads.
     pub runners: u32,
-    /// What copying costs.
+    /// Costs of copying.
     pub copy: CopyCosts,
     /// Power-protected memory, bytes. Needing more is a broken invariant.
     pub protected_bytes: u64,
@@ -39,11 +39,11 @@ pub struct Parts {
     pub sim: Sim,
     /// Firmware cores.
     pub cores: Cores,
-    /// The flash, with whatever is on it.
+    /// The flash, with its present content.
     pub flash: FlashPort,
     /// Where changes of protected state go.
     pub journal: Journal,
-    /// Whose its protected image is.
+    /// The owner of the protected image: the drive and its settings.
     pub owner: Owner,
     /// The configuration.
     pub config: EngineConfig,

@@ -97,8 +97,8 @@ fn contents(bytes: u32, seed: u64) -> Vec<u8> {
     value
 }
 
-/// The numbers of the papers and of the fact sheet: 64 a submission entry, 16 a completion, 4 a doorbell,
-/// 4096 a page, 8 a list entry, and lists only when a value needs more than two pages.
+/// The numbers of the papers: 64 a submission entry, 16 a completion, 4 a doorbell, 4096 a page, 8 a list entry, and
+/// lists only when a value needs more than two pages.
 #[test]
 fn a_store_moves_the_bytes_of_its_method() {
     let rig = rig();

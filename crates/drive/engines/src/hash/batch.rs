@@ -7,8 +7,8 @@
 //!   append all, set and empty slots                                     one step
 //! ```
 //!
-//! Nothing interleaves with that step: no reader, no collection, no power cut; its records are written to
-//! files together. So nothing has to be marked, and recovery does not know batches.
+//! Nothing interleaves with that step: no reader, no collection, no power cut; its records are written to files
+//! together. So pairs need no mark of their batch, and recovery does not know batches.
 //!
 //! Two new pairs of a batch may need the same slot. The second one then continues along its probe sequence,
 //! past the slot of the first ([`Plan::passed`]), as if it were stored after it.
@@ -36,9 +36,9 @@ type PlacedPair = (Key, Option<Place>);
 #[derive(Default)]
 struct Plan {
     points: Vec<Point>,
-    /// Slots that pairs of the batch will take, besides those that their keys have.
+    /// Slots that pairs of the batch will take, in addition to slots that their keys already have.
     taken: BTreeSet<TableSlot>,
-    /// Sections where a pair of the batch finds no slot because of the others.
+    /// Sections in which a pair of the batch finds no slot because of other pairs of the batch.
     passed: Vec<Probed>,
 }
 
@@ -104,7 +104,7 @@ impl HashEngine {
             .collect();
         let room_bytes =
             places.iter().flat_map(|(_, place)| place).map(|(place, _)| place.room_bytes()).sum();
-        // One wait for the room of all pairs: two batches that wait for each other's room would wait for
+        // Waits once for the room of all pairs: two batches that took room pair by pair could wait for each other for
         // ever.
         core.space.host_room(room_bytes);
         let arrive = |(place, value): (Place, Vec<u8>)| {

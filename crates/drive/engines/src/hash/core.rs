@@ -126,7 +126,7 @@ pub(super) struct Dram {
     section_cache_most: u64,
     /// Where each section is.
     directory: u64,
-    /// What is known of each superblock.
+    /// State of each superblock.
     superblocks: u64,
     /// Which grains or pages are valid.
     validity: u64,
@@ -311,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Makes a change; if open iterators hold its room, they are lost, one after the other.
+    /// Makes a change; if open iterators hold the room that it needs, gives them up one after the other.
     pub fn without_held(&self, change: impl Fn() -> Result<(), Status>) -> Result<(), Status> {
         loop {
             match change() {

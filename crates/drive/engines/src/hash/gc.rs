@@ -1,4 +1,4 @@
-//! Collection: frees superblocks by moving what is valid in them.
+//! Collection: frees superblocks by moving their valid items.
 //!
 //! One task collects one victim at a time: the superblock of any kind whose valid grains cost least to write
 //! again; the weight of a section's grain comes from the scheme ([`super::space::Space::victim`]). Several
@@ -7,8 +7,8 @@
 //! sections whose old copies become invalid elsewhere. If very few superblocks are free, workers therefore
 //! collect superblocks of sections first, which alters nothing.
 //!
-//! A pair or section that cannot be read is not moved, and its superblock is never erased: commands that need
-//! it are answered that it is lost.
+//! A pair or section that cannot be read is not moved, and its superblock is never erased: commands that need it are
+//! answered 88h.
 
 use std::cell::Cell;
 use std::rc::Rc;

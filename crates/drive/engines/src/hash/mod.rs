@@ -33,7 +33,7 @@
 //! * Sections contain their number, by which collection and recovery identify them. In `original` that costs
 //!   four of 1024 slots.
 //!
-//! Listing is in the order of the hash table, not of the keys; it starts at a key's slot.
+//! Lists are in the order of the hash table, not of keys, and start at the slot of a key.
 
 mod ahead;
 mod batch;

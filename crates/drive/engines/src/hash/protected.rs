@@ -69,12 +69,12 @@ impl Bounds {
 
 /// Limit for pages that are open or being programmed, besides those of the write buffer, bytes.
 ///
-/// * Collection stops at twice the units and the pages of sections. A worker looks before it begins a page of
-///   pairs, which reach into two, and right before it moves a pair of more than a page, or sections.
-/// * All other writers of sections stop at the pages of sections, check right before, and add what one
-///   alteration can.
-/// * The last page of a superblock of the host's pairs may hold less than the write buffer lost by it; a
-///   superblock is full but for less than the largest pair.
+/// * Collection stops at twice the number of units and of section pages. A worker checks this before it begins a page
+///   of pairs, which may fill two pages, and right before it moves a pair of more than a page, or sections.
+/// * All other writers of sections stop at the number of section pages; they check right before a change, which can
+///   then add the pages of one alteration.
+/// * The last page of a superblock of the host's pairs takes a whole page here, though it may hold fewer bytes, and
+///   only these leave the write buffer. A superblock is closed when less than the largest pair would fit.
 pub fn bytes_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
     let streams = 4;
     let stops = 2 * u64::from(layout.units()) + 2 * u64::from(MAP_PAGES_IN_FLIGHT);

@@ -12,9 +12,9 @@
 //!   +------+---+-------+------------+-------+--------+--------------------------------------------
 //! ```
 //!
-//! The epoch is that of the superblock: a page that outlived an erase says nothing about the next life. A
-//! record takes 8 B as published; the 16 B header takes the place of two records. [`RecordsForm`] has the
-//! lengths of buffers and records; bytes of a record after the first three are never read.
+//! The epoch is that of the superblock: an invalid page from before an erase of the superblock does not apply after it.
+//! A record takes 8 B as published; the 16 B header takes the place of two records. [`RecordsForm`] has the lengths of
+//! buffers and records; bytes of a record after the first three are never read.
 
 use std::cell::Cell;
 use std::hint::black_box;

@@ -9,15 +9,15 @@
 //!   3  every page of pairs is read for their lengths
 //! ```
 //!
-//! A page whose header says that it was written elsewhere, or in another life of its superblock, is treated
-//! as damaged: it was put there without the drive, and what should be there is lost.
+//! A page whose header names another place, or another life of its superblock, counts as damaged: the drive did not
+//! write it there, and the right content is lost.
 //!
-//! The directory in the image says which copy of a section is the present one: if a page of sections is
-//! damaged, lookups in its sections answer 88h instead of using an older copy. A page that cannot be read now
-//! may be readable in another life, so a pair whose section cannot be read counts as valid, and stays.
+//! The directory in the image says which copy of a section is the present one: if a page of sections is damaged,
+//! lookups in its sections answer 88h instead of using an older copy. A page that cannot be read now may be readable
+//! after another power-on, so a pair whose section cannot be read counts as valid and is kept.
 //!
-//! Between steps 2 and 3, one bit is kept for every grain, in the DRAM of the section cache, which is empty
-//! then. If it is too small for all grains, the steps are repeated for as many superblocks at a time as fit.
+//! Between steps 2 and 3, one bit is kept for every grain, in the DRAM of the section cache, which is still empty. If
+//! it is too small for all grains, the steps are repeated for as many superblocks at a time as fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -118,7 +118,7 @@ struct NextPages<'a> {
 }
 
 impl<'a> NextPages<'a> {
-    /// Of a drive with these buffered pages.
+    /// The next pages of a drive with these buffered pages.
     fn new(core: &'a Rc<Core>, pages: &BTreeMap<u32, BufferedPage>) -> Result<NextPages<'a>, ImageError> {
         let programming = pages.values().filter(|page| page.state == PageState::Programming).count();
         let fits = core.space.has_room_for(programming);
@@ -337,7 +337,7 @@ impl MissingSections {
     fn locations(&self, core: &Core) -> impl Iterator<Item = (u64, Location)> {
         let missing = (0..).zip(&self.sections).filter(|(_, is_missing)| **is_missing);
         missing.filter_map(move |(id, _)| {
-            // The copy of an altered section is not the present one.
+            // The copy on flash of an altered section is not the present one.
             let location = core.cache.location(id)?;
             core.cache.is_as_at(id, location).then_some((id, location))
         })
@@ -421,11 +421,11 @@ fn find_pairs(
     Ok((live.result()?, invalid_pages, missing.unread(core)))
 }
 
-/// Boundaries at which a pair of one page continues in the next, with what is known of one side only, by the
-/// second page, in its grains. Pages are read in any order; most have no such pair and are not in here.
+/// Page boundaries that a pair may cross, of which so far only one of the two pages was read; by the second page, in
+/// its grains. Needed because pages are read in any order. Most boundaries are crossed by no pair and are not in here.
 #[derive(Default)]
 struct Seams {
-    /// The last pair of the page before reaches up to this grain.
+    /// The last pair of the previous page reaches up to this grain.
     reach: BTreeMap<u32, u32>,
     /// The first pair of the page begins at this grain.
     begin: BTreeMap<u32, u32>,
@@ -448,7 +448,7 @@ impl Seams {
     }
 }
 
-/// Step 3: counts what is valid, by the lengths in the pairs' headers.
+/// Step 3: counts valid grains, by the lengths in the pairs' headers.
 fn count_pairs(
     core: &Rc<Core>,
     superblocks: Range<u32>,

@@ -1,11 +1,10 @@
-//! Snapshots: what cursors still have to show of the state at their opening.
+//! Snapshots: the pairs of the state at its opening that a cursor has yet to return.
 //!
-//! The table itself is the present state. A snapshot keeps the differences: for every slot that changed since
-//! the opening and that the cursor has not passed, the pair that was there, if any. A pair that a store
-//! replaced or a delete removed stays valid as long as a snapshot holds it; collection moves it like any
-//! other. Where a full drive has no room for a change because of that, iterators are lost, the one first that was not used
-//! for longest ([`crate::Engine::on_held`]); stores get 21h if the cursor is one that cannot be given up. A power cut
-//! closes iterators.
+//! The table itself is the present state. A snapshot keeps the differences: for every slot that changed since the
+//! opening and that the cursor has not passed, the pair that was there, if any. A pair that a store replaced or a
+//! delete removed stays valid as long as a snapshot holds it; collection moves it like any other. If a full drive has
+//! no room for a change because of that, iterators are lost, the one that was not used for longest first
+//! ([`crate::Engine::on_held`]); stores get 21h if a cursor cannot be given up. A power cut closes iterators.
 //!
 //! The differences use DRAM; a snapshot that reaches [`MOST_CHANGES`] of them is given up, and its cursor
 //! reports that (7D4h).

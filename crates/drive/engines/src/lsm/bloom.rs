@@ -5,8 +5,8 @@
 //! are `h1 + i * h2` scaled to the region (double hashing, as the published firmware does with 30 probes at
 //! 32 bits a key).
 //!
-//! Setting 30 bits for each key would be a third of what a store costs this machine, and a table that is only
-//! ever merged has a filter that is never read. So a filter is kept as the hashes of its keys until then
+//! Setting 30 bits for each key would be a third of the cost of a store on this machine, and the filter of a table that
+//! is merged before any lookup is never read. So a filter is kept as the hashes of its keys until it is first read
 //! ([`FilterBuild`]).
 
 use std::cell::LazyCell;
@@ -47,13 +47,13 @@ pub struct BloomShape {
 }
 
 impl BloomShape {
-    /// The region that knows of `key`.
+    /// The region of `key`.
     pub fn region(&self, key: &Key) -> u32 {
         scale(key_hash(key) as u32, self.regions)
     }
 
-    /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte
-    /// that is not there speaks for nothing.
+    /// May `key` be among the keys of the region with these bytes? `false` is certain. A byte that is not available
+    /// excludes no key.
     pub fn may_contain(&self, key: &Key, byte_at: impl Fn(usize) -> Option<u8>) -> bool {
         self.probes(key_hash(key), |bit| {
             byte_at((bit >> 3) as usize).is_none_or(|byte| byte >> (bit & 7) & 1 == 1)
@@ -133,7 +133,7 @@ impl FilterBuild {
     }
 }
 
-/// The bytes of a region that knows of these hashes.
+/// The bytes of a region with these hashes.
 fn region_of(shape: BloomShape, hashes: &[u64]) -> Vec<u8> {
     /// A region is a NAND page where there are several, and this is the usual one.
     const PAGE_BYTES: usize = 16 * 1024;

@@ -1,14 +1,14 @@
 //! Garbage collection of the value log, and room in general.
 //!
-//! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose
-//! addresses touch the victim are scanned for entries that point into it (`gc_index`). Their keys are looked up in one
-//! pass over the tables, each page of which is read once. Where the newest entry of a key points into the victim, and
-//! still does under the key's lock, the value is moved (`value_gc`). Then nothing points into the victim, and it is given
-//! back as soon as no reader holds it.
+//! The log has value bytes only, so the values of a victim are found through the index: tables whose address bounds
+//! touch the victim are scanned for entries that point into it (`gc_index`). Their keys are looked up in one pass over
+//! the tables, in which each page is read once. If the newest entry of a key points into the victim, and still does
+//! under the key's lock, the value is moved (`value_gc`). After that no newest entry points into the victim, and it is
+//! given back as soon as no reader holds it.
 //!
-//! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a
-//! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
-//! says that it is full it merges its whole index once, and collects by counters that are exact then.
+//! The victim is the sealed segment with the fewest live bytes. The counters may be too high, because an overwritten
+//! value is known to be dead only when a merge sees both entries. So before a drive reports that it is full, it merges
+//! its whole index once, and then collects by exact counters.
 
 use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
@@ -244,10 +244,10 @@ impl LsmEngine {
         addresses.end.0 - addresses.start.0
     }
 
-    /// Moves what lives in a segment elsewhere. `true` if that took less than the segment.
+    /// Moves the live values of a segment elsewhere. `true` if they took less room than the segment.
     ///
-    /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved
-    /// values or their entries some of them stay.
+    /// Errors: because of a page that cannot be read, the segment is never collected; without room for the moved values
+    /// or their entries, some values stay in it.
     fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
         let segments_begun = self.collected_segments_begun();
         self.keep_room_to_flush(segments_begun)?;

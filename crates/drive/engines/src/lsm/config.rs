@@ -73,7 +73,8 @@ impl GcConfig {
     }
 }
 
-/// Settings of the index: section `[lsm]`, without its iterators. `Default` is the published firmware (facts 3.1-3.3), without any firmware time.
+/// Settings of the index: section `[lsm]`, without its iterators. `Default` is the published firmware, without any
+/// firmware time.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("lsm")]
 pub struct IndexConfig {

@@ -83,7 +83,7 @@ pub struct Found {
     entry: Entry,
     /// `None` when a cursor or its own segments keep it.
     pin: Option<PastPin>,
-    /// Of a value that lies past the page buffer.
+    /// The reader of a large value, which is not in the page buffer.
     large: Option<Box<LargeReader>>,
 }
 

@@ -1,12 +1,11 @@
-//! What the index knows of one key: where its value lies and how long it is.
+//! The entry of a key in the index: address and length of its value.
 //!
 //! ```text
 //!   key ──► Entry { address, bytes, sequence, tombstone }
 //! ```
 //!
-//! Also here: [`TableId`], and the trait through which the index tells the value log that no entry refers to
-//! some of its bytes any more. Not here: how an entry is laid out in a table
-//! ([`super::layout`]).
+//! Also here: [`TableId`], and the trait through which the index reports to the value log that no entry refers to some
+//! of its bytes any more. Not here: how an entry is laid out in a table ([`super::layout`]).
 
 use std::ops::Range;
 
@@ -70,9 +69,9 @@ pub struct AddressBounds {
 }
 
 impl AddressBounds {
-    /// Of no entry at all.
+    /// The bounds of no entry.
     pub const NONE: AddressBounds = AddressBounds { low: AddressBounds::LIMIT, high: 0 };
-    /// Of entries that are not known (a damaged table).
+    /// The bounds of unknown entries (a damaged table).
     pub const ALL: AddressBounds = AddressBounds { low: 0, high: AddressBounds::LIMIT };
     /// Bounds are kept in 48 bits each: 2^32 logical pages of at most 64 KiB.
     const LIMIT: u64 = (1 << 48) - 1;

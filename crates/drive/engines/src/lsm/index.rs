@@ -201,8 +201,8 @@ impl Index {
         layout_row(&self.0.config.layout).map_or(u32::MAX, |row| row.max_value_bytes)
     }
 
-    /// Makes `address` the place of the value of `key`. The entry it replaces in the memtable is reported
-    /// dead; one in a table is when a merge comes across it.
+    /// Makes `address` the place of the value of `key`. If it replaces an entry in the memtable, that one is reported
+    /// dead at once; an entry in a table is reported when a merge sees it.
     ///
     /// Errors of [`Index::accept`]; `CAPACITY_EXCEEDED` when the memtable is full and there is no room for a
     /// table.
@@ -240,8 +240,8 @@ impl Index {
         Ok(())
     }
 
-    /// Puts entries into the memtable, which has room for all of them ([`Index::make_room_for`]), in one step.
-    /// Calls `before` with each that is about to be there.
+    /// Puts entries into the memtable in one step; it must have room for all of them ([`Index::make_room_for`]). Calls
+    /// `before` with each entry before it is inserted.
     pub(super) fn put_together(
         &self,
         entries: impl ExactSizeIterator<Item = (Key, Entry)>,
@@ -304,9 +304,9 @@ impl Index {
         Snapshot::new(inner.layout.clone(), memory.collect(), inner.tables.borrow().clone())
     }
 
-    /// Garbage collection of the value log: every entry that refers to bytes in `addresses`, also those that
-    /// are not the newest of their key, in no particular order. Tables whose address bounds do not touch the
-    /// range are not read.
+    /// For garbage collection of the value log: finds every entry that refers to bytes in `addresses`, including
+    /// entries that are not the newest of their key, in no particular order. Tables whose address bounds do not touch
+    /// the range are not read.
     ///
     /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
     /// then.
@@ -338,8 +338,8 @@ impl Index {
         Ok(())
     }
 
-    /// Garbage collection of the value log: leaves of `pairs` those whose entry is the newest of its key, in the order of
-    /// their keys. The answer holds as long as [`Index::is_newest`] says so.
+    /// For garbage collection of the value log: keeps those of `pairs` whose entry is the newest of its key, in the
+    /// order of their keys. The result is valid as long as [`Index::is_newest`] confirms it.
     ///
     /// `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
     pub fn retain_newest(&self, pairs: &mut Vec<Pair>) -> Result<TablesSeen, Status> {
@@ -362,8 +362,8 @@ impl Index {
         Ok(TablesSeen(tables))
     }
 
-    /// Whether `entry`, which [`Index::retain_newest`] has left, is the newest of its key still. `None`: the tables are
-    /// other ones by now, and that has to be asked again.
+    /// Is `entry`, which [`Index::retain_newest`] has kept, still the newest of its key? `None`: the tables have
+    /// changed, so [`Index::retain_newest`] has to be called again.
     pub fn is_newest(&self, key: &Key, entry: &Entry, seen: &TablesSeen) -> Option<bool> {
         let inner = &*self.0;
         let probe_ns = inner.config.index_probe_ns;

@@ -60,7 +60,7 @@ impl IndexJournal for Liveness {
 
 /// The engine's part of the protected image, taken apart.
 pub struct Protected {
-    /// Whose it is.
+    /// The drive that it belongs to.
     pub owner: Owner,
     /// State of the value log.
     pub values: ProtectedValueLog,

@@ -95,7 +95,7 @@ impl Version {
         self.levels.iter().flat_map(move |level| level.candidates(key))
     }
 
-    /// What a compaction policy sees.
+    /// The levels as a compaction policy sees them.
     pub fn view(&self) -> LevelsView {
         let view = |table: &Rc<Table>| TableView {
             id: table.facts.id,

@@ -57,7 +57,7 @@ pub fn find_all(
     Ok(newest)
 }
 
-/// Shows a lookup the pages of a table that it wants.
+/// Provides the pages of a table that a lookup requests.
 trait Pages {
     fn show<T>(
         &mut self,

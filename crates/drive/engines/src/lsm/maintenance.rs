@@ -1,4 +1,4 @@
-//! Flush and compaction: what moves entries from the memtable to flash and from level to level.
+//! Flush and compaction: they move entries from the memtable to flash and from level to level.
 //!
 //! Both are one operation, [`Index::rewrite`]: merge sorted runs, leave out entries that are not needed any more, write
 //! new tables, and replace the sources by them in a single step. It runs under one lock. If it fails, the index stays
@@ -54,7 +54,7 @@ impl Drop for NewTables {
 enum Fate {
     Keep,
     Forget,
-    /// It is gone, and the bytes it refers to are dead.
+    /// The entry is dropped, and the bytes that it refers to are dead.
     Bury,
 }
 
@@ -160,7 +160,7 @@ impl Index {
         Ok(())
     }
 
-    /// Asks the policy until it has no more wishes, or one cannot be fulfilled.
+    /// Carries out steps of the policy until there are no more, or one fails.
     fn compact(&self) {
         let mut failed = None;
         loop {
@@ -252,8 +252,8 @@ impl Index {
         }
     }
 
-    /// Writes what is left of merged runs. Bytes without an entry in the result are added to
-    /// `dead`, with the age of the run that referred to them.
+    /// Writes the remaining entries of merged runs. Bytes without an entry in the result are added to `dead`, with the
+    /// age of the run that referred to them.
     fn write_run(
         &self,
         rewrite: &mut Rewrite,

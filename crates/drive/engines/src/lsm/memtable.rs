@@ -1,9 +1,9 @@
 //! Entries that are not in a table yet: a hash table for lookups, sorted when it is written or iterated.
 //!
-//! The published firmware keeps a skip list (facts: 4096 nodes, 10 levels). What a skip list costs in
-//! firmware time is a number of the cost table; what it costs here would be a cache miss per level. Pairs
-//! stay in the order of insertion, slots point at them: one probe and one append per insertion. A removed key
-//! is an entry, too (a tombstone), so nothing is ever taken out.
+//! The published firmware keeps a skip list (4096 nodes, 10 levels). Its firmware time is a constant of the cost table,
+//! so this code need not be one: on this machine it would cost a cache miss per level. Pairs stay in the order of
+//! insertion, and slots point at them: one probe and one append per insertion. A removed key is an entry, too (a
+//! tombstone), so nothing is ever taken out.
 
 use std::rc::Rc;
 

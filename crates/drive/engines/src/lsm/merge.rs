@@ -1,7 +1,7 @@
 //! Several sorted runs of entries as one: a heap of their heads, newest run first where keys are equal.
 //!
-//! Used by flushes and compaction (`maintenance`) and by cursors ([`super::cursor`]). A run that starts above
-//! the present key is not touched: its lower bound stands in for its head until the merge gets there.
+//! Used by flushes and compaction (`maintenance`) and by cursors ([`super::cursor`]). A run that starts above the
+//! present key is not touched: its lower bound takes the place of its head until the merge reaches it.
 
 use std::rc::Rc;
 
@@ -61,7 +61,7 @@ pub enum Step {
     End,
 }
 
-/// A run and those of its pairs that are decoded and not given out.
+/// A run, and its pairs that are decoded and not yet returned.
 struct Run {
     source: Source,
     pairs: Vec<Pair>,
@@ -174,8 +174,8 @@ impl MergedRuns {
         Gap { first: (top.key != LOWEST_KEY).then_some(top.key), last: (last != HIGHEST_KEY).then_some(last) }
     }
 
-    /// The next page of a run cannot be read: the run continues after it. Later pairs may be older than what
-    /// was lost, and lie below the key that the merge began with.
+    /// The next page of a run cannot be read: the run continues after it. Later pairs may be older than lost ones, and
+    /// may have lower keys than the first key of the merge.
     pub fn skip(&mut self) {
         let top = self.heads.first().map(|head| head.source as usize);
         if let Some(Source::Table(stream)) = top.map(|source| &mut self.runs[source].source) {

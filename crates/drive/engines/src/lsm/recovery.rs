@@ -5,9 +5,9 @@
 //!   spare areas of table pages (flash)           everything else about a table: which pages, which keys, how many
 //! ```
 //!
-//! The index reports every change as an [`IndexRecord`]; an [`IndexImage`] that applies them stays equal to
-//! the index. A table exists from the record that names it on, and in the same record its inputs (tables,
-//! memtable) cease to. Pages of tables that no record names, half-written or replaced, are given back.
+//! The index reports every change as an [`IndexRecord`]; an [`IndexImage`] that applies them stays equal to the index.
+//! A table exists from the record that names it on; the same record ends the existence of its inputs (tables,
+//! memtable). Pages of tables that no record names, half-written or replaced, are given back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

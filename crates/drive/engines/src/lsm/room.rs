@@ -1,26 +1,25 @@
-//! The ledger of flash pages: how many must be free so that a drive that is nearly full goes on. Arithmetic
-//! only; it reads no state, takes nothing and never waits.
+//! The ledger of flash pages: how many must be free so that a nearly full drive can go on working. Arithmetic only: no
+//! state, no effects, no waiting.
 //!
-//! Let U be the pages in tables, A the pages available for new ones, F those that a flush of a memtable takes,
-//! and M(n) those of one run of everything in tables and n memtables of new pairs more ([`Ledger::merged`]).
-//! **A >= M(2), always**: everything can be merged at any time, both memtables along with the tables. A merge
-//! takes no more than it finds but for pairs that are new, so the same holds after it, the memtables are
-//! empty, and deletes go on. What takes room keeps to it:
+//! Let U be the pages in tables, A the pages available for new tables, F the pages that a flush of a memtable takes,
+//! and M(n) the pages of one run of all tables and n further memtables of new pairs ([`Ledger::merged`]). **A >= M(2),
+//! always**: everything, both memtables included, can be merged at any time. A merge takes no more pages than its
+//! inputs have, except for new pairs; so after it the same holds, the memtables are empty, and deletes go on.
+//! Everything that takes room keeps this invariant:
 //!
 //! * A flush that would break it is refused: it needs F + M(3) ([`Ledger::to_flush`]).
-//! * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets the
-//!   index flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of the
-//!   memtables and of what other commands have under way ([`Ledger::for_stores`]).
+//! * New pairs take room when they are merged, and as much again to be merged once more. So stores leave enough pages
+//!   for a flush now, and for a flush when M(4) of the A + U pages are in use: M(4) covers both memtables and the pairs
+//!   of other commands under way ([`Ledger::for_stores`]).
 //! * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
 //!   segment too ([`super::collection`]).
 //!
 //! Pages that open iterators hold are not in A.
 //!
-//! **An example.** A memtable has 100 entries, and a table of n entries takes at most n / 100 + 1 pages, so
-//! F = 2. One table of 1 000 entries is there: U = 11. One run of it and of n memtables more has
-//! 1 000 + 100 n entries: M(n) = 11 + n. A flush needs F + M(3) = 2 + 14 = 16 pages. Stores leave the larger
-//! one of these 16 and of what is missing from M(4) + F + M(7) = 15 + 2 + 18 = 35 when the 11 pages of the
-//! table have come back: 24.
+//! **An example.** A memtable has 100 entries, and a table of n entries takes at most n / 100 + 1 pages, so F = 2.
+//! There is one table of 1 000 entries: U = 11. One run of it and n further memtables has 1 000 + 100 n entries: M(n) =
+//! 11 + n. A flush needs F + M(3) = 2 + 14 = 16 pages. Stores leave the larger of two numbers: these 16, and the 24
+//! that M(4) + F + M(7) = 15 + 2 + 18 = 35 needs beyond the 11 pages of the table.
 
 /// Pages of the index at one moment.
 pub(super) struct Ledger<'a> {
@@ -34,7 +33,7 @@ pub(super) struct Ledger<'a> {
     pub table_entries: u64,
     /// Pages they lie on: U.
     pub table_pages: u32,
-    /// A table cannot be read whole, which forbids to merge everything.
+    /// A table cannot be read completely, so everything cannot be merged into one run.
     pub is_damaged: bool,
 }
 
@@ -51,14 +50,13 @@ impl Ledger<'_> {
         self.run(entries, pages, (self.split_entries)(entries))
     }
 
-    /// Available pages at which a memtable is flushed: after it everything can still be merged, with two
-    /// memtables more.
+    /// Available pages that a flush requires: after it everything and two further memtables can still be merged.
     pub fn to_flush(&self) -> u32 {
         self.flush() + if self.is_damaged { 0 } else { self.merged(3) }
     }
 
-    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables
-    /// of new pairs have been merged with all there is.
+    /// Available pages that stores must leave: for a flush now, and for a flush after four memtables of new pairs have
+    /// been merged with everything.
     pub fn for_stores(&self) -> u32 {
         let to_flush_after = |memtables: u32| self.flush() + self.merged(memtables + 3);
         let later = (self.merged(4) + to_flush_after(4)).saturating_sub(self.table_pages);
@@ -67,9 +65,9 @@ impl Ledger<'_> {
         needed
     }
 
-    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for
-    /// these may be nearly empty; and not much more than they are (what is lost at the end of a page
-    /// changes), for a layout's entries may be smaller than its largest.
+    /// Most pages of one run of so many entries, which take `pages` pages now. The lesser of two bounds: by the number
+    /// of entries, because the present pages may be nearly empty; and the present pages and an eighth, because entries
+    /// may be smaller than the layout's largest (the waste at the ends of pages varies).
     pub fn run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
         let split = u64::from(split_entries.unwrap_or(u32::MAX));
         let table_pages = |entries: u64| u64::from((self.pages_at_most)(entries as u32));
@@ -125,7 +123,7 @@ mod tests {
         of_example().check(12, 0);
     }
 
-    /// Runs of nearly empty tables take what their entries take; small entries take what they took, and an
+    /// A run of nearly empty tables is bounded by its entries; a run of small entries by its present pages and an
     /// eighth.
     #[test]
     fn a_run_takes_the_lesser_of_what_its_entries_and_its_pages_say() {

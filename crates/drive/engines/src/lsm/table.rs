@@ -138,13 +138,13 @@ impl PageTag {
 /// A table that exists. Each reader holds an `Rc`: a merge that replaced it frees its pages when the last
 /// one goes.
 pub struct Table {
-    /// What is in it.
+    /// Its facts.
     pub facts: TableFacts,
     /// Its pages: data, index, Bloom. `None` for a page that was not found after a power cut.
     pages: Box<[Option<Lpa>]>,
     space: Rc<TableSpace>,
-    /// Index pages that a lookup has read, as the medium has them and unpacked. The next one reads the page from
-    /// flash all the same, with its time and its faults, and is spared the unpacking if it is the same page.
+    /// Index pages that a lookup has read, as on the medium and unpacked. Later lookups still read the page from flash,
+    /// with its time and faults, but need not unpack it again if it has not changed.
     unpacked: TaskCell<Vec<Option<(PageData, PageBytes)>>>,
     obsolete: Cell<bool>,
     damaged: Cell<bool>,
@@ -273,7 +273,8 @@ impl TableStream {
 
     /// Appends some of the next pairs to `out`, if no page has to be read for them.
     ///
-    /// `UNRECOVERED_ERROR` when a page makes no sense or the whole table is lost: [`TableStream::skip`] goes on.
+    /// `UNRECOVERED_ERROR` when a page cannot be decoded or the whole table is lost; [`TableStream::skip`] continues
+    /// after it.
     pub fn pull(&mut self, out: &mut Vec<Pair>) -> Result<Pull, Status> {
         if self.is_lost_untold {
             return Err(Status::UNRECOVERED_ERROR);

@@ -273,7 +273,7 @@ fn lost_to_fit(copied: &Class, left: &Class, fillers: u64, slack: u64) -> u64 {
 }
 
 impl Blend {
-    /// A policy with the numbers of its own that were saved, and how long `backfill`'s state on paper is.
+    /// A policy restored from its own saved numbers, and the length of the saved state of the simulated `backfill`.
     fn restore_own(&self, saved: &[u8; WORDS * 8]) -> Option<(Blend, usize)> {
         let mut words = saved.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let mut next = |most: u64| words.next().filter(|word| *word <= most);

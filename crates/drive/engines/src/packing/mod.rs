@@ -5,12 +5,12 @@
 //! copies. Because it is pure it can be replayed: the protected image keeps its own instance of the policy
 //! and repeats the placements ([`crate::value_log::ProtectedValueLog`]).
 //!
-//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and
-//! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
-//! one NAND page does not cross a page end either, so that it is read with one flash read (the released
-//! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
-//! pages. One that DMA delivers in slots may cross a page end all the same with
-//! [`PackingConfig::slots_cross_pages`]: each slot is whole in a page, and some values take two flash reads.
+//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and the value
+//! log maps each to the segment it stands for. No value crosses a segment end. A value of at most one NAND page does
+//! not cross a page end either, so that it is read with one flash read (the released BandSlim firmware forbids it too;
+//! the papers do not say); longer values lie contiguously over consecutive pages. With
+//! [`PackingConfig::slots_cross_pages`], a value that DMA delivers in slots may cross a page end: each slot is whole in
+//! one page, and some values take two flash reads.
 //!
 //! A new policy is one file and one row in [`PACKINGS`].
 

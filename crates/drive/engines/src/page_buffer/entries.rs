@@ -28,7 +28,7 @@ use resident::Resident;
 /// No entry, no page.
 const NONE: u32 = u32::MAX;
 
-/// Of an entry without a page.
+/// The kind of an entry without a page.
 const NO_KIND: PageKind = PageKind { purpose: Purpose::Value, kind: 0, tag: [0; 48] };
 
 /// How an entry's bytes relate to flash.
@@ -82,7 +82,7 @@ pub(super) enum Victim {
     Entry(u32),
     /// A detached entry whose page, unstored, is lost: flash is off.
     Lost { slot: u32, lpa: u32 },
-    /// This one, once its page has been programmed.
+    /// This entry, after its page has been programmed.
     Dirty(u32),
     /// Only pages being filled are left; this is the least recently used one.
     Filling(u32),
@@ -99,7 +99,7 @@ pub(super) enum Outcome {
     InUse,
     /// It can be evicted.
     Idle,
-    /// Its page, of a dropped segment, is gone.
+    /// Its page was dropped, because its segment was.
     Discarded(u32),
 }
 

@@ -1,9 +1,9 @@
 //! The NAND page buffer: power-protected memory for whole flash pages, write-back, least recently used goes
 //! first.
 //!
-//! A page is *opened* empty, written to while pinned, *closed* when no more bytes will come, and programmed
-//! when its entry is needed for another page, or by [`PageBuffer::drain`]. Nothing is programmed because it
-//! is full: that is how the published board works (BandSlim fact sheet, section 2.3).
+//! A page is *opened* empty, written to while pinned, *closed* when no more bytes will come, and programmed when its
+//! entry is needed for another page, or by [`PageBuffer::drain`]. Nothing is programmed because it is full: that is how
+//! the published board works (BandSlim).
 //!
 //! An evicted page gets no more bytes. Pages still being filled are therefore evicted last, and only after
 //! the owner was told ([`PageWatch::leaving`]) and has closed them. A page that was drained and then filled
@@ -56,7 +56,7 @@ const WRITE_AHEAD_SHARE: u32 = 8;
 /// Fewest entries a buffer works with: two heads' open pages, one eviction and some readers.
 pub const MIN_ENTRIES: u32 = 8;
 
-/// What a pin waits for.
+/// What ends a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// The drive releases it by itself.
@@ -65,7 +65,7 @@ pub enum Hold {
     Host,
 }
 
-/// What an owner's pages are, in reports and in their spare area.
+/// The kind of an owner's pages, for reports and in their spare area.
 #[derive(Clone, Copy, Debug)]
 pub struct PageKind {
     /// Why it is programmed.
@@ -231,8 +231,8 @@ impl PageBuffer {
         Pin { buffer: self.clone(), slot, hold }
     }
 
-    /// An entry for page `lpa`, which has no bytes on flash: empty, or as it is if another task opened it.
-    /// May wait for a program.
+    /// An entry for page `lpa`, which has no bytes on flash: empty, or with its present content if another task opened
+    /// it. May wait for a program.
     ///
     /// # Errors
     /// [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
@@ -530,8 +530,8 @@ impl Pin {
         self.buffer.write_to(self.slot, at, piece);
     }
 
-    /// The page holds a value, of which no byte may have been written: what was not reads as zero, and goes
-    /// to flash like any other.
+    /// Marks the page as holding a value, even if no byte of it was written: unwritten bytes read as zeros, and the
+    /// page goes to flash like any other.
     pub fn claim(&self) {
         let entries = self.buffer.0.entries.borrow();
         let is_untouched = entries.is_clean(self.slot) && entries.region(self.slot).written_end() == 0;

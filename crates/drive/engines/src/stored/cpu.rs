@@ -24,8 +24,8 @@ pub struct FirmwareCpu {
 }
 
 impl FirmwareCpu {
-    /// The cores of a drive. Threads from `first` on are for background work, if there is such: beside commands, on
-    /// the cores that collection has, or on one more.
+    /// The cores of a drive. Threads from `first` on do background work, if the store has any: on the cores of
+    /// collection, or on a core of their own.
     pub fn new(
         sim: &Sim,
         cores: &Cores,
@@ -86,7 +86,7 @@ impl Threads {
         self.count
     }
 
-    /// A number for one call; waits while all are out.
+    /// A thread number for one call; waits while all are in use.
     pub fn take(&self) -> ThreadNumber<'_> {
         loop {
             let free = self.free.borrow_mut().pop();

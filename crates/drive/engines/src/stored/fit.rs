@@ -13,7 +13,7 @@ pub(super) fn pages_of(config: &EngineConfig) -> u32 {
     logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
 }
 
-/// The options of a drive's store: those that follow the drive are filled in.
+/// The options of a drive's store, with those filled in that follow from the drive.
 pub fn options(config: &EngineConfig) -> StoreOptions {
     let mut options = config.stored.options.clone();
     let page_bytes = config.flash.geometry().page_bytes;

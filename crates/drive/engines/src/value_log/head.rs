@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::SegmentId;
 use crate::packing::Packing;
 
-/// A page that takes values, with what is needed to reach it without a search.
+/// A page that takes values, with its entry in the buffer, so that it is found without a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPage {
     /// Its first byte in the head's linear space.

@@ -37,7 +37,7 @@ pub const LARGEST_VALUE_BYTES: u32 = 256 << 20;
 /// Bits of a segment's base that say which segment of its value it is.
 const LINK_BITS: u32 = 20;
 
-/// What a segment of [`Head::Large`] has for a base: the value's first segment, and how many come before this one.
+/// The base of a segment of [`Head::Large`]: the first segment of the value, and the index of this one in the chain.
 pub(super) fn link(first: SegmentId, index: usize) -> u64 {
     u64::from(first.0) << LINK_BITS | index as u64
 }

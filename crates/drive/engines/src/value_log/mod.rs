@@ -1,16 +1,15 @@
-//! The value log: holds value bytes in segments of consecutive logical pages, in front of which is the page
-//! buffer.
+//! The value log: holds value bytes in segments of consecutive logical pages, through the page buffer.
 //!
 //! ```text
 //!   reserve ──► packing policy ──► segment (pool) ──► page (buffer) ──► Place
 //!   Place: write ... write, landed, then dropped once the index points at the value
 //! ```
 //!
-//! The log keeps bytes and nothing else: no keys, no headers, no lengths. Its user keeps address and size of
-//! each value, reports which bytes become live and which die, and reads with address and size. A segment
-//! without live bytes returns to the pool by itself; garbage collection, which moves live values away, is
-//! elsewhere ([`ValueLog::for_each_candidate`], [`Head::Gc`]). Values that are larger than what the buffer takes at
-//! once go past it, to segments of their own (`large`).
+//! The log keeps bytes and nothing else: no keys, no headers, no lengths. Its user keeps address and size of each
+//! value, reports which bytes become live and which die, and reads with address and size. A segment without live bytes
+//! returns to the pool by itself; garbage collection, which moves live values away, is elsewhere
+//! ([`ValueLog::for_each_candidate`], [`Head::Gc`]). Values that are larger than the buffer takes at once bypass it and
+//! go to segments of their own (`large`).
 //!
 //! **No task waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the
 //! rest. Therefore the host may pin only a share of the buffer; beyond it, stores get
@@ -197,7 +196,8 @@ impl ValueLog {
         self.0.shape.packed_max_bytes
     }
 
-    /// Largest value, in bytes: it leaves what is reserved of an empty log, and needs flash if it is large.
+    /// Largest value, in bytes: it leaves the reserves of an empty log free; without flash, large values are not
+    /// possible.
     pub fn max_value_bytes(&self) -> u32 {
         let LogShape { packed_max_bytes, large_max_bytes, .. } = self.0.shape;
         if self.0.buffer.flash().is_some() { large_max_bytes } else { packed_max_bytes }
@@ -371,7 +371,7 @@ impl ValueLog {
         })
     }
 
-    /// How far a head has come in its linear space, bytes: what it has taken up, gaps included.
+    /// The end of a head in its linear space: all bytes that it has taken, gaps included.
     pub fn frontier(&self, head: Head) -> u64 {
         self.0.state.borrow().heads[head as usize].packing.frontier()
     }

@@ -25,8 +25,8 @@ impl ValueLog {
         self.0.state.borrow().segments.snapshots > 0
     }
 
-    /// Are there segments in which nothing lives any more, and that do not come back while snapshots are
-    /// there, or values that are read in several commands?
+    /// Are there dead segments that are not given back because of snapshots, or of values that are read in several
+    /// commands?
     pub fn snapshots_hold_segments(&self) -> bool {
         let segments = &self.0.state.borrow().segments;
         segments.snapshots > 0 && segments.has_retired()

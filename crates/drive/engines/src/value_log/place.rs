@@ -112,8 +112,8 @@ impl Place {
         }
     }
 
-    /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after
-    /// [`Place::landed`]; this one may be given up before. Bytes that the host never stored are zero.
+    /// A separate place for the `bytes` bytes from `at` on, for a value in a window. Not after [`Place::landed`]. The
+    /// new place may outlive this one. Bytes that the host never stored are zero.
     pub fn part(&self, at: u32, bytes: u32) -> Place {
         assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a place of {}", self.bytes);
         let (Some(segment), true) = (self.segment, bytes > 0) else { return self.log.nowhere() };
@@ -234,9 +234,9 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// Leave to keep one page for a host to fill, for as long as this is held. All windows together have half of
-/// the host's share of the buffer: values that arrive in commands always have the other half, however idle
-/// the windows are.
+/// The right to keep one page for a host to fill, while this is held. All windows together may have half of the host's
+/// share of the buffer, so that values that arrive in commands always have the other half, however idle the windows
+/// are.
 pub struct WindowShare(ValueLog);
 
 impl Drop for WindowShare {
@@ -246,7 +246,7 @@ impl Drop for WindowShare {
     }
 }
 
-/// What the packing policy decided for a value.
+/// The decision of the packing policy for a value.
 enum Decided {
     /// It has its place, in a page that is being filled.
     There(Place),
@@ -254,7 +254,7 @@ enum Decided {
     At(Placement),
 }
 
-/// What a placement decided, before its pages are in the buffer.
+/// The result of a placement, before its pages are in the buffer.
 struct Placed {
     segment: OpenSegment,
     /// First page in the head's linear space.
@@ -453,8 +453,8 @@ impl ValueLog {
 }
 
 impl LogHead {
-    /// Remembers the last page of a place that is all there, for the next value. Closes those of its pages
-    /// that the head has passed while they were on their way.
+    /// Remembers the last page of a complete place, for the next value. Closes those of its pages that the head passed
+    /// while they were loaded.
     fn remember_pages(&mut self, pages: &Pages, placed: &Placed, arrival: Arrival, view: &LogView) {
         let pins = match pages {
             Pages::One(pin) => std::slice::from_ref(pin),

@@ -1,9 +1,9 @@
 //! The segments of the logical page space, and the reserves for the last ones.
 //!
-//! A segment is `segment_pages` consecutive logical pages. The value log and the index take whole segments
-//! from one pool, so that space moves between them as the workload asks for it. Values are refused first:
-//! what they leave lets the index take a tombstone (a delete never fails for space), and the very last
-//! segments let garbage collection move live values and so free more than it takes.
+//! A segment is `segment_pages` consecutive logical pages. The value log and the index take whole segments from one
+//! pool, so that space moves between them as the workload asks for it. When segments run out, values are refused first.
+//! The segments that they leave allow the index to take tombstones (so a delete never fails for space), and the very
+//! last segments allow garbage collection to move live values, which frees more than it takes.
 //!
 //! Freed segments go to the back of the queue, so that each rests as long as possible.
 
@@ -44,7 +44,7 @@ struct Pool {
     segment_pages: u32,
     reserve: Cell<Reserve>,
     free: TaskCell<VecDeque<SegmentId>>,
-    /// By segment.
+    /// For each segment: is it taken?
     taken: TaskCell<Vec<bool>>,
     on_free: Box<dyn Fn(Range<u32>)>,
 }
@@ -54,8 +54,8 @@ struct Pool {
 pub struct SegmentPool(Rc<Pool>);
 
 impl SegmentPool {
-    /// A pool over `logical_pages` pages, every segment free. Pages after the last whole segment are not
-    /// used. `on_free` gets the logical pages of each segment given back: the FTL forgets them there.
+    /// A pool over `logical_pages` pages, every segment free. Pages after the last whole segment are not used.
+    /// `on_free` is called with the logical pages of each segment that is given back, so that the FTL can unmap them.
     pub fn new(
         logical_pages: u32,
         segment_pages: u32,

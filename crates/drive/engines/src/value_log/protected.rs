@@ -32,7 +32,7 @@ struct ProtectedSegment {
     live_bytes: u64,
 }
 
-/// The image as a value: what is written to a record.
+/// The image as a value that is written to a record.
 #[derive(Debug, BorshSerialize, BorshDeserialize)]
 pub struct LogImage {
     /// Bytes of a page, pages of a segment, segments.
@@ -174,8 +174,8 @@ impl ProtectedValueLog {
         check(segment.head != Head::Large, "a page of a large value, which is not buffered")
     }
 
-    /// Does the log own this page of flash, found after a power cut with this kind and tag? Others are left
-    /// over from what the page held before, and can be trimmed.
+    /// Does the log own this page of flash, found after a power cut with this kind and tag? Other pages are left over
+    /// from earlier uses, and can be trimmed.
     pub fn owns(&self, lpa: u32, kind: u8, tag: &[u8; 48]) -> bool {
         let segment = self.image.segments.get(&SegmentId(lpa / self.shape.segment_pages));
         segment.is_some_and(|segment| {

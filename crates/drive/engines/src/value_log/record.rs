@@ -12,20 +12,20 @@ use kvdrive_link::Arrival;
 
 use super::SegmentId;
 
-/// Which end of the log grows.
+/// The head that grows: each is an end of the log with values of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
 pub enum Head {
     /// Values from the host.
     Host,
-    /// Values moved by garbage collection: it never waits for the host's head, nor mixes old values with new
-    /// ones.
+    /// Values moved by garbage collection, which so never waits for the host's head and does not mix old values with
+    /// new ones.
     Gc,
     /// Large values: each has segments of its own, and no packing policy places it.
     Large,
 }
 
 impl Head {
-    /// Those that a packing policy fills.
+    /// The heads that a packing policy fills.
     pub const PACKED: [Head; 2] = [Head::Host, Head::Gc];
 }
 
@@ -89,7 +89,7 @@ pub enum Record<'a> {
         head: Head,
         /// Its size.
         bytes: u32,
-        /// How it came.
+        /// How it arrived.
         arrival: Arrival,
     },
     /// The packing policy gave up free space before this offset.
@@ -103,7 +103,7 @@ pub enum Record<'a> {
     Live {
         /// It.
         segment: SegmentId,
-        /// By so many bytes.
+        /// The change in bytes.
         change: i64,
     },
 }

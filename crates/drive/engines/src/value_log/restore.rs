@@ -10,11 +10,10 @@ use super::{Head, LogShape, SegmentPool, State, ValueLog, ValueLogStatistics, pa
 use crate::page_buffer::PageBuffer;
 
 impl ValueLog {
-    /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both
-    /// otherwise unused. Values that were arriving are gone; segments in which nothing lives are
-    /// given back.
+    /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both otherwise
+    /// unused. Values that were arriving are lost; segments without live bytes are given back.
     ///
-    /// The log goes on from here in a state of its own: the caller that attaches a journal [`ValueLog::save`]s it
+    /// The state of the log may differ from the image: a caller that attaches a journal must [`ValueLog::save`] it
     /// first.
     ///
     /// # Errors

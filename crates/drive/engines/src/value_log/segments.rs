@@ -1,5 +1,4 @@
-//! The segments of the value log: what is live in them, who still needs them, and when each can be given
-//! back.
+//! The segments of the value log: their live bytes, who still uses them, and when each can be given back.
 //!
 //! ```text
 //!   open ──► sealed ──► retired ──► dying ──► (pool)
@@ -8,9 +7,8 @@
 //!                       arriving    are gone  has ended
 //! ```
 //!
-//! *Pins of the past* are one mechanism for lookups and snapshots: a pin stands for the moment it was taken,
-//! and a segment is not given back while a pin is older than its retirement. Taking and dropping one costs a
-//! counter.
+//! *Pins of the past* serve lookups and snapshots: a pin marks the moment at which it was taken, and a segment is not
+//! given back while a pin is older than the segment's retirement. Taking or dropping a pin changes one counter.
 
 use std::collections::VecDeque;
 
@@ -54,9 +52,9 @@ const ABSENT: Segment =
 pub(super) struct Segments {
     by_id: Vec<Segment>,
     pub live_bytes: u64,
-    /// Of large values.
+    /// Chains of large values.
     pub chains: Chains,
-    /// Bytes that died where none were counted any more; see [`Segments::end_live`].
+    /// Bytes that died in segments whose count was 0 already; see [`Segments::end_live`].
     pub miscounted_bytes: u64,
     /// Counts come out of an image.
     recovered: bool,

@@ -586,8 +586,7 @@ fn wrong_settings_name_their_key() {
     assert!(wrong(|config| config.rings.clear()).starts_with("rings: "));
 }
 
-/// The page accounting of the public firmware (facts 3.3, models/lsm_pages.py), on the whole road down to
-/// flash.
+/// The page accounting of the public firmware, with all layers down to flash.
 #[test]
 fn published_tables_take_the_published_pages() {
     let flash = FlashConfig {

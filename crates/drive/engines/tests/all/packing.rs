@@ -1,4 +1,4 @@
-//! Packing policies against the page counts of facts/bandslim.md section 2.6, and against their own promises.
+//! Packing policies against page counts that follow from BandSlim's paper, and against their own promises.
 
 use kvdrive_engines::firmware::CopyCosts;
 use kvdrive_engines::packing::{LogView, PACKINGS, Packing, PackingConfig, PackingCosts, Placement};

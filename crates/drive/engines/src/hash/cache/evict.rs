@@ -66,7 +66,7 @@ impl Cache {
         }
     }
 
-    /// How many sections of the mean size of those that are cached the budget holds.
+    /// How many sections fit into the budget, at the mean size of cached ones.
     fn places(&self) -> u64 {
         let count = self.residents.borrow().count() as u128;
         let places = u128::from(self.budget_bytes()) * count.max(1) / u128::from(self.bytes.get().max(1));

@@ -89,7 +89,7 @@ pub struct CacheStatistics {
 
 /// The share of the DRAM for the cache.
 pub(super) struct Budget {
-    /// Bytes for sections, and for what grows beside them.
+    /// Bytes for sections and for structures that grow with them.
     pub bytes: u64,
     /// Bytes that each section takes in addition to its own.
     pub slot_bytes: u32,

@@ -35,7 +35,7 @@ pub const SECTION_MARK: u8 = 0x53;
 /// Bytes of a [`SectionHeader`].
 pub const HEADER_BYTES: usize = 16;
 
-/// What a slot of the hash table holds.
+/// The content of a slot of the hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// No pair was ever stored here, or none that another probe sequence had to pass.

@@ -55,7 +55,7 @@ pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 pub struct Limits {
     /// Limit for bytes of pairs between arrival and the end of their program.
     pub write_buffer_bytes: u64,
-    /// Of these, limit for pairs whose bytes have not all arrived.
+    /// The part of them that pairs may take whose bytes have not all arrived.
     pub unfinished_bytes: u64,
     /// Collection runs while this many superblocks or fewer are free.
     pub low: u32,
@@ -120,7 +120,7 @@ pub struct Space {
     quiet: WaitQueue,
     /// Collection found nothing to gain.
     pub(in crate::hash) exhausted: Cell<bool>,
-    /// In recovery: nothing is known to be dead yet.
+    /// Is recovery under way, so that dead items are not known yet?
     recovering: Cell<bool>,
     /// Grains left empty because the next item did not fit.
     pub(in crate::hash) padded_grains: Cell<u64>,

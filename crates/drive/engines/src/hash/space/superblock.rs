@@ -11,7 +11,7 @@ use crate::hash::state::{KIND_DATA, KIND_MAP, Stream, SuperblockState};
 /// A superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct Superblock {
-    /// What it is.
+    /// Its state.
     pub state: SuperblockState,
     /// [`KIND_DATA`] or [`KIND_MAP`]; if free, its last kind.
     pub kind: u8,

@@ -53,7 +53,7 @@ impl Leveled {
     /// The table of `upper` that costs the least to push down, if any can be.
     fn cheapest<'a>(upper: &'a [TableView], lower: &[TableView]) -> Option<&'a TableView> {
         let cost = |table: &TableView| -> Option<u64> {
-            // Lost tables, which have no entries, stand before those that are in order.
+            // Lost tables, which have no entries, come before the sorted ones.
             let (lost, sorted) = lower.split_at(lower.iter().take_while(|below| below.entries == 0).count());
             let first = sorted.partition_point(|below| below.max < table.min);
             let overlapping = sorted[first..].iter().take_while(|below| below.min <= table.max);

@@ -1,7 +1,7 @@
-//! When tables are merged, and which: a seam with one file per policy.
+//! Compaction policies: when tables are merged, and which. One file for each policy.
 //!
-//! A policy looks at the levels and chooses; it moves nothing. `maintenance` carries the choice out and asks
-//! again until there is nothing to do.
+//! A policy chooses by the state of the levels and moves nothing. `maintenance` carries the choice out and asks again
+//! until there is nothing to do.
 //!
 //! To add a policy: one file here and one row in [`COMPACTIONS`]; the oracle tests run over every row.
 
@@ -12,7 +12,7 @@ use kvdrive_spec::Key;
 
 use super::entry::TableId;
 
-/// What a policy sees of a table.
+/// The properties of a table that a policy sees.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableView {
     /// Its name; of two tables of a level that share keys, the higher one is newer.

@@ -1,8 +1,8 @@
-//! Policy `tiered`: the published one (facts 3.3).
+//! Policy `tiered`: as in the published firmware of BandSlim.
 //!
-//! Every level is a ring of overlapping tables. When all but one place of a ring are taken, its two oldest
-//! tables become one table of the next level. Deeper levels are looked at first. The last level is never
-//! merged, so duplicates and tombstones stay there until a merge of everything.
+//! Every level is a ring of overlapping tables. When all places of a ring but one are taken, its two oldest tables are
+//! merged into one table of the next level. Deeper levels are checked first. The last level is never merged, so
+//! duplicates and tombstones stay there until everything is merged.
 
 use super::{CompactionPolicy, CompactionShape, CompactionStep, LevelsView, Merge};
 
@@ -89,7 +89,7 @@ mod tests {
         (writes, merges, view.levels.iter().map(Vec::len).collect())
     }
 
-    /// The page accounting of the public firmware (facts 3.3, facts/models/lsm_pages.py).
+    /// The numbers follow from the page accounting of the public firmware.
     #[test]
     fn published_page_writes_come_out() {
         assert_eq!(account(1_000_000, 32), (2808, [121, 54, 0], vec![2, 13, 54, 0]));

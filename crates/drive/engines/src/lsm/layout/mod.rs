@@ -1,9 +1,9 @@
-//! How a table looks on flash: a seam with one file per layout.
+//! The layout of a table on flash. One file for each layout.
 //!
-//! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where
-//! to find a key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages
-//! and pages into entries. It does no I/O: [`Scan`] and [`Layout::probe`] say which page they want to see
-//! next, and who drives them reads it (`table.rs`, `lookup.rs`).
+//! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where to find a
+//! key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages and pages into
+//! entries. It does no I/O: [`Scan`] and [`Layout::probe`] return the page that they need next, and their callers read
+//! it (`table.rs`, `lookup.rs`).
 //!
 //! To add a layout: one file here and one row in [`LAYOUTS`]; the oracle tests run over every row.
 
@@ -174,7 +174,7 @@ pub struct BuiltPage {
     pub part: Part,
     /// Its place in the part.
     pub number: u32,
-    /// Its bytes up to the last one that is not zero by default.
+    /// Its bytes; zeros at the end may be missing.
     pub data: PageData,
     /// First key on it; none on Bloom pages.
     pub first: Option<Key>,
@@ -233,11 +233,11 @@ pub trait Scan {
     /// [`ScanStep::Entries`] and none otherwise.
     fn step(&mut self, out: &mut Vec<Pair>) -> Result<ScanStep, Damaged>;
 
-    /// The page asked for last.
+    /// Takes the page that was requested last.
     fn give(&mut self, page: PageBytes);
 
-    /// The page asked for last cannot be read, or makes no sense: goes on after it. Entries below the first key of the
-    /// scan may be returned after that.
+    /// The page that was requested last cannot be read or decoded: continues after it. Entries below the first key of
+    /// the scan may be returned after that.
     fn skip(&mut self);
 }
 
@@ -294,7 +294,7 @@ pub trait Layout {
     ) -> Result<ProbeStep, Damaged>;
 }
 
-/// What every layout needs to know.
+/// Parameters of every layout.
 #[derive(Clone, Copy, Debug)]
 pub struct TableShape {
     /// Bytes of a NAND page.

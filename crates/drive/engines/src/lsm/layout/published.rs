@@ -1,4 +1,4 @@
-//! Layout `published`: tables as the public firmware of the LSM key-value SSD writes them (facts 3.2).
+//! Layout `published`: tables as the public firmware of the LSM key-value SSD writes them.
 //!
 //! ```text
 //!   Bloom   32 bits a key, 30 probes over the whole part
@@ -313,7 +313,7 @@ impl PartCursor {
         self.held.as_ref().filter(|(held, _)| *held == number).map(|(_, page)| page)
     }
 
-    /// Asks for a page; the old one goes first, so that a cursor never holds two.
+    /// Requests a page; the old one is dropped first, so that a cursor never holds two.
     fn ask(&mut self, number: u32) -> ScanStep {
         self.held = None;
         ScanStep::Read(self.part, number)

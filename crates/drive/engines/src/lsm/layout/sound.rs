@@ -521,7 +521,7 @@ impl Scan for SoundScan {
     fn skip(&mut self) {
         (self.given, self.page) = (None, None);
         match &mut self.plan {
-            // Where the key would be is not known: at the first page that the lost one tells of, at the earliest.
+            // The place of the key is unknown: the scan begins at the first data page of the lost index page.
             Plan::Seek { index_page, .. } => {
                 self.next = *index_page * self.records_per_page;
                 self.plan = Plan::Walk;
@@ -531,7 +531,7 @@ impl Scan for SoundScan {
                 self.plan = Plan::Walk;
             }
             Plan::Pick { index_page, .. } => *index_page += 1,
-            // The page was passed when it was asked for.
+            // The scan moved past the page when it requested it.
             Plan::Walk | Plan::Visit { .. } => {}
         }
     }

@@ -1,7 +1,8 @@
-//! Which page is in which entry: a flat table by logical page. A retrieve looks here twice and changes it twice when it
-//! brings a page in, and a search tree of a few hundred pages would be a twelfth of what it costs.
+//! Which page is in which entry: a flat table by logical page. A retrieve that loads a page makes two lookups and two
+//! changes here; with a search tree of a few hundred pages these would be a twelfth of its cost.
 //!
-//! It is as long as the highest page that was in the buffer, 4 B a page, and the system backs with memory what is touched.
+//! The table has 4 B for each page up to the highest that was in the buffer; the system allocates memory only for parts
+//! that are used.
 
 use std::ops::Range;
 
