@@ -1,4 +1,4 @@
-//! Answers of commands, and how they get to the host.
+//! Answers of commands, and how they are sent to the host.
 
 use kvdrive_content::Region;
 use kvdrive_link::Request;

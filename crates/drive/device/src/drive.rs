@@ -326,9 +326,9 @@ impl Drive {
         self.settle();
     }
 
-    /// Writes out the journal of a `file` medium, so that everything that completions acknowledge is durable.
-    /// `false`: some of it is lost, and [`Drive::revoke`] has to be called for each completion that was
-    /// posted and not handed over.
+    /// Writes out the journal of a `file` medium, so that everything that completions acknowledge is durable. `false`:
+    /// some changes are lost, and [`Drive::revoke`] has to be called for each completion that was posted and not yet
+    /// handed over.
     pub fn settle(&self) -> bool {
         self.journal.settle()
     }

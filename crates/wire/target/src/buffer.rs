@@ -43,7 +43,7 @@ struct Spare {
     least: usize,
 }
 
-/// Memory that is lent up to a limit.
+/// Memory that is lent in buffers, up to a limit.
 #[derive(Clone)]
 pub struct Budget(Rc<Pool>);
 
@@ -63,18 +63,18 @@ struct Part {
 pub enum Refused {
     /// The share has its full part: some of its own buffers have to be returned first.
     OverShare,
-    /// All shares together have taken too much.
+    /// All shares together have taken too much memory.
     NoRoom,
 }
 
 /// Memory from a budget. Until it is written, it has the bytes that its previous user left.
 pub struct Buffer {
-    /// Empty while it is room that was not written to.
+    /// Empty until something is written.
     memory: Vec<u8>,
     bytes: usize,
     /// Index of the size that the budget counts.
     class: usize,
-    /// The memory is the answer's own, of any length.
+    /// Did an answer bring this memory? Then it may have any length.
     is_given: bool,
     part: Option<Rc<Part>>,
 }

@@ -60,7 +60,7 @@ pub struct TurnBytes {
 }
 
 impl TurnBytes {
-    /// So many bytes of the host moved in this turn.
+    /// Counts bytes of the host that moved in this turn.
     pub(crate) fn note(&self, turn: u64, bytes: usize) {
         let before = if self.turn.replace(turn) == turn { self.bytes.get() } else { 0 };
         self.bytes.set(before + bytes);
@@ -72,7 +72,7 @@ impl TurnBytes {
     }
 }
 
-/// What was read of a host in its last turn of reading, and sent to it in its last turn of sending.
+/// Bytes that were read from a host in its last turn of reading, and sent to it in its last turn of sending.
 #[derive(Default)]
 pub struct HostTurn {
     pub(crate) read: TurnBytes,
@@ -158,7 +158,7 @@ impl Core {
     /// A core with `memory_bytes` for data, or more if one command would not fit.
     pub fn new(subsystem: Subsystem, memory_bytes: usize) -> Core {
         let capsules = (memory_bytes / CAPSULE_PART).max(CAPSULE_MIN_BYTES);
-        // While one host moves as much as a command moves at once, another host can do so, too.
+        // Room for two hosts that each move the most that one command moves at once.
         let whole_max_bytes = subsystem.options().whole_max_bytes() as usize;
         let transfers = memory_bytes.saturating_sub(capsules).max(2 * whole_max_bytes);
         let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new(), is_short: false };

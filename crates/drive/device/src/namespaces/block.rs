@@ -4,9 +4,10 @@
 //!   do. Pages of one command are written and read in parallel, on all units of the flash.
 //! * If a page has several blocks, writing some of them reads the page and writes all of it again; commands
 //!   take turns at a page.
-//! * Deallocated blocks read as zeros, and so do blocks that were never written. Power-protected memory holds
-//!   which pages are deallocated ([`kvdrive_flash::ftl::away`]): it is all that the image has. A page exists again when its program is done; a power cut before that leaves the zeros
-//!   that were acknowledged last.
+//! * Deallocated blocks read as zeros, and so do blocks that were never written. Power-protected memory records which
+//!   pages are deallocated ([`kvdrive_flash::ftl::away`]); the protected image has nothing else. A deallocated page
+//!   that is written again exists when its program is done; after a power cut before that it still reads as zeros, as
+//!   acknowledged last.
 
 use std::rc::Rc;
 
@@ -319,7 +320,7 @@ impl Namespace for BlockNamespace {
     }
 
     fn counts(&self) -> Counts {
-        // A block is never copied, so that reports of every drive say it.
+        // Blocks are never copied. The counter of copies is 0, so that reports of all drives have it.
         Memcpy::default().counts().and(&self.ftl.statistics())
     }
 

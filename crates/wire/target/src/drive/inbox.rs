@@ -10,10 +10,10 @@ use kvdrive_spec::transport_fault::TransportFault;
 use crate::bell::Bell;
 use kvdrive_sim::wall::lock;
 
-/// What the drive's thread has for ours: completions with the number of their queue.
+/// News from the drive's thread for the server's: completions with the number of their queue.
 pub(super) struct Inbox {
     pub(super) completions: Mutex<Vec<(u32, Cqe)>>,
-    /// What answers are to suffer that come next: number of their queue, identifier.
+    /// Injected faults of answers to come: number of the queue, command identifier, fault.
     pub(super) struck: Mutex<Vec<(u32, u16, TransportFault)>>,
     pub(super) is_struck: AtomicBool,
     pub(super) filled: AtomicBool,
@@ -22,7 +22,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What the answer to this command is to suffer.
+    /// The injected fault of the answer to this command.
     pub(super) fn take_struck(&self, number: u32, cid: u16) -> Option<TransportFault> {
         if !self.is_struck.load(Ordering::Acquire) {
             return None;

@@ -29,8 +29,8 @@ pub enum Reach {
 }
 
 impl Subsystem {
-    /// Abort: ends a waiting Asynchronous Event Request, or an I/O command that waits for its turn. Where it waits
-    /// otherwise, its transport knows.
+    /// Abort: ends a waiting Asynchronous Event Request, or an I/O command that waits for its turn. A command that
+    /// waits for memory is found by its transport.
     pub(super) fn abort(&mut self, index: usize, sqe: &Sqe) -> Result<Step, Status> {
         let not_aborted = Step::Done { dw0: NOT_ABORTED, data_bytes: 0 };
         let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);

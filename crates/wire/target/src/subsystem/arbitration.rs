@@ -166,7 +166,7 @@ impl Line {
         self.under_way_bytes -= done.work_bytes;
         let Some(kind) = done.answer else { return };
         let usual_bytes = &mut self.usual_bytes[kind as usize];
-        // A long answer is expected again at once, short ones after a few.
+        // After one long answer a long one is expected again; after several short ones, a short one.
         *usual_bytes = answered_bytes.max((*usual_bytes).min(asked_bytes) / 2);
         let work_bytes = COMMAND_BYTES + kind.work_bytes(answered_bytes);
         self.position_bytes = (self.position_bytes + work_bytes).saturating_sub(done.work_bytes);
@@ -174,7 +174,7 @@ impl Line {
 }
 
 impl Arbiter {
-    /// What time it is, from any clock that does not go back.
+    /// Sets the time, from any monotonic clock.
     pub(super) fn note_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }

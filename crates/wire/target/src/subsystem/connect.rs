@@ -1,5 +1,4 @@
-//! Connect: a host names itself and a subsystem; its connection becomes a queue, or gets a status that says
-//! why not.
+//! Connect: a host names itself and a subsystem; its connection becomes a queue, or the host gets a status.
 
 use std::net::IpAddr;
 use std::rc::Rc;

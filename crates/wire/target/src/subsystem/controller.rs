@@ -1,4 +1,4 @@
-//! One controller: what the subsystem keeps for a host from the first Connect to the end of the admin queue.
+//! One controller: the state of a host in the subsystem, from its first Connect to the end of its admin queue.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! A subsystem: hosts, controllers, their queues, and namespaces. No sockets, no clock: a transport brings
-//! queues and commands, says what time it is, and carries the answers.
+//! A subsystem: hosts, controllers, their queues, and namespaces. No sockets, no clock: a transport delivers queues and
+//! commands, provides the time, and carries the answers.
 //!
 //! ```text
 //!   transport                         subsystem                                  namespace
@@ -14,7 +14,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`connect`] | Connect: which controller, which queue, or why not |
-//! | `arbitration` | which commands of which host namespaces have at a time |
+//! | `arbitration` | turns of hosts: which commands are given to namespaces at a time |
 //! | `function` | controllers that hosts reach as PCI functions: registers, queues by command |
 //! | `controller` | one controller: properties, asynchronous events, keep-alive |
 //! | [`authentication`] | DH-HMAC-CHAP: proves the identity of a host before its queues take anything else |
@@ -26,7 +26,7 @@
 //! | `admin` | the admin command set, answered from crate `admin` |
 //! | `transfer` | how many bytes a command moves, in which direction, and where its descriptor puts them |
 //!
-//! Every command gets an answer. A command that makes no sense gets an error status and changes nothing.
+//! Every command gets an answer. An invalid command gets an error status and changes nothing.
 
 mod abort;
 mod address;
@@ -83,7 +83,7 @@ pub enum Event {
     Complaint(QueueId, String),
     /// Abort the command if it still waits in the transport, then go on with [`Subsystem::go_on_aborting`].
     Abort {
-        /// The completion of the Abort; it says "not aborted" so far.
+        /// The completion of the Abort, which says "not aborted" unless the command is found.
         by: Completion,
         /// The queue of the command to abort.
         queue: QueueId,
@@ -110,8 +110,8 @@ struct Queue {
 struct QueueSlot {
     generation: u32,
     queue: Option<Queue>,
-    /// Of an I/O queue: its host, and its commands that namespaces have. A queue that is gone leaves its place when all
-    /// of them have come back.
+    /// For an I/O queue: its host, and the number of its commands in namespaces. The place of a deleted queue is free
+    /// when all of these have come back.
     host: Option<HostIndex>,
     under_way: u32,
     /// These commands by the transport's slot.
@@ -225,7 +225,7 @@ impl Subsystem {
         let before = self.namespaces.insert(nsid, namespace);
         let mut before =
             before.filter(|before| before.is_off()).unwrap_or_else(|| panic!("namespace {nsid} has power"));
-        // What it was given counts as under way until it has come back.
+        // Commands in the old namespace count as under way until they are returned.
         before.poll(&mut self.completed);
         self.is_dark = self.namespaces.values().any(|namespace| namespace.is_off());
         self.note_namespaces();

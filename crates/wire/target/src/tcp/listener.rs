@@ -101,7 +101,7 @@ pub struct Server {
     clock: Stopwatch,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// By index of a queue: its generation, and the key of its connection.
+    /// Generation and key of the connection of each queue, by the index of the queue.
     by_queue: Vec<(u32, usize)>,
     /// Turns of reading so far, and of sending.
     turn: u64,
@@ -292,7 +292,7 @@ impl Server {
             let taken = connection.receive(&mut self.core, &peer.rest);
             peer.rest.drain(..taken);
             if peer.rest.is_empty() {
-                // Its memory goes back: most connections never have a rest again.
+                // Frees its memory, since most connections never need it again.
                 peer.rest = Vec::new();
             }
         }

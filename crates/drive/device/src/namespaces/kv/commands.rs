@@ -199,7 +199,7 @@ fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key,
     Ok(drive.sessions.present(session))
 }
 
-/// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
+/// Commits the value of a CXL store. Its bytes are taken in the window of its queue; its tail is in the command.
 fn commit_in_window<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,

@@ -6,7 +6,7 @@ use kvdrive_spec::{Key, StoreOptions};
 use super::KvNamespace;
 use crate::answers::Answer;
 
-/// Commits a value that firmware copied into its place, which may have bytes beside it to be moved first.
+/// Commits a value that firmware copied into its place, after settling the place, which may move other bytes.
 pub(super) fn settle_and_commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place) -> Answer {
     drive.engine.settle(&place);
     commit(drive, key, place, StoreOptions::default())

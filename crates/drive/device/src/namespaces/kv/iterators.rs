@@ -24,9 +24,8 @@ use kvdrive_spec::Status;
 pub struct OpenIterator<C> {
     /// Continues after `unsent`.
     pub cursor: C,
-    /// The next pairs, or the status at which the iterator could not continue. Staging memory of the answers' size: a
-    /// cursor cannot go back, and a pair's place on flash must not be held for a host that may never ask
-    /// again.
+    /// The next pairs, or the status at which the iterator could not continue. They are copies in staging memory,
+    /// because a cursor cannot go back, and flash must not be held for a host that may never continue.
     pub unsent: VecDeque<Result<PairAnswer, Status>>,
 }
 

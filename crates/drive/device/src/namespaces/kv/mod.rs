@@ -145,9 +145,9 @@ impl<E: Engine> KvNamespace<E> {
         answer.as_bytes().to_vec()
     }
 
-    /// A *write* or *hybrid* arrived inside an unfinished value: the host has lost count. That value is discarded, and
-    /// this command is refused so that the host learns of it; the next one finds a clean queue. If a quiet
-    /// command was refused before, this command reports it.
+    /// A *write* or *hybrid* arrived inside an unfinished value, so the host's sequence is wrong. The value is
+    /// discarded, and this command is refused so that the host learns of it; the next command finds a clean queue. If a
+    /// quiet command was refused before, this command reports that refusal.
     pub(crate) fn refuse_inside_value(&self, request: &dyn Request) -> Result<(), Status> {
         match self.sessions.take_unfinished(request.session()) {
             None => Ok(()),

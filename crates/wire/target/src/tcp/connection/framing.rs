@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// So many bytes of a unit's data have come, and are where they belong.
+    /// Notes that bytes of a unit's data have arrived at their place.
     fn take_data(&mut self, core: &mut Core, mut body: Body, bytes: u32) {
         if let Some(Slot { step: Step::FromHost { .. }, .. }) =
             body.slot.and_then(|slot| self.slots.get(usize::from(slot)))
@@ -77,8 +77,8 @@ impl Connection {
         }
     }
 
-    /// Where the next bytes of the host belong, if they are many and go to one place: they may be read from the socket
-    /// to there, and [`Connection::received`] takes note of them.
+    /// The place of the next bytes of the host, if they are many and contiguous. They may be read from the socket
+    /// directly to it; [`Connection::received`] then notes them.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         let Stage::Data(Body { slot: Some(slot), skip: 0, at, base, left, .. }) = self.stage else {
             return None;

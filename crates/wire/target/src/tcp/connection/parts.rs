@@ -23,7 +23,7 @@ use crate::namespace::{Completion, Tag};
 use crate::shared::Core;
 use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES};
 
-/// Streams of this number on are the connection's own, one for each slot.
+/// Stream numbers from this one on are used by the connection itself, one for each slot.
 const OWN_STREAMS: u16 = (1 << 15) - 1;
 
 /// A transfer that crosses part by part.
@@ -54,7 +54,7 @@ pub(super) fn split(
         (Transfer::FromHost { bytes }, opcode::STORE) if named_bytes > bytes => {
             Err(Status::SGL_LENGTH_INVALID)
         }
-        // Named bytes beyond the value are not asked for.
+        // The host may name more bytes than the value has; only those of the value are requested.
         (Transfer::FromHost { .. }, opcode::STORE) if named_bytes == 0 => Ok((Transfer::None, None)),
         (Transfer::FromHost { .. }, opcode::STORE) => {
             let parts = if named_bytes > WHOLE_MAX_BYTES { first(named_bytes) } else { None };
@@ -124,7 +124,7 @@ impl Slot {
 }
 
 impl Connection {
-    /// A part has completed: the next one follows, or the answer.
+    /// Continues after a completed part with the next one, or with the answer.
     pub(super) fn complete_part(&mut self, core: &mut Core, part: Parts, completion: Completion) {
         let Completion { tag: Tag { slot, .. }, status, dw0, dw1, data, data_bytes, .. } = completion;
         if let Some(verdict) = part.verdict {

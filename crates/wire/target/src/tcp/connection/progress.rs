@@ -31,8 +31,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// To be called often, with all bytes moved so far. `true`: a window has ended in which too few bytes
-    /// moved.
+    /// Must be called often, with the total of moved bytes. `true`: a window has ended in which too few bytes moved.
     pub(super) fn is_slow(&mut self, is_begun: bool, bytes: u64, now_ms: u64, least: LeastRate) -> bool {
         let was_begun = std::mem::replace(&mut self.is_begun, is_begun);
         let window_ms = now_ms.saturating_sub(self.since_ms);
