@@ -80,8 +80,8 @@ impl Dispatch {
 #[derive(Section)]
 #[section("controller")]
 struct DispatchKeys {
-    /// How commands are taken: `context`, each of so many contexts takes the next one and runs it to its end;
-    /// `round-robin`, a dispatcher deals them in turn to I/O threads, each with a core.
+    /// How commands are taken. `context`: each of `controller.contexts` contexts takes the next command and runs it to
+    /// its end. `round-robin`: a dispatcher deals commands in turn to I/O threads, each of which has a core.
     dispatch: DispatchWord,
     /// Commands that the firmware works on at once.
     #[setting(is = Integer(1, 65536), when = &[ON_CONTEXTS])]

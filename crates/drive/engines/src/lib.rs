@@ -266,7 +266,7 @@ impl Memcpy {
 pub struct Moved {
     /// Pairs that collection moved.
     gc_moved_pairs: Cell<u64>,
-    /// Bytes of them.
+    /// Bytes of the pairs that collection moved.
     gc_moved_bytes: Cell<u64>,
 }
 

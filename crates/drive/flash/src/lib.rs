@@ -98,7 +98,7 @@ pub struct FlashConfig {
     /// Time to program a page, ns.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub program_ns: u64,
-    /// Time to erase a block; of which size `flash.erase_block_bytes` says.
+    /// Time to erase a block of `flash.erase_block_bytes`, ns; if that is 0, a block of any size.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub erase_ns: u64,
     /// Time for 1024 B on a channel, ns.

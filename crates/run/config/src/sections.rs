@@ -192,7 +192,8 @@ pub struct Host {
     /// The store that runs on the host; `none` where the drive takes pairs.
     #[setting(is = Row(|| [NO_STORE].into_iter().chain(STORES.iter().map(|row| row.name)).collect()))]
     pub store: String,
-    /// Threads, with a core and a queue pair each; 0: `cores` are shared, and there are `queues`.
+    /// Threads of the host, each with a core and a queue pair of its own; 0: all operations share `host.cores` cores
+    /// and `host.queues` queue pairs.
     #[setting(is = Integer(0, 256), option = "threads")]
     pub threads: u32,
     /// Queue pairs.

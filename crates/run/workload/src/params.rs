@@ -119,20 +119,19 @@ pub struct WorkloadParams {
     /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub overwrites: u64,
-    /// Whether pairs are loaded and overwritten by the measured clients, in model time. Otherwise the drive
-    /// has them at once: its firmware and its flash do all the work, and no time passes.
+    /// Whether the preloaded pairs are stored and overwritten by the clients of the run, in model time. Otherwise the
+    /// firmware and the flash do the same work, but no time passes.
     pub timed_load: bool,
     /// Warehouses of `tpcc`.
     #[setting(is = Integer(1, (1 << 20) - 1))]
     pub warehouses: u32,
-    /// `tpcc`: tables of a warehouse have so many times fewer rows than the specification asks for; a power of
-    /// two.
+    /// `tpcc`: divides the number of rows that the specification asks for in each table of a warehouse; a power of two.
     #[setting(is = PowerOfTwo(1, 256))]
     pub shrink: u32,
     /// `tpcc`: whether a New Order writes the rows of STOCK that it reads.
     pub stock_update: bool,
-    /// `tpcc`: whether what a transaction writes is kept back and sent as one atomic batch, which the drive carries out
-    /// wholly or not at all; with SAKER, when it commits. Otherwise each row is a store.
+    /// `tpcc`: whether the host keeps the writes of a transaction back until it commits, and then sends them as one
+    /// atomic batch, which the drive carries out wholly or not at all. Otherwise each row is a store of its own.
     pub atomic: bool,
     /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     #[setting(is = Integer(1, 1 << 20))]
@@ -143,12 +142,12 @@ pub struct WorkloadParams {
     /// last one has ended.
     #[setting(is = Integer(0, 1_000_000_000), option = "rate")]
     pub rate_per_s: u64,
-    /// When operations begin: of a rate, `fixed`, equally spaced, or `poisson`, at random; of a trace, `trace`,
-    /// when they did.
+    /// When operations begin. With `workload.rate_per_s`: equally spaced (`fixed`) or at random (`poisson`). `trace`:
+    /// at the times that the trace recorded.
     #[setting(is = Word(&["fixed", "poisson", "trace"]), option = "arrivals", when = &[When::Any(&[When::on("workload.rate_per_s"), When::one_of("workload.arrivals", &["trace"])])])]
     pub arrivals: String,
-    /// Clients that draw the same ranks of a `zipfian` or `latest` distribution, as those of a published client
-    /// do, whose generators all have one seed: each rank comes so many times in a row.
+    /// How many times in a row each rank of a `zipfian` or `latest` distribution is drawn. This stands for the clients
+    /// of a published benchmark, which all have one seed and so draw the same ranks.
     #[setting(is = Integer(1, 1024), when = &[When::one_of("workload.distribution", &["zipfian", "latest"])])]
     pub replayed_by: u64,
     /// The run ends when this much of its clock has passed, or after `ops`; 0: after `ops`.
@@ -162,30 +161,31 @@ pub struct WorkloadParams {
     /// checked).
     #[setting(is = Word(&["off", "values", "only"]))]
     pub verify: String,
-    /// File of workload `trace`; of `kvcache` also the name of a trace that comes with the program, and empty:
+    /// File of workload `trace`. For `kvcache`: a file, or the name of a trace that comes with the program; empty for
     /// the first of those.
     #[setting(is = Text)]
     pub trace: String,
     /// The format of the trace (`kvdrive list traces`); empty: told by how the file begins.
     #[setting(is = Text)]
     pub trace_format: String,
-    /// What is on the drive before a trace begins: `nothing`, `reads:SIZE` (each key that it reads before it stores
-    /// it, with a value of that size), or `trace:FILE` (what the stores of that trace leave).
+    /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace reads before
+    /// it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after all operations of that
+    /// trace.
     #[setting(is = Text, option = "load")]
     pub load: String,
-    /// `kvcache`: the language model, of `kvdrive list models`.
+    /// `kvcache`: the language model (`kvdrive list models`).
     #[setting(is = Text)]
     pub cache_model: String,
-    /// `kvcache`: how a block of tokens lies in pairs, of `kvdrive list layouts`.
+    /// `kvcache`: which pairs hold a block of tokens (`kvdrive list layouts`).
     #[setting(is = Text)]
     pub cache_objects: String,
     /// `kvcache`: blocks that the cache holds at most; 0: any number.
     #[setting(is = Integer(0, 1 << 40))]
     pub cache_blocks: u64,
-    /// `kvcache`: which block goes, of `kvdrive list policies`.
+    /// `kvcache`: which block is evicted when the cache is full (`kvdrive list policies`).
     #[setting(is = Text)]
     pub cache_policy: String,
-    /// `kvcache`: which missing blocks are stored, of `kvdrive list admissions`.
+    /// `kvcache`: which missing blocks are stored (`kvdrive list admissions`).
     #[setting(is = Text)]
     pub cache_admission: String,
     /// `kvcache`: largest value of a chunk, in the layouts that have chunks.
@@ -194,7 +194,7 @@ pub struct WorkloadParams {
     /// `kvcache`: requests of the trace that are read at most; 0: all.
     #[setting(is = Integer(0, 1 << 40))]
     pub cache_requests: u64,
-    /// `kvcache`: values have so many times fewer bytes than the model's.
+    /// `kvcache`: divides the size of the model's values, so that a large trace fits on a small drive.
     #[setting(is = Integer(1, 1 << 20))]
     pub cache_shrink: u32,
     /// A workload that is in no table, instead of `name`.

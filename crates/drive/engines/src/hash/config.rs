@@ -44,17 +44,17 @@ pub enum SecondChance {
 pub struct Omissions {
     /// Does a store that fills a flash page wait until it is programmed? The write buffer is power-protected.
     pub wait_for_program: bool,
-    /// Does a command whose section takes the place of altered ones wait for the page of sections that these
-    /// fill? That buffer is power-protected, too.
+    /// Whether a command waits for the program of a page of sections that its own eviction filled. It need not: the
+    /// buffer of that page is power-protected, too.
     pub wait_for_eviction: bool,
-    /// Do sections that collection alters stay clean? They are not written for it; what it altered is kept in
-    /// memory that is not counted, and survives a power cut there.
+    /// Whether a section that collection has altered counts as clean, as in the published emulator: it leaves the cache
+    /// without being written. What was altered is kept in memory outside the DRAM budget, and survives a power cut.
     pub gc_leaves_clean: bool,
     /// Whether a lookup reserves the flash units of all its hops when it begins, as in the published emulator. A
     /// later command then waits for a unit that is idle.
     pub reserve_ahead: bool,
-    /// Time that collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
-    /// spins on the wall clock.
+    /// Time that collection spends on each page of a superblock, on a core that does nothing else, ns. It stands for
+    /// the busy waiting of the published emulator.
     #[setting(is = TIME)]
     pub gc_page_ns: Ns,
 }
@@ -80,22 +80,23 @@ pub struct HashConfig {
     /// Share of the superblocks that pairs and sections never fill.
     #[setting(is = Number(0.0, 0.89))]
     pub over_provisioning: f64,
-    /// Collection runs while so many superblocks are free, or fewer.
+    /// Collection runs while this many superblocks or fewer are free.
     #[setting(is = Integer(3, 1 << 20))]
     pub gc_low_superblocks: u32,
-    /// Host commands wait while no more than so many are free; 0: as published for the FTL, and below
-    /// `gc_low_superblocks`.
+    /// Commands of the host wait while this many superblocks or fewer are free; 0: as published for the FTL, but below
+    /// `hash.gc_low_superblocks`.
     #[setting(is = Integer(0, 1 << 20))]
     pub gc_stall_superblocks: u32,
-    /// Pages of a victim that are worked on at once.
+    /// Pages of the superblock being collected that are worked on at once.
     #[setting(is = Integer(1, 1 << 16))]
     pub gc_workers: u32,
-    /// Does collection leave read units in which nothing is valid in the die? Otherwise a page that it reads
-    /// crosses the channel whole. Time alone: where pairs begin in the units that cross, a drive would have to
-    /// keep beside them.
+    /// Whether collection transfers only those read units of a page in which something is valid; otherwise the whole
+    /// page crosses the channel. Only the time of the transfer changes: a real drive would also have to know where in a
+    /// unit the first pair begins.
     pub gc_skips_dead_units: bool,
-    /// Slots (sections, in `plus2`) of a key's probe sequence before a store gives up. A drive with fewer would not
-    /// find a pair beyond its last one, and would store it twice.
+    /// How many slots (sections, in `plus2`) the probe sequence of a key has; a store that finds no room in them is
+    /// refused. An image keeps this number: with fewer probes, the drive would not find pairs that were placed further
+    /// on, and would store them a second time.
     #[setting(is = Integer(1, 256), image)]
     pub max_probes: u32,
     /// Bits of the key's hash that count; fewer force collisions.
@@ -103,15 +104,16 @@ pub struct HashConfig {
     pub hash_bits: u32,
     /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
     pub discard_invalid: bool,
-    /// How many times a valid grain of a section counts when a victim is chosen, a pair's being 1; 0: as
-    /// designed for the FTL.
+    /// When a superblock is chosen to be collected, how many valid grains of pairs a valid grain of a section counts
+    /// for; 0: as designed for the FTL.
     #[setting(is = Integer(0, 64))]
     pub section_weight: u64,
-    /// How sections leave the cache.
+    /// Whether a section that a command used since eviction last considered it stays in the cache for one more round
+    /// (`on`), or the oldest one always leaves (`off`); `usual`: as designed for the FTL.
     pub second_chance: SecondChance,
-    /// Places of the section cache that sections whose numbers hash alike share: a section that comes when they are
-    /// taken displaces one of those, however many places are free elsewhere. 0: a section may take any place. The
-    /// cache has as many places as sections of their mean size fit into it.
+    /// Ways of a set-associative section cache: a section may take one of this many places, which the hash of its
+    /// number chooses; if all are taken, it displaces a section there, however many places are free elsewhere. 0: a
+    /// section may take any place. The cache has as many places as sections of mean size fit into it.
     #[setting(is = Integer(0, 256))]
     pub cache_ways: u32,
     /// Omissions as in a published emulator.
@@ -135,13 +137,13 @@ pub struct HashCosts {
     /// Comparing a key with the one found on flash.
     #[setting(is = TIME)]
     pub compare_key_ns: Ns,
-    /// Further cost of a pair of another key that a lookup meets.
+    /// What each pair of another key costs a lookup that reads it, besides reading and comparing it.
     #[setting(is = TIME)]
     pub collision_ns: Ns,
     /// Work of garbage collection on one pair or section, lookups not included.
     #[setting(is = TIME)]
     pub gc_item_ns: Ns,
-    /// Work of garbage collection on one pair that turns out to be dead, and on one record that says so.
+    /// Work of garbage collection on one pair that turns out to be dead, and on one record of an invalid pair.
     #[setting(is = TIME)]
     pub dead_item_ns: Ns,
     /// Choosing and encoding an altered section that is written.

@@ -121,7 +121,7 @@ pub(super) struct Dram {
     /// The section cache. What it needs to find its sections is part of it if the budget covers everything, and left
     /// out if it is accounted as published.
     section_cache: u64,
-    /// The most that the section cache has taken of it.
+    /// The most memory that the section cache has taken.
     #[counter(maximum)]
     section_cache_most: u64,
     /// Where each section is.

@@ -38,7 +38,8 @@ impl LsmConfig {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("gc", default)]
 pub struct GcConfig {
-    /// Collect at all? Without, a full log refuses stores until deletes have emptied whole segments.
+    /// Whether garbage collection of the value log runs. If it does not, a full log refuses stores until deletes have
+    /// emptied whole segments.
     #[setting(default = true)]
     pub enabled: bool,
     /// NAND pages of a segment.
@@ -78,7 +79,8 @@ impl GcConfig {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("lsm")]
 pub struct IndexConfig {
-    /// How tables look.
+    /// How a table lies on flash. `published`: as in the published firmware, with keys of exactly 4 B. `sound`: keys of
+    /// 1 to 16 B, and a sequence number in each entry.
     #[setting(is = Row(|| LAYOUTS.iter().map(|row| row.name).collect()), image)]
     pub layout: String,
     /// Entries of a full memtable.

@@ -139,9 +139,9 @@ pub struct PackingConfig {
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     #[setting(is = Integer(1, 1 << 20), image, when = &[When::row("packing.policy", |name, _| looks_at(name, |row| row.has_dlt))])]
     pub dlt_entries: u32,
-    /// Lets a value of several slots begin in one NAND page and end in the next, so that three of them, which
-    /// leave a slot of a page of four, use that as well. The papers do not say; only with it does the number
-    /// of pages rise at every boundary of 4 KiB, as BandSlim's figure 4 has it.
+    /// Whether a value of several slots may begin in one NAND page and end in the next. Without this, a value of three
+    /// slots leaves the last slot of a page of four empty. The papers do not say which is meant; only with `true` does
+    /// the number of pages rise at every boundary of 4 KiB, as in BandSlim's figure 4.
     #[setting(image, when = &[When::row("packing.policy", |name, _| looks_at(name, |row| row.has_slots))])]
     pub slots_cross_pages: bool,
     /// Costs for a policy that weighs them. They follow from the times of other sections.

@@ -106,7 +106,8 @@ pub struct ValueLogStatistics {
     /// Reservations refused because the host pinned too much of the buffer.
     #[counter(name = "interrupted_reservations")]
     pub interrupted: u64,
-    /// Bytes that died and were not counted as live: the image that the log came out of said too little.
+    /// Bytes that died in a segment beyond those that were counted as live there. This happens only after recovery from
+    /// an image whose count was too low.
     pub miscounted_bytes: u64,
 }
 

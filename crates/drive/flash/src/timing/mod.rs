@@ -26,14 +26,14 @@ pub struct TimingConfig {
     /// How long flash operations take (`kvdrive list timings`).
     #[setting(is = Row(|| TIMINGS.iter().map(|row| row.name).collect()), key = "timing", when = &[OPERATES])]
     pub name: String,
-    /// For `dies`: data bytes of the block that `erase_ns` is the time of. A block of another size takes in
-    /// proportion, so that a byte of flash costs as much to erase whatever blocks it lies in. 0: `erase_ns` is
-    /// the time of any block. Key `flash.erase_block_bytes`.
+    /// For `dies`: data bytes of a block that takes `flash.erase_ns` to erase. A smaller or larger block takes less or
+    /// more in proportion, so that to erase a byte costs the same with blocks of every size. 0: each block takes
+    /// `flash.erase_ns`. Key `flash.erase_block_bytes`.
     #[setting(is = Integer(0, 1 << 40), when = &[OPERATES, BY_DIES])]
     pub erase_block_bytes: u64,
-    /// For `dies`: how much a read of a page differs by the bit of its cells that it holds. Pages of a block sense in
-    /// `sense_ns` less this, in `sense_ns`, and in `sense_ns` and this, in turn, as those of three bits a cell do. 0:
-    /// all pages sense alike. Key `flash.sense_spread_ns`.
+    /// For `dies`: how far sensing differs between the pages that share cells of three bits. The pages of a block take,
+    /// in turn, `flash.sense_ns` less this, `flash.sense_ns`, and `flash.sense_ns` plus this. 0: all pages take the
+    /// same. Key `flash.sense_spread_ns`.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub sense_spread_ns: u64,
     /// For `flat`.

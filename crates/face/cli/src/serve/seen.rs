@@ -53,7 +53,7 @@ pub struct ServerCounters {
     /// Time since the server began.
     #[counter(measured, state)]
     pub uptime_ns: u64,
-    /// What this look took of the threads that serve.
+    /// Time that the serving threads spent on collecting these counters.
     #[counter(measured, state)]
     pub snapshot_ns: u64,
 }
@@ -64,9 +64,9 @@ pub struct ServerCounters {
 pub struct HostsNow {
     /// Controllers that hosts have now.
     controllers: usize,
-    /// Memory for data on their way that is given out.
+    /// Memory in use for data that is on its way between hosts and drive.
     buffer_used_bytes: usize,
-    /// The most there is of it.
+    /// Limit of the memory for data that is on its way.
     buffer_limit_bytes: usize,
 }
 

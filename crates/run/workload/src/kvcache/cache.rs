@@ -18,22 +18,22 @@ use super::eviction::{BlockId, Policy};
 pub struct CacheCounters {
     /// Requests.
     pub requests: u64,
-    /// Blocks of the requests.
+    /// Blocks that the requests asked for.
     #[counter(name = "blocks_asked")]
     pub asked: u64,
     /// Hits before the first missing block of a request.
     #[counter(name = "blocks_prefix_hits")]
     pub prefix_hits: u64,
-    /// All hits.
+    /// All hits, those after a missing block included.
     #[counter(name = "blocks_any_hits")]
     pub any_hits: u64,
-    /// Stored.
+    /// Blocks that were stored.
     #[counter(name = "blocks_stored")]
     pub stores: u64,
-    /// Deleted, to make room.
+    /// Blocks that were deleted to make room.
     #[counter(name = "blocks_deleted")]
     pub deletes: u64,
-    /// Missing, and not admitted by `workload.cache_admission`.
+    /// Missing blocks that `workload.cache_admission` did not let in.
     #[counter(name = "blocks_not_admitted")]
     pub not_admitted: u64,
 }

@@ -52,7 +52,8 @@ pub struct LinkConfig {
     /// `controller.dma_granularity_bytes`.
     #[setting(is = OneOf(&[1, 4, 4096]), key = "controller.dma_granularity_bytes")]
     pub dma_granularity_bytes: u32,
-    /// Does data to the host take no time? Only for studies of a published emulator; bytes are still counted.
+    /// Whether data to the host crosses the link in no time. Only for studies of a published emulator; its bytes are
+    /// still counted.
     pub free_to_host: bool,
     /// Time that the host waits for a store by CXL.mem and its flush, besides the time of each cache line.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
