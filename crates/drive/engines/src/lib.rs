@@ -230,6 +230,17 @@ impl HeldByCursors {
         let give_up = self.0.borrow().clone();
         give_up.is_some_and(|give_up| give_up())
     }
+
+    /// Makes a change. While it fails with `held`, an open cursor is given up and the change is tried again, until it
+    /// has room or no cursor is left.
+    pub fn make<E: PartialEq>(&self, held: E, change: impl Fn() -> Result<(), E>) -> Result<(), E> {
+        loop {
+            match change() {
+                Err(error) if error == held && self.give_up_one() => {}
+                made => return made,
+            }
+        }
+    }
 }
 
 /// A range of keys that a walk passed over because the page that lists them cannot be read. Any number of its keys may

@@ -74,34 +74,40 @@ fn with_unchecked(verified: report::Verified, ops: &report::Ops) -> report::Veri
     report::Verified { unchecked: reads.saturating_sub(verified.checked + verified.unknown), ..verified }
 }
 
+/// How many operations of each kind there were.
+fn operations(seen: &Seen) -> report::Ops {
+    let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
+    report::Ops {
+        store: counts[STORE],
+        retrieve: counts[RETRIEVE],
+        delete: counts[DELETE],
+        exist: counts[EXIST],
+        list: counts[LIST],
+        seek: counts[SEEK],
+        next: counts[NEXT],
+        errors: seen.errors,
+    }
+}
+
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended, drained, wall_ns, .. } = self;
         let Outcome { mut notes, workload, loading, series, verified, .. } = self;
+        let ops = operations(&seen);
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
             seen.first_error.map(|error| format!("first of {} errors: {error}", grouped(seen.errors))),
         );
-        let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
-        let ops = report::Ops {
-            store: counts[STORE],
-            retrieve: counts[RETRIEVE],
-            delete: counts[DELETE],
-            exist: counts[EXIST],
-            list: counts[LIST],
-            seek: counts[SEEK],
-            next: counts[NEXT],
-            errors: seen.errors,
-        };
         notes.extend(order_of_listing(&ops, &config.engine.name));
         notes.extend(counting_of_scans(&ops));
         let not_found: Named<u64> =
             KINDS.into_iter().zip(seen.missed).filter(|(_, missed)| *missed > 0).collect();
         notes.extend(most_were_missed(&ops, &not_found));
         let verified = verified.map(|verified| with_unchecked(verified, &ops));
-        let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
-        let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
+        let read_bytes = [(RETRIEVE, ops.retrieve), (SEEK, ops.seek), (NEXT, ops.next)];
+        let read_bytes = read_bytes.into_iter().filter(|(_, count)| *count > 0);
+        let read_bytes = read_bytes.map(|(kind, _)| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended.at - began.at;
         // What applications saw took time of their own clock.
         let seen_ns = wall_ns.unwrap_or(span_ns);

@@ -177,6 +177,47 @@ pub(super) struct Core {
     journal: power::Journal,
 }
 
+/// The share of DRAM that sections may take. The other structures take `others` bytes, and the lists of `records`.
+fn cache_budget(config: &HashConfig, others: u64, records: Option<Rc<Records>>) -> Budget {
+    match config.dram_accounting {
+        Accounting::Published => Budget { bytes: config.dram_bytes, slot_bytes: 0, besides: Box::new(|| 0) },
+        Accounting::Total => Budget {
+            // 0 if the other structures need all of it or more: the report shows that.
+            bytes: config.dram_bytes.saturating_sub(others),
+            slot_bytes: SLOT_BYTES,
+            besides: Box::new(move || records.as_deref().map_or(0, Records::list_bytes)),
+        },
+    }
+}
+
+fn eviction(config: &HashConfig, cores: &Cores) -> Eviction {
+    Eviction {
+        second_chance: config.second_chance == SecondChance::On,
+        ways: config.cache_ways,
+        waits: config.omissions.wait_for_eviction,
+        gc_leaves_clean: config.omissions.gc_leaves_clean,
+        cores: cores.clone(),
+        write_ns: config.costs.evict_ns,
+        fetch_ns: config.costs.fetch_ns,
+    }
+}
+
+fn limits(config: &HashConfig, layout: &Layout, bounds: &Bounds) -> Limits {
+    let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
+    let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
+    Limits {
+        page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
+        write_buffer_bytes: config.write_buffer_bytes,
+        unfinished_bytes: config.unfinished_bytes(layout),
+        low: config.gc_low_superblocks,
+        stall: config.gc_stall_superblocks,
+        valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
+        discard: config.discard_invalid,
+        section_weight: config.section_weight,
+        skips_dead_units: config.gc_skips_dead_units,
+    }
+}
+
 impl Core {
     /// An engine on an empty drive.
     ///
@@ -204,43 +245,9 @@ impl Core {
             + bounds.table_bytes
             + bounds.write_buffer_bytes
             + bounds.page_bytes;
-        let budget = match config.dram_accounting {
-            Accounting::Published => {
-                Budget { bytes: config.dram_bytes, slot_bytes: 0, besides: Box::new(|| 0) }
-            }
-            Accounting::Total => {
-                let records = records.clone();
-                Budget {
-                    // 0 if the other structures need all of it or more: the report shows that.
-                    bytes: config.dram_bytes.saturating_sub(others),
-                    slot_bytes: SLOT_BYTES,
-                    besides: Box::new(move || records.as_deref().map_or(0, Records::list_bytes)),
-                }
-            }
-        };
-        let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
-        let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
-        let limits = Limits {
-            page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
-            write_buffer_bytes: config.write_buffer_bytes,
-            unfinished_bytes: config.unfinished_bytes(&layout),
-            low: config.gc_low_superblocks,
-            stall: config.gc_stall_superblocks,
-            valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
-            discard: config.discard_invalid,
-            section_weight: config.section_weight,
-            skips_dead_units: config.gc_skips_dead_units,
-        };
-        let eviction = Eviction {
-            second_chance: config.second_chance == SecondChance::On,
-            ways: config.cache_ways,
-            waits: config.omissions.wait_for_eviction,
-            gc_leaves_clean: config.omissions.gc_leaves_clean,
-            cores: cores.clone(),
-            write_ns: config.costs.evict_ns,
-            fetch_ns: config.costs.fetch_ns,
-        };
-        let space = Space::new(flash, layout, limits, validity, &journal);
+        let budget = cache_budget(config, others, records.clone());
+        let eviction = eviction(config, &cores);
+        let space = Space::new(flash, layout, limits(config, &layout, &bounds), validity, &journal);
         Ok(Rc::new(Core {
             sim: flash.sim().clone(),
             scheme,
@@ -313,12 +320,7 @@ impl Core {
 
     /// Makes a change; if open iterators hold the room that it needs, gives them up one after the other.
     pub fn without_held(&self, change: impl Fn() -> Result<(), Status>) -> Result<(), Status> {
-        loop {
-            match change() {
-                Err(Status::COMMAND_INTERRUPTED) if self.held_by_cursors.give_up_one() => {}
-                changed => return changed,
-            }
-        }
+        self.held_by_cursors.make(Status::COMMAND_INTERRUPTED, change)
     }
 
     /// Limit for altered sections in power-protected memory, bytes.

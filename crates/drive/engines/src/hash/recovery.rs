@@ -448,37 +448,28 @@ impl Seams {
     }
 }
 
-/// Step 3: counts valid grains, by the lengths in the pairs' headers.
-fn count_pairs(
-    core: &Rc<Core>,
-    superblocks: Range<u32>,
+/// Counts the pairs that are found on pages.
+struct PairCount {
+    engine: Rc<Core>,
     live: LivePairs,
     unread: UnreadSections,
-) -> Result<(), ImageError> {
-    let engine = core.clone();
-    let live = Rc::new(TaskCell::new(live));
-    let all = live.clone();
-    let seams = Rc::new(TaskCell::new(Seams::default()));
-    let all_seams = seams.clone();
-    scan(core, KIND_DATA, superblocks, move |page, data, first_item, _| {
+    seams: Seams,
+}
+
+impl PairCount {
+    /// Counts the pairs that begin in a page.
+    fn page(&mut self, page: u32, data: Option<&PageData>, first_item: u32) {
+        let engine = self.engine.clone();
         let layout = &engine.layout;
-        let first = layout.first_grain(page);
-        let (live, seams) = (&mut *all.borrow_mut(), &mut *all_seams.borrow_mut());
-        let Some(data) = data else {
-            // The lengths of its pairs are unknown; counting them as present keeps the superblock from being
-            // erased.
-            let pairs = (0..layout.page_grains).filter(|at| live.take(Grain(first.0 + u64::from(*at))));
-            pairs.for_each(|at| engine.space.found(Grain(first.0 + u64::from(at)), 1));
-            seams.begin(page, layout.page_grains);
-            return;
-        };
-        let mut at = first_item;
-        if at > layout.page_grains {
-            live.ensure(false, "the first item of a page lies outside it");
+        let Some(data) = data else { return self.unread_page(page) };
+        if first_item > layout.page_grains {
+            self.live.ensure(false, "the first item of a page lies outside it");
             return;
         }
-        live.ensure(seams.begin(page, at), INSIDE);
+        self.live.ensure(self.seams.begin(page, first_item), INSIDE);
+        let first = layout.first_grain(page);
         let end = engine.space.written_grains(layout.superblock_of_page(page));
+        let mut at = first_item;
         while at < layout.page_grains {
             let offset = at * layout.grain_bytes;
             let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| data.read(offset, bytes, sink);
@@ -487,34 +478,73 @@ fn count_pairs(
                 // A stream continues right after its last pair, since a scan for pairs does not look beyond a
                 // gap.
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
-                live.ensure(
-                    !is_open || layout.within(grain) == end,
-                    "a stream leaves a gap after its last pair",
-                );
+                let is_whole = !is_open || layout.within(grain) == end;
+                self.live.ensure(is_whole, "a stream leaves a gap after its last pair");
                 return;
             };
             let grains = layout.grains_of(header.pair_bytes());
             if layout.within(grain) + grains > end {
-                live.ensure(false, AFTER_END);
+                self.live.ensure(false, AFTER_END);
                 return;
             }
-            if live.take(grain) {
-                engine.space.found(grain, grains);
-                engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
-            } else if unread.contains(&engine.probe(&header.key, header.probe).section) {
-                engine.space.found(grain, grains);
-            } else {
-                live.ensure(engine.space.found_dead(grain, grains), INSIDE);
-            }
+            self.pair(grain, grains, &header);
             at += grains;
         }
-        let end = page + at.div_ceil(layout.page_grains);
-        for next in page + 1..end {
-            let reach = (at - (next - page) * layout.page_grains).min(layout.page_grains);
-            live.ensure(seams.reach(next, reach), INSIDE);
+        self.reach(page, at);
+    }
+
+    /// Of a page that cannot be read the lengths of pairs are unknown; counting them as present keeps the superblock
+    /// from being erased.
+    fn unread_page(&mut self, page: u32) {
+        let layout = &self.engine.layout;
+        let first = layout.first_grain(page);
+        for at in 0..layout.page_grains {
+            let grain = Grain(first.0 + u64::from(at));
+            if self.live.take(grain) {
+                self.engine.space.found(grain, 1);
+            }
         }
+        self.seams.begin(page, layout.page_grains);
+    }
+
+    fn pair(&mut self, grain: Grain, grains: u32, header: &PairHeader) {
+        let engine = &self.engine;
+        if self.live.take(grain) {
+            engine.space.found(grain, grains);
+            engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
+        } else if self.unread.contains(&engine.probe(&header.key, header.probe).section) {
+            engine.space.found(grain, grains);
+        } else {
+            self.live.ensure(engine.space.found_dead(grain, grains), INSIDE);
+        }
+    }
+
+    /// The last pair of `page` ends at grain `to`, counted from the page's first one.
+    fn reach(&mut self, page: u32, to: u32) {
+        let page_grains = self.engine.layout.page_grains;
+        for next in page + 1..page + to.div_ceil(page_grains) {
+            let reach = (to - (next - page) * page_grains).min(page_grains);
+            self.live.ensure(self.seams.reach(next, reach), INSIDE);
+        }
+    }
+}
+
+/// Step 3: counts valid grains, by the lengths in the pairs' headers.
+fn count_pairs(
+    core: &Rc<Core>,
+    superblocks: Range<u32>,
+    live: LivePairs,
+    unread: UnreadSections,
+) -> Result<(), ImageError> {
+    let count = PairCount { engine: core.clone(), live, unread, seams: Seams::default() };
+    let count = Rc::new(TaskCell::new(Some(count)));
+    let counting = count.clone();
+    scan(core, KIND_DATA, superblocks, move |page, data, first_item, _| {
+        let mut count = counting.borrow_mut();
+        count.as_mut().expect("pairs are counted until the scan ends").page(page, data, first_item);
     });
-    let mut live = live.take().result()?;
+    let PairCount { live, seams, .. } = count.take().expect("a scan leaves its count");
+    let mut live = live.result()?;
     if !core.space.flash().is_enabled() {
         return Ok(()); // The data are lost; a command that needs them is told so.
     }
@@ -528,6 +558,6 @@ fn count_pairs(
         superblock
             .is_some_and(|superblock| superblock.state == SuperblockState::Victim || superblock.valid == 0)
     };
-    live.ensure(seams.borrow().reach.keys().all(is_cut), INSIDE);
+    live.ensure(seams.reach.keys().all(is_cut), INSIDE);
     live.result().map(drop)
 }

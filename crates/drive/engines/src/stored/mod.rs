@@ -149,12 +149,7 @@ impl StoredEngine {
     /// Calls the store; if open iterators hold the room that it needs, gives them up one after the other and calls
     /// again.
     fn without_held(&self, act: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
-        loop {
-            match act() {
-                Err(StoreError::HeldByCursors) if self.held_by_cursors.give_up_one() => {}
-                ended => return ended,
-            }
-        }
+        self.held_by_cursors.make(StoreError::HeldByCursors, act)
     }
 
     /// Numbers operations and puts them into protected memory, after waiting for room.

@@ -1,5 +1,7 @@
 //! The index on drives that lose power, pages and space.
 
+use std::ops::Range;
+
 use super::*;
 
 /// What must survive: the state before and after the change that was under way.

@@ -52,7 +52,6 @@ const fn row(number: c_long, kind: CallKind, has_folder: bool) -> Row {
 }
 
 /// Every call that is looked at, beside `ioctl`.
-#[cfg(target_arch = "x86_64")]
 pub(super) const CALLS: &[Row] = &[
     row(libc::SYS_openat, CallKind::Open, true),
     row(libc::SYS_openat2, CallKind::OpenHow, true),
@@ -62,26 +61,19 @@ pub(super) const CALLS: &[Row] = &[
     row(libc::SYS_faccessat, CallKind::Access, true),
     row(libc::SYS_faccessat2, CallKind::Access, true),
     row(libc::SYS_readlinkat, CallKind::ReadLink, true),
-    // What newer machines do not have any more.
+    // Calls that newer machines do not have any more.
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_open, CallKind::Open, false),
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_creat, CallKind::Create, false),
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_stat, CallKind::Stat, false),
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_lstat, CallKind::Stat, false),
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_access, CallKind::Access, false),
+    #[cfg(target_arch = "x86_64")]
     row(libc::SYS_readlink, CallKind::ReadLink, false),
-];
-
-/// Every call that is looked at, beside `ioctl`.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) const CALLS: &[Row] = &[
-    row(libc::SYS_openat, CallKind::Open, true),
-    row(libc::SYS_openat2, CallKind::OpenHow, true),
-    row(libc::SYS_newfstatat, CallKind::Stat, true),
-    row(libc::SYS_fstat, CallKind::StatDescriptor, false),
-    row(libc::SYS_statx, CallKind::StatExtended, true),
-    row(libc::SYS_faccessat, CallKind::Access, true),
-    row(libc::SYS_faccessat2, CallKind::Access, true),
-    row(libc::SYS_readlinkat, CallKind::ReadLink, true),
 ];
 
 /// The state from which all calls are answered.

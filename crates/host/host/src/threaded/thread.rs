@@ -26,7 +26,7 @@ where
     Ok((connector, serving))
 }
 
-/// Builds a drive on this thread, whose calls carry it out: [`kvdrive_link::shared::serve_here`]. Calls on other
+/// Builds a drive that calls of this thread carry out: [`kvdrive_link::shared::serve_here`]. Calls on other
 /// threads are refused with [`crate::Error::OtherThread`].
 ///
 /// # Errors

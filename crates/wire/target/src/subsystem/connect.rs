@@ -72,25 +72,13 @@ impl Subsystem {
         if connect.record_format != 0 {
             return Err(Status::CONNECT_FORMAT.into());
         }
-        let subsystem = nqn(&data.subsystem_nqn).ok_or(wrong(ConnectData::SUBSYSTEM_NQN_AT, true))?;
         let host = nqn(&data.host_nqn).ok_or(wrong(ConnectData::HOST_NQN_AT, true))?;
-        let kind = if subsystem == DISCOVERY_NQN {
-            Kind::Discovery
-        } else if subsystem == self.options.nqn {
-            Kind::Io
-        } else {
-            return Err(wrong(ConnectData::SUBSYSTEM_NQN_AT, true));
-        };
+        let kind = self.kind(&data)?;
         let has_psk = self.host(host).is_some_and(|host| host.psk.is_some());
         if kind == Kind::Io && has_psk && !reached_at.is_secure {
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
-        let entries = u32::from(connect.entries_z) + 1;
-        let entries_max =
-            if connect.queue_id == 0 { ADMIN_ENTRIES_MAX } else { self.options.queue_entries_max };
-        if !(ENTRIES_MIN..=entries_max).contains(&entries) {
-            return Err(wrong(Connect::ENTRIES_AT, false));
-        }
+        let entries = self.entries(connect)?;
         let index = if connect.queue_id == 0 {
             self.check_host(kind, host)?;
             if data.controller_id.get() != ANY_CONTROLLER {
@@ -131,6 +119,26 @@ impl Subsystem {
             flow_control: connect.attributes & Connect::NO_FLOW_CONTROL == 0,
             is_locked,
         })
+    }
+
+    /// The kind of controller that a host asks for, by the name of the subsystem.
+    fn kind(&self, data: &ConnectData) -> Result<Kind, Refused> {
+        match nqn(&data.subsystem_nqn) {
+            Some(DISCOVERY_NQN) => Ok(Kind::Discovery),
+            Some(name) if name == self.options.nqn => Ok(Kind::Io),
+            _ => Err(wrong(ConnectData::SUBSYSTEM_NQN_AT, true)),
+        }
+    }
+
+    /// Size of the queue.
+    fn entries(&self, connect: &Connect) -> Result<u32, Refused> {
+        let entries = u32::from(connect.entries_z) + 1;
+        let most = if connect.queue_id == 0 { ADMIN_ENTRIES_MAX } else { self.options.queue_entries_max };
+        if (ENTRIES_MIN..=most).contains(&entries) {
+            Ok(entries)
+        } else {
+            Err(wrong(Connect::ENTRIES_AT, false))
+        }
     }
 
     /// The allowed host of this name.
