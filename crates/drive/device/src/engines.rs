@@ -78,7 +78,7 @@ pub struct EngineRow {
 }
 
 /// All engines: those with a row of their own, the hash FTLs, and the stores over pages.
-pub const ENGINES: &[EngineRow] = &every_engine();
+pub static ENGINES: &[EngineRow] = &every_engine();
 
 /// Engines that are in no other table.
 const OTHER_ENGINES: &[EngineRow] = &[EngineRow {

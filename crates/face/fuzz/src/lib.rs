@@ -53,7 +53,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[
+pub static TARGETS: &[Target] = &[
     Target {
         name: "entries",
         about: "submission entries of 64 B: each is refused or reads as it was written",

@@ -77,7 +77,7 @@ pub struct StoreRow {
 }
 
 /// Every store there is.
-pub const STORES: &[StoreRow] = &[hashlog::ROW, lsmtree::ROW, btree::ROW];
+pub static STORES: &[StoreRow] = &[hashlog::ROW, lsmtree::ROW, btree::ROW];
 
 /// The row with this name.
 pub fn store_row(name: &str) -> Option<&'static StoreRow> {

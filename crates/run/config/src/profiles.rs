@@ -16,7 +16,7 @@ pub struct Profile {
 }
 
 /// Every embedded profile; the first is the default.
-pub const PROFILES: &[Profile] = &[
+pub static PROFILES: &[Profile] = &[
     Profile {
         name: "cosmos-plus",
         origin: "Cosmos+ OpenSSD with BandSlim's firmware (ICPP'24), one synchronous host thread",

@@ -155,7 +155,7 @@ pub struct DramPoint {
 }
 
 /// Every point, at full size.
-pub const DRAM_POINTS: &[DramPoint] = &[
+pub static DRAM_POINTS: &[DramPoint] = &[
     DramPoint {
         name: "published",
         origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",

@@ -248,7 +248,7 @@ pub struct Preset {
 /// M queries take long. Their keys are 48 B long, which the KV command set does not have: `mixgraph` clamps
 /// them to 16 B and notes it. The sine of the query rate is left out: operations here follow each other
 /// without a rate.
-pub const PRESETS: &[Preset] = &[
+pub static PRESETS: &[Preset] = &[
     Preset {
         name: "all_random",
         origin: "uniform keys",

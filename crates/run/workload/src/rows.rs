@@ -123,7 +123,7 @@ const MIXGRAPH: &[&str] = &[
 ];
 
 /// Every generated workload.
-pub const WORKLOADS: &[Row] = &[
+pub static WORKLOADS: &[Row] = &[
     Row {
         name: "fillseq",
         origin: "stores of value_size, keys ascending (db_bench fillseq)",
@@ -310,7 +310,7 @@ pub const WORKLOADS: &[Row] = &[
 
 /// The workloads that are read from a file and end. They are not rows of [`WORKLOADS`], which are generated
 /// and have no end.
-pub const FROM_FILES: &[Row] = &[
+pub static FROM_FILES: &[Row] = &[
     Row {
         name: "trace",
         origin: "a recorded trace, as workload trace:FILE",

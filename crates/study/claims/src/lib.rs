@@ -65,7 +65,7 @@ pub use standing::{Standing, counts};
 pub use table::text;
 
 /// The embedded files with their names.
-pub const FILES: &[(&str, &str)] = &[
+pub static FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../files/bandslim.toml")),
     ("bandslim-cxl.toml", include_str!("../files/bandslim-cxl.toml")),
     ("kvcache.toml", include_str!("../files/kvcache.toml")),

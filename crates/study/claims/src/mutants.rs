@@ -28,7 +28,7 @@ use kvdrive_experiments::{Figure, assignments, from_toml};
 use kvdrive_text::{WIDTH, wrap};
 
 /// The embedded files with their names.
-pub const FILES: &[(&str, &str)] = &[
+pub static FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
     ("plus.toml", include_str!("../mutants/plus.toml")),
     ("pm983.toml", include_str!("../mutants/pm983.toml")),

@@ -18,7 +18,7 @@ pub struct Chapter {
 }
 
 /// Every chapter there is.
-pub const CHAPTERS: &[Chapter] = &[
+pub static CHAPTERS: &[Chapter] = &[
     Chapter {
         name: "paper",
         suite: "bandslim",

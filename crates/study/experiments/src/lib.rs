@@ -54,7 +54,7 @@ pub use parse::parse;
 pub use parse::{assignments, check_needs, from_toml};
 
 /// The embedded files with their names.
-pub const FILES: &[(&str, &str)] = &[
+pub static FILES: &[(&str, &str)] = &[
     ("bandslim-3.toml", include_str!("../files/bandslim-3.toml")),
     ("bandslim-4.toml", include_str!("../files/bandslim-4.toml")),
     ("bandslim-8.toml", include_str!("../files/bandslim-8.toml")),
@@ -114,7 +114,7 @@ pub enum Kind {
 }
 
 /// Every kind, with its name and its meaning for readers.
-pub const KINDS: &[(Kind, &str, &str)] = &[
+pub static KINDS: &[(Kind, &str, &str)] = &[
     (
         Kind::Counted,
         "counted",

@@ -50,7 +50,7 @@ pub struct SchemeRow {
 }
 
 /// Every hash FTL.
-pub const SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW, &plus2::ROW];
+pub static SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW, &plus2::ROW];
 
 /// The hash FTL with this name.
 pub fn scheme(name: &str) -> Option<&'static SchemeRow> {

@@ -267,7 +267,7 @@ pub struct PackingRow {
 }
 
 /// Every packing policy.
-pub const PACKINGS: &[PackingRow] = &[
+pub static PACKINGS: &[PackingRow] = &[
     PackingRow {
         name: "block",
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",

@@ -137,7 +137,7 @@ pub struct FaultKind {
 }
 
 /// Every kind of fault.
-pub const FAULTS: &[FaultKind] = &[
+pub static FAULTS: &[FaultKind] = &[
     read_error::KIND,
     program_error::KIND,
     erase_error::KIND,

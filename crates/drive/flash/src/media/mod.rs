@@ -196,7 +196,7 @@ pub struct MediaKind {
 }
 
 /// Every medium there is.
-pub const MEDIA: &[MediaKind] = &[ram::KIND, tags::KIND, file::KIND];
+pub static MEDIA: &[MediaKind] = &[ram::KIND, tags::KIND, file::KIND];
 
 /// The medium called `name`.
 pub fn kind(name: &str) -> Option<&'static MediaKind> {

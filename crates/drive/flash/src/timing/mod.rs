@@ -98,7 +98,7 @@ pub struct TimingRow {
 }
 
 /// Every timing there is.
-pub const TIMINGS: &[TimingRow] = &[dies::ROW, flat::ROW];
+pub static TIMINGS: &[TimingRow] = &[dies::ROW, flat::ROW];
 
 /// The timing called `name`.
 pub fn row(name: &str) -> Option<&'static TimingRow> {

@@ -196,3 +196,19 @@ fn the_pages_for_newcomers_name_what_is_there() {
 fn architecture_stays_a_page_of_fifteen_minutes() {
     assert!(page().len() <= 12 * 1024, "{} bytes", page().len());
 }
+
+/// The functions that a `const` table names are compiled again in every crate that looks at the table: each engine, for one,
+/// in the command, in the runner of workloads and in seven more.
+#[test]
+fn tables_that_several_crates_see_are_statics() {
+    let (_, text) = source();
+    let is_table = |line: &&str| {
+        let declared = line.trim_start().strip_prefix("pub const ").and_then(|line| line.split_once(": &["));
+        declared.is_some_and(|(_, rows)| {
+            let row = rows.trim_start_matches('&');
+            row.starts_with(|first: char| first.is_ascii_uppercase())
+        })
+    };
+    let tables: Vec<&str> = text.lines().filter(is_table).collect();
+    assert_eq!(tables, Vec::<&str>::new());
+}

@@ -146,7 +146,7 @@ pub struct EvictionRow {
 }
 
 /// An eviction policy: which pairs leave a full cache.
-pub const EVICTIONS: &[EvictionRow] = &[
+pub static EVICTIONS: &[EvictionRow] = &[
     EvictionRow {
         name: "lru",
         summary: "the pair that was not used for the longest time",

@@ -34,7 +34,7 @@ pub struct AdmissionRow {
 }
 
 /// Every admission there is.
-pub const ADMISSIONS: &[AdmissionRow] = &[
+pub static ADMISSIONS: &[AdmissionRow] = &[
     AdmissionRow {
         name: "all",
         origin: "every missing block, as Mooncake's NVMe KV backend does",

@@ -32,7 +32,7 @@ pub struct PolicyRow {
 }
 
 /// Every policy there is.
-pub const POLICIES: &[PolicyRow] = &[
+pub static POLICIES: &[PolicyRow] = &[
     PolicyRow {
         name: "lru",
         origin: "the block that was not asked for the longest time",

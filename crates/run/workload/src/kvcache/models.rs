@@ -40,7 +40,7 @@ const fn latent(rank: u64, rotary: u64) -> u64 {
 }
 
 /// Every model there is.
-pub const MODELS: &[Model] = &[
+pub static MODELS: &[Model] = &[
     Model {
         name: "llama-3.1-8b",
         origin: "Llama 3.1 8B (config.json; Mistral 7B v0.3 has the same)",

@@ -49,7 +49,7 @@ pub struct LayoutRow {
 }
 
 /// Every layout.
-pub const LAYOUTS: &[LayoutRow] = &[
+pub static LAYOUTS: &[LayoutRow] = &[
     LayoutRow {
         name: "block",
         origin: "all layers of a block in one object (LMCache; Mooncake's bucket files)",

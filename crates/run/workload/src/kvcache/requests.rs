@@ -26,7 +26,7 @@ pub struct OwnTrace {
 }
 
 /// Every included trace.
-pub const OWN_TRACES: &[OwnTrace] = &[
+pub static OWN_TRACES: &[OwnTrace] = &[
     OwnTrace {
         name: "conversation",
         origin: "12 031 requests, an hour of an online service (Mooncake, FAST'25)",

@@ -81,7 +81,7 @@ pub struct FormatRow {
 
 /// Every format there is, the more certain ones first: a file has the first format that recognises it.
 /// A file that no other format recognises is `csv`, the last.
-pub const FORMATS: &[FormatRow] = &[
+pub static FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "db_bench",
         origin: "RocksDB's query trace, binary (db_bench --trace_file, DB::StartTrace)",

@@ -22,7 +22,7 @@ pub struct Mutant {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: &[Mutant] = &[
+pub static MUTANTS: &[Mutant] = &[
     Mutant {
         name: "page-left-out",
         stands_for: "a program that was acknowledged never reached flash",

@@ -195,7 +195,7 @@ pub struct MethodRow {
 }
 
 /// Every transfer method.
-pub const METHODS: &[MethodRow] = &[
+pub static METHODS: &[MethodRow] = &[
     MethodRow {
         name: "prp",
         origin: "page-unit DMA of whole 4 KiB pages: the NVMe KV baseline of all papers",

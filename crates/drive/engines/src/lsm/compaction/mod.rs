@@ -98,7 +98,7 @@ pub struct CompactionRow {
 }
 
 /// Every compaction policy there is.
-pub const COMPACTIONS: &[CompactionRow] = &[
+pub static COMPACTIONS: &[CompactionRow] = &[
     CompactionRow {
         name: "tiered",
         origin: "rings of tables, the two oldest of a full ring merge into the next; public firmware of \

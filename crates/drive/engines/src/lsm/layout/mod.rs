@@ -335,7 +335,7 @@ pub struct LayoutRow {
 }
 
 /// Every layout there is.
-pub const LAYOUTS: &[LayoutRow] = &[
+pub static LAYOUTS: &[LayoutRow] = &[
     LayoutRow {
         name: "published",
         origin: "4 B keys, 8 B data entries (40-bit address, 24-bit length), separate index block; after the public \

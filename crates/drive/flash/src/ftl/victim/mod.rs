@@ -40,7 +40,7 @@ pub struct VictimKind {
 }
 
 /// Every victim policy.
-pub const VICTIMS: &[VictimKind] = &[greedy::KIND, cost_benefit::KIND];
+pub static VICTIMS: &[VictimKind] = &[greedy::KIND, cost_benefit::KIND];
 
 /// The policy called `name`.
 pub fn kind(name: &str) -> Option<&'static VictimKind> {
