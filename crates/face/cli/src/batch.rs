@@ -20,16 +20,17 @@ use crate::watch::{STOPPED, stop_on_interrupt};
 /// Options of commands that do many runs.
 #[derive(Args)]
 pub struct Batch {
-    /// Published counts of operations instead of the usual ones, and the full size; takes many times as long
+    /// Runs with the published numbers of operations and at full size; takes many times as long
     #[arg(long)]
     full: bool,
-    /// Few operations and a smaller size: an answer in about a minute, which says what needs more
+    /// Runs few operations at a smaller size, for an answer in about a minute; the output says what would need more
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Size of what can be shrunk (drive, pairs, operations and DRAM together): 1, or 1/64
+    /// Scale of drive, pairs, operations and DRAM together: 1, or 1/64
     #[arg(long, value_name = "1/N")]
     scale: Option<Scale>,
-    /// Seeds in place of the usual ones, as 1,2,3: every number is their mean, and says how far they are apart
+    /// Seeds in place of the usual ones, as 1,2,3: each number is the mean over the seeds, and says how far they are
+    /// apart
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     seed: Vec<u64>,
     /// Any key of the configuration, for every run; may be repeated

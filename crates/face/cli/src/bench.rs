@@ -28,10 +28,10 @@ pub struct Bench {
     /// Pairs whose memory is measured
     #[arg(long, default_value_t = 10_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pairs: u64,
-    /// Part of the Plus paper's size at which a hash engine runs: 1, or 1/64
+    /// Scale of the runs with a hash engine, against the Plus paper: 1, or 1/64
     #[arg(long, default_value = "1/64", value_name = "1/N")]
     scale: Scale,
-    /// Half a minute: a quarter of that part, a tenth of the stores and a fiftieth of the pairs, once
+    /// Takes half a minute: a quarter of the scale, a tenth of the stores and a fiftieth of the pairs, each run once
     #[arg(long)]
     quick: bool,
     /// Writes the figures as JSON to a file, or to standard output (-) instead of the table
@@ -39,20 +39,20 @@ pub struct Bench {
     json: Option<String>,
     #[command(flatten)]
     connection: Connection,
-    /// With --connect: operations at depth 32; a tenth of it at depth 1
+    /// With --connect: operations at depth 32; a tenth as many at depth 1
     #[arg(long, default_value_t = 300_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
     operations: u64,
     /// With --connect: keys that the values are stored under; a tenth of them with --quick
     #[arg(long, default_value_t = DEFAULT_KEYS, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
     keys: u64,
-    /// With --connect: size of the values in bytes; of those above 2 MiB fewer than 32 are under way at once
+    /// With --connect: size of the values in bytes; above 2 MiB fewer than 32 operations are under way at once
     #[arg(long, default_value_t = DEFAULT_VALUE_BYTES, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..), requires = "connect")]
     value_size: u32,
     /// With --connect: the control socket of the server, which knows its process [default: kvdrive.sock in the
     /// user's runtime folder, if that server is the one]
     #[arg(long, value_name = "PATH", requires = "connect")]
     control: Option<PathBuf>,
-    /// With --connect: the process of a server on this machine that is not ours
+    /// With --connect: process id of the server, if it is on this machine and is not kvdrive
     #[arg(long, value_name = "PID", requires = "connect")]
     server_pid: Option<u32>,
     /// Only this part, in this process

@@ -53,7 +53,7 @@ pub struct Cache {
     /// Removes all that is remembered
     #[arg(long)]
     clear: bool,
-    /// Most bytes from now on, as 64MiB; results that were not used for longest leave
+    /// Limit in bytes, as 64MiB; the results that were not used for longest are removed
     #[arg(long, value_name = "BYTES")]
     limit: Option<String>,
 }

@@ -17,7 +17,8 @@ pub struct Claims {
     /// Only claims whose id, as the table has it, begins with this; may be repeated
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Judges the claims with wrong implementations, all or those whose ids begin with these, and says which notice
+    /// Runs the claims with wrong implementations (all, or those whose ids begin with these), and says which claims
+    /// notice
     #[arg(long, value_name = "ID", num_args = 0..)]
     mutants: Option<Vec<String>>,
     #[command(flatten)]

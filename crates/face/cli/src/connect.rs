@@ -35,31 +35,31 @@ pub struct Connection {
     /// is one. Against several, with commas, as against one: each pair is on one of them
     #[arg(long, value_name = "tcp://HOST:PORT,...", value_parser = address, value_delimiter = ',')]
     connect: Vec<String>,
-    /// Name of its subsystem [default: the only one that discovery tells of]
+    /// Name of the subsystem of the drive [default: the only one that discovery reports]
     #[arg(long, value_parser = name, requires = "connect")]
     nqn: Option<String>,
-    /// Its namespace [default: the first one that has pairs]
+    /// Namespace of the drive [default: the first one that has pairs]
     #[arg(long, value_name = "N", requires = "connect")]
     nsid: Option<u32>,
-    /// Checksums on the way: of headers, of data, or of both
+    /// Digests of NVMe/TCP: of headers, of data, or of both
     #[arg(long, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
     digests: Option<String>,
-    /// Name of this host [default: one of our own]
+    /// Name of this host [default: one that kvdrive makes]
     #[arg(long, value_name = "NQN", value_parser = name, requires = "connect")]
     host_nqn: Option<String>,
-    /// By which this host authenticates (DH-HMAC-CHAP), or a file that has it
+    /// Secret with which this host authenticates (DH-HMAC-CHAP), or a file that contains it
     #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
     dhchap_secret: Option<String>,
-    /// The subsystem's secret, with which it has to authenticate, too
+    /// Secret with which the subsystem has to authenticate to this host
     #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
     dhchap_ctrl_secret: Option<String>,
-    /// Speaks TLS 1.3 by this PSK, or a file that has it
+    /// Connects by TLS 1.3 with this PSK, or a file that contains it
     #[arg(long, value_name = "PSK|@FILE", requires = "connect")]
     tls_psk: Option<String>,
     /// Version of the PSK's identity
     #[arg(long, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
     psk_version: Version,
-    /// How TLS keys are derived from the PSK: as specified, or as older libnvmes do
+    /// How TLS keys are derived from the PSK: as specified, or as by older versions of libnvme
     #[arg(
         long,
         value_name = "rfc8446|libnvme",

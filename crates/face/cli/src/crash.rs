@@ -47,8 +47,8 @@ impl FromStr for Wanted {
 pub struct Crash {
     #[command(flatten)]
     settings: Settings,
-    /// Events at which power is cut: so many, drawn by the seed, or all of them [default: 100; with a
-    /// `power-cut` rule: where it fires]
+    /// Number of events at which power is cut, drawn by the seed, or `all` [default: 100; with a `power-cut` rule:
+    /// where it fires]
     #[arg(long, value_name = "N|all")]
     cuts: Option<Wanted>,
     /// Cuts after this event alone, whatever --cuts says
@@ -57,11 +57,11 @@ pub struct Crash {
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Lives of a drive that works on after a cut, each but the last with a cut of its own
+    /// Lives of a drive: after a cut it is powered on and works on, and each life but the last ends with a cut
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     lives: u32,
-    /// Tries mistakes of recovery, one by one, and says which are found; without --engine on every engine. Exit
-    /// status 1 if one is not
+    /// Makes recovery wrong on purpose, in one way after another, and says which ways are found; without --engine on
+    /// every engine. Exit status 1 if one is not found
     #[arg(long, conflicts_with_all = ["at", "faults"])]
     mutants: bool,
 }

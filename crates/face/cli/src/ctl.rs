@@ -23,7 +23,7 @@ pub struct Ctl {
     /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, global = true, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// The namespace whose drive is meant; it stands before the verb
+    /// Namespace of the drive; comes before the verb
     #[arg(long, value_name = "N", default_value = "1")]
     nsid: u32,
     /// Prints the answer as JSON
@@ -81,12 +81,12 @@ enum FaultsVerb {
 
 #[derive(Subcommand)]
 enum Power {
-    /// Now, or with --after: hosts see the drive vanish; what was acknowledged survives
+    /// Cuts the power now, or later with --after: hosts see the drive vanish; what was acknowledged survives
     Cut {
         /// Pages that are being programmed may be left torn
         #[arg(long)]
         torn: bool,
-        /// After so many more commands
+        /// After this many more commands
         #[arg(long, value_name = "COMMANDS")]
         after: Option<u64>,
     },

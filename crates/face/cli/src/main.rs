@@ -72,23 +72,22 @@ enum Command {
     Compare(compare::Compare),
     /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
     ///
-    /// Without --ops it does 2000 operations, without --num on 1000 pairs; a --config file, --set and --scale
-    /// have their own.
+    /// Defaults are 2000 operations on 1000 pairs; --ops, --num, a --config file, --set and --scale change them.
     Crash(crash::Crash),
-    /// Tries random drives under random loads, with flash that fails and power that goes, for minutes or nights; exit
-    /// status 1, and the command that repeats it, if a pair is lost.
+    /// Tests random drives under random loads, with flash errors and power cuts, for minutes or for nights. If a pair
+    /// is lost, prints the command that repeats the case; exit status 1.
     Storm(storm::Storm),
     /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
     /// whole.
     ///
     /// The files stay as they are, also on a file system that cannot be written. With --repair the drive is powered on
-    /// as ever, which finishes what a killed life left under way, and the files change.
+    /// as usual, which finishes whatever was under way when the last run ended, and the files change.
     Check(check::Check),
     /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
     Dump(check::Dump),
     /// Shows every step of one command: time, room, bytes, purpose.
     Explain(explain::Explain),
-    /// Says of every published claim whether it comes true here; exit status 1 if one regressed.
+    /// Checks published claims by runs of this program; exit status 1 if one regressed.
     Claims(claims::Claims),
     /// Runs the experiment of a published figure and draws every panel.
     Figure(figure::Figure),
@@ -108,7 +107,7 @@ enum Command {
     ///
     /// kvdrive ng --node /dev/ng0n1=tcp://127.0.0.1:4420 -- nvme id-ctrl /dev/ng0n1
     Ng(ng::Ng),
-    /// Looks at a drive that is served, makes it fail, cuts its power.
+    /// Looks at a drive that is served, injects faults into it, cuts its power.
     Ctl(ctl::Ctl),
     /// Shows a drive that is served in the terminal, as it runs.
     #[cfg(feature = "top")]
@@ -119,16 +118,15 @@ enum Command {
     Bench(bench::Bench),
     /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
     Calibrate(calibrate::Calibrate),
-    /// Makes a secret or a PSK, by which hosts and a served drive believe each other.
+    /// Makes a secret or a PSK, with which hosts and a served drive authenticate each other.
     Secret(secret::MakeSecret),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
-    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,
-    /// formats of traces.
+    /// Lists profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults, formats of traces.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
     Config(PrintConfig),
-    /// Prints what completes commands and options in a shell.
+    /// Prints a script that lets a shell complete commands and options.
     #[cfg(feature = "shell")]
     Completions(shell::Completions),
     /// Prints a page for man: kvdrive man run | man -l -

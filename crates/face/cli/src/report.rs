@@ -21,7 +21,7 @@ pub struct Report {
     /// What the page is about, one suite of claims or several: bandslim and saker (some minutes), plus (most of an hour), plus2, kvcache or pm983
     #[arg(default_value = "bandslim")]
     suites: Vec<String>,
-    /// Folder for index.html, claims.json and an SVG file a figure; made if it is not there
+    /// Folder for index.html, claims.json and one SVG file for each figure; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = "report")]
     out: PathBuf,
     #[command(flatten)]

@@ -41,7 +41,8 @@ pub struct Run {
     /// [default: model]
     #[arg(long, value_name = "model|jump|off")]
     pace: Option<PaceName>,
-    /// Wall clock, unpaced, one application thread: the drive has a thread of its own all the same
+    /// Wall clock, unpaced, one application thread: gives the drive a thread of its own, which otherwise shares that of
+    /// the application
     #[arg(long)]
     own_thread: bool,
     /// Wall clock: records the run for `kvdrive replay`

@@ -148,15 +148,15 @@ pub struct MakeSecret {
 
 #[derive(Subcommand)]
 enum Kind {
-    /// One for DH-HMAC-CHAP: of a host, or of a subsystem.
+    /// Makes a secret for DH-HMAC-CHAP, of a host or of a subsystem.
     Dhchap {
-        /// By which the owner's name goes into the key: 0 none, 1 SHA-256, 2 SHA-384, 3 SHA-512
+        /// Hash by which the owner's name goes into the key: 0 none, 1 SHA-256, 2 SHA-384, 3 SHA-512
         #[arg(long, value_name = "0-3", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=3))]
         hash: u8,
     },
-    /// A PSK for TLS, which host and subsystem have both.
+    /// Makes a PSK for TLS, which host and subsystem share.
     Psk {
-        /// By which the host's name goes into it: 1 SHA-256, of TLS_AES_128_GCM_SHA256, 2 SHA-384, of
+        /// Hash by which the host's name goes into the PSK: 1 SHA-256, for TLS_AES_128_GCM_SHA256; 2 SHA-384, for
         /// TLS_AES_256_GCM_SHA384
         #[arg(long, value_name = "1|2", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
         hash: u8,

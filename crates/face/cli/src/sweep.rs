@@ -22,10 +22,10 @@ use crate::settings::at_least_one;
 pub struct Sweep {
     /// TOML file: profile, set = ["KEY=VALUE", ...], and a table `grid` with "KEY" = [VALUE, ...]
     file: PathBuf,
-    /// Where the lines go; rows that are there already are not run again [default: FILE with .jsonl]
+    /// File of the lines; rows that it already has are not run again [default: FILE with .jsonl]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Part I of N of the rows alone, with a file of its own [default: FILE with .I-of-N.jsonl]
+    /// Runs only part I of N of the rows, with a file of its own [default: FILE with .I-of-N.jsonl]
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// Runs nothing: writes the lines of these files as one, in the order of the rows and without time.wall_s

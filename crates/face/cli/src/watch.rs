@@ -35,7 +35,7 @@ pub struct WatchOptions {
     /// A line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<u64>,
-    /// Where the lines go; a file [default: standard output, ahead of the report]
+    /// File that the lines are written to [default: standard output, before the report]
     #[arg(long, value_name = "FILE|-", requires = "interval")]
     interval_file: Option<String>,
     /// Writes all latencies as a log in the format of HdrHistogram, a line for each interval and kind of

@@ -86,7 +86,7 @@ pub struct Serve {
     /// Weakest hash by which a --host may authenticate
     #[arg(long, value_name = "sha256|sha384|sha512", default_value = "sha256", hide_possible_values = true)]
     dhchap_min_hash: secret::HashName,
-    /// Weakest key agreement by which a --host may authenticate; none: its secret alone
+    /// Weakest key agreement with which a --host may authenticate; none: the secret alone is enough
     #[arg(
         long,
         value_name = "none|ffdhe2048|...|ffdhe8192",
@@ -94,10 +94,10 @@ pub struct Serve {
         hide_possible_values = true
     )]
     dhchap_min_group: secret::GroupName,
-    /// Every connection has to speak TLS 1.3, by the PSK of a --host; `kvdrive secret psk` makes one
+    /// Requires TLS 1.3 of every connection, with the PSK of a --host; `kvdrive secret psk` makes one
     #[arg(long, requires = "host")]
     tls: bool,
-    /// How TLS keys are derived from PSKs: as specified, or as older libnvmes do (nvme-cli: --compat)
+    /// How TLS keys are derived from PSKs: as specified, or as by older versions of libnvme (nvme-cli: --compat)
     #[arg(
         long,
         value_name = "rfc8446|libnvme",
@@ -113,7 +113,8 @@ pub struct Serve {
     /// of this TOML file; may be repeated
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     namespace: Vec<PathBuf>,
-    /// Threads for connections: 0, the drive's own looks at them between its events; 1, they have one of their own
+    /// Threads for connections: with 0, the thread of the drive serves them between its events; with 1, they have a
+    /// thread of their own
     #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
     reactors: u32,
     /// Most entries of an I/O queue
@@ -125,8 +126,8 @@ pub struct Serve {
     /// Memory for data in flight, as 64MiB, or a number of MiB; each of n hosts has at most 1/(n + 1) of it
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
     memory: usize,
-    /// Least rate of what a host has begun, bytes a second over 30 s: data that it was asked for, a unit,
-    /// answers; a slower one is disconnected
+    /// Least rate, in bytes a second over 30 s, at which a host must continue a transfer that it has begun: data that
+    /// it was asked for, a PDU, answers that it takes; a slower host is disconnected
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = size)]
     least_rate: u64,
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
