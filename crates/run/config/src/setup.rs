@@ -56,7 +56,7 @@ pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSak
     Ok(saker.enabled.then(make).transpose()?)
 }
 
-/// The store that runs on the host, over the blocks of the drive behind `link`, with a thread on each core.
+/// The store that runs on the host, over the blocks of the drive that `link` connects, with a thread on each core.
 pub fn store_on_host(
     config: &Config,
     link: &Rc<Link>,

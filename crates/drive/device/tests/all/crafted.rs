@@ -344,8 +344,8 @@ fn stream_positions(state: &[u8]) -> Vec<(usize, usize)> {
     positions
 }
 
-/// A stream that goes on in front of what it has written would write over it; one that leaves a gap would
-/// hide what is behind.
+/// A stream that continued before the end of what it has written would overwrite it; one that left a gap would hide
+/// what comes after the gap.
 #[test]
 fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {

@@ -87,7 +87,7 @@ pub fn key(number: u64) -> Key {
     Key::from_u32_be(number as u32)
 }
 
-/// A host of the drive behind `link`.
+/// A host of the drive that `link` connects.
 pub fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
     let core = Rc::new(Resource::new(sim, "host", 1));
     let host = Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).expect("Identify works");

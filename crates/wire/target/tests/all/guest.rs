@@ -1,4 +1,5 @@
-//! A guest: a driver with rings and data in a memory file, behind the client of crate `vfio_user`.
+//! A guest: a driver with rings and data in a memory file, which talks to the drive through the client of crate
+//! `vfio_user`.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -16,7 +17,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 pub const BASE: u64 = 0x10_0000;
 /// Its size.
 pub const MEMORY_BYTES: u64 = 4 << 20;
-/// Where memory for data begins in it: behind the rings.
+/// Where memory for data begins in the memory file: after the rings.
 pub const DATA_AT: u64 = 0x4_0000;
 pub const PAGE: u64 = 4096;
 
@@ -218,7 +219,7 @@ impl Guest {
     }
 }
 
-/// An entry about a key, by PRPs of the guest's memory from `at` on. A list lies in the page behind the data.
+/// An entry about a key, by PRPs of the guest's memory from `at` on. A PRP list lies in the page after the data.
 pub fn keyed(opcode: u8, cid: u16, key: &[u8], at: u64, bytes: u32) -> Sqe {
     let mut sqe = Sqe::new(opcode, cid, 1);
     let mut padded = [0; 16];

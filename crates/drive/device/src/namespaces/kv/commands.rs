@@ -193,7 +193,8 @@ fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key,
         return Err(status);
     }
     if !drive.sessions.has_room(session, value.at + value.bytes, value.bytes) {
-        // The next value would have to ask. When there is none to be had it still will.
+        // Saves the host a command that asks for a window for its next value. If no window is free now, the host has to
+        // ask after all.
         let _ = drive.fresh_window(session);
     }
     Ok(drive.sessions.present(session))

@@ -36,7 +36,8 @@ pub(super) struct Parts {
     verdict: Option<Status>,
 }
 
-/// A command that moves more than [`WHOLE_MAX_BYTES`]: its transfer as it is carried out, and its first part.
+/// The transfer to carry out for a command and, if it moves more than [`WHOLE_MAX_BYTES`], the first of the parts in
+/// which it does.
 ///
 /// # Errors
 /// The status of a command that cannot move so much, or whose lengths contradict each other.
@@ -65,7 +66,7 @@ pub(super) fn split(
             let parts = if bytes > WHOLE_MAX_BYTES { first(bytes) } else { None };
             Ok((if bytes == 0 { Transfer::None } else { Transfer::ToHost { bytes } }, parts))
         }
-        // An answer that could be longer is shorter.
+        // Hosts expect that these answers may be shorter than the buffer: what moves at once is enough.
         (Transfer::ToHost { .. }, opcode::LIST | opcode::SEEK | opcode::NEXT | opcode::RETRIEVE_PART) => {
             sqe.cdw10.set(named_bytes.min(WHOLE_MAX_BYTES));
             Ok((Transfer::ToHost { bytes: WHOLE_MAX_BYTES }, None))
