@@ -103,9 +103,9 @@ struct Lanes {
 /// Why a command has no status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoStatus {
-    /// There is no way to the drive now; the reason is on standard error.
+    /// The drive cannot be reached now; the reason is on standard error.
     Unreachable,
-    /// The way broke, or nothing came in time, while the command was under way.
+    /// The connection broke or the time ran out while the command was under way.
     Cancelled,
 }
 
@@ -217,8 +217,7 @@ impl Drive {
 
     /// Sends a command and waits for its completion.
     ///
-    /// # Errors
-    /// There is none.
+    /// # Errors There is no completion, and so no status.
     pub fn command(
         &self,
         set: QueueKind,

@@ -42,7 +42,7 @@ impl Node {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
         let inode = rustix::fs::fstat(&file)?.st_ino;
-        // Once more, since a memory file is open for reading and writing, and the program may ask for less.
+        // Opened a second time: a memory file is open for reading and writing, and the program may ask for less.
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let access = flags & (OFlags::ACCMODE | OFlags::CLOEXEC | OFlags::NONBLOCK);
         Ok((rustix::fs::open(again, access, Mode::empty())?, inode))

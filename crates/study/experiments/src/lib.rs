@@ -100,14 +100,14 @@ pub static FILES: &[(&str, &str)] = &[
 pub enum Kind {
     /// Bytes, pages, commands: exact, whatever the times.
     Counted,
-    /// Times of the model, from constants of which some are fitted, some not.
+    /// Times of the model. Some of its constants are fitted, others are not.
     Modelled,
     /// A time whose constants were fitted to this very result: agreement shows that the results are
     /// compatible.
     ModelledFit,
     /// A time from which a constant was solved: agreement is by construction.
     ModelledSet,
-    /// A time that no constant was chosen by: agreement is evidence.
+    /// A time that was not used to choose any constant: agreement is evidence.
     ModelledCheck,
     /// A time of this machine.
     Measured,
@@ -164,7 +164,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The line above it; a figure of this project has no source to name.
+    /// The line above the figure; a figure of this project has no source to name.
     pub fn heading(&self) -> String {
         match self.source.as_str() {
             "ours" => self.title.clone(),
@@ -186,9 +186,9 @@ pub struct Grid {
     pub series: Vec<Series>,
     /// The panels that are drawn from the runs.
     pub panels: Vec<Panel>,
-    /// Part of the full size it is run at by default, if it can be shrunk.
+    /// Default scale of its runs, if they can be shrunk.
     pub scale: Option<Scale>,
-    /// Name of the figure it is of.
+    /// Name of its figure.
     figure: String,
     profile: String,
     set: Assignments,
@@ -290,7 +290,8 @@ impl Grid {
         Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale, own }
     }
 
-    /// The session of a series at a point, and the point's place in it.
+    /// The runs that follow each other on the drive of this series and point, and which of them is the run at the
+    /// point.
     fn session(&self, series: usize, point: usize) -> (Vec<Asked>, usize) {
         if self.sequence {
             ((0..self.points.len()).map(|point| self.asked(series, point)).collect(), point)
@@ -299,7 +300,7 @@ impl Grid {
         }
     }
 
-    /// Asks `plan` for every run; a series this build has not all the parts for has none.
+    /// Asks `plan` for every run. A series that needs a part which this build lacks has no runs.
     ///
     /// # Errors
     /// A setting that is wrong.

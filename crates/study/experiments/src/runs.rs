@@ -79,8 +79,8 @@ impl Options {
         self.extent == Extent::Usual && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
     }
 
-    /// Whether runs are neither of the usual nor of the published size, or have settings of their own:
-    /// nothing is known of what comes true then.
+    /// Whether runs have neither the usual nor the published size, or settings that override theirs. Then it is not
+    /// known which claims should hold.
     pub fn is_altered(&self) -> bool {
         !self.set.is_empty()
             || !self.seeds.is_empty()
@@ -106,19 +106,19 @@ pub struct Asked {
     pub counts: Counts,
     /// Settings on top; at full size if there is a scale.
     pub settings: Assignments,
-    /// To what size the run is shrunk, if it can be.
+    /// Scale of the run, if it can be shrunk.
     pub scale: Option<Scale>,
-    /// Keys in which it differs from the other runs of its grid, with their values. Labels name them, so options do not
-    /// override them.
+    /// Keys in which the run differs from others of its grid, and what each of them distinguishes. The labels in the
+    /// figure depend on these keys, so options must not override them.
     pub own: Vec<(String, String)>,
 }
 
-/// Settings laid over every run that has certain others, also over those that make it the run of a series.
+/// Settings that override those of every run within a scope, also the settings by which the series of a figure differ.
 #[derive(Clone, Debug)]
 pub struct Alteration {
-    /// Settings of the runs it is in.
+    /// The scope: only runs with these settings are altered.
     pub within: Assignments,
-    /// What it sets there.
+    /// The settings that override those of such a run.
     pub set: Assignments,
 }
 
@@ -159,9 +159,9 @@ pub struct Plan {
     /// Documents by the text of their settings, before options and alterations.
     as_asked: BTreeMap<String, Document>,
     scales: Vec<Scale>,
-    /// Laid over runs that are asked for from now on.
+    /// Applied to runs that are asked for from now on.
     alteration: Option<Alteration>,
-    /// Their seed, unless their own settings say one.
+    /// Seed of runs that are asked for from now on, unless their own settings have one.
     seed: Option<u64>,
 }
 

@@ -138,11 +138,11 @@ pub fn walk(
     Err(Status::DATA_TRANSFER_ERROR)
 }
 
-/// What remains of a walk.
+/// What a walk has left to do.
 struct WalkRest {
-    /// Bytes of those wanted.
+    /// Bytes that are wanted and not found yet.
     bytes: u32,
-    /// Bytes of those named.
+    /// Bytes that the command names and the walk has not passed.
     named_bytes: u32,
 }
 

@@ -72,7 +72,7 @@ pub(super) fn tables_in_protected_bytes(
     const RECORD_BYTES: u64 = 40;
     /// Id and level of a table.
     const TABLE_BYTES: u64 = 5;
-    /// There must be room for so many tables.
+    /// Least number of tables that there must be room for.
     const LEAST_TABLES: u64 = 1024;
     let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
     let needed = shape.protected_bytes(config.lsm.buffer.entries) + memtables + LEAST_TABLES * TABLE_BYTES;

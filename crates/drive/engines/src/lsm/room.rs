@@ -23,9 +23,9 @@
 
 /// Pages of the index at one moment.
 pub(super) struct Ledger<'a> {
-    /// Pages of a table of so many entries, at most.
+    /// The most pages that a table takes, by its number of entries.
     pub pages_at_most: &'a dyn Fn(u32) -> u32,
-    /// Entries of a table in one run of so many entries; `None`: it is one table.
+    /// By the number of entries in a run: entries of each of its tables, or `None` if the run is one table.
     pub split_entries: &'a dyn Fn(u64) -> Option<u32>,
     /// Entries of a memtable.
     pub memtable_entries: u32,
@@ -43,7 +43,7 @@ impl Ledger<'_> {
         (self.pages_at_most)(self.memtable_entries)
     }
 
-    /// Pages that one run of everything in tables, and of so many full memtables more, takes at most: M(n).
+    /// The most pages that one run takes of everything in tables and `memtables` further full memtables: M(n).
     pub fn merged(&self, memtables: u32) -> u32 {
         let entries = self.table_entries + u64::from(memtables) * u64::from(self.memtable_entries);
         let pages = self.table_pages + memtables * self.flush();

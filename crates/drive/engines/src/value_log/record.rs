@@ -32,11 +32,11 @@ impl Head {
 /// One change of the value log.
 #[derive(Clone, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Record<'a> {
-    /// From now on the buffer, and not flash, has the page; these are its bytes.
+    /// The page is in the buffer now, and its copy on flash, if any, is stale.
     PageDirtied {
         /// Logical page.
         lpa: u32,
-        /// All of it.
+        /// The bytes of the page.
         content: Cow<'a, Region>,
     },
     /// Bytes were put into a page that the buffer has.
@@ -48,7 +48,7 @@ pub enum Record<'a> {
         /// The bytes.
         bytes: Cow<'a, [u8]>,
     },
-    /// The same, described by a pattern.
+    /// As `BytesWritten`, with bytes that a pattern describes.
     PatternWritten {
         /// Logical page.
         lpa: u32,
@@ -64,28 +64,28 @@ pub enum Record<'a> {
     },
     /// A segment was taken.
     SegmentOpened {
-        /// It.
+        /// Its number.
         segment: SegmentId,
-        /// Whose values it takes.
+        /// The head whose values the segment takes.
         head: Head,
         /// Where it begins in the head's linear space.
         base: u64,
         /// Number of this opening; never used again.
         opening: u64,
     },
-    /// A segment gets no more values.
+    /// No more values are placed in a segment.
     SegmentSealed {
-        /// It.
+        /// Its number.
         segment: SegmentId,
     },
-    /// A segment's values are all dead; it was given back, and its pages forgotten.
+    /// A segment without live values was given back, and its pages were trimmed.
     SegmentFreed {
-        /// It.
+        /// Its number.
         segment: SegmentId,
     },
     /// The packing policy placed a value.
     ValuePlaced {
-        /// Where.
+        /// The head of the log.
         head: Head,
         /// Its size.
         bytes: u32,
@@ -94,14 +94,14 @@ pub enum Record<'a> {
     },
     /// The packing policy gave up free space before this offset.
     Skipped {
-        /// Where.
+        /// The head of the log.
         head: Head,
         /// Offset in the head's linear space.
         at: u64,
     },
     /// The live bytes of a segment changed.
     Live {
-        /// It.
+        /// Its number.
         segment: SegmentId,
         /// The change in bytes.
         change: i64,

@@ -66,7 +66,7 @@ impl Naming {
         }
     }
 
-    /// A `KEY=VALUE`.
+    /// As a `KEY=VALUE` is given.
     fn set(self, assignment: &str) -> String {
         match (self, assignment.split_once('=')) {
             (Naming::Keyword, Some((key, value))) => format!("{}={value:?}", key.trim()),
@@ -86,7 +86,7 @@ pub struct RunOptions {
     files: Vec<(String, String)>,
     /// `KEY=VALUE`.
     sets: Vec<String>,
-    /// `KEY=VALUE`, below all of these.
+    /// `KEY=VALUE` that hold unless options, files or `sets` say otherwise.
     defaults: Vec<String>,
 }
 
@@ -400,10 +400,9 @@ impl RunOptions {
         self.assign(document, |_| true).map(drop)
     }
 
-    /// Refuses a `set` that none of these runs, which were made of it, would look at.
+    /// Refuses a `KEY=VALUE` that none of `runs`, which were made with it, would look at.
     ///
-    /// # Errors
-    /// It is named, with the reason.
+    /// # Errors The `KEY=VALUE`, and why no run looks at it.
     pub fn check_looked_at<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,

@@ -78,12 +78,12 @@ impl Loaded {
         1 + u64::from(self.size.items()) + u64::from(Size::DISTRICTS) * self.of_district().iter().sum::<u64>()
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         u64::from(self.size.items()) + u64::from(self.size.warehouses) * self.of_warehouse()
     }
 
-    /// Row `number` into `value`; its key.
+    /// Writes row `number` to `value`; returns its key.
     pub fn row(&self, number: u64, value: &mut Vec<u8>) -> Key {
         let items = u64::from(self.size.items());
         // Any constant numbers: their values do not matter.

@@ -130,7 +130,7 @@ pub(super) struct Trace {
     last_ns: Ns,
     wants_times: bool,
     version: u64,
-    /// Pairs that are on the drive before it begins, with the sizes of their values.
+    /// Pairs that are on the drive before the trace begins, with the sizes of their values.
     loaded: Vec<(Key, u32)>,
     notes: Vec<String>,
     has_noted_long_key: bool,
@@ -146,7 +146,8 @@ pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
     Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
 }
 
-/// A trace that `key` names, at its beginning, in the format of that name, or told by its first bytes if there is none.
+/// Opens the trace at `path`, in the named format; if `format` is empty, its first bytes tell. Errors begin with `key`,
+/// the setting that names the trace.
 fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
     let wrong = |error| format!("{key}: {error}");
     let mut source = Source::open(Path::new(path)).map_err(wrong)?;

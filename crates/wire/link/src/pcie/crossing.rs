@@ -21,9 +21,9 @@ pub(super) struct Crossing {
     pub(super) class: Class,
     pub(super) payload_bytes: u64,
     pub(super) wire_bytes: u64,
-    /// Time for which it holds the direction to the host, ns,
+    /// Time for which it occupies the direction to the host, ns.
     pub(super) up_ns: Ns,
-    /// and then the direction to the drive, ns.
+    /// Time for which it then occupies the direction to the drive, ns.
     pub(super) down_ns: Ns,
     /// Further time, ns.
     pub(super) rest_ns: Ns,

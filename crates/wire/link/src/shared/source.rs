@@ -22,9 +22,9 @@ use crate::served::{Controlled, Outcome};
 
 /// Number of completions that are handed over without waiting for the next poll.
 const BATCH: usize = 8;
-/// A drive that settles several completions at once waits for no more than this many.
+/// A drive that settles several completions at once settles at the latest when it has this many,
 const GATHERED: u32 = 64;
-/// Nor does a completion that has waited for this many polls.
+/// and when one of them has waited for this many polls.
 const LOOKS_HELD: u32 = 16;
 
 /// Completions of one queue on their way to its host.
@@ -62,14 +62,14 @@ impl Outbound {
 pub(super) struct Intake {
     ports: Ports,
     waiting: TaskCell<VecDeque<Stamped>>,
-    /// By number of the queue.
+    /// Indexed by the number of the queue.
     outbound: TaskCell<Vec<Option<Rc<Outbound>>>>,
     sim: Sim,
     /// Completions that were posted since the last flush.
     held: Rc<Cell<u32>>,
     /// The queues with completions on their way.
     unflushed: Rc<TaskCell<Vec<Rc<Outbound>>>>,
-    /// Polls since the first of them.
+    /// Polls since the first completion that was not flushed.
     looks_held: Cell<u32>,
     /// Are completions gathered for one settling?
     gathers: bool,
