@@ -126,7 +126,8 @@ impl Connection {
 
     /// The configuration of a run against it, without options that describe a drive.
     ///
-    /// # Errors Such an option is given.
+    /// # Errors
+    /// Such an option is given.
     pub fn document(asked: &RunOptions) -> anyhow::Result<Document> {
         if let Some(option) = asked.first_given(OF_DRIVE) {
             anyhow::bail!("{option}: it is of a drive, and --connect has one that is what it is");

@@ -184,7 +184,8 @@ enum Kind {
 impl MakeSecret {
     /// Prints a secret, or what was asked for of a PSK.
     ///
-    /// # Errors The text is not a PSK.
+    /// # Errors
+    /// The text is not a PSK.
     pub fn run(&self) -> anyhow::Result<()> {
         let random = |hash: Option<Hash>| kvdrive_auth::random(hash.map_or(32, Hash::bytes));
         let text = match &self.kind {

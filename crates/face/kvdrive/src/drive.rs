@@ -117,8 +117,9 @@ impl Drive {
     /// SAKER in front of this drive: small writes are sent in batches, small reads may be answered from memory. There
     /// is one at a time; [`saker`](mod@saker) describes what calls see that do not go through it.
     ///
-    /// # Errors [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest
-    /// value, or a drive of one thread; [`Error::Refused`]: the drive has one already.
+    /// # Errors
+    /// [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest value, or a
+    /// drive of one thread; [`Error::Refused`]: the drive has one already.
     pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
         let own = self.own("saker")?;
         if own.described.is_here {

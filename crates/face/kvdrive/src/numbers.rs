@@ -35,7 +35,8 @@ impl Numbers {
 
     /// As [`Numbers::get`].
     ///
-    /// # Panics This drive has no counter of that name.
+    /// # Panics
+    /// This drive has no counter of that name.
     pub fn of(&self, name: &str) -> u64 {
         self.counts.of(name)
     }

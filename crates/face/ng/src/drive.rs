@@ -217,7 +217,8 @@ impl Drive {
 
     /// Sends a command and waits for its completion.
     ///
-    /// # Errors There is no completion, and so no status.
+    /// # Errors
+    /// There is no completion, and so no status.
     pub fn command(
         &self,
         set: QueueKind,

@@ -12,7 +12,8 @@ pub trait Section: Sized {
 
     /// The struct with these values.
     ///
-    /// # Errors A value is missing, or does not fit its field. Whether the rule allows it is checked by [`read`].
+    /// # Errors
+    /// A value is missing, or does not fit its field. Whether the rule allows it is checked by [`read`].
     fn take(values: &Values<'_>) -> Result<Self, Problem>;
 
     /// Puts the value of every setting under its key.
@@ -35,7 +36,8 @@ pub fn read<T: Section>(values: &Values<'_>) -> Result<T, Problem> {
 /// channel with one die, and no operation takes time. For tests, which set only the fields that matter to them, and for
 /// `Default` where a struct has one.
 ///
-/// # Panics A declared default does not fit its field.
+/// # Panics
+/// A declared default does not fit its field.
 pub fn default_of<T: Section>() -> T {
     let mut given = GivenValues::default();
     for (setting, _) in settings(T::ENTRIES) {

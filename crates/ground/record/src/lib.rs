@@ -99,7 +99,8 @@ impl Form {
 
     /// The value of a record. The record must be all of `bytes`.
     ///
-    /// # Errors `bytes` are not such a record: position and flaw.
+    /// # Errors
+    /// `bytes` are not such a record: position and flaw.
     pub fn open<T: BorshDeserialize>(&self, bytes: &[u8]) -> Result<T, RecordError> {
         let body = self.take_all(bytes)?;
         decode(body).map_err(|error| RecordError { at: HEAD_BYTES + error.at, ..error })
@@ -107,7 +108,8 @@ impl Form {
 
     /// The body of a record. The record must be all of `bytes`.
     ///
-    /// # Errors `bytes` are not one whole record.
+    /// # Errors
+    /// `bytes` are not one whole record.
     pub fn take_all<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], RecordError> {
         let mut rest = bytes;
         let body = self.take(&mut rest)?;
@@ -183,7 +185,8 @@ pub fn encode<T: BorshSerialize + ?Sized>(value: &T) -> Vec<u8> {
 
 /// Decodes a value. Its encoding must be all of `bytes`.
 ///
-/// # Errors `bytes` are not the encoding of a value: position and flaw.
+/// # Errors
+/// `bytes` are not the encoding of a value: position and flaw.
 pub fn decode<T: BorshDeserialize>(bytes: &[u8]) -> Result<T, RecordError> {
     let mut rest = bytes;
     let value = next(&mut rest).map_err(|error| RecordError { at: bytes.len() - rest.len(), ..error })?;
@@ -195,7 +198,8 @@ pub fn decode<T: BorshDeserialize>(bytes: &[u8]) -> Result<T, RecordError> {
 
 /// Decodes the value at the front of `bytes`, and removes its encoding from them.
 ///
-/// # Errors There is no value; the error has no position.
+/// # Errors
+/// There is no value; the error has no position.
 pub fn next<T: BorshDeserialize>(bytes: &mut &[u8]) -> Result<T, RecordError> {
     T::deserialize(bytes).map_err(|error| RecordError { at: 0, flaw: Flaw::Body(error.to_string()) })
 }

@@ -9,7 +9,8 @@ use crate::{Form, decode, encode};
 
 /// Tries every byte of a value's encoding.
 ///
-/// # Panics A reader accepts bytes that are not the encoding of the value that it returns.
+/// # Panics
+/// A reader accepts bytes that are not the encoding of the value that it returns.
 pub fn every_byte<T: BorshSerialize + BorshDeserialize>(value: &T) {
     let good = encode(value);
     let accepted = |bytes: &[u8]| decode::<T>(bytes).ok().map(|read| encode(&read));

@@ -53,7 +53,8 @@ impl Assigned {
 
     /// Refuses a setting that none of the runs would read.
     ///
-    /// # Errors The setting, and why the first run does not read it.
+    /// # Errors
+    /// The setting, and why the first run does not read it.
     pub fn check_looked_at<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,

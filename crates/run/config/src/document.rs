@@ -292,7 +292,8 @@ impl Document {
 
     /// The value of a key that is a count.
     ///
-    /// # Panics The key is missing or not an integer.
+    /// # Panics
+    /// The key is missing or not an integer.
     pub(super) fn integer(&self, key: &str) -> u64 {
         let value = self.current(key).and_then(Value::as_integer);
         value.and_then(|value| value.try_into().ok()).expect("a key that is known to be a count")

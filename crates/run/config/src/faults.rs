@@ -34,8 +34,9 @@ const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "prob
 
 /// The rules in `text`, for a drive of `geometry`. `name` stands in messages.
 ///
-/// # Errors One line that begins with the spot: no TOML, an unknown key, a value that is not allowed, or a key that
-/// this kind of rule does not read.
+/// # Errors
+/// One line that begins with the spot: no TOML, an unknown key, a value that is not allowed, or a key that this kind of
+/// rule does not read.
 pub fn rules(name: &str, text: &str, geometry: &Geometry) -> anyhow::Result<Vec<Rule>> {
     rules_beside(name, text, geometry, &[])
 }

@@ -193,7 +193,8 @@ impl Config {
     /// Refuses a workload that leaves more bytes of values than the drive has flash: it would end with a drive that is
     /// full. A run asks this before it begins.
     ///
-    /// # Errors The key that determines the number of values, with both sizes.
+    /// # Errors
+    /// The key that determines the number of values, with both sizes.
     pub fn check_room(&self) -> Result<(), ConfigError> {
         let Some((key, values)) = self.workload.least_values().filter(|_| self.flash.enabled) else {
             return Ok(());

@@ -139,7 +139,8 @@ impl Config {
 
     /// The configuration with the values of a document or of a report.
     ///
-    /// # Errors A key is missing or unknown, or its value is not allowed.
+    /// # Errors
+    /// A key is missing or unknown, or its value is not allowed.
     pub fn of_values(values: &Value) -> Result<Config, ConfigError> {
         let mut keys = Vec::new();
         collect_keys(values, "", &mut keys);

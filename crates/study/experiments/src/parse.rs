@@ -118,7 +118,8 @@ fn default_profile() -> String {
 
 /// Parses one figure; `name` is the file's, for messages.
 ///
-/// # Errors One line: the text is no TOML, or a key is unknown, missing or refers to nothing.
+/// # Errors
+/// One line: the text is no TOML, or a key is unknown, missing or refers to nothing.
 pub fn parse(name: &str, text: &str) -> anyhow::Result<Figure> {
     let raw: RawFigure = from_toml(name, text)?;
     let wrong = |problem: anyhow::Error| anyhow!("{name}: {problem}");

@@ -314,7 +314,8 @@ impl Plan {
     /// Executes every run by `run_all`, which takes documents and the sessions (numbers of documents that follow each
     /// other on one drive), and returns the reports in the order of the documents.
     ///
-    /// # Errors A run failed, or operations of it did, so that its numbers mean nothing.
+    /// # Errors
+    /// A run failed, or operations of it did, so that its numbers mean nothing.
     pub fn run(
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,

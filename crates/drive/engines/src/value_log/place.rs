@@ -139,7 +139,8 @@ impl Place {
     /// How many bytes may come next: what goes through the buffer has its pages already, and a large value gets the room
     /// for some of its bytes.
     ///
-    /// # Errors [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and the head may not take another one.
+    /// # Errors
+    /// [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and the head may not take another one.
     #[inline]
     pub fn admit(&self) -> Result<u32, Status> {
         match &self.pages {
@@ -267,8 +268,9 @@ impl ValueLog {
     /// A place for a value of `bytes` bytes that arrives as `arrival` says. May wait for programs, if pages
     /// must leave the buffer for it.
     ///
-    /// # Errors [`Status::INVALID_VALUE_SIZE`] beyond [`ValueLog::max_value_bytes`]; [`Status::CAPACITY_EXCEEDED`] when
-    /// the value needs a segment and the head may not take another one; [`Status::COMMAND_INTERRUPTED`] when unfinished
+    /// # Errors
+    /// [`Status::INVALID_VALUE_SIZE`] beyond [`ValueLog::max_value_bytes`]; [`Status::CAPACITY_EXCEEDED`] when the
+    /// value needs a segment and the head may not take another one; [`Status::COMMAND_INTERRUPTED`] when unfinished
     /// values of the host pin so much of the buffer that the place would have to wait for the host.
     pub fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         if bytes == 0 {

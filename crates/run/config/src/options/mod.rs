@@ -402,7 +402,8 @@ impl RunOptions {
 
     /// Refuses a `KEY=VALUE` that none of `runs`, which were made with it, would look at.
     ///
-    /// # Errors The `KEY=VALUE`, and why no run looks at it.
+    /// # Errors
+    /// The `KEY=VALUE`, and why no run looks at it.
     pub fn check_looked_at<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,

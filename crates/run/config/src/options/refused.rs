@@ -91,7 +91,8 @@ impl RunOptions {
 
     /// Refuses the first option or `set` whose key `is_refused`.
     ///
-    /// # Errors The option and `problem`.
+    /// # Errors
+    /// The option and `problem`.
     pub fn refuse(&self, is_refused: impl Fn(&str) -> bool, problem: &str) -> Result<(), ConfigError> {
         let set = |set: &String| (self.naming.set(set), key_of(set).to_owned());
         let mut given = self.keys_given().into_iter().chain(self.sets().iter().map(set));

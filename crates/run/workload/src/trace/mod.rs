@@ -62,7 +62,8 @@ struct Entry {
 trait Format: Send {
     /// Reads the next entries, at least one, into `entries`; `false` at the end.
     ///
-    /// # Errors What is wrong, without the position, which the source knows.
+    /// # Errors
+    /// What is wrong, without the position, which the source knows.
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String>;
 }
 

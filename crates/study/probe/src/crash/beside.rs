@@ -105,7 +105,8 @@ impl AtomicBatches {
 
     /// Checks the pairs in a recovered drive, and continues from the version found.
     ///
-    /// # Errors The version found and those allowed.
+    /// # Errors
+    /// The version found and those allowed.
     pub fn check(&self, mut client: impl Client, may_be_unreadable: bool) -> Result<(), String> {
         let Versions { acknowledged, sent } = self.versions.get();
         let mut region = Region::new();

@@ -16,7 +16,8 @@ use crate::namespaces::Pairs;
 impl<E: Engine> KvNamespace<E> {
     /// Stores `pairs`, one after the other.
     ///
-    /// # Errors The first key whose store fails, and its status. Some pairs after it may have been taken from `pairs`.
+    /// # Errors
+    /// The first key whose store fails, and its status. Some pairs after it may have been taken from `pairs`.
     pub(crate) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
         let sim = &self.sim;
         let _hold = sim.hold_clock();
