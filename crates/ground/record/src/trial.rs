@@ -29,10 +29,10 @@ pub fn every_byte<T: BorshSerialize + BorshDeserialize>(value: &T) {
     assert_eq!(accepted(&[&good[..], &[0]].concat()), None, "a byte follows it");
 }
 
-/// Tries every byte of a record: none of the results is read.
+/// Alters every byte of a record: each result must be refused.
 ///
 /// # Panics
-/// A reader accepts one.
+/// A reader accepts an altered record.
 pub fn every_byte_of_a_record<T>(form: &Form, value: &T)
 where
     T: BorshSerialize + BorshDeserialize + PartialEq + Debug,

@@ -54,7 +54,7 @@ const DEALLOCATE: u32 = 1 << 2;
 pub struct Blocks {
     /// The first one.
     pub first: u64,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 

@@ -14,11 +14,11 @@ pub const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
 
 /// End of the names of entries. Other files in the folder are neither read nor removed, except unfinished entries.
 const SUFFIX: &str = ".results";
-/// What the names of entries begin with while they are written. A killed program leaves them.
+/// Prefix of the names of entries that are being written. A killed program leaves such files.
 const UNFINISHED: &str = ".unfinished-";
 /// File with the limit in bytes, if one was set.
 const LIMIT: &str = "limit";
-/// After too much was written, entries leave until this part of the limit is taken, in percent.
+/// When the entries exceed the limit, some are removed until the rest takes this share of it, in percent.
 const TRIM_PERCENT: u64 = 90;
 
 /// What a cache holds.
@@ -26,9 +26,9 @@ const TRIM_PERCENT: u64 = 90;
 pub struct Usage {
     /// Number of entries, a session each.
     pub entries: u64,
-    /// Their size.
+    /// Bytes of all entries.
     pub bytes: u64,
-    /// Most that they may have.
+    /// Limit of the bytes of all entries.
     pub limit_bytes: u64,
 }
 

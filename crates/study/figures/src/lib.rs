@@ -30,17 +30,18 @@ pub struct Chart {
     pub kind: Kind,
     /// Label of the axis of points.
     pub axis: String,
-    /// Labels along it.
+    /// Labels of the points.
     pub points: Vec<String>,
-    /// One in so many points has its label and sign drawn, and its numbers in tables: 1, unless there are many points.
+    /// Only one point in this many has its label and sign drawn, and its numbers in tables: 1, unless there are many
+    /// points.
     pub every: usize,
     /// Lines or bars.
     pub style: Style,
     /// Whether the axis of the quantity is logarithmic.
     pub log: bool,
-    /// Ours, a value a point; none where this build has not all the parts.
+    /// What this program computed: for each series a value at each point, none where this build lacks a part.
     pub series: Vec<Line>,
-    /// Theirs.
+    /// Published values.
     pub marks: Vec<Mark>,
     /// Operations of each run, in words.
     pub counts: String,

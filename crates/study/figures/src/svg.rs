@@ -40,14 +40,14 @@ const FILE_TITLE_ROW: f64 = 22.0;
 const APART: f64 = 6.0;
 /// Most characters of a slanted label; the table has all of them.
 const SLANTED: usize = 24;
-/// About how far the sign of a series reaches around its point.
+/// About how far the marker of a series reaches around its point.
 const SIGN: f64 = 4.5;
-/// Radius of the sign of a published value.
+/// Radius of the ring that marks a published value.
 const RING: f64 = 6.5;
 /// Space between panels of a file.
 const GAP: f64 = 16.0;
 
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"];
 const INK: &str = "#222";
 const GRID: &str = "#ddd";
@@ -271,7 +271,7 @@ fn axes(chart: &Chart, axis: &[String], frame: &Frame) -> String {
         let label = &chart.points[point];
         let (x, y) = (frame.x(point), frame.bottom + 17.0);
         let (label, place) = if frame.slanted {
-            // Leftwards it has the cosine of its length, and no more room than to the edge.
+            // A slanted label extends to the left by the cosine of its length, and must not reach over the edge.
             let room = ((x / (0.82 * CHARACTER)) as usize).min(SLANTED);
             let place = format!("translate({:.1} {:.1}) rotate(-35)", x + 5.0, y - 3.0);
             (shortened(label, room), format!("transform=\"{place}\" text-anchor=\"end\""))

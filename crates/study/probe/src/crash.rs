@@ -53,9 +53,9 @@ use mutants::Mutant;
 use remains::Remains;
 pub use verdict::{Lost, Verdict};
 
-/// One recovery in so many is cut, too.
+/// One recovery in this many is cut, too.
 const RECOVERIES_A_CUT: u64 = 7;
-/// One recovered drive in so many works on, for so many operations.
+/// One recovered drive in this many works on, for [`FURTHER_OPERATIONS`].
 const DRIVES_GO_ON: u64 = 5;
 const FURTHER_OPERATIONS: u64 = 40;
 /// Most events of a further life before its power is cut.
@@ -95,7 +95,7 @@ pub struct Trial<'a> {
     pub cuts: Cuts,
     /// Atomic batches are sent and iterators opened beside the workload.
     pub beside: bool,
-    /// Lives of a drive that continues after a cut, each but the last with a cut of its own.
+    /// Lives of a drive: after a cut it may work on, and each life but the last ends with a cut.
     pub lives: u32,
     /// The mistake that recovery makes.
     pub mutant: Option<&'static Mutant>,

@@ -38,21 +38,23 @@ pub enum Kind {
 pub struct Explanation {
     /// Every step, in the order of their beginnings. Times count from the call.
     pub steps: Vec<TraceEntry>,
-    /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
+    /// How many steps at the beginning belong to the request for a window into the page buffer, which the next store
+    /// will not need.
     pub asking: usize,
-    /// How many of them, the last ones, come after the answer: buffered pages are written.
+    /// How many steps at the end come after the answer: buffered pages are written.
     pub after_answer: usize,
-    /// What the time of the controller's contexts and threads went to until then.
+    /// What the controller's contexts and threads spent their time on until the answer.
     pub occupied: Vec<OccupationStatistics>,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
     /// The status of the command.
     pub status: Status,
-    /// Bytes of the value; of a batch, of each.
+    /// Bytes of the value, or of each value of a batch.
     pub value_bytes: u32,
 }
 
-/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are what may strike it.
+/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are the faults that may strike
+/// it.
 pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Result<Explanation> {
     let config = document.config()?;
     let sim = Sim::new();

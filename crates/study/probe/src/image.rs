@@ -37,9 +37,9 @@ pub enum PairState<'a> {
 /// How many pairs of each kind there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Pairs that are whole, and bytes of their values.
+    /// Pairs that are whole.
     pub whole: u64,
-    /// See `whole`.
+    /// Bytes of the values of whole pairs.
     pub whole_bytes: u64,
     /// Pairs with damaged values.
     pub damaged: u64,

@@ -46,9 +46,9 @@ const FAULTS: &[&str] = &[
     "[[rule]]\nfault = \"delay\"\nprobability = 0.05\ndelay_ns = 2000000\n",
 ];
 
-/// Bytes of a value, of all pairs of a case together at most, and what a drive that takes such values is set to. The page
-/// buffer of a small `lsm` takes 48 KiB of one value, small hash engines take 32 KiB, and stores over pages 8 to 60: a
-/// larger one goes to flash while it arrives, beside the one that it replaces, so it has more room.
+/// Bytes of a value; the most bytes of all pairs of a case together; and settings of a drive that takes such values.
+/// The page buffer of a small `lsm` takes 48 KiB of one value, small hash engines take 32 KiB, and stores over pages 8
+/// to 60: a larger one goes to flash while it arrives, beside the one that it replaces, so it has more room.
 const VALUES: &[(u64, u64, &str)] = &[
     (8, 5 << 20, ""),
     (100, 5 << 20, ""),
@@ -59,7 +59,7 @@ const VALUES: &[(u64, u64, &str)] = &[
     (60_000, 5 << 20, ""),
     (300_000, 2 << 20, "controller.max_value_bytes=524288 "),
 ];
-/// The values of a case's operations have so many bytes together at most.
+/// The most bytes of the values of a case's operations together.
 const OPERATIONS_MAX_BYTES: u64 = 24 << 20;
 
 const WORKLOADS: &[&str] =

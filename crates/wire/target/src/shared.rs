@@ -34,7 +34,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// Both of them.
+    /// Every use.
     pub const ALL: [Use; 2] = [Use::Capsule, Use::Transfer];
 }
 

@@ -318,9 +318,9 @@ type UnreadSections = BTreeSet<u64>;
 /// expected.
 #[derive(Default)]
 struct MissingSections {
-    /// By section.
+    /// Indexed by section: is it missing?
     sections: Vec<bool>,
-    /// By page: was it read?
+    /// Indexed by page: was it read?
     pages: Vec<bool>,
 }
 

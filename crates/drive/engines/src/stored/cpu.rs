@@ -98,14 +98,14 @@ impl Threads {
     }
 }
 
-/// A number that is out.
+/// A thread number that is in use.
 pub struct ThreadNumber<'a> {
     threads: &'a Threads,
     number: u32,
 }
 
 impl ThreadNumber<'_> {
-    /// It.
+    /// The thread with this number.
     pub fn thread(&self) -> Thread {
         Thread(self.number)
     }

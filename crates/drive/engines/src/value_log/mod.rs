@@ -140,7 +140,7 @@ pub struct ValueLog(Rc<Log>);
 /// A sealed segment with live bytes that garbage collection could move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// It.
+    /// Its number.
     pub segment: SegmentId,
     /// Bytes in it that are live.
     pub live_bytes: u64,

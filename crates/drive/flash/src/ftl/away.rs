@@ -14,9 +14,9 @@ pub struct AwayPages(Vec<u8>);
 /// A record: pages that are away now, or there again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct AwayChange {
-    /// The first of them.
+    /// The first page.
     pub first: u32,
-    /// How many.
+    /// Number of pages.
     pub pages: u32,
     /// Are they away?
     pub is_away: bool,

@@ -70,7 +70,7 @@ impl AtomicBatches {
             if let Ok((iterator, _)) = driver.seek(from, &mut region) {
                 for _ in 0..NEXTS {
                     sim.sleep(PAUSE_NS / 4);
-                    // What it answers is looked at in drives that come back.
+                    // The answer is not checked here: iterators are checked on recovered drives.
                     _ = driver.next(iterator, &mut region);
                 }
                 _ = driver.close(iterator);

@@ -88,7 +88,7 @@ impl Mutant {
     }
 }
 
-/// What survived, being changed.
+/// The survivors while a mutant changes them.
 struct Spoiled<'a> {
     medium: Box<dyn Media>,
     /// Programmed pages by the number of their version.
@@ -96,7 +96,7 @@ struct Spoiled<'a> {
     survivors: &'a mut Survivors,
     earlier: Option<&'a Survivors>,
     rng: &'a mut Rng,
-    /// `survivors` has another medium or image, and `medium` is not to be taken.
+    /// `survivors` has got another medium or image, so the changes in `medium` are dropped.
     is_replaced: bool,
 }
 

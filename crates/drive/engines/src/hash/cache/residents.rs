@@ -18,13 +18,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The sections in the cache.
 pub(super) enum Residents {
-    /// The oldest first.
+    /// Without sets: slots of the sections, the oldest first.
     Queue(VecDeque<u32>),
-    /// By set.
+    /// With sets.
     Sets(Sets),
 }
 
-/// Sections by their hash, so that those of a set are neighbours.
+/// Sections ordered by the hash of their number, so that the sections of a set are neighbours.
 pub(super) struct Sets {
     ways: u32,
     by_hash: BTreeMap<(u64, u64), Resident>,
@@ -40,7 +40,7 @@ struct Resident {
     entered: u64,
 }
 
-/// Key of a section: its hash, and its number, which tells sections of one hash apart.
+/// Key of a section: its hash, and its number, which distinguishes sections with the same hash.
 fn key(id: u64) -> (u64, u64) {
     (xxh3_64(&id.to_le_bytes()), id)
 }

@@ -31,7 +31,7 @@ pub struct TableView {
 /// if the policy keeps that level partitioned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelsView {
-    /// By level.
+    /// The tables of each level.
     pub levels: Vec<Vec<TableView>>,
 }
 
