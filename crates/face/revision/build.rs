@@ -18,7 +18,7 @@ const ALSO: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo"];
 const UPPERMOST: &str = "crates/study";
 /// Of a crate: what does not decide a number.
 const NO_SOURCE: &[&str] = &["tests", "examples", "benches"];
-/// Names that are told; of more only the number is.
+/// Names that are listed; of further ones only the number is given.
 const NAMED: usize = 4;
 
 fn main() {

@@ -7,7 +7,7 @@
 //! | [`log`] | Get Log Page: errors, health, firmware, changed namespaces, effects |
 //! | [`feature`] | Set and Get Features |
 //! | [`queue`] | Create and Delete of I/O queues: whether it can be |
-//! | [`mod@event`] | Asynchronous Event Request: what is told, and when |
+//! | [`mod@event`] | Asynchronous Event Request: which events are reported, and when |
 //!
 //! Nothing here moves data, waits, or knows the origin of a command. The caller answers what only a namespace
 //! knows (CNS 05h, and 00h of blocks) and what only a port knows (discovery, its queues, its capsules).

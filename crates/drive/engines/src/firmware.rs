@@ -60,7 +60,7 @@ pub enum Roles {
     Any(u32),
     /// Each role has a core of its own.
     Own,
-    /// A dispatcher and so many I/O threads have a core each, which takes all steps of its thread.
+    /// A dispatcher and this many I/O threads have a core each, which takes all steps of its thread.
     Threads(u32),
 }
 

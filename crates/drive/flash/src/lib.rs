@@ -104,7 +104,7 @@ pub struct FlashConfig {
     /// Time for 1024 B on a channel, ns.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub transfer_ns_per_kib: u64,
-    /// Which of these times are looked at, and what else.
+    /// Which of these times apply, and further ones.
     #[setting(part)]
     pub timing: TimingConfig,
     /// `false`: there is no flash. Nothing is programmed, read, counted or charged. Key

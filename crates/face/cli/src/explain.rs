@@ -215,7 +215,8 @@ fn columns(at: &str, step: &TraceEntry, width: usize) -> String {
 mod tests {
     use super::*;
 
-    /// A value of 16 MiB has some ten thousand steps, which are told on a page or two; none is left out of the sums.
+    /// A value of 16 MiB has some ten thousand steps. They are summarised on a page or two, and the sums include each
+    /// of them.
     #[test]
     fn a_large_value_is_explained_on_few_lines() {
         for engine in ["lsm", "hashlog"] {

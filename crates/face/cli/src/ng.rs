@@ -65,7 +65,7 @@ impl Ng {
         }
         let ended = supervise::run(nodes, command);
         let ended = ended.with_context(|| self.program[0].to_string_lossy().into_owned())?;
-        // As a shell tells of a signal.
+        // The exit status by which shells report a signal.
         std::process::exit(ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0)));
     }
 

@@ -30,7 +30,7 @@ fn content(path: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| path.to_owned())
 }
 
-/// Is it a PSK, whatever it is worth? Else it is a secret.
+/// Is it meant as a PSK, valid or not? Otherwise it is a secret.
 fn is_psk(text: &str) -> anyhow::Result<bool> {
     let named = |text: &str| text.trim_start().starts_with("NVMeTLSkey");
     text.strip_prefix('@').map_or_else(|| Ok(named(text)), |path| Ok(named(&content(path)?)))

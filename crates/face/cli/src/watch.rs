@@ -1,4 +1,5 @@
-//! What is looked at while a run goes: Ctrl-C, intervals as JSON lines, latencies as a log and as a distribution.
+//! What a command does during a run: watches for Ctrl-C, and writes intervals as JSON lines, latencies as a log and as
+//! a distribution.
 
 use std::cell::RefCell;
 use std::fs::File;

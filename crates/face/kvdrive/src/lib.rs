@@ -44,7 +44,7 @@
 //! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
 //! `own_workload`, `saker` (`cargo run --release -p kvdrive --example first`).
 //!
-//! # The crates behind it
+//! # The crates it is made of
 //!
 //! In the order from the wire inwards; each crate has a page of its own: [`kvdrive_spec`] (bytes on the
 //! wire), [`kvdrive_host`] (drivers, also over NVMe/TCP), [`kvdrive_link`] (queues and transfer methods),

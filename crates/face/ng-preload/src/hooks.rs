@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::library::Library;
 
-/// This process's nodes; null: there are none, and every call goes on.
+/// This process's nodes; null: there are none, and every call goes to the C library.
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(ptr::null_mut());
 
 #[used]

@@ -14,7 +14,7 @@ use kvdrive_ng::sysfs::{self, Tree};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Files that are remembered; then all are asked for once more.
+/// Files whose nodes are remembered. Beyond this number all are forgotten, and each is looked up again.
 const KNOWN_MAX: usize = 1024;
 
 /// All that is known of this process's nodes.

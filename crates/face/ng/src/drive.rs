@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A session begins with the first command. It ends with any failure of a connection, as Linux resets a controller:
-//! commands under way are told EINTR, the next command begins another session.
+//! commands under way fail with EINTR, and the next command begins another session.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -329,7 +329,7 @@ impl Session {
         })
     }
 
-    /// No command begins on it any more; threads that wait for a queue are told.
+    /// No command begins on the session any more; threads that wait for a queue are woken and fail.
     fn give_up(&self) {
         let _lanes = lock(&self.lanes);
         self.is_broken.store(true, Ordering::Release);

@@ -99,7 +99,7 @@ fn bytes_of<T>(set: impl FnOnce(&mut T)) -> Vec<u8> {
     bytes[at..at + size_of::<T>()].to_vec()
 }
 
-/// A file as `stat` tells of it.
+/// A file as `stat` describes it.
 pub(crate) fn stat_bytes(it: &Described) -> Vec<u8> {
     bytes_of::<libc::stat>(|stat| {
         stat.st_mode = it.mode;
@@ -113,7 +113,7 @@ pub(crate) fn stat_bytes(it: &Described) -> Vec<u8> {
     })
 }
 
-/// A file as `statx` tells of it.
+/// A file as `statx` describes it.
 pub(crate) fn statx_bytes(it: &Described) -> Vec<u8> {
     bytes_of::<libc::statx>(|stat| {
         stat.stx_mask = libc::STATX_BASIC_STATS;
@@ -175,7 +175,7 @@ fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // SAFETY: numbers alone; then the system copies the program, which lives as long as the call. A program whose
-    // supervisor is gone would be told ENOSYS for every file it opens, so it is told to end, too.
+    // supervisor is gone would get ENOSYS for every file it opens, so the system ends it with a signal.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) != 0
             || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0

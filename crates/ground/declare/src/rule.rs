@@ -30,7 +30,7 @@ pub enum Rule {
     Text,
     /// true or false.
     Flag,
-    /// A list of so many integers, each between the two, inclusive.
+    /// A list of this many integers, each between the two bounds, inclusive.
     Integers(usize, i64, i64),
 }
 

@@ -73,7 +73,7 @@ impl RunOrder {
         &self.sessions[..self.seconds.len()]
     }
 
-    /// How many runs are remembered, and how long the others take on so many threads, in words.
+    /// How many runs are remembered, and how long the others take on `threads` threads, in words.
     pub fn in_words(&self, threads: usize) -> String {
         let (new, old) = self.sessions.split_at(self.seconds.len());
         let runs = |sessions: &[Vec<usize>]| sessions.iter().map(Vec::len).sum::<usize>();
@@ -88,7 +88,7 @@ impl RunOrder {
         }
     }
 
-    /// Seconds from the first run's beginning to the last one's end, on so many threads.
+    /// Seconds from the first run's beginning to the last one's end, on `threads` threads.
     pub fn seconds_on(&self, threads: usize) -> f64 {
         let mut ends = vec![0.0_f64; threads.max(1)];
         for seconds in &self.seconds {

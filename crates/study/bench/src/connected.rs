@@ -24,7 +24,7 @@ pub const DEFAULT_KEYS: u64 = 100_000;
 const DEEP: u32 = 32;
 /// Most bytes of values that are under way at once, so that large values have a smaller depth.
 const UNDER_WAY_BYTES: u32 = 64 << 20;
-/// A thread that slept less than once in so many operations counts as spinning.
+/// A thread that slept less than once in this many operations counts as spinning.
 const OPERATIONS_PER_SLEEP: f64 = 2.0;
 
 /// Use of a thread of the server during a measurement.

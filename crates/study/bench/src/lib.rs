@@ -318,7 +318,7 @@ struct Counter {
     program: &'static str,
     /// In front of the command that is counted.
     arguments: &'static [&'static str],
-    /// How many times slower it makes it, about: so many times fewer stores are counted.
+    /// About how many times slower the counter makes the run; the number of stores is divided by this.
     slowdown: u64,
     /// The count, out of what it wrote to standard error.
     read: fn(&str) -> Option<u64>,
@@ -345,8 +345,8 @@ const COUNTERS: &[Counter] = &[
     },
 ];
 
-/// Counts the instructions of a simulated store. `simulate` makes the command that simulates so many stores,
-/// in a process of its own. What such a process takes without stores is taken off.
+/// Counts the instructions of a simulated store. `simulate` makes the command that simulates a number of stores, in a
+/// process of its own. The instructions of such a process without stores are subtracted.
 pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
     for counter in COUNTERS {
         let counted = (stores / counter.slowdown).max(2);

@@ -303,7 +303,7 @@ impl Stream {
         }
     }
 
-    /// Does operations; `written` is told of the answer to each write.
+    /// Does operations; calls `written` with the answer to each write.
     fn operations<C: Client>(
         &self,
         client: &mut C,
@@ -569,7 +569,7 @@ impl Cutter<'_> {
             let (flash, done, survivors) = (flash.clone(), done.clone(), remains.survivors().cloned());
             move || {
                 let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
-                // Whether it comes up is looked at when it is not cut.
+                // Whether recovery succeeds is checked in recoveries that are not cut.
                 let _drive = Drive::power_on_watched(&sim, &link, &drive, survivors.as_ref(), &watch);
                 done.set(true);
             }

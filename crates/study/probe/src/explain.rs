@@ -144,7 +144,7 @@ fn through(mut handle: Handle<'_>, stores: u32, value_bytes: u32) -> Result<(), 
     }
 }
 
-/// A structured value of so many stores with keys from 1 on.
+/// A structured value of `stores` stores with keys from 1 on.
 fn batch_of(stores: u32, value_bytes: u32) -> Vec<u8> {
     let (mut structured, mut batch) = (vec![0; BATCH_HEAD_BYTES as usize], BatchBuilder::new());
     let mut value = vec![0; value_bytes as usize];

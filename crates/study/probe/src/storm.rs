@@ -18,11 +18,11 @@ use kvdrive_spec::Status;
 
 use crate::crash::{Cuts, LoadRefused, Trial, Verdict};
 
-/// One case in so many has its drive on a file; its cuts are kills of a process.
+/// One case in this many has its drive on a file; its cuts are kills of a process.
 const ON_FILE: u64 = 5;
 
-/// Settings that a case may have, each drawn with the probability of one in so many. Those that mean nothing to the
-/// case's drive are left out. What stands in one line goes together.
+/// Settings that a case may have. Of an entry (n, settings) one case in n gets one of the texts, with all settings in
+/// it. Settings that the case's drive does not have or would not look at are left out.
 const EXTRAS: &[(u64, &[&str])] = &[
     (2, &["controller.contexts=2", "controller.contexts=4"]),
     (2, &["host.depth=4", "host.depth=8", "host.depth=16"]),

@@ -30,7 +30,7 @@ pub struct Segments {
     first: [Segment; 2],
     rest: Vec<Segment>,
     count: usize,
-    /// Those before it have been taken; of it, so many bytes.
+    /// The segments before this one have been taken, and `taken_bytes` of this one.
     next: usize,
     taken_bytes: u32,
     /// Bytes not taken.

@@ -185,7 +185,7 @@ impl LsmEngine {
     /// reclaimed before the drive is full. The merge costs a constant amount for each of these deletes.
     #[inline]
     pub(super) fn forget_deleted(&self) {
-        /// Fewer deletes than so many memtables are not worth it.
+        /// Fewer deletes than this many memtables hold are not worth a merge.
         const LEAST_MEMTABLES: u64 = 4;
         self.keep_room_for_index();
         self.deletes.set(self.deletes.get() + 1);

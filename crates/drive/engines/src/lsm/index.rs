@@ -224,7 +224,7 @@ impl Index {
         Ok(())
     }
 
-    /// Takes the firmware time of so many insertions.
+    /// Takes the firmware time of `count` insertions.
     pub(super) fn charge_insertions(&self, count: u32) {
         let insert_ns = u64::from(count) * self.0.config.memtable_insert_ns;
         self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
@@ -379,10 +379,10 @@ impl Index {
         self.0.next_sequence.get()
     }
 
-    /// Must the memtable be written before it takes so many entries more? Without flash it grows.
+    /// Must the memtable be written before it takes `entries` more entries? Without flash it grows instead.
     ///
     /// # Panics
-    /// An empty one does not take so many.
+    /// Not even an empty memtable takes `entries` entries.
     pub(super) fn is_full_for(&self, entries: u32) -> bool {
         let (there, most) = (self.0.active.borrow().len() as u32, self.0.config.memtable_entries);
         assert!(entries <= most, "a memtable takes {most} entries, not {entries}");

@@ -59,7 +59,7 @@ enum Fate {
 }
 
 impl Index {
-    /// Flushes and compacts, or waits for the task that does, when the memtable is full for so many entries more.
+    /// Flushes and compacts, or waits for the task that does, when the memtable has no room for `entries` more entries.
     /// It need not be empty afterwards.
     pub(super) fn make_room(&self, entries: u32) -> Result<(), Status> {
         let _one_at_a_time = self.0.maintenance.lock();
@@ -332,7 +332,8 @@ impl Index {
         }
     }
 
-    /// `CAPACITY_EXCEEDED` when so many tables fewer and more cannot be listed in power-protected memory.
+    /// `CAPACITY_EXCEEDED` if power-protected memory has no room to list the tables after `fewer` of them were replaced
+    /// by `more` new ones.
     fn check_list(&self, fewer: usize, more: usize) -> Result<(), Status> {
         let tables = self.tables_by_level().iter().sum::<usize>() - fewer + more;
         if tables > self.0.most_tables as usize { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }

@@ -65,9 +65,9 @@ impl Ledger<'_> {
         needed
     }
 
-    /// Most pages of one run of so many entries, which take `pages` pages now. The lesser of two bounds: by the number
-    /// of entries, because the present pages may be nearly empty; and the present pages and an eighth, because entries
-    /// may be smaller than the layout's largest (the waste at the ends of pages varies).
+    /// The most pages that one run of `entries` entries takes, which take `pages` pages now. The lesser of two bounds:
+    /// by the number of entries, because the present pages may be nearly empty; and the present pages and an eighth,
+    /// because entries may be smaller than the layout's largest (the waste at the ends of pages varies).
     pub fn run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
         let split = u64::from(split_entries.unwrap_or(u32::MAX));
         let table_pages = |entries: u64| u64::from((self.pages_at_most)(entries as u32));
@@ -78,7 +78,7 @@ impl Ledger<'_> {
     /// After a flush or a merge.
     ///
     /// # Panics
-    /// If everything could not be merged with so many pages available and so many that iterators hold.
+    /// If everything could not be merged with `available` pages and the `held` ones that iterators hold.
     pub fn check(&self, available: u32, held: u32) {
         let needed = self.merged(2);
         assert!(

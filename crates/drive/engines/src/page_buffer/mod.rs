@@ -49,8 +49,8 @@ pub enum Eviction {
     Overlap,
 }
 
-/// `Overlap` keeps one entry in so many free, clean or on its way there: 64 of the published board's 512,
-/// twice its dies.
+/// `Overlap` keeps one entry in this many free, clean or being programmed: 64 of the published board's 512, twice its
+/// dies.
 const WRITE_AHEAD_SHARE: u32 = 8;
 
 /// Fewest entries a buffer works with: two heads' open pages, one eviction and some readers.

@@ -123,7 +123,7 @@ impl Exposing for StoredEngine {
 }
 
 impl StoredEngine {
-    /// Takes the time in which a core copies so many bytes to staging memory.
+    /// Takes the time in which a core copies `bytes` bytes to staging memory.
     fn charge_copy(&self, bytes: u32) {
         let ns = self.copy.copy_ns(bytes);
         self.memcpy.add(bytes, ns);

@@ -27,7 +27,7 @@ pub(super) enum Life {
     Sealed,
     /// Sealed, and nothing in it is live or arriving.
     Retired,
-    /// Forgotten, but so many of its pages are still in use by the buffer.
+    /// Forgotten, but the buffer still uses this many of its pages.
     Dying(u32),
 }
 
@@ -240,8 +240,8 @@ impl Segments {
         self.retired.pop_front().map(|(_, id)| id)
     }
 
-    /// Forgets a retired segment of which the buffer still uses so many pages. `true` when it can go to the
-    /// pool.
+    /// Forgets a retired segment, of which the buffer still uses `pages_in_use` pages. `true`: it can go to the pool
+    /// now.
     pub fn forget(&mut self, id: SegmentId, pages_in_use: u32) -> bool {
         assert_eq!(self.get(id).life, Life::Retired, "{id:?} is forgotten in use");
         if self.get(id).head == Head::Large {

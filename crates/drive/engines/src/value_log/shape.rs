@@ -54,8 +54,8 @@ impl LogShape {
         self.packed_max_bytes
     }
 
-    /// Most bytes of power-protected memory for a log of this shape with a buffer of so many pages: the buffer, two
-    /// packing states, and the state of each segment.
+    /// Most bytes of power-protected memory for a log of this shape with a buffer of `buffer_entries` pages: the
+    /// buffer, two packing states, and the state of each segment.
     pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
         let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
         buffer + self.packing.state_bytes() + 8 + protected::SEGMENT_BYTES * u64::from(self.segments)

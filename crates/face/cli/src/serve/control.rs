@@ -30,7 +30,7 @@ use super::station::{Station, Stations};
 /// A longer request is none.
 const REQUEST_MAX_BYTES: u64 = 1 << 20;
 
-/// Time until a connection is looked for again after none could be taken.
+/// Time after which the server tries again to accept a connection when that has failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// A request to a served drive.

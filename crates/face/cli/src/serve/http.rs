@@ -45,7 +45,7 @@ const CONNECTIONS_MAX: usize = 32;
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// or that has not taken what it asked for.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Time until a connection is looked for again after none could be taken.
+/// Time after which the server tries again to accept a connection when that has failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 const PAGE: &str = include_str!("page.html");

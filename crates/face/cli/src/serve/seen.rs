@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(latencies["other"].sum_ns, 100 * latencies["other"].count);
     }
 
-    /// The least of so many looks: what else runs on the machine is not in it.
+    /// The shortest of this many looks counts, so that other work on the machine does not.
     const LOOKS: usize = 200;
     const MOST_NS: u64 = 50_000;
 

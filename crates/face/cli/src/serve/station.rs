@@ -40,7 +40,7 @@ struct Lives {
     survivors: Option<Survivors>,
 }
 
-/// How a drive comes up, the first time and again.
+/// How a drive is powered on, for the first time and again.
 #[derive(Clone)]
 pub struct PowerSupply {
     /// The drive's configuration.
@@ -105,7 +105,7 @@ pub struct StationParts {
     pub listening: Vec<String>,
     /// The control socket.
     pub control: PathBuf,
-    /// How the drive comes up again.
+    /// How the drive is powered on again.
     pub supply: PowerSupply,
     /// The server.
     pub server: Handle,

@@ -39,7 +39,7 @@ pub(super) enum CallKind {
     ReadLink,
 }
 
-/// One system call that is looked at.
+/// One intercepted system call.
 pub(super) struct Row {
     pub number: c_long,
     kind: CallKind,
@@ -51,7 +51,7 @@ const fn row(number: c_long, kind: CallKind, has_folder: bool) -> Row {
     Row { number, kind, has_folder }
 }
 
-/// Every call that is looked at, beside `ioctl`.
+/// Every intercepted call besides `ioctl`.
 pub(super) const CALLS: &[Row] = &[
     row(libc::SYS_openat, CallKind::Open, true),
     row(libc::SYS_openat2, CallKind::OpenHow, true),

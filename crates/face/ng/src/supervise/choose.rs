@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file that are looked at: its headers and notes lie there.
+/// Bytes of a file that are examined: its headers and notes are in them.
 const LOOKED_AT_BYTES: usize = 64 << 10;
 /// Scripts that name scripts as their interpreter.
 const SCRIPTS_MAX: usize = 4;

@@ -13,8 +13,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `calls` | what each system call is told |
-//! | `filter` | which calls are looked at |
+//! | `calls` | the answer to each system call |
+//! | `filter` | which calls are intercepted |
 //! | [`choose`] | which programs need this |
 
 pub(crate) mod calls;

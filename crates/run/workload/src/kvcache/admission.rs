@@ -84,7 +84,7 @@ impl Admission for Full {
 mod tests {
     use super::*;
 
-    /// The names of the admissions that store a block of so many tokens on its first and on its second request.
+    /// The names of the admissions that store a block of `tokens` tokens on its first and on its second request.
     fn admitting(tokens: u64) -> [Vec<&'static str>; 2] {
         let mut first_and_second = [Vec::new(), Vec::new()];
         for row in ADMISSIONS {

@@ -73,7 +73,7 @@ impl Cache {
         found
     }
 
-    /// Handles one block of the request, of so many tokens.
+    /// Handles one block of the request, of `tokens` tokens.
     pub fn pass(&mut self, block: BlockId, tokens: u64) -> Step {
         self.counters.asked += 1;
         if self.held.contains(&block) {

@@ -29,7 +29,7 @@ pub struct Model {
     width: u64,
 }
 
-/// Grouped-query attention: so many heads of such a size, keys and values.
+/// Grouped-query attention: keys and values of `heads` heads of `head_size` numbers.
 const fn grouped(heads: u64, head_size: u64) -> u64 {
     2 * heads * head_size
 }

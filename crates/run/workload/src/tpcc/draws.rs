@@ -163,7 +163,7 @@ mod tests {
 
     const FULL: Size = Size { warehouses: 10, shrink: 1 };
 
-    /// Shares of the specification, over so many transactions that a wrong one shows.
+    /// Shares of the specification, over enough transactions that a wrong share shows.
     #[test]
     fn inputs_have_the_shares_that_the_specification_asks_for() {
         let draws = Draws::new(1, FULL);

@@ -11,7 +11,7 @@ struct Map {
     reads: u64,
     writes: u64,
     locked: BTreeSet<Key>,
-    /// One in so many writes is lost.
+    /// One write in this many is lost.
     loses_every: Option<u64>,
 }
 

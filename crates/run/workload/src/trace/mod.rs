@@ -37,7 +37,7 @@ const LIST_BUFFER_BYTES: u32 = 4096;
 /// The operation of one entry of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceOp {
-    /// Store a value of so many bytes.
+    /// Store a value of this many bytes.
     Store(u32),
     Retrieve,
     Delete,

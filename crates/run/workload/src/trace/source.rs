@@ -126,7 +126,7 @@ impl Source {
         &self.name
     }
 
-    /// Its first bytes, up to so many; they are read again.
+    /// The first bytes of the source, up to `bytes`; they stay to be read.
     pub(crate) fn head(&mut self, bytes: usize) -> Result<&[u8], String> {
         let name = &self.name;
         let head = self.input.fill_buf().map_err(|error| format!("{name}: {error}"))?;

@@ -41,7 +41,7 @@ use crate::namespace::{Completion, QueueId, Session, Tag};
 /// Work of a command besides its bytes: about as many bytes as drive and network move in the time that a command itself
 /// takes (1 MiB in the time of 128 commands of 4 KiB).
 const COMMAND_BYTES: u64 = 4 << 10;
-/// A byte of a List's answer takes as long as so many bytes of a value, because a List visits an index entry for each
+/// A byte of a List's answer takes as long as this many bytes of a value, because a List visits an index entry for each
 /// key.
 const LIST_FACTOR: u64 = 16;
 /// Work of a command of 4 KiB.
@@ -139,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// The work of an answer of so many bytes.
+    /// The work of an answer of `bytes` bytes.
     fn work_bytes(self, bytes: u64) -> u64 {
         bytes * if self == Answer::Keys { LIST_FACTOR } else { 1 }
     }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use crate::buffer::Buffer;
 
-/// Memory of sent chunks that is kept for later ones: of this size at most, and so many.
+/// Chunks that were sent are kept for later output: chunks up to this size, and no more than this many.
 const KEPT_BYTES: usize = 4 << 10;
 const KEPT_CHUNKS: usize = 16;
 
@@ -132,7 +132,7 @@ impl Output {
 mod tests {
     use super::*;
 
-    /// Output is sent in turns of so many bytes, which begin and end within chunks.
+    /// Output is sent in turns of a number of bytes, which begin and end within chunks.
     #[test]
     fn turns_of_any_length_send_each_byte_once() {
         for most_bytes in [1, 7, 100, 1000] {

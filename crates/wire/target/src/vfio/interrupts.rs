@@ -1,7 +1,7 @@
 //! Interrupts of a function: MSI-X vectors and the pin, each an eventfd of the client's.
 //!
 //! A vector is signalled for each batch of completions. The pin is a level: it is up as long as a completion queue has
-//! entries that the host has not taken. The client is told once, and again after it has unmasked the pin.
+//! entries that the host has not taken. The client is notified once, and again after it has unmasked the pin.
 //!
 //! Writes to an eventfd do not wait: a descriptor of another kind is refused, and each is made non-blocking. (A client
 //! that undoes this and fills the counter could hold the thread; the mode of the socket's file says which users may

@@ -1,6 +1,6 @@
 //! Memory of a guest that its function reaches by DMA: regions that the client maps and unmaps at any moment.
 //!
-//! Every access looks its address up anew, and copies: bytes are looked at in their copy alone, since the guest may
+//! Every access looks up its address again, and copies: only the copy of the bytes is examined, since the guest may
 //! change its own meanwhile. An access to what is not mapped, or not for that direction, fails and copies nothing.
 //!
 //! A region is a part of a file whose descriptor the client sends. Two kinds of files are taken:
@@ -231,7 +231,7 @@ fn back(descriptor: OwnedFd, offset: u64, bytes: u64, may_write: bool) -> Result
     }
     let seals = fcntl_get_seals(&descriptor)?;
     let file = File::from(descriptor);
-    // A length that is looked at after the seal does not become shorter.
+    // The length cannot shrink any more when it is read after the seal.
     let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;
     let length = file.metadata().map_err(|_| Errno::INVAL)?.len();
     if end > length {

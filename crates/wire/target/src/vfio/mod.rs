@@ -17,7 +17,7 @@
 //! | `message` | structures of the protocol |
 //! | `socket` | messages with descriptors, without waiting |
 //! | `memory` | the client's memory |
-//! | `doorbells` | the page that is looked at |
+//! | `doorbells` | the page of doorbells that guests write to |
 //! | `interrupts` | eventfds of the client |
 //! | `config_space` | PCI configuration |
 //! | `rings` | submission and completion queues |

@@ -20,7 +20,7 @@ use super::message::Header;
 pub const PAYLOAD_MAX_BYTES: usize = 64 << 10;
 /// Most descriptors of a message.
 pub const DESCRIPTORS_MAX: usize = 16;
-/// While so many replies are unsent no message is read.
+/// While this many replies are unsent, no message is read.
 const REPLIES_MAX: usize = 64;
 
 /// A message as it came.

@@ -29,7 +29,7 @@ const SLICE_PAIRS: usize = 64;
 /// use few of them.
 const AHEAD_BYTES: u32 = 64 << 10;
 
-/// After so many losses in a row a walk ends, because the cursor of a store stays at a page that it cannot read.
+/// After this many losses in a row a walk ends, because the cursor of a store stays at a page that it cannot read.
 const LOSSES_MAX: u32 = 1 << 16;
 
 pub(crate) fn list<E: Engine>(

@@ -17,8 +17,8 @@ use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
 use super::open_window::OpenWindow;
 use super::sessions::{QueueState, Sessions};
 
-/// A window is idle if none of the last `IDLE_TURNS` uses, times the number of open windows, was of it. A queue that
-/// asks for a window in vain counts as a use.
+/// A window is idle if none of the last `IDLE_TURNS` uses, times the number of open windows, was of it. A request for a
+/// window that is refused counts as a use.
 const IDLE_TURNS: u64 = 16;
 
 /// The state of the window that a CXL store names.

@@ -272,7 +272,7 @@ pub trait Layout {
     /// Begins a table of at most `most_entries` entries; the filter is sized for that many.
     fn build(&self, most_entries: u32) -> Box<dyn Build>;
 
-    /// Pages that a table of so many entries takes at most.
+    /// The most pages that a table of `entries` entries takes.
     fn pages_at_most(&self, entries: u32) -> u32;
 
     /// Data pages that an index page covers, if lookups choose the index page by [`TableFacts::fences`].
