@@ -156,7 +156,7 @@ fn quiet_commands_are_answered_by_the_last() {
     let value = [write(1, 1, 100, true), transfer(1, 9, true), transfer(2, 9, false)];
     assert_eq!(rig.submit(&queue, &value), [(2, Status::SUCCESS)]);
     assert_eq!(rig.stored(key(1)), Some([[1; 35].as_slice(), &[9; 65]].concat()));
-    // A refusal is told once, by the first that is not quiet.
+    // A refusal is reported once, by the first command that is not quiet.
     let too_large =
         [write(1, 2, 1_001, true), transfer(1, 9, true), transfer(3, 9, false), transfer(4, 9, false)];
     let told = [(3, Status::INVALID_VALUE_SIZE), (4, Status::COMMAND_SEQUENCE_ERROR)];
@@ -269,7 +269,7 @@ fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
     assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
-/// The host, told of no place, goes on storing where the value would have been.
+/// The refusal names no place, so the host stores its next value where the refused one would have been.
 #[test]
 fn a_granted_store_that_is_refused_leaves_the_window_as_it_was() {
     let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));

@@ -46,19 +46,20 @@ fn work(driver: &Driver, rng: &mut Rng, steps: u32) {
     }
 }
 
-/// What a drive left behind.
+/// The survivors of a drive, an earlier image and its records.
 struct Remains {
     row: &'static EngineRow,
     config: DriveConfig,
     survivors: Survivors,
-    /// An image from before, and the records since.
+    /// An earlier image, and the records since then.
     before: Vec<u8>,
     records: Vec<Vec<u8>>,
     /// Numbers of the records by their first byte (of `lsm`: two), which says what kind they are.
     kinds: Vec<Vec<usize>>,
 }
 
-/// A drive in use, whose image has everything in it and whose records are of every kind that it makes.
+/// A drive that was used so long that its image has content of every kind, and its records are of every kind that the
+/// engine writes.
 fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let folder = tempfile::tempdir().expect("a folder for the image");
     let path = folder.path().join("drive.img");

@@ -25,7 +25,8 @@ const KEYS: u64 = 40;
 /// Commands of the drive during which calls fail, and commands before them.
 const COMMANDS: u32 = 24;
 const COMMANDS_BEFORE: u32 = 500;
-/// Of calls that are much alike, every so many-th fails. It is odd: calls of two kinds take turns.
+/// Of many similar calls, every one in this many is made to fail. The number is odd because calls of two kinds
+/// alternate.
 const STEP: usize = 5;
 
 /// A value by its seed and size; `None`: no pair.

@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// Begins anew.
+/// Begins a new measurement.
 pub fn begin() {
     LARGEST.set(0);
 }

@@ -57,7 +57,7 @@ pub struct MockEngine {
     pub log_arrivals: bool,
     /// What was loaded: from where, how much, and up to where it would go on.
     pub loads: RefCell<Vec<(u32, u32, u32)>>,
-    /// Commits beyond so many are answered that there is no room.
+    /// After this many commits, further ones fail for lack of room.
     pub commits_left: Cell<Option<u32>>,
     /// Cursors have lost what they had to show.
     pub lost_cursors: Cell<bool>,

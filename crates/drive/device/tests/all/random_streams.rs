@@ -31,7 +31,7 @@ const PAGE: u64 = 4096;
 /// Page of a list that names pages in order, so that whole transfers can succeed.
 const LIST: u64 = BASE + (PAGES - 1) * PAGE;
 const LARGEST: u32 = 40_000;
-/// Pages at whose beginning lies a structured value of so many bytes.
+/// Pages that begin with a structured value, and its size in bytes.
 const BATCHES: [(u64, u32); 2] = [(3, 16 + 2 * (8 + 2 + 30)), (5, 16 + 2 * (8 + 2 + 4_500))];
 
 /// One run of memory at [`BASE`].
@@ -118,7 +118,7 @@ impl Flat {
     }
 }
 
-/// Two stores of values of so many bytes.
+/// A structured value of two stores, each of a value of `value_bytes`.
 fn structured(value_bytes: u32) -> Vec<u8> {
     let (mut value, mut batch) = (vec![0; 16], BatchBuilder::new());
     for byte in [1, 2] {

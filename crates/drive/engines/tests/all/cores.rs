@@ -61,7 +61,7 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     let scheme = scheme("plus").unwrap();
     let sim = Sim::new();
     let cores = Cores::new(&sim, Roles::Own);
-    // So little cache that sections leave it.
+    // The cache is so small that sections are evicted.
     let engine = on_cores(scheme, &sim, "tags", &cores, |config| config.dram_bytes = 1 << 10).1;
     sim.block_on(|| {
         for version in 0..OPS {

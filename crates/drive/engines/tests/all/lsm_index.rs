@@ -113,7 +113,7 @@ fn configs() -> impl Iterator<Item = IndexConfig> {
     LAYOUTS.iter().flat_map(|layout| COMPACTIONS.iter().map(|row| config(layout.name, row.name)))
 }
 
-/// An index and what it stands on.
+/// An index, and the parts that it needs.
 struct Stand {
     sim: Sim,
     port: FlashPort,

@@ -77,7 +77,7 @@ fn pages(name: &str, values: &[u32], threshold: u32) -> (u64, u64) {
         let choice = packing.place(bytes, arrival, &LOG);
         end = end.max(choice.at + u64::from(bytes));
         copied += u64::from(choice.copied_bytes);
-        // The buffer holds so many pages; the write pointer's page must be one of them.
+        // The buffer holds the last `BUFFER_PAGES` pages, and the write pointer's page must be one of them.
         let first_resident = end.div_ceil(u64::from(PAGE_BYTES)).saturating_sub(BUFFER_PAGES);
         let first_resident = first_resident * u64::from(PAGE_BYTES);
         if packing.oldest_open() < first_resident {

@@ -149,7 +149,7 @@ impl Rig {
         Rig { sim, ftl, pool, buffer, log, shape, journal }
     }
 
-    /// Does the image folded from records equal the state it stands for?
+    /// Checks that the image folded from records equals the present state.
     pub(super) fn check_image(&self) {
         let (folded, saved) = (self.journal.encode(), encode(self.log.save().image()));
         assert!(folded == saved, "the folded image is not the state at {} ns", self.sim.now());
@@ -468,8 +468,8 @@ fn large_values_side_by_side_all_get_in() {
     }
 }
 
-/// A page that drains half full goes on being filled, and its later bytes survive a cut; one that is on flash
-/// only after a cut gets no more.
+/// A page that is drained half full continues to be filled, and its later bytes survive a cut; a page that is only on
+/// flash after a cut is filled no further.
 #[test]
 fn a_drained_page_is_filled_further_across_cuts() {
     let setup = PLAIN;

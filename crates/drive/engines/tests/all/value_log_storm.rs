@@ -271,7 +271,7 @@ proptest! {
             scripts.into_iter().map(|steps| steps.into_iter().filter(fits).collect()).collect();
         let world = World::new(setup.fresh(Sim::permuted(seed)), BTreeMap::new(), 0);
         let survivor = run(&world, setup, &scripts, cut_every);
-        // Life goes on after the last cut.
+        // The log works on after the last cut.
         if let Some((rig, pairs)) = survivor {
             let after = after.into_iter().filter(fits).collect();
             let world = World::new(rig, pairs, 1 << 32);

@@ -330,8 +330,8 @@ fn reopened(sim: &Sim, medium: &str, image: &[u8]) -> FlashPort {
     FlashPort::new(sim, flash, media)
 }
 
-/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is
-/// written full to see that it goes on.
+/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is written
+/// full to see that it still works.
 fn cut_at_every_event(medium: &str, victim: &str, seed: u64, events: u32) {
     let sim = Sim::permuted(seed);
     sim.step_every_event();

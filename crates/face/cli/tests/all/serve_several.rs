@@ -74,7 +74,7 @@ fn several_drives_are_one_and_the_report_says_what_each_was_asked() {
     }
 }
 
-/// What the others acknowledged is there: while the run goes on, and when it is read back.
+/// What the other drives acknowledged is there, during the run and when it is read back.
 #[test]
 fn one_of_several_drives_dies_and_the_others_lose_nothing() {
     let mut drives = [serve(&[]), serve(&[]), serve(&[])];

@@ -1,4 +1,4 @@
-//! A child that is forked off has handles of a drive, and not the drive's threads: it is told so, and does not wait.
+//! A forked child has handles of a drive, but not the drive's threads: its calls fail with that error and do not wait.
 
 #![cfg(unix)]
 #![expect(unsafe_code, reason = "a process is forked off by the system's C library")]

@@ -56,7 +56,7 @@ fn keys_and_pairs_with_a_prefix_are_those_of_an_oracle_on_every_engine() {
     }
 }
 
-/// A List goes on from the last key that came, which may be gone.
+/// Each further List begins at the last key of the one before, which may have been deleted.
 #[test]
 fn keys_go_on_when_the_last_one_was_deleted_or_say_that_they_cannot() {
     for engine in ["lsm", "plus"] {
@@ -144,7 +144,7 @@ fn a_pipeline_is_polled_without_waiting_and_tags_each_call() {
     let mut pipeline = drive.client().unwrap().into_pipeline().unwrap();
     assert_eq!(pipeline.try_next_ended().unwrap(), None, "nothing is under way");
     let mut ended = Vec::new();
-    // One key twice: the answers are told apart by their numbers.
+    // The same key twice: the answers are distinguished by their numbers.
     for value in [b"1", b"2"] {
         assert_eq!(pipeline.store(b"key", *value).unwrap(), None);
         while pipeline.with(|pipeline| pipeline.under_way()) > 0 {

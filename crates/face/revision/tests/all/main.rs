@@ -85,7 +85,7 @@ fn a_revision_says_whether_what_numbers_come_from_is_as_committed_and_what_is_no
     let (clean, differs, watched) = checkout.build();
     assert!(clean.len() >= 7 && clean.chars().all(|c| c.is_ascii_hexdigit()), "{clean}");
     assert_eq!(differs, "");
-    // One that is not there would have the crate built anew each time.
+    // If a watched path did not exist, Cargo would build the crate again each time.
     assert!(watched.iter().all(|path| path.exists()), "{watched:?}");
     let is_watched =
         |name: &str| watched.iter().any(|path| checkout.root.path().join(name).starts_with(path));

@@ -48,8 +48,8 @@ fn read(folder: &Path) -> Crate {
     Crate { name: name_of(folder), room: name_of(folder.parent().unwrap()), imports }
 }
 
-/// The column of each crate in the line of arrows, and whether a whole room stands there. A crate with the name of a room
-/// comes first.
+/// The column of each crate in the line of arrows, and whether that column names a whole room. A crate with the name of
+/// a room comes first.
 fn columns(crates: &[Crate]) -> BTreeMap<String, (usize, bool)> {
     let page = page();
     let line = page.lines().find(|line| line.matches("◄─").count() > 3).expect("a line of arrows");
@@ -79,7 +79,7 @@ fn a_crate_imports_only_what_lies_to_its_left() {
             columns.get(&importer.name).unwrap_or_else(|| panic!("{} has no column", importer.name));
         for imported in &importer.imports {
             let (other, is_room) = columns[imported];
-            // Within a room that stands as a whole, Cargo's rule is enough: no circle.
+            // Within a room that is one column, Cargo's rule is enough: no cycle.
             let allowed = other < *column || (other == *column && is_room);
             assert!(allowed, "{} imports {imported}, which does not lie to its left", importer.name);
         }

@@ -224,9 +224,8 @@ fn grant(seed: Option<u64>, servers: u32, what: What, wishes: &[Wish]) -> Rc<Thi
     things
 }
 
-/// Which wishes were served and when. Each wish is for a server for some time, and some leave when their
-/// patience ends; made in one call, or in the two calls that it stands for. At each time in `holds`, the
-/// clock is held for an instant.
+/// Which wishes were served and when. Each wish is for a server for some time, and some leave when their patience ends;
+/// made in one call, or in the two calls that it replaces. At each time in `holds`, the clock is held for an instant.
 fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> impl PartialEq + Debug {
     let die = Rc::new(Resource::new(&sim, "die", servers));
     let served = Rc::new(RefCell::new(Vec::new()));

@@ -65,7 +65,7 @@ fn serve(server: Rc<Server>, who: u32, span: Ns) {
     server.done.wake_one();
 }
 
-/// Hands over one request per so many polls, and remembers the stamps.
+/// Hands over one request in `looks_between` polls, and remembers the stamps.
 struct Script {
     server: Rc<Server>,
     requests: VecDeque<(u32, Ns)>,

@@ -84,7 +84,7 @@ fn a_default_is_below_what_is_given() {
     assert_eq!(with_default(by_file), 7);
 }
 
-/// Each option that a declaration names is there, and stands for that key.
+/// Each option that a declaration names exists, and sets that key.
 #[test]
 fn a_declared_option_is_short_for_its_key() {
     for setting in settings() {

@@ -521,7 +521,7 @@ fn first_operations() {
     }
 }
 
-/// Uniform by themselves, as ever; asked for a Zipfian they have hot keys, the same in both.
+/// By default keys are uniform; with a Zipfian distribution some keys are hot, the same in both workloads.
 #[test]
 fn fillrandom_and_readrandom_draw_as_asked() {
     let popular = |sets: &[&str]| {

@@ -74,7 +74,7 @@ fn filled(engine: &str, sets: &[&str], folder: &Path) -> (Document, Vec<(PathBuf
     (document, paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect())
 }
 
-/// A bit of one page after the other: what lies on other pages is found, and what is not found is said.
+/// Flips a bit of one page after the other: what is on other pages is found, and what cannot be found is reported.
 #[test]
 fn a_damaged_page_costs_what_lies_on_it_and_the_rest_is_listed() {
     let lsm = |layout| {
@@ -185,7 +185,7 @@ fn pages_and_blocks_that_are_gone_are_never_passed_over() {
     }
 }
 
-/// The bytes of an image and of what lies beside it.
+/// Writes the files of an image and those beside it.
 fn put(files: &[(PathBuf, Vec<u8>)]) {
     files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
 }

@@ -14,7 +14,7 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
         admin.send(&ic_req()),
         [hex("01 00 80 00 80 00 00 00  00 00  00  00  00 00 04 00"), zeros(112)].concat()
     );
-    // The controller is number 1; the head stands after the first command.
+    // The controller is number 1; the head is after the first command.
     assert_eq!(admin.send(&connect(7, 0, 31, [0xFF, 0xFF])), response("01000000", 1, 7, "0000"));
     // CAP: 1024 entries, contiguous, 5 s, command sets 37 and 43.
     let get_cap = [

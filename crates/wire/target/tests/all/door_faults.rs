@@ -85,7 +85,7 @@ fn strikes(server: &Running, kind: &FaultKind, fault: TransportFault) {
         }
     }
     if matches!(fault, TransportFault::Fatal | TransportFault::NotReady) {
-        // What hosts do then: reset the controller, and connect their queues anew.
+        // What hosts do then: reset the controller, and connect their queues again.
         let enabled =
             Configuration::new().with_sqe_log2(6).with_cqe_log2(4).with_command_set(0b110).with_enable(true);
         host.set_property(property::CC, 0).unwrap();

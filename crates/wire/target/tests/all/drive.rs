@@ -432,7 +432,7 @@ fn power_that_was_cut_comes_on_again_and_every_acknowledged_pair_is_there() {
     assert!(serving.join().take_survivors().is_none(), "it ended as it should");
 }
 
-/// Blocks that are bad from the start have taken spare ones: the drive knows, and a host is told.
+/// Blocks that are bad from the factory have used up spare ones: the drive counts them, and reports them to hosts.
 #[test]
 fn smart_over_a_network_is_the_drives() {
     let settings = ["flash.spare_blocks=10", "flash.factory_bad_blocks=6"].map(String::from).to_vec();

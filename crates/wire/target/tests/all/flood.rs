@@ -91,7 +91,7 @@ impl Caller {
         self.connection.output().take_all()
     }
 
-    /// What it is told next.
+    /// The next message of the authentication that the host receives.
     fn ask(&mut self, core: &mut Core) -> Vec<u8> {
         let mut told = self.send(core, &receive());
         while told.is_empty() {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::guest::{BASE, DATA_AT, Doorbell, Guest, PAGE, identify, keyed};
 use super::served::{Backend, Running, serve_at};
 
-/// A server with so many functions.
+/// A server with this many functions.
 pub fn serve(behind: Backend, functions: usize) -> (Running, Vec<PathBuf>, TempDir) {
     serve_with(behind, functions, Options::default())
 }

@@ -174,7 +174,8 @@ fn parts_of_a_stream_are_of_one_value_and_others_of_the_present_one() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
-/// Values around what one answer of an iterator brings: what came is right, and nothing else is said to have come.
+/// Values about as large as one answer of an iterator can hold: the bytes that came are right, and their number is
+/// right.
 #[test]
 fn an_iterator_says_how_many_bytes_of_a_value_came() {
     let server = server(true);

@@ -92,7 +92,7 @@ fn every_answer_is_its_commands_own(server: &Running) {
             take(&mut pipeline, &mut busy);
         }
         drop(pipeline);
-        // With nothing under way the client is one as ever, on the same connection.
+        // With nothing under way, the client works as before the pipeline, on the same connection.
         let mut region = Region::new();
         for (key, value) in &pairs {
             let bytes = client.retrieve(*key, &mut region).unwrap();

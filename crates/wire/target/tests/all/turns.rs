@@ -141,7 +141,7 @@ impl Door {
     }
 }
 
-/// The hog alone goes on at once, whatever was held.
+/// When the hog is alone, its commands continue at once, also those that were held.
 fn ends_alone(door: &mut Door, commands: u8) {
     door.now_ns += 1_000_000_000;
     for _ in 0..commands {

@@ -183,7 +183,7 @@ pub fn store(cid: u8, key: &[u8], value: &[u8], in_capsule: bool) -> Vec<u8> {
     .concat()
 }
 
-/// Retrieve, with room for so many bytes.
+/// Retrieve, with room for `room` bytes.
 pub fn retrieve(cid: u8, key: &[u8], room: u32) -> Vec<u8> {
     let mut unit = store(cid, key, &[], false);
     unit[8] = 2;

@@ -147,7 +147,7 @@ fn is_after(driver: &Driver, (had, next): &States) -> Result<bool, String> {
     }
 }
 
-/// Batches whose every so many events are cut, after some that are not.
+/// Batches with a cut after every `every` events, after some batches without cuts.
 struct Run {
     sizes: &'static [u32],
     before: u32,

@@ -98,8 +98,8 @@ impl Bench {
     }
 }
 
-/// Has `work` done on an empty drive that `prepare` was done on, and calls `check` after every so many of its
-/// events with what a power cut would leave then.
+/// Runs `prepare` on an empty drive, and then `work`; after every `every` events of it, calls `check` with what a power
+/// cut would leave at that moment.
 pub fn cut_after_events(
     document: &Document,
     every: u64,
@@ -235,8 +235,8 @@ pub fn key(number: u64, small: bool) -> Key {
     }
 }
 
-/// Stores, one time in eight under a condition, which must be what decides. Others may refuse it for want of
-/// room.
+/// Stores a value, one time in eight under a condition: if it does not hold, the store must not succeed. Other refusals
+/// are returned, since the drive may be full.
 pub fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
     let plain = StoreOptions::default();
     let exists = oracle.pairs.contains_key(&key);

@@ -89,7 +89,7 @@ fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
     }
 }
 
-/// The same of the medium, where damage costs what lies there and no more.
+/// The same for the medium, where damage may cost only what is at that place.
 fn flip_the_medium(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
         let (survivors, oracle) = a_used_drive(row.name);

@@ -168,8 +168,8 @@ fn every_fault_fires_and_stops_on_every_engine() {
     }
 }
 
-/// With every transfer method on every engine: what would change a pair is refused, and what is there is read,
-/// as before; without the rule it goes on as if nothing had been.
+/// With every transfer method on every engine: what would change a pair is refused, and what is there is read, as
+/// before; without the rule it works as if nothing had happened.
 #[test]
 fn a_write_protected_drive_is_read_and_not_changed_until_the_rule_goes() {
     for row in ENGINES {
@@ -269,9 +269,9 @@ fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
     }
 }
 
-/// A die that was lost is lost in every later life, from survivors and from the files of an image: what lies
-/// there is 88h, or the drive says why it does not come up. Nothing older comes back, and nothing is taken
-/// for absent.
+/// A die that was lost is lost in every later life, from survivors and from the files of an image: reads of what was on
+/// it fail with 88h, or the drive says why it cannot be powered on. No older value is returned, and no pair is reported
+/// as absent.
 #[test]
 fn a_die_that_was_lost_stays_lost_when_the_drive_is_powered_on_again() {
     let mut came_up = 0;
@@ -389,8 +389,8 @@ fn smart_tells_of_spare_blocks_and_media_errors() {
     bench.sim.clear();
 }
 
-/// A host that waits for events is told of few spare blocks, and of the end of writing; after each it has to
-/// look before it is told again.
+/// A host that waits for events gets one when few spare blocks are left, and one when the drive becomes read-only;
+/// after each it has to read the log before it gets another.
 #[test]
 fn a_host_that_waits_is_told_of_spare_blocks_and_of_the_end_of_writing() {
     let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);

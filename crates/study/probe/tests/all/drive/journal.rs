@@ -180,7 +180,7 @@ fn moments(row: &EngineRow, path: &Path, stores: u32) -> Vec<Files> {
     moments
 }
 
-/// What stands in the files of a drive: the image and both slots of its protected memory.
+/// The content of the files of a drive: the image and both slots of its protected memory.
 #[derive(Clone, PartialEq)]
 struct Files([Option<Vec<u8>>; 3]);
 
@@ -243,7 +243,7 @@ fn files_of_another_drive_are_refused() {
     }
 }
 
-/// The same of drives in memory, which are told apart by their seeds.
+/// The same for drives in memory, which are distinguished by their seeds.
 #[test]
 fn survivors_of_another_drive_are_refused() {
     for row in ENGINES {

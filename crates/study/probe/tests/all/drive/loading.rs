@@ -71,7 +71,7 @@ fn a_load_ends_at_the_first_pair_that_does_not_fit() {
     }
 }
 
-/// `tags` is told what it will be asked for (`Engine::expect`), `ram` does not care.
+/// Medium `tags` uses hints of what will be read (`Engine::expect`), and `ram` ignores them.
 #[test]
 fn what_a_medium_is_told_ahead_changes_nothing() {
     for row in ENGINES {

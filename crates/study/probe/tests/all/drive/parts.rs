@@ -59,8 +59,8 @@ fn bytes_of(key: &Key, stored: Stored) -> Vec<u8> {
     bytes
 }
 
-/// Streams of retrieved parts that no host goes on with hold up no collection: the drive is overwritten several times. A
-/// stream that is gone on with afterwards brings the value of its first part.
+/// Streams of retrieved parts that no host continues do not delay collection: the drive is overwritten several times. A
+/// stream that is continued afterwards returns the value that its first part was of.
 #[test]
 fn a_value_that_is_half_retrieved_holds_up_no_other_command() {
     for row in ENGINES {

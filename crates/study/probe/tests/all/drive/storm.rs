@@ -36,8 +36,8 @@ fn oracle_key(number: u64) -> Key {
     Key::new(&bytes).expect("16 bytes are a key")
 }
 
-/// Many more unfinished values than the buffer has pages: the host is told to try again, and other commands
-/// go on.
+/// Many more unfinished values than the buffer has pages: the host gets an answer to try again, and other commands
+/// continue.
 #[test]
 fn unfinished_values_on_many_queues_block_no_other_queue() {
     let bench = Bench::new(&document(&["controller.contexts=2"]), Sim::new());
