@@ -258,7 +258,7 @@ mod tests {
         table.replace(BlockId(5), BlockId(10));
         assert_eq!(table.page(Ppa(5 * 8 + 3)), Ppa(10 * 8 + 3));
         assert_eq!((table.retired(), table.free_spares()), (1, 3));
-        // The block that stands for it fails in its turn.
+        // The block that replaced it fails, too.
         table.replace(BlockId(5), BlockId(11));
         assert_eq!((table.block(BlockId(5)), table.free_spare(1)), (BlockId(11), None));
         assert_eq!((table.retired(), table.free_spare(0)), (2, Some(BlockId(8))));

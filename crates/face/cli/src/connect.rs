@@ -31,8 +31,8 @@ const OF_DRIVE: &[&str] = &[
 /// Options of drives on a network.
 #[derive(Args)]
 pub struct Connection {
-    /// Runs against a drive on a network, any with a namespace of pairs, as tcp://127.0.0.1:4420: `kvdrive serve`
-    /// is one. Against several, with commas, as against one: each pair is on one of them
+    /// Runs against a drive on a network that has a namespace of pairs, as tcp://127.0.0.1:4420; `kvdrive serve` serves
+    /// one. Several drives, with commas, are used as one: each pair is on one of them
     #[arg(long, value_name = "tcp://HOST:PORT,...", value_parser = address, value_delimiter = ',')]
     connect: Vec<String>,
     /// Name of the subsystem of the drive [default: the only one that discovery reports]

@@ -41,8 +41,8 @@ enum Verb {
     ///
     /// After the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
     /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%
-    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the kinds,
-    /// and a key that a kind does not look at is refused with those that it does.
+    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the
+    /// kinds, and a key that a kind does not have is refused with a list of those that it has.
     Inject(Inject),
     /// Every fault rule with how often it matched and struck; `faults clear` takes them away
     Faults(Faults),

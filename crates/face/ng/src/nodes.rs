@@ -38,16 +38,16 @@ pub enum Kind {
     Controller,
 }
 
-/// One path that is answered.
+/// One path of a node.
 #[derive(Clone)]
 pub struct Node {
     /// The path.
     pub path: String,
-    /// What it is.
+    /// Its kind of device.
     pub kind: Kind,
     /// Its drive.
     pub drive: Arc<Drive>,
-    /// Does every program count as one with CAP_SYS_ADMIN, whatever it is?
+    /// Is every program treated as one with CAP_SYS_ADMIN?
     pub privileged: bool,
     /// X and Y of its name, for sysfs; a name without numbers gets free ones.
     pub instance: (u32, u32),

@@ -109,7 +109,7 @@ pub struct Serve {
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
-    /// One more namespace (2, 3, ...): a drive of its own on a thread of its own, of the default profile and the keys
+    /// One more namespace (2, 3, ...): a separate drive on a thread of its own, with the default profile and the keys
     /// of this TOML file; may be repeated
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     namespace: Vec<PathBuf>,
@@ -133,7 +133,7 @@ pub struct Serve {
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Where the page and the metrics are; port 0: one that is free
+    /// Address of the web page and the metrics; port 0: one that is free
     #[cfg(feature = "page")]
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     http: SocketAddr,

@@ -28,7 +28,7 @@ const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Where a comparison goes on.
+/// Where the filter continues after a comparison.
 #[derive(Clone, Copy)]
 enum To {
     Next,

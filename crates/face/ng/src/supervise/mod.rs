@@ -8,8 +8,9 @@
 //! ```
 //!
 //! No privilege is needed; a program that is supervised cannot get any (`no_new_privs`), as by set-user-ID files. Its
-//! memory is read and written by `process_vm_readv`, which the system allows to a process of the same user and, with
-//! Yama, to a parent. What the program's children do is supervised, too. A call costs two switches of threads.
+//! memory is read and written with `process_vm_readv` and its counterpart, which the system allows to a process of the
+//! same user and, with Yama, to a parent. Children of the program are supervised, too. A call costs two switches of
+//! threads.
 //!
 //! | file | what |
 //! |---|---|

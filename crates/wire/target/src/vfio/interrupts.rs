@@ -47,8 +47,8 @@ impl Interrupts {
     /// Carries out SET_IRQS; `data` are its bytes after the structure.
     ///
     /// # Errors
-    /// `EINVAL`: it asks for what there is not, or its descriptors are not as many as it says, or no eventfds. Nothing
-    /// has changed then.
+    /// `EINVAL`: it names an index, vectors or an action that do not exist, or its descriptors are not eventfds or not
+    /// as many as it says. Nothing has changed then.
     pub fn set(&mut self, set: &IrqSet, data: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), Errno> {
         let (index, flags) = (set.index.get(), set.flags.get());
         let (start, count) = (set.start.get() as usize, set.count.get() as usize);
@@ -106,7 +106,7 @@ impl Interrupts {
         self.vectors.iter().any(Option::is_some)
     }
 
-    /// The pin is up: tells the client, unless it knows.
+    /// The pin is asserted: signals the client, unless it was signalled and has not unmasked the pin since.
     pub fn raise_pin(&mut self) {
         if let (Some(eventfd), false) = (&self.pin, self.is_pin_masked) {
             signal(eventfd);

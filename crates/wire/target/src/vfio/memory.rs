@@ -31,7 +31,7 @@ const PAGE_BYTES: u64 = 4096;
 pub const REGIONS_MAX: usize = 256;
 /// Most bytes in regions of a client: guests are smaller, and the process needs addresses of its own.
 const BYTES_MAX: u64 = 1 << 40;
-/// What `statfs` says of tmpfs, of which a memfd is, too.
+/// The type that `statfs` reports for tmpfs, and for a memfd.
 const TMPFS: u32 = 0x0102_1994;
 
 /// See the module.
@@ -69,8 +69,8 @@ impl GuestMemory {
     /// Maps a region.
     ///
     /// # Errors
-    /// `EEXIST` for one that overlaps another; `EINVAL` for one that is not of whole pages, or whose descriptor is of
-    /// another kind of file or of a shorter one; `ENOMEM` for one too many; what the system says.
+    /// `EEXIST` if it overlaps another region; `EINVAL` if it is not of whole pages, or its file is of another kind or
+    /// too short; `ENOMEM` if there are too many regions or bytes; the error of a system call.
     pub fn map(&mut self, wanted: &DmaMap, descriptor: Option<OwnedFd>) -> Result<(), Errno> {
         let (address, bytes, flags) = (wanted.address.get(), wanted.bytes.get(), wanted.flags.get());
         let are_pages = [address, bytes, wanted.offset.get()].iter().all(|of| of.is_multiple_of(PAGE_BYTES));

@@ -1,7 +1,8 @@
 //! Submission queues and completion queues: rings in a guest's memory.
 //!
-//! Heads and tails that the guest writes are numbers that it chose: one that a ring cannot have is not taken, and told
-//! once. A completion that finds no room is held, and the queues that complete to it fetch no more.
+//! Heads and tails that the guest writes may be any numbers: one that the ring cannot have is ignored, and reported
+//! once. A completion that finds no room is held, and submission queues with this completion queue fetch no more
+//! entries.
 
 use std::collections::VecDeque;
 
@@ -37,7 +38,7 @@ pub struct SubmissionQueue {
     pub id: u16,
     /// Identifier of its completion queue.
     pub completion: u16,
-    /// What the subsystem knows it as.
+    /// The number of the queue in the subsystem.
     pub queue: QueueId,
     ring: u64,
     entries: u32,

@@ -132,7 +132,7 @@ impl<C> Iterators<C> {
         self.lose(|_| true).is_some()
     }
 
-    /// Gives up one of the session that has most iterators, if those are more than `session` has.
+    /// Gives up an iterator of the session with most iterators, if it has more than `session`.
     fn lose_of_most(&self, session: u32) -> Option<usize> {
         let mut counts = BTreeMap::<u32, usize>::new();
         for slot in self.slots.borrow().iter().filter(|slot| !matches!(slot.state, State::Free)) {

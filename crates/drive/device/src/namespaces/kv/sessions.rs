@@ -38,7 +38,7 @@ impl<P, W> Default for QueueState<P, W> {
 pub struct Sessions<P, W> {
     pub(super) by_number: TaskCell<Vec<QueueState<P, W>>>,
     last_generation: Cell<u32>,
-    /// Values for windows, and askings for one.
+    /// Number of values in windows and of requests for a window.
     uses: Cell<u64>,
 }
 
