@@ -182,7 +182,8 @@ impl LsmEngine {
     }
 
     /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that space is
-    /// reclaimed before the drive is full. The merge costs a constant amount for each of these deletes.
+    /// reclaimed before the drive is full. The index then has the entries of all pairs and of the deletes, which are a
+    /// quarter. The merge costs a constant amount for each of these deletes.
     #[inline]
     pub(super) fn forget_deleted(&self) {
         /// Fewer deletes than this many memtables hold are not worth a merge.
