@@ -95,8 +95,6 @@ pub(super) struct Inner {
     pub values: Rc<dyn ValueLiveness>,
     pub journal: Rc<dyn IndexJournal>,
     pub active: TaskCell<Memtable>,
-    /// A sorted copy of `active`; dropped when `active` changes.
-    pub sorted: TaskCell<Option<Rc<[Pair]>>>,
     pub frozen: TaskCell<Option<Frozen>>,
     pub tables: TaskCell<Rc<Version>>,
     pub next_table: Cell<u32>,
@@ -152,7 +150,6 @@ impl Index {
         let frozen = image.frozen.map(|(age, pairs)| Frozen { age, entries: memtable(pairs) });
         Ok(Index(Rc::new(Inner {
             active: TaskCell::new(memtable(image.active)),
-            sorted: TaskCell::new(None),
             frozen: TaskCell::new(frozen),
             tables: TaskCell::new(Rc::new(tables)),
             next_table: Cell::new(image.next_table.max(on_flash)),
@@ -264,7 +261,6 @@ impl Index {
         inner.next_sequence.set(sequence + 1);
         let entry = Entry { sequence, ..entry };
         inner.journal.record(IndexRecord::Inserted { key, entry });
-        *inner.sorted.borrow_mut() = None;
         let replaced = inner.active.borrow_mut().insert(key, entry);
         if let Some(old) = replaced.filter(Entry::has_bytes) {
             inner.values.dead(old.address, old.bytes);
@@ -298,9 +294,9 @@ impl Index {
     /// The index as it is now.
     pub fn snapshot(&self) -> Snapshot {
         let inner = &*self.0;
-        let active = inner.sorted.borrow_mut().get_or_insert_with(|| inner.active.borrow().sorted()).clone();
-        let frozen = inner.frozen.borrow();
-        let memory = std::iter::once(active).chain(frozen.as_ref().map(|frozen| frozen.entries.sorted()));
+        let active = inner.active.borrow_mut().sorted();
+        let frozen = inner.frozen.borrow_mut().as_mut().map(|frozen| frozen.entries.sorted());
+        let memory = std::iter::once(active).chain(frozen);
         Snapshot::new(inner.layout.clone(), memory.collect(), inner.tables.borrow().clone())
     }
 

@@ -110,7 +110,7 @@ impl Index {
     fn merge_all(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let tables = inner.tables.borrow().clone();
-        let frozen = inner.frozen.borrow().as_ref().map(|frozen| (frozen.age, frozen.entries.sorted()));
+        let frozen = inner.frozen.borrow_mut().as_mut().map(|frozen| (frozen.age, frozen.entries.sorted()));
         let inputs: Vec<_> = tables.newest_first().map(|table| table.facts.id).collect();
         if !inputs.is_empty() || frozen.is_some() {
             let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u64);
@@ -127,7 +127,6 @@ impl Index {
         let inner = &*self.0;
         let age = inner.values.next_opening();
         inner.journal.record(IndexRecord::Frozen(age));
-        *inner.sorted.borrow_mut() = None;
         let entries = inner.active.replace(Memtable::new(inner.config.memtable_entries));
         let left = inner.frozen.replace(Some(Frozen { age, entries }));
         assert!(left.is_none(), "a memtable is frozen only when the one before it has been written");
@@ -138,7 +137,7 @@ impl Index {
     /// when nothing else does.
     fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
-        let (age, run) = match &*inner.frozen.borrow() {
+        let (age, run) = match &mut *inner.frozen.borrow_mut() {
             None => return Ok(()),
             Some(frozen) => (frozen.age, frozen.entries.sorted()),
         };

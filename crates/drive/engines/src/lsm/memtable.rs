@@ -19,13 +19,18 @@ pub struct Memtable {
     pairs: Vec<Pair>,
     /// Index into `pairs` plus one; 0 is free. A power of two long, at most half full, probed linearly.
     slots: Vec<u32>,
+    /// Indices into `pairs` in key order, of as many pairs as there were when they were last sorted.
+    order: Vec<u32>,
+    /// A copy of all pairs in that order, as long as it is one.
+    sorted: Option<Rc<[Pair]>>,
 }
 
 impl Memtable {
     /// An empty memtable with room for `entries` keys; more keys make it grow.
     pub fn new(entries: u32) -> Memtable {
         let slots = (entries.max(1) as usize * 2).next_power_of_two();
-        Memtable { pairs: Vec::with_capacity(entries as usize), slots: vec![0; slots] }
+        let pairs = Vec::with_capacity(entries as usize);
+        Memtable { pairs, slots: vec![0; slots], order: Vec::new(), sorted: None }
     }
 
     /// Number of keys.
@@ -41,6 +46,7 @@ impl Memtable {
     /// Sets the entry of `key` and returns the one it replaces.
     pub fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
         let slot = self.slot_of(&key);
+        self.sorted = None;
         match self.slots[slot] {
             0 => {
                 self.pairs.push((key, entry));
@@ -68,15 +74,33 @@ impl Memtable {
     }
 
     /// All pairs in key order.
-    pub fn sorted(&self) -> Rc<[Pair]> {
-        let mut order: Vec<SortKey> =
-            (0..).zip(&self.pairs).map(|(index, (key, _))| SortKey { head: key.halves().0, index }).collect();
-        sort_by_head(&mut order);
-        let pair = |place: &SortKey| self.pairs[place.index as usize];
-        for group in order.chunk_by_mut(|a, b| a.head == b.head).filter(|group| group.len() > 1) {
-            group.sort_unstable_by_key(|place| pair(place).0);
+    pub fn sorted(&mut self) -> Rc<[Pair]> {
+        if let Some(sorted) = &self.sorted {
+            return sorted.clone();
         }
-        order.iter().map(pair).collect()
+        self.sort();
+        let sorted: Rc<[Pair]> = self.order.iter().map(|index| self.pairs[*index as usize]).collect();
+        self.sorted.insert(sorted).clone()
+    }
+
+    /// Puts the pairs into `order` that are not in it.
+    fn sort(&mut self) {
+        let pairs = &self.pairs;
+        if pairs.len() - self.order.len() <= FEW_NEW {
+            for index in self.order.len()..pairs.len() {
+                let key = pairs[index].0;
+                let place = self.order.partition_point(|other| pairs[*other as usize].0 < key);
+                self.order.insert(place, index as u32);
+            }
+            return;
+        }
+        let mut order: Vec<SortKey> =
+            (0..).zip(pairs).map(|(index, (key, _))| SortKey { head: key.halves().0, index }).collect();
+        sort_by_head(&mut order);
+        for group in order.chunk_by_mut(|a, b| a.head == b.head).filter(|group| group.len() > 1) {
+            group.sort_unstable_by_key(|place| pairs[place.index as usize].0);
+        }
+        self.order = order.iter().map(|place| place.index).collect();
     }
 
     /// The slot that holds `key`, or the free one where it belongs.
@@ -100,6 +124,9 @@ impl Memtable {
         }
     }
 }
+
+/// So many new keys, between two iterators about, are put in their places one by one.
+const FEW_NEW: usize = 64;
 
 /// The first eight bytes of a key as a number, and which pair it belongs to: sorted in the pairs' stead.
 #[derive(Clone, Copy, Default)]
@@ -165,14 +192,21 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map(
-            inserts in proptest::collection::vec((proptest::collection::vec(0u8..3, 1..=16), any::<u32>()), 0..200),
+            inserts in proptest::collection::vec(
+                (proptest::collection::vec(0u8..3, 1..=16), any::<u32>(), proptest::bool::weighted(0.05)),
+                0..400,
+            ),
         ) {
             let mut memtable = Memtable::new(8);
             let mut model = BTreeMap::new();
-            for (sequence, (bytes, address)) in (1u64..).zip(inserts) {
+            for (sequence, (bytes, address, is_sorted)) in (1u64..).zip(inserts) {
                 let key = Key::new(&bytes).unwrap();
                 let entry = Entry { address: Vaddr(address.into()), bytes: 1, sequence, tombstone: false };
                 prop_assert_eq!(memtable.insert(key, entry), model.insert(key, entry));
+                if is_sorted {
+                    let expected: Vec<Pair> = model.iter().map(|(key, entry)| (*key, *entry)).collect();
+                    prop_assert_eq!(&*memtable.sorted(), &*expected);
+                }
             }
             prop_assert_eq!(memtable.len(), model.len());
             for (key, entry) in &model {

@@ -219,13 +219,15 @@ impl ValueLog {
         purpose: Purpose,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
+        // An iterator asks this for every pair: no divisions.
         let page_bytes = u64::from(self.0.shape.page_bytes);
+        let page_of = |address: u64| address >> page_bytes.trailing_zeros();
         let mut from = address.0 + u64::from(at);
         let end = from + u64::from(bytes);
-        let first = address.0 / page_bytes;
-        let last = (address.0 + u64::from(until)).saturating_sub(1) / page_bytes;
+        let first = page_of(address.0);
+        let last = page_of((address.0 + u64::from(until)).saturating_sub(1));
         while from < end {
-            let (lpa, within) = (from / page_bytes, from % page_bytes);
+            let (lpa, within) = (page_of(from), from & (page_bytes - 1));
             // At the front of each stretch of pages, whichever call reaches it.
             let begins = from == address.0 || within == 0;
             if begins && last > lpa && (lpa - first).is_multiple_of(self.ahead_pages()) {

@@ -15,34 +15,121 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_sim::TaskCell;
-
-use kvdrive_content::Region;
 use kvdrive_spec::Status;
+use kvdrive_spec::iter::{IterHeader, pair_at};
 
-/// An open iterator: a cursor, and the pairs that it has passed and the host has not received.
+/// An open iterator: a cursor, and what it has passed and the host has not received.
 pub struct OpenIterator<C> {
     /// Continues after `unsent`.
     pub cursor: C,
-    /// The next pairs, or the status at which the iterator could not continue. They are copies in staging memory,
-    /// because a cursor cannot go back, and flash must not be held for a host that may never continue.
-    pub unsent: VecDeque<Result<PairAnswer, Status>>,
+    /// The pairs that the host has not received. They are copies in staging memory, because a cursor cannot go back, and
+    /// flash must not be held for a host that may never continue.
+    pub unsent: Unsent,
 }
 
-/// The answer of SEEK and NEXT for one pair.
-pub struct PairAnswer {
-    /// Header and value, as far as there was room.
-    pub content: Region,
-    /// Bytes of the whole answer, header and value.
+/// Bytes of staging memory that an open iterator keeps between two answers.
+const KEPT_BYTES: u32 = 64 << 10;
+
+/// The next pairs of an iterator, and the status at which it could not continue after them.
+#[derive(Default)]
+pub struct Unsent {
+    /// The pairs, laid out as in an answer.
+    answer: Region,
+    pairs: VecDeque<UnsentPair>,
+    /// Where the last one ends in the answer.
+    end: u32,
+    refusal: Option<Status>,
+}
+
+/// Header and value of one pair.
+#[derive(Clone, Copy)]
+pub struct UnsentPair {
+    /// Bytes of header and whole value.
     pub bytes: u32,
-    /// Bytes that `content` was limited to.
-    pub room_bytes: u32,
+    /// Bytes that the part in the answer was limited to.
+    room_bytes: u32,
 }
 
-impl PairAnswer {
-    /// Does `content` hold as much of the answer as fits a buffer of `buffer_bytes` bytes?
+impl UnsentPair {
+    /// Does the answer hold the whole pair?
+    pub fn is_whole(&self) -> bool {
+        self.bytes <= self.room_bytes
+    }
+
+    /// Does the answer hold as much of the pair as fits a buffer of `buffer_bytes` bytes?
     pub fn fills(&self, buffer_bytes: u32) -> bool {
         self.bytes.min(buffer_bytes) <= self.room_bytes
+    }
+}
+
+impl Unsent {
+    /// The pair at `index`.
+    pub fn pair(&self, index: usize) -> Option<UnsentPair> {
+        self.pairs.get(index).copied()
+    }
+
+    /// The answer; the first pair is at its front.
+    pub fn answer(&self) -> &Region {
+        &self.answer
+    }
+
+    /// Appends a pair, as much of it as a buffer of `room_bytes` bytes takes; `load` hands out so many bytes of its value.
+    ///
+    /// # Errors
+    /// As of `load`; no pair follows those that are there.
+    pub fn append(
+        &mut self,
+        header: IterHeader,
+        room_bytes: u32,
+        load: impl FnOnce(u32, &mut dyn FnMut(Piece<'_>)) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let mut at = pair_at(self.end);
+        let bytes = header.answer_bytes();
+        let mut append = |piece: Piece<'_>| {
+            self.answer.write(at, piece);
+            at += piece.bytes();
+        };
+        append(Piece::Bytes(header.as_bytes()));
+        load(bytes.min(room_bytes).saturating_sub(IterHeader::BYTES as u32), &mut append)?;
+        self.end = pair_at(self.end).saturating_add(bytes);
+        self.pairs.push_back(UnsentPair { bytes, room_bytes });
+        Ok(())
+    }
+
+    /// The iterator cannot continue after these pairs.
+    pub fn refuse(&mut self, status: Status) {
+        self.refusal = Some(status);
+    }
+
+    /// Is there a status after the pairs?
+    pub fn has_refusal(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Takes the status when no pair is left before it: the iterator goes on after it, if it can.
+    pub fn take_refusal(&mut self) -> Option<Status> {
+        self.answer.clear();
+        self.refusal.take()
+    }
+
+    /// The host has received the first `count` pairs, which end at byte `end` of the answer.
+    pub fn sent(&mut self, count: usize, end: u32) {
+        self.pairs.drain(..count);
+        if self.pairs.is_empty() {
+            self.answer.clear_to(KEPT_BYTES);
+            self.end = 0;
+            return;
+        }
+        let (from, mut at) = (pair_at(end), 0);
+        let mut rest = Region::new();
+        self.answer.read(from, self.answer.written_end() - from, &mut |piece| {
+            rest.write(at, piece);
+            at += piece.bytes();
+        });
+        self.answer = rest;
+        self.end -= from;
     }
 }
 
@@ -202,5 +289,68 @@ impl<C> Iterators<C> {
             Ok(_) | Err(Status::ITERATOR_LOST) => Ok(()),
             Err(status) => Err(status),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_spec::Key;
+
+    use super::*;
+
+    fn append(unsent: &mut Unsent, number: u32, value_bytes: u32, room_bytes: u32) {
+        let header = IterHeader::new(Key::from_u32_be(number), value_bytes);
+        let load = |bytes: u32, sink: &mut dyn FnMut(Piece<'_>)| {
+            sink(Piece::Bytes(&vec![number as u8; bytes as usize]));
+            Ok(())
+        };
+        unsent.append(header, room_bytes, load).unwrap();
+    }
+
+    /// The pair as an answer has it.
+    fn encoded(number: u32, value_bytes: u32) -> Vec<u8> {
+        let header = IterHeader::new(Key::from_u32_be(number), value_bytes);
+        [&header.as_bytes()[..], &vec![number as u8; value_bytes as usize]].concat()
+    }
+
+    #[test]
+    fn pairs_that_were_not_sent_come_to_the_front() {
+        let mut unsent = Unsent::default();
+        for (number, value_bytes) in [(1, 13), (2, 0), (3, 30)] {
+            append(&mut unsent, number, value_bytes, 4096);
+        }
+        let end = pair_at(encoded(1, 13).len() as u32) + encoded(2, 0).len() as u32;
+        unsent.sent(2, end);
+        assert_eq!(unsent.answer().to_bytes(54), encoded(3, 30));
+        append(&mut unsent, 4, 1, 4096);
+        assert_eq!(unsent.answer().to_bytes(81)[54..], [&[0; 2][..], &encoded(4, 1)].concat());
+        assert_eq!(unsent.pair(1).map(|pair| pair.bytes), Some(25));
+        unsent.sent(2, 81);
+        assert!(unsent.pair(0).is_none() && unsent.answer().written_end() == 0);
+    }
+
+    #[test]
+    fn a_pair_that_was_read_for_less_room_is_not_whole() {
+        let mut unsent = Unsent::default();
+        append(&mut unsent, 7, 100, 64);
+        let pair = unsent.pair(0).unwrap();
+        assert!(!pair.is_whole() && pair.fills(64) && !pair.fills(65));
+        assert_eq!((pair.bytes, unsent.answer().written_end()), (124, 64));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_value_that_could_not_be_read() {
+        let mut unsent = Unsent::default();
+        let header = IterHeader::new(Key::from_u32_be(1), 10);
+        let load = |_: u32, sink: &mut dyn FnMut(Piece<'_>)| {
+            sink(Piece::Bytes(&[0xFF; 5]));
+            Err(Status::UNRECOVERED_ERROR)
+        };
+        assert_eq!(unsent.append(header, 4096, load), Err(Status::UNRECOVERED_ERROR));
+        unsent.refuse(Status::UNRECOVERED_ERROR);
+        assert!(unsent.pair(0).is_none() && unsent.has_refusal());
+        assert_eq!(unsent.take_refusal(), Some(Status::UNRECOVERED_ERROR));
+        append(&mut unsent, 2, 0, 4096);
+        assert_eq!(unsent.answer().to_bytes(40), [&encoded(2, 0)[..], &[0; 16]].concat());
     }
 }

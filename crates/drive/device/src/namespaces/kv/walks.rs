@@ -1,9 +1,7 @@
 //! List, and iterators: SEEK and NEXT. Pairs that an iterator has passed and its host has not received are kept with it
 //! ([`super::iterators`]), so that no pair is skipped.
 
-use std::collections::VecDeque;
-
-use kvdrive_content::{Piece, Region};
+use kvdrive_content::Region;
 use kvdrive_engines::{Engine, Gap};
 use kvdrive_link::Request;
 use kvdrive_spec::iter::{IterHeader, pair_at};
@@ -11,7 +9,7 @@ use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::{Key, Status};
 
 use super::KvNamespace;
-use super::iterators::{OpenIterator, PairAnswer};
+use super::iterators::{OpenIterator, Unsent};
 use crate::answers::{Answer, send};
 use crate::namespaces::{OnListed, Unlisted};
 
@@ -111,7 +109,7 @@ fn open_and_send<E: Engine>(
     key: Option<Key>,
     buffer_bytes: u32,
 ) -> Result<(OpenIterator<E::Cursor>, u32), Status> {
-    let mut iterator = OpenIterator { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
+    let mut iterator = OpenIterator { cursor: drive.engine.open_cursor(key)?, unsent: Unsent::default() };
     let bytes = send_pairs(drive, request, &mut iterator, buffer_bytes, 1)?;
     Ok((iterator, bytes))
 }
@@ -148,18 +146,13 @@ fn send_pairs<E: Engine>(
     if !read_pair(drive, iterator, 0, buffer_bytes)? {
         return Ok(0);
     }
-    let first = match &iterator.unsent[0] {
-        Ok(pair) if pair.fills(buffer_bytes) => pair,
+    let (mut end, mut count) = match iterator.unsent.pair(0) {
+        Some(first) if first.fills(buffer_bytes) => (first.bytes, 1usize),
         // It was read for a smaller buffer.
-        Ok(_) => return Err(Status::ITERATOR_LOST),
-        Err(status) => {
-            let status = *status;
-            iterator.unsent.pop_front();
-            return Err(status);
-        }
+        Some(_) => return Err(Status::ITERATOR_LOST),
+        None => return Err(iterator.unsent.take_refusal().expect("there is a pair or a status")),
     };
-    let (mut end, mut count) = (first.bytes, 1usize);
-    while (count as u32) < pairs && end < AHEAD_BYTES {
+    while (count as u32) < pairs && end < AHEAD_BYTES.min(buffer_bytes) {
         if count.is_multiple_of(SLICE_PAIRS) {
             drive.end_slice();
         }
@@ -167,77 +160,54 @@ fn send_pairs<E: Engine>(
         if !read_pair(drive, iterator, count, buffer_bytes).unwrap_or(false) {
             break;
         }
-        let Ok(pair) = &iterator.unsent[count] else { break };
+        let Some(pair) = iterator.unsent.pair(count) else { break };
         match pair_at(end).checked_add(pair.bytes) {
-            Some(after) if after <= buffer_bytes => (end, count) = (after, count + 1),
+            Some(after) if after <= buffer_bytes && pair.is_whole() => (end, count) = (after, count + 1),
             _ => break,
         }
     }
-    match &iterator.unsent[0] {
-        Ok(pair) if count == 1 => send(request, buffer_bytes, &pair.content, end.min(buffer_bytes))?,
-        _ => send(request, buffer_bytes, &side_by_side(iterator.unsent.range(..count).flatten()), end)?,
-    }
-    iterator.unsent.drain(..count);
+    send(request, buffer_bytes, iterator.unsent.answer(), end.min(buffer_bytes))?;
+    iterator.unsent.sent(count, end);
     Ok(end)
 }
 
-/// Pairs as one answer has them.
-fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
-    let (mut answer, mut at) = (Region::new(), 0);
-    for pair in pairs {
-        // What lies between two pairs reads as zeros.
-        at = pair_at(at);
-        pair.content.read(0, pair.bytes, &mut |piece: Piece<'_>| {
-            answer.write(at, piece);
-            at += piece.bytes();
-        });
-    }
-    answer
-}
-
-/// Reads pairs until there is one at `index` of `unsent`; `false`: the iterator ends before it.
+/// Reads pairs until there is one at `index` of those that were not sent, or the iterator cannot continue; `false`: it ends
+/// before.
 ///
 /// Errors: a status of the engine that may not occur again at a second try. If the iterator cannot continue, its status
-/// is put into `unsent` instead, and is answered after the pairs before it.
+/// is answered after the pairs before it.
 fn read_pair<E: Engine>(
     drive: &KvNamespace<E>,
     iterator: &mut OpenIterator<E::Cursor>,
     index: usize,
     buffer_bytes: u32,
 ) -> Result<bool, Status> {
-    if index < iterator.unsent.len() {
+    if iterator.unsent.pair(index).is_some() || iterator.unsent.has_refusal() {
         return Ok(true);
     }
-    let pair = match next_pair(drive, &mut iterator.cursor, buffer_bytes) {
-        Ok(None) => return Ok(false),
-        Ok(Some(pair)) => Ok(pair),
-        Err(Status::COMMAND_INTERRUPTED) => return Err(Status::COMMAND_INTERRUPTED),
-        Err(status) => Err(status),
-    };
-    iterator.unsent.push_back(pair);
-    Ok(true)
+    match next_pair(drive, iterator, buffer_bytes) {
+        Err(status) if status != Status::COMMAND_INTERRUPTED => {
+            iterator.unsent.refuse(status);
+            Ok(true)
+        }
+        read => read,
+    }
 }
 
-/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
+/// Reads the cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes; `false` after the last one.
 fn next_pair<E: Engine>(
     drive: &KvNamespace<E>,
-    cursor: &mut E::Cursor,
+    iterator: &mut OpenIterator<E::Cursor>,
     buffer_bytes: u32,
-) -> Result<Option<PairAnswer>, Status> {
-    let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(None) };
-    let value_bytes = drive.engine.value_bytes(&found);
-    let mut content = Region::new();
-    content.write(0, Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
-    let mut at = IterHeader::BYTES as u32;
-    let mut append = |piece: Piece<'_>| {
-        content.write(at, piece);
-        at += piece.bytes();
-    };
-    let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
-    drive.engine.load(&found, 0, fits, fits, &mut append).map_err(|status| match status {
-        Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
-        status => status,
+) -> Result<bool, Status> {
+    let OpenIterator { cursor, unsent } = iterator;
+    let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(false) };
+    let header = IterHeader::new(key, drive.engine.value_bytes(&found));
+    unsent.append(header, buffer_bytes, |bytes, append| {
+        drive.engine.load(&found, 0, bytes, bytes, append).map_err(|status| match status {
+            Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
+            status => status,
+        })
     })?;
-    let bytes = IterHeader::BYTES as u32 + value_bytes;
-    Ok(Some(PairAnswer { content, bytes, room_bytes: buffer_bytes }))
+    Ok(true)
 }
