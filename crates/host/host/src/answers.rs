@@ -1,7 +1,7 @@
 //! Common knowledge of all drivers about commands and answers: the layout of a slot's buffer, Identify,
 //! creation of a queue pair, and parsing of answers that came by DMA. Nothing here waits or submits.
 
-use kvdrive_content::{Region, expanding};
+use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::prp::LISTED_MAX_PAGES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
@@ -10,6 +10,8 @@ use kvdrive_spec::list::ListReader;
 use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
+
+use crate::conversation::Arrival;
 
 /// Namespace that drivers talk to.
 pub(crate) const NSID: u32 = 1;
@@ -31,7 +33,7 @@ pub struct Pair {
 }
 
 /// An open iterator on the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IteratorId(u32);
 
 impl IteratorId {
@@ -172,65 +174,54 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
     reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
 }
 
-/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it is in the first `came_bytes` bytes of
-/// the buffer. `None` after the last pair.
-pub(crate) fn take_pair(
-    cqe: &Cqe,
-    memory: &dyn HostMemory,
-    buffer: u64,
-    came_bytes: u32,
-    into: &mut Region,
-) -> Result<Option<Pair>, Status> {
-    into.clear();
-    if cqe.dw0.get() == 0 {
-        return Ok(None);
-    }
-    pair_from(memory, buffer, came_bytes, into).map(Some)
+/// The pairs that SEEK or NEXT has answered, in order: each is taken once.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    answer: Region,
+    /// Where the next pair begins, and where the last one ends, in bytes of the answer.
+    at: u32,
+    end: u32,
 }
 
-/// The pairs of such an answer after its first one, each with its value.
-pub(crate) fn take_more_pairs(
-    cqe: &Cqe,
-    memory: &dyn HostMemory,
-    buffer: u64,
-    came_bytes: u32,
-) -> Vec<(Result<Pair, Status>, Region)> {
-    let mut pairs = Vec::new();
-    let end = cqe.dw0.get().min(came_bytes);
-    if end < IterHeader::BYTES as u32 {
-        return pairs;
+impl Pairs {
+    /// Those that `arrived`, of whose bytes the answer to `cqe` has `room` at most.
+    pub(crate) fn of(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Pairs {
+        let mut pairs = Pairs { end: cqe.dw0.get().min(room), ..Pairs::default() };
+        if pairs.end > 0 {
+            arrived.take_value(pairs.end, &mut pairs.answer);
+        }
+        pairs
     }
-    let mut at = pair_at(header_at(memory, buffer).answer_bytes().min(end));
-    while at + IterHeader::BYTES as u32 <= end {
-        let mut value = Region::new();
-        let pair = pair_from(memory, buffer + u64::from(at), end - at, &mut value);
-        pairs.push((pair, value));
-        let Ok(Pair { value_bytes, .. }) = pair else { break };
-        at = pair_at(at.saturating_add(value_bytes).saturating_add(IterHeader::BYTES as u32).min(end));
+
+    /// Have all been taken?
+    pub fn is_empty(&self) -> bool {
+        self.at >= self.end
     }
-    pairs
-}
 
-fn header_at(memory: &dyn HostMemory, address: u64) -> IterHeader {
-    let mut bytes = [0; IterHeader::BYTES];
-    memory
-        .read(address, IterHeader::BYTES as u32, &mut expanding(&mut bytes))
-        .expect("a driver reads its own buffers");
-    IterHeader::from_bytes(bytes)
-}
-
-/// The pair at `address`, and its value into `into`, as far as there are `came_bytes` bytes of both.
-fn pair_from(
-    memory: &dyn HostMemory,
-    address: u64,
-    came_bytes: u32,
-    into: &mut Region,
-) -> Result<Pair, Status> {
-    let room_bytes = came_bytes.checked_sub(IterHeader::BYTES as u32).ok_or(Status::DATA_TRANSFER_ERROR)?;
-    let header = header_at(memory, address);
-    let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
-    let value_bytes = header.value_bytes();
-    let came_bytes = value_bytes.min(room_bytes);
-    copy_in(memory, address + IterHeader::BYTES as u64, came_bytes, into);
-    Ok(Pair { key, value_bytes, came_bytes })
+    /// Takes the next pair, and its value into `into`, as far as it came. `None`: all have been taken.
+    ///
+    /// # Errors
+    /// The answer contradicts itself; it has no more pairs then.
+    pub fn next(&mut self, into: &mut Region) -> Result<Option<Pair>, Status> {
+        into.clear();
+        let (at, end) = (self.at, std::mem::take(&mut self.end));
+        if at >= end {
+            return Ok(None);
+        }
+        let value_at = at + IterHeader::BYTES as u32;
+        let room_bytes = end.checked_sub(value_at).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        let mut header = [0; IterHeader::BYTES];
+        self.answer.copy_to(at, &mut header);
+        let header = IterHeader::from_bytes(header);
+        let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
+        let value_bytes = header.value_bytes();
+        let came_bytes = value_bytes.min(room_bytes);
+        let mut value_end = 0;
+        self.answer.read(value_at, came_bytes, &mut |piece| {
+            into.write(value_end, piece);
+            value_end += piece.bytes();
+        });
+        (self.at, self.end) = (pair_at(value_at.saturating_add(value_bytes).min(end)), end);
+        Ok(Some(Pair { key, value_bytes, came_bytes }))
+    }
 }

@@ -25,7 +25,7 @@ pub mod spread;
 pub mod tcp;
 pub mod threaded;
 
-pub use answers::{IteratorId, Pair};
+pub use answers::{IteratorId, Pair, Pairs};
 pub use client::{Answer, Call, Calls, Client, Content};
 pub use error::Error;
 pub use pipelined::{Completion, FailedWrite, Pipelined};

@@ -228,8 +228,9 @@ impl Entries {
         let Remaining::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
         slotted.end_dropped(&mut progress, self.cqe.as_ref());
         if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-            let answers = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
-            if host.unclaimed.borrow_mut().arrive(iterator, answers) {
+            let arrived = (&*host.memory as &dyn HostMemory, self.memory.buffer);
+            let answer = unclaimed::answer(&cqe, &arrived, buffer_bytes);
+            if host.unclaimed.borrow_mut().arrive(iterator, answer) {
                 host.unclaimed_came.wake_all();
             }
         }
@@ -330,9 +331,8 @@ impl Driver {
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
         let (mut ticket, host) = (ticket, &self.slotted.host);
         while let Some(iterator) = ticket.unclaimed() {
-            if let Some(answer) = host.claim(iterator) {
-                *into = answer.value;
-                return answer.pair.map(Answer::Pair);
+            if let Some(pair) = host.claim(iterator, into) {
+                return pair.map(Answer::Pair);
             }
             ticket = self.submit(ticket.call);
         }

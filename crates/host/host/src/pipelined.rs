@@ -16,6 +16,7 @@ use kvdrive_content::Region;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::Error;
+use crate::answers::{IteratorId, Pairs};
 use crate::client::{Answer, Call, Content};
 
 /// A call that has ended.
@@ -77,6 +78,12 @@ pub trait Pipelined<V: Content> {
     /// As [`Pipelined::begin`].
     fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
         self.begin(Call::Exist { key }, tag, Region::new())
+    }
+
+    /// Takes the pairs that the last NEXT of `iterator` has brought besides the one that it answered: no call asks for
+    /// these any more. A pipeline that gives none answers NEXT with them, one after the other.
+    fn take_brought(&mut self, _iterator: IteratorId) -> Pairs {
+        Pairs::default()
     }
 
     /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.

@@ -15,7 +15,7 @@ use kvdrive_declare::Sections;
 use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
-use kvdrive_host::{Call, Client, Error};
+use kvdrive_host::{Call, Client, Error, IteratorId, Pair};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_saker::Failure;
 use kvdrive_saker::transaction::Ending;
@@ -54,6 +54,15 @@ pub(super) trait TaskClient: Client {
             (_, Status::SUCCESS) => Ok(()),
             (_, status) => Err(status.into()),
         }
+    }
+
+    /// The iterator's next pair, if an earlier call has brought it: it takes no command, and no time. Its value comes into
+    /// `into`.
+    ///
+    /// # Errors
+    /// As of [`Calls::next`](kvdrive_host::Calls::next).
+    fn next_brought(&mut self, _iterator: IteratorId, _into: &mut Region) -> Result<Option<Pair>, Status> {
+        Ok(None)
     }
 
     /// Called before the task waits for another task of the run: completes what that task may be waiting for.

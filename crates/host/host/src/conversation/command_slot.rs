@@ -1,7 +1,6 @@
 //! What a command needs of the driver that carries it out, and what it leaves the driver to do: [`CommandSlot`],
 //! [`Aftermath`].
 
-use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
@@ -10,8 +9,7 @@ use kvdrive_link::transfer::HostWindow;
 use kvdrive_spec::{Cqe, Sqe};
 
 use super::slot::IteratorUse;
-use super::unclaimed;
-use crate::answers::{self, IteratorId};
+use crate::answers::{self, IteratorId, Pairs};
 
 /// What a slot offers its command.
 #[derive(Clone, Copy)]
@@ -122,7 +120,7 @@ impl Arrival for (&dyn HostMemory, u64) {
 pub(crate) enum Aftermath {
     None,
     /// Pairs that were not asked for yet.
-    Keep(IteratorId, VecDeque<unclaimed::Answer>),
+    Keep(IteratorId, Pairs),
     /// The caller learns of no iterator, since the answer contradicts itself.
     Close(IteratorId),
     /// The iterator is closed.

@@ -20,8 +20,7 @@ use kvdrive_spec::{
 
 use super::command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
 use super::slot::IteratorUse;
-use super::unclaimed;
-use crate::answers::{self, IteratorId, NSID};
+use crate::answers::{self, IteratorId, NSID, Pairs};
 use crate::client::{Answer, Call};
 
 /// What comes next.
@@ -156,13 +155,10 @@ impl<'m> Course<'m> {
             Work::Store { .. } => return (done(status).map(|()| Answer::Done), Aftermath::None),
             Work::Other { command, room } => (command, room.min(arrived.bytes())),
         };
-        let answer = answer(&command, room, status, cqe, arrived, into);
+        let mut more = Pairs::default();
+        let answer = answer(&command, room, status, cqe, arrived, into, &mut more);
         let aftermath = match command {
-            Command::Next { iterator, pairs_z: 1.., .. } if status.is_success() => {
-                let (memory, at) = arrived.memory();
-                let more = unclaimed::Answer::take_more(cqe, memory, at, room);
-                Aftermath::Keep(IteratorId::numbered(iterator), more)
-            }
+            Command::Next { iterator, .. } => Aftermath::Keep(IteratorId::numbered(iterator), more),
             Command::Seek { .. } if status.is_success() && answer.is_err() => {
                 Aftermath::Close(IteratorId::of(cqe))
             }
@@ -491,7 +487,8 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
     Work::Other { command, room }
 }
 
-/// What a command answers of whose data `room` bytes at most have `arrived`; see [`Course::conclude`].
+/// What a command answers of whose data `room` bytes at most have `arrived`; see [`Course::conclude`]. `more` gets the
+/// pairs that a NEXT has brought after the first one.
 fn answer(
     command: &Command,
     room: u32,
@@ -499,6 +496,7 @@ fn answer(
     cqe: &Cqe,
     arrived: &impl Arrival,
     into: &mut Region,
+    more: &mut Pairs,
 ) -> Result<Answer, Status> {
     match (command, status) {
         (Command::Exist { .. } | Command::Delete { must_exist: true, .. }, Status::KEY_NOT_FOUND) => {
@@ -507,7 +505,6 @@ fn answer(
         (Command::Batch(_), status) => return Ok(Answer::Applied(cqe.dw0.get(), status)),
         (_, status) => done(status)?,
     }
-    let (memory, at) = arrived.memory();
     Ok(match command {
         Command::Exist { .. } | Command::Delete { must_exist: true, .. } => Answer::Exists(true),
         Command::Retrieve { .. } => {
@@ -518,11 +515,17 @@ fn answer(
             arrived.take_value(cqe.dw0.get().saturating_sub(part.at).min(room), into);
             Answer::Value(cqe.dw0.get())
         }
-        Command::List { .. } => Answer::Keys(answers::take_keys(memory, at, room)?),
-        Command::Seek { .. } => {
-            Answer::Opened(IteratorId::of(cqe), answers::take_pair(cqe, memory, at, room, into)?)
+        Command::List { .. } => {
+            let (memory, at) = arrived.memory();
+            Answer::Keys(answers::take_keys(memory, at, room)?)
         }
-        Command::Next { .. } => Answer::Pair(answers::take_pair(cqe, memory, at, room, into)?),
+        Command::Seek { .. } => {
+            Answer::Opened(IteratorId::of(cqe), Pairs::of(cqe, arrived, room).next(into)?)
+        }
+        Command::Next { .. } => {
+            *more = Pairs::of(cqe, arrived, room);
+            Answer::Pair(more.next(into)?)
+        }
         _ => Answer::Done,
     })
 }

@@ -6,41 +6,22 @@
 use std::collections::VecDeque;
 
 use kvdrive_content::Region;
-use kvdrive_link::HostMemory;
 use kvdrive_spec::{Cqe, Status};
 
-use crate::answers::{IteratorId, Pair, take_more_pairs, take_pair};
+use super::Arrival;
+use super::course::done;
+use crate::answers::{IteratorId, Pair, Pairs};
 
-/// An iterator's answer, with the value.
-pub(crate) struct Answer {
-    pub(crate) pair: Result<Option<Pair>, Status>,
-    pub(crate) value: Region,
+/// What a NEXT has answered.
+pub(crate) type Answer = Result<Pairs, Status>;
+
+/// The answer to `cqe`, `room` bytes of which have `arrived` at most.
+pub(crate) fn answer(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Answer {
+    done(cqe.status()).map(|()| Pairs::of(cqe, arrived, room))
 }
 
-impl Answer {
-    /// The answer of a NEXT in the first `came_bytes` bytes of `buffer`, which is not parsed yet.
-    pub(crate) fn take(cqe: &Cqe, memory: &dyn HostMemory, buffer: u64, came_bytes: u32) -> VecDeque<Answer> {
-        if !cqe.status().is_success() {
-            return VecDeque::from([Answer { pair: Err(cqe.status()), value: Region::new() }]);
-        }
-        let mut value = Region::new();
-        let pair = take_pair(cqe, memory, buffer, came_bytes, &mut value);
-        let mut answers = Answer::take_more(cqe, memory, buffer, came_bytes);
-        answers.push_front(Answer { pair, value });
-        answers
-    }
-
-    /// The pairs that it has brought besides the first one.
-    pub(crate) fn take_more(
-        cqe: &Cqe,
-        memory: &dyn HostMemory,
-        buffer: u64,
-        came_bytes: u32,
-    ) -> VecDeque<Answer> {
-        let pairs = take_more_pairs(cqe, memory, buffer, came_bytes).into_iter();
-        pairs.map(|(pair, value)| Answer { pair: pair.map(Some), value }).collect()
-    }
-}
+/// What a call for the next pair answers; `None` after the last one.
+pub(crate) type NextPair = Result<Option<Pair>, Status>;
 
 /// What there is for a call that asks for the next pair.
 pub(crate) enum Claimed {
@@ -48,7 +29,7 @@ pub(crate) enum Claimed {
     Nothing,
     /// It is on its way: the call waits and asks again.
     Expected,
-    Answer(Answer),
+    Pair(NextPair),
 }
 
 /// Answers that are kept for a later NEXT.
@@ -66,19 +47,22 @@ impl Unclaimed {
         self.expected.push(iterator);
     }
 
-    /// The answers of a NEXT that was expected have come; `true`: waiting callers have to look. A busy iterator passes
+    /// The answer of a NEXT that was expected has come; `true`: waiting callers have to look. A busy iterator passes
     /// nothing.
-    pub(crate) fn arrive(&mut self, iterator: IteratorId, answers: VecDeque<Answer>) -> bool {
+    pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: Answer) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
         self.expected.swap_remove(index);
-        let answers = answers.into_iter();
-        self.keep(iterator, answers.filter(|answer| answer.pair != Err(Status::COMMAND_INTERRUPTED)));
+        if !matches!(answer, Err(Status::COMMAND_INTERRUPTED)) {
+            self.arrived.push_back((iterator, answer));
+        }
         true
     }
 
     /// Keeps pairs that were not asked for yet.
-    pub(crate) fn keep(&mut self, iterator: IteratorId, answers: impl IntoIterator<Item = Answer>) {
-        self.arrived.extend(answers.into_iter().map(|answer| (iterator, answer)));
+    pub(crate) fn keep(&mut self, iterator: IteratorId, pairs: Pairs) {
+        if !pairs.is_empty() {
+            self.arrived.push_back((iterator, Ok(pairs)));
+        }
     }
 
     /// The iterator is closed, or the drive is off.
@@ -87,18 +71,37 @@ impl Unclaimed {
         self.arrived.retain(|(iterator, _)| !is_over(*iterator));
     }
 
+    fn oldest(&self, iterator: IteratorId) -> Option<usize> {
+        self.arrived.iter().position(|(other, _)| *other == iterator)
+    }
+
     /// Is there an answer of `iterator`, or one on its way? Then a call for its next pair does not ask the
     /// drive, and claims the pair as late as possible: a claimed pair is lost with a dropped call.
     pub(crate) fn has(&self, iterator: IteratorId) -> bool {
-        self.expected.contains(&iterator) || self.arrived.iter().any(|(other, _)| *other == iterator)
+        self.expected.contains(&iterator) || self.oldest(iterator).is_some()
     }
 
-    /// Takes the oldest answer of `iterator`.
-    pub(crate) fn claim(&mut self, iterator: IteratorId) -> Claimed {
-        if let Some(index) = self.arrived.iter().position(|(other, _)| *other == iterator) {
-            let (_, answer) = self.arrived.remove(index).expect("it was found there");
-            return Claimed::Answer(answer);
+    /// Takes the next pair of `iterator`, and its value into `into`.
+    pub(crate) fn claim(&mut self, iterator: IteratorId, into: &mut Region) -> Claimed {
+        let Some(index) = self.oldest(iterator) else {
+            return if self.expected.contains(&iterator) { Claimed::Expected } else { Claimed::Nothing };
+        };
+        let (pair, is_over) = match &mut self.arrived[index].1 {
+            Ok(pairs) => (pairs.next(into), pairs.is_empty()),
+            Err(status) => (Err(*status), true),
+        };
+        if is_over {
+            self.arrived.remove(index);
         }
-        if self.expected.contains(&iterator) { Claimed::Expected } else { Claimed::Nothing }
+        Claimed::Pair(pair)
+    }
+
+    /// Takes all pairs that the oldest answer of `iterator` has left.
+    pub(crate) fn take(&mut self, iterator: IteratorId) -> Pairs {
+        let Some(index) = self.oldest(iterator).filter(|index| self.arrived[*index].1.is_ok()) else {
+            return Pairs::default();
+        };
+        let (_, answer) = self.arrived.remove(index).expect("it was found there");
+        answer.unwrap_or_default()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Region;
 use kvdrive_declare::Section;
 use kvdrive_link::transfer::{BY_WINDOW, PAIRS};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
@@ -12,7 +13,7 @@ use kvdrive_spec::{Sqe, Status};
 
 use crate::answers::{self, IteratorId, RING};
 use crate::conversation::course::done;
-use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
+use crate::conversation::unclaimed::{Claimed, NextPair, Unclaimed};
 
 /// What the host's work costs on its core, ns. Sources are in the profiles.
 ///
@@ -79,14 +80,14 @@ impl Host {
         self.max_value_bytes
     }
 
-    /// Takes an answer of `iterator` whose command was dropped; waits for one that is in progress.
-    pub(super) fn claim(&self, iterator: IteratorId) -> Option<unclaimed::Answer> {
+    /// Takes a pair of `iterator` whose command was dropped; waits for one that is in progress.
+    pub(super) fn claim(&self, iterator: IteratorId, into: &mut Region) -> Option<NextPair> {
         loop {
-            let claimed = self.unclaimed.borrow_mut().claim(iterator);
+            let claimed = self.unclaimed.borrow_mut().claim(iterator, into);
             match claimed {
                 Claimed::Nothing => return None,
                 Claimed::Expected => self.unclaimed_came.wait(),
-                Claimed::Answer(answer) => return Some(answer),
+                Claimed::Pair(pair) => return Some(pair),
             }
         }
     }

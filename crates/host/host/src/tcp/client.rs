@@ -16,7 +16,7 @@ use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Calls, Content};
 use crate::conversation::course::PAIRS_AT_ONCE;
 use crate::conversation::slot::{Arrived, Remaining, Slot};
-use crate::conversation::unclaimed::{self, Claimed, Unclaimed};
+use crate::conversation::unclaimed::{self, Claimed, NextPair, Unclaimed};
 use crate::conversation::{
     self, Aftermath, Arrival, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer,
     Submission, Until, at_once,
@@ -182,10 +182,8 @@ impl crate::Client for Client {
     fn wait<V: Content>(&mut self, ticket: Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
         let mut ticket = ticket;
         while let Some(iterator) = ticket.unclaimed() {
-            let answer = lock(&self.connection).claim(iterator)?;
-            if let Some(answer) = answer {
-                *into = answer.value;
-                return Ok(Answer::Pair(answer.pair?));
+            if let Some(pair) = lock(&self.connection).claim(iterator, into)? {
+                return Ok(Answer::Pair(pair?));
             }
             ticket = self.submit(ticket.call)?;
         }
@@ -248,13 +246,17 @@ impl CommandSlot for TakenSlot {
 }
 
 impl Connection {
-    /// Takes an answer of `iterator` whose command was dropped; waits for one that is in progress.
-    pub(super) fn claim(&mut self, iterator: IteratorId) -> Result<Option<unclaimed::Answer>, Error> {
+    /// Takes a pair of `iterator` that no caller has; waits for one that is in progress.
+    pub(super) fn claim(
+        &mut self,
+        iterator: IteratorId,
+        into: &mut Region,
+    ) -> Result<Option<NextPair>, Error> {
         loop {
-            match self.unclaimed.claim(iterator) {
+            match self.unclaimed.claim(iterator, into) {
                 Claimed::Nothing => return Ok(None),
                 Claimed::Expected => self.take_one()?,
-                Claimed::Answer(answer) => return Ok(Some(answer)),
+                Claimed::Pair(pair) => return Ok(Some(pair)),
             }
         }
     }
@@ -294,8 +296,7 @@ impl Connection {
             Remaining::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
                     let came_bytes = buffer_bytes.min(data.len() as u32);
-                    let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, came_bytes);
-                    self.unclaimed.arrive(iterator, answers);
+                    self.unclaimed.arrive(iterator, unclaimed::answer(&cqe, &Received(data), came_bytes));
                 }
                 self.slots[index].is_free = true;
             }

@@ -16,6 +16,7 @@ use super::client::{Client, OFFER, Received};
 use super::queue::{Completed, Queue};
 use super::wire::{sleep, wanted};
 use crate::Error;
+use crate::answers::{IteratorId, Pairs};
 use crate::client::{Answer, Call, Content};
 use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
 use crate::pipelined::{Completion, Pipelined};
@@ -200,9 +201,10 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
                 }
                 Err(CallState::Ended(status)) => (Err(status), into),
                 Err(CallState::Unclaimed(iterator)) => {
-                    let claimed = lock(connection).claim(iterator);
+                    let mut into = into;
+                    let claimed = lock(connection).claim(iterator, &mut into);
                     match claimed {
-                        Ok(Some(answer)) => (answer.pair.map(Answer::Pair), answer.value),
+                        Ok(Some(pair)) => (pair.map(Answer::Pair), into),
                         Ok(None) => return self.begin(call, value, into),
                         Err(error) => {
                             self.under_way += 1;
@@ -215,6 +217,10 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
             };
         self.answered.push_back(Completion { call, value, result, content });
         Ok(())
+    }
+
+    fn take_brought(&mut self, iterator: IteratorId) -> Pairs {
+        lock(&self.client.connection).unclaimed.take(iterator)
     }
 
     fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error> {

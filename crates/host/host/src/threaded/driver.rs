@@ -98,9 +98,8 @@ impl Driver {
     pub async fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Error> {
         let (mut ticket, unclaimed) = (ticket, self.connector.unclaimed());
         while let Some(iterator) = ticket.unclaimed() {
-            if let Some(mut answer) = unclaimed.claim(iterator).await {
-                std::mem::swap(into, &mut answer.value);
-                return Ok(Answer::Pair(answer.pair?));
+            if let Some(pair) = unclaimed.claim(iterator, into).await {
+                return Ok(Answer::Pair(pair?));
             }
             ticket = self.submit(ticket.call).await?;
         }

@@ -17,6 +17,7 @@ use super::blocking::{block_on, block_on_within};
 use super::driver::Driver;
 use super::port::Port;
 use crate::Error;
+use crate::answers::{IteratorId, Pairs};
 use crate::client::{Answer, Call, Content};
 use crate::conversation::slot::{Arrived, Slot};
 use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
@@ -111,14 +112,21 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
                 return Ok(());
             }
             Err(CallState::Ended(status)) => (Err(status), into),
-            Err(CallState::Unclaimed(iterator)) => match block_on(unclaimed.claim(iterator)) {
-                Some(answer) => (answer.pair.map(Answer::Pair), answer.value),
-                None => return self.begin(call, value, into),
-            },
+            Err(CallState::Unclaimed(iterator)) => {
+                let mut into = into;
+                match block_on(unclaimed.claim(iterator, &mut into)) {
+                    Some(pair) => (pair.map(Answer::Pair), into),
+                    None => return self.begin(call, value, into),
+                }
+            }
             Err(CallState::UnderWay(none)) => match none {},
         };
         self.answered.push_back(Completion { call, value, result, content });
         Ok(())
+    }
+
+    fn take_brought(&mut self, iterator: IteratorId) -> Pairs {
+        self.driver.connector().unclaimed().take(iterator)
     }
 
     fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error> {

@@ -6,7 +6,6 @@
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
 //! which it is told to discard before the sequence passes on.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -22,7 +21,7 @@ use super::unclaimed::SharedUnclaimed;
 use crate::Error;
 use crate::answers;
 use crate::conversation::slot::{Arrived, IteratorUse, Remaining, Slot};
-use crate::conversation::unclaimed::Answer;
+use crate::conversation::unclaimed;
 use crate::conversation::{CommandSlot, SlotOffer, Submission};
 
 /// The sequence is one token; its number says nothing.
@@ -83,11 +82,10 @@ impl Board {
         lock(&self.slots).entries.len()
     }
 
-    /// Pairs that a NEXT brought and no caller has asked for.
-    fn answers(&self, cqe: &Cqe, buffer_bytes: u32) -> VecDeque<Answer> {
+    /// What a NEXT has answered that no caller waits for.
+    fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> unclaimed::Answer {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
-        let buffer = &*buffers[usize::from(cqe.cid.get())];
-        Answer::take(cqe, buffer, buffer.address(), buffer_bytes)
+        unclaimed::answer(cqe, &*buffers[usize::from(cqe.cid.get())], buffer_bytes)
     }
 }
 
@@ -135,7 +133,7 @@ impl Slots {
             }
             Remaining::Over { is_torn, unclaimed } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-                    board.unclaimed.arrive(iterator, board.answers(&cqe, buffer_bytes), wakers);
+                    board.unclaimed.arrive(iterator, board.answer(&cqe, buffer_bytes), wakers);
                 }
                 wakers.extend(self.free.put(cid));
                 if is_torn {

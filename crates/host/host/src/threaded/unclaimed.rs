@@ -1,12 +1,13 @@
 //! [`Unclaimed`] answers of all drivers of one drive, under a lock, and the callers that wait for them.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::answers::IteratorId;
-use crate::conversation::unclaimed::{Answer, Claimed, Unclaimed};
+use kvdrive_content::Region;
+
+use crate::answers::{IteratorId, Pairs};
+use crate::conversation::unclaimed::{Answer, Claimed, NextPair, Unclaimed};
 
 #[derive(Default)]
 struct State {
@@ -29,18 +30,16 @@ impl SharedUnclaimed {
     }
 
     /// One that was expected has come; `wakers` gets the waiting callers.
-    pub(super) fn arrive(&self, iterator: IteratorId, answers: VecDeque<Answer>, wakers: &mut Vec<Waker>) {
+    pub(super) fn arrive(&self, iterator: IteratorId, answer: Answer, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
-        if state.unclaimed.arrive(iterator, answers) {
+        if state.unclaimed.arrive(iterator, answer) {
             wakers.append(&mut state.waiting);
         }
     }
 
     /// Keeps pairs that a NEXT brought and no caller asked for yet.
-    pub(super) fn keep(&self, iterator: IteratorId, answers: VecDeque<Answer>) {
-        if !answers.is_empty() {
-            self.lock().unclaimed.keep(iterator, answers);
-        }
+    pub(super) fn keep(&self, iterator: IteratorId, pairs: Pairs) {
+        self.lock().unclaimed.keep(iterator, pairs);
     }
 
     /// The iterator is closed, or the drive is off.
@@ -57,15 +56,20 @@ impl SharedUnclaimed {
         self.lock().unclaimed.has(iterator)
     }
 
-    /// Takes the oldest answer of `iterator`, waiting for one that is expected; `None`: there is none.
-    pub(super) async fn claim(&self, iterator: IteratorId) -> Option<Answer> {
-        poll_fn(|context| self.poll(iterator, context)).await
+    /// [`Unclaimed::take`].
+    pub(super) fn take(&self, iterator: IteratorId) -> Pairs {
+        self.lock().unclaimed.take(iterator)
     }
 
-    fn poll(&self, iterator: IteratorId, context: &Context<'_>) -> Poll<Option<Answer>> {
+    /// Takes the next pair of `iterator`, waiting for one that is expected; `None`: there is none.
+    pub(super) async fn claim(&self, iterator: IteratorId, into: &mut Region) -> Option<NextPair> {
+        poll_fn(|context| self.poll(iterator, into, context)).await
+    }
+
+    fn poll(&self, iterator: IteratorId, into: &mut Region, context: &Context<'_>) -> Poll<Option<NextPair>> {
         let mut state = self.lock();
-        match state.unclaimed.claim(iterator) {
-            Claimed::Answer(answer) => return Poll::Ready(Some(answer)),
+        match state.unclaimed.claim(iterator, into) {
+            Claimed::Pair(pair) => return Poll::Ready(Some(pair)),
             Claimed::Nothing => return Poll::Ready(None),
             Claimed::Expected => {}
         }

@@ -1,7 +1,7 @@
 //! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the target.
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pipelined};
+use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pair, Pipelined};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 fn key(number: u32) -> Key {
@@ -26,6 +26,41 @@ pub fn check<C: Client>(client: &mut C, max_value_bytes: u32) {
 /// The calls that [`check`] makes one at a time, through a pipeline; as there.
 pub fn check_pipeline(pipeline: &mut dyn Pipelined<Vec<u8>>, max_value_bytes: u32) {
     one_at_a_time(&mut OneAtATime(pipeline), max_value_bytes);
+    brought_pairs_are_taken(pipeline);
+}
+
+/// A scan that takes what each third NEXT has brought, and leaves the rest to the pipeline, misses no pair.
+fn brought_pairs_are_taken(pipeline: &mut dyn Pipelined<Vec<u8>>) {
+    let mut client = OneAtATime(pipeline);
+    let mut into = Region::new();
+    for number in 10..100 {
+        client.store(key(number), Piece::Bytes(&value(number, number))).unwrap();
+    }
+    let (iterator, mut pair) = client.seek(Some(key(10)), &mut into).unwrap();
+    let (mut numbers, mut nexts) = (10.., 0);
+    let mut is_next = |pair: Pair, into: &Region| {
+        let number = numbers.next().unwrap();
+        assert_eq!((pair.key, pair.came_bytes), (key(number), number));
+        assert!(into.to_bytes(number) == value(number, number), "{number}");
+    };
+    while let Some(found) = pair {
+        is_next(found, &into);
+        pair = client.next(iterator, &mut into).unwrap();
+        nexts += 1;
+        if nexts % 3 == 0 {
+            if let Some(found) = pair {
+                is_next(found, &into);
+            }
+            let mut brought = client.0.take_brought(iterator);
+            while let Some(taken) = brought.next(&mut into).unwrap() {
+                is_next(taken, &into);
+            }
+            assert!(brought.is_empty() && client.0.take_brought(iterator).is_empty());
+            pair = client.next(iterator, &mut into).unwrap();
+        }
+    }
+    assert_eq!(numbers.next(), Some(100), "every pair has come once");
+    client.close(iterator).unwrap();
 }
 
 /// A pipeline that is asked for one answer after the other.

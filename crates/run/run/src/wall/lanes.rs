@@ -7,17 +7,21 @@
 //!     └────── woken with its answer ◄┘
 //! ```
 //!
+//! A NEXT brings several pairs, and its task gets them all with the answer: it takes the later ones without a call.
+//!
 //! A task suspends while its call is under way. When no task is ready, the loop waits for a completion, or until the
 //! next task is due: so commands of tasks that are ready together cross together.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_host::{Answer, Call, Client, Completion, Content, Error, FailedWrite, Pipelined};
+use kvdrive_host::{
+    Answer, Call, Client, Completion, Content, Error, FailedWrite, IteratorId, Pair, Pairs, Pipelined,
+};
 use kvdrive_sim::wall::SPIN;
 use kvdrive_sim::{Sim, TaskKey};
 use kvdrive_spec::{Key, Status};
@@ -57,7 +61,7 @@ enum Request {
 
 /// What a lane is answered.
 enum Reply {
-    Answer(Result<Answer, Status>, Region),
+    Answer(Result<Answer, Status>, Region, Pairs),
     /// Acknowledged writes that have failed.
     Settled(Vec<(FailedWrite, Key, Status)>),
     /// There is no way to the drive.
@@ -78,7 +82,8 @@ impl Mailbox {
     /// The client of one more task of `sim`.
     pub(super) fn lane(self: &Rc<Self>, sim: &Sim) -> LaneClient {
         self.waiting.borrow_mut().push((None, None));
-        LaneClient { mailbox: self.clone(), sim: sim.clone(), number: self.waiting.borrow().len() - 1 }
+        let number = self.waiting.borrow().len() - 1;
+        LaneClient { mailbox: self.clone(), sim: sim.clone(), number, brought: BTreeMap::new() }
     }
 
     fn reply(&self, sim: &Sim, lane: usize, reply: Reply) {
@@ -102,6 +107,8 @@ pub(super) struct LaneClient {
     mailbox: Rc<Mailbox>,
     sim: Sim,
     number: usize,
+    /// By iterator: pairs that its last NEXT has brought and that were not asked for.
+    brought: BTreeMap<IteratorId, Pairs>,
 }
 
 impl LaneClient {
@@ -147,6 +154,17 @@ impl Client for LaneClient {
     }
 
     fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        let mut stepped = None;
+        match call {
+            Call::Next { iterator } => {
+                if let Some(pair) = self.next_brought(iterator, into)? {
+                    return Ok(Answer::Pair(Some(pair)));
+                }
+                stepped = Some(iterator);
+            }
+            Call::Close { iterator } => _ = self.brought.remove(&iterator),
+            _ => {}
+        }
         let (call, value) = call.split();
         let value = match value.as_ref().map(Content::piece) {
             Some(Piece::Pattern(pattern)) => Owned::Pattern(pattern),
@@ -155,8 +173,11 @@ impl Client for LaneClient {
         };
         let sent = Sent { lane: self.number, value };
         match self.ask(Request::Call(call, sent, std::mem::take(into))) {
-            Reply::Answer(result, content) => {
+            Reply::Answer(result, content, brought) => {
                 *into = content;
+                if let Some(iterator) = stepped {
+                    self.brought.insert(iterator, brought);
+                }
                 Ok(result?)
             }
             Reply::Lost(error) => Err(error),
@@ -166,6 +187,10 @@ impl Client for LaneClient {
 }
 
 impl TaskClient for LaneClient {
+    fn next_brought(&mut self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Status> {
+        self.brought.get_mut(&iterator).map_or(Ok(None), |pairs| pairs.next(into))
+    }
+
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Error> {
         match self.ask(Request::Settle { lane: self.number }) {
             Reply::Settled(failures) => {
@@ -209,15 +234,21 @@ pub(super) fn run(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelin
 /// Begins what tasks have asked for and takes what has been answered, waiting until something is or a task is due.
 fn exchange(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelined<Sent>) -> Result<(), Error> {
     let sim = &stream.sim;
-    let answer = |Completion { value, result, content, .. }: Completion<Sent>| {
-        mailbox.reply(sim, value.lane, Reply::Answer(result, content));
+    let answer = |pipeline: &mut dyn Pipelined<Sent>, completion: Completion<Sent>| {
+        let Completion { call, value, result, content } = completion;
+        let brought = match call {
+            Call::Next { iterator } => pipeline.take_brought(iterator),
+            _ => Pairs::default(),
+        };
+        mailbox.reply(sim, value.lane, Reply::Answer(result, content, brought));
     };
     loop {
         let Some(request) = mailbox.requests.borrow_mut().pop_front() else { break };
         match request {
             Request::Call(call, sent, into) => {
                 while !pipeline.has_room() {
-                    answer(pipeline.next_completion()?.expect("what takes the room is under way"));
+                    let completion = pipeline.next_completion()?.expect("what takes the room is under way");
+                    answer(pipeline, completion);
                 }
                 let begun = pipeline.begin(call, sent, into);
                 assert!(begun.is_ok(), "the pipeline had room");
@@ -239,7 +270,7 @@ fn exchange(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelined<Sen
         sim.step();
     } else if pipeline.under_way() > 0 {
         if let Some(completion) = pipeline.next_completion_within(timeout)? {
-            answer(completion);
+            answer(pipeline, completion);
         }
     } else {
         std::thread::sleep(timeout.expect("a task that has not ended waits for an answer or for the clock"));

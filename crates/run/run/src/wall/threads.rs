@@ -13,6 +13,7 @@ use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Ns, Sim};
 
 use super::lanes::{self, LaneClient, Mailbox, Sent};
+use crate::kinds::NEXT;
 use crate::modelled::open_workload;
 use crate::report;
 use crate::seen::Seen;
@@ -135,6 +136,10 @@ impl<'d> Threads<'d> {
         let (done, wall_ns) = (work.done() - loaded, end - start);
         let mut notes = work.of_workload(|workload| workload.notes().to_vec());
         notes.extend(work.notes_at_end(params, self.ops, done, wall_ns, end));
+        let nexts = seen.latency[NEXT].values();
+        if !nexts.is_empty() && nexts.min() == 0 {
+            notes.push("a next whose pair an earlier one had brought took no time: 0 ns".to_owned());
+        }
         let verified = work.verified();
         if failure.is_none() {
             notes.extend(self.check_units(seen.errors)?);

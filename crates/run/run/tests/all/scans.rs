@@ -79,3 +79,23 @@ fn what_a_seek_brings_is_counted() {
         }
     }
 }
+
+/// In wall time a NEXT brings several pairs.
+#[test]
+fn scans_return_the_same_pairs_by_either_clock() {
+    let settings = [
+        "workload.name=mixed",
+        "workload.read_fraction=0",
+        "workload.seek_fraction=1",
+        "workload.seek_nexts=200",
+        "workload.num=500",
+        "workload.value_size=300",
+        "workload.ops=100",
+    ];
+    let [model, wall] = CLOCKS.map(|clock| report(clock, &settings));
+    assert_eq!((model.ops.next, model.ops.errors), (wall.ops.next, 0));
+    assert_eq!(model.value_bytes.retrieved, wall.value_bytes.retrieved);
+    let has_note =
+        |report: &Report| report.notes.iter().any(|note| note.contains("an earlier one had brought"));
+    assert!(has_note(&wall) && !has_note(&model), "{:?}", wall.notes);
+}
