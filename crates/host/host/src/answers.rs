@@ -1,5 +1,5 @@
-//! Common knowledge of all drivers about commands and answers: the layout of a slot's buffer, Identify,
-//! creation of a queue pair, and parsing of answers that came by DMA. Nothing here waits or submits.
+//! Commands and answers that all drivers share: the layout of a slot's buffer, Identify, creation of a queue pair,
+//! and parsing of answers that came by DMA. Nothing here waits or submits.
 
 use kvdrive_content::Region;
 use kvdrive_link::HostMemory;

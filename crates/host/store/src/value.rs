@@ -135,7 +135,7 @@ impl Kept {
         }
     }
 
-    /// Passes `bytes` bytes from `from` on to `sink`, in order, in as few pieces as they are kept in.
+    /// Passes `bytes` bytes from `from` on to `sink`, in order, in the pieces in which the value is kept.
     pub fn read(&self, from: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         match self {
             _ if bytes == 0 => {}

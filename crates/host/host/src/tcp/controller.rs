@@ -187,7 +187,7 @@ impl Initiator {
         self.admin.execute(set.encode(0), Data::None)?.ok().map(|_| ())
     }
 
-    /// How it is.
+    /// The controller's status (CSTS).
     ///
     /// # Errors
     /// As [`Initiator::property`].

@@ -140,7 +140,7 @@ impl threaded::Queue for Queue {
             };
         }
         let answer = poll_fn(|context| {
-            // First this: what is answered from here on rings it.
+            // The waker is set before the poll: an answer that comes in between wakes this thread.
             *lock(&self.bell.0) = Some(context.waker().clone());
             self.poll()
         });

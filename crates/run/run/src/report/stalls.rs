@@ -1,4 +1,4 @@
-//! Means above a 99th percentile, in a line: few operations wait for so long that the mean is theirs.
+//! Means above a 99th percentile, in a line: a few operations wait so long that they decide the mean.
 
 use kvdrive_text::{grouped, wrap};
 

@@ -139,7 +139,7 @@ const PORT: u16 = 4420;
 /// `HOST:PORT` of `tcp://HOST:PORT`.
 ///
 /// # Errors
-/// What is allowed.
+/// The text is neither: a line says which forms are allowed.
 pub fn address(text: &str) -> Result<String, String> {
     let wrong = || "allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420 or tcp://[::1]:4420".to_owned();
     let rest = text.strip_prefix("tcp://").filter(|rest| !rest.is_empty()).ok_or_else(wrong)?;

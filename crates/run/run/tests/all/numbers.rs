@@ -189,7 +189,7 @@ fn response_times_without_flash() {
     assert_eq!(mean("piggyback", 32), 10_800.0, "the fitted command");
 }
 
-/// Value pages of 1 M stores by the fact sheet's rules, here for a tenth of them.
+/// Value pages of 1 M stores as a separate model of the packing rules counts them, here for a tenth of them.
 #[test]
 fn value_pages_of_the_packing_policies() {
     let table = [
