@@ -146,7 +146,7 @@ fn sync(client: &mut Client, drive: &Shared) {
 
 fn config(batch: BatchSize) -> Config {
     let mut config = Config { batch, buckets: 2, in_flight: 2, container_bytes: 100, ..Config::default() };
-    (config.cache.bytes, config.cache.charge) = (1000, crate::Charge::Content);
+    (config.cache.bytes, config.cache.charge) = (1000, crate::Charge::Content { beside: 0 });
     config
 }
 

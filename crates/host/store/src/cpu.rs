@@ -75,6 +75,8 @@ steps! {
     IndexSearch = "index_search",
     /// A key is searched for in a block of a table or a page of records.
     BlockSearch = "block_search",
+    /// A block that was read enters the block cache, and others are evicted.
+    BlockInsert = "block_insert",
     /// An entry passes through a merge, or is found by a scan.
     MergeEntry = "merge_entry",
     /// A key is searched for in a node of a tree.

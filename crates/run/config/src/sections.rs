@@ -236,6 +236,9 @@ pub struct Saker {
     /// Bytes of the read cache.
     #[setting(is = Integer(0, 1 << 40), option = "cache", shrinks, when = &[ON])]
     pub cache_bytes: u64,
+    /// Bytes that a pair counts for in it besides its key and value.
+    #[setting(is = Integer(0, 4096), when = &[ON, CACHES])]
+    pub cache_pair_bytes: u32,
     /// Largest value that enters it.
     #[setting(is = Integer(0, BATCH_MAX_BYTES), when = &[ON, CACHES])]
     pub admit_bytes: u32,
@@ -264,7 +267,7 @@ impl Saker {
             cache: CacheConfig {
                 bytes: self.cache_bytes,
                 // As RocksDB's row cache, which the paper's cache is and is compared with.
-                charge: Charge::Content,
+                charge: Charge::Content { beside: self.cache_pair_bytes },
                 admit_bytes: self.admit_bytes,
                 eviction: self.eviction.clone(),
                 shards: 1,

@@ -106,7 +106,11 @@ fn several_clients_read_what_they_wrote() {
             batch: BatchSize::Fixed(6),
             container_bytes: 400,
             in_flight: 3,
-            cache: CacheConfig { bytes: 2_000, charge: Charge::Content, ..Config::default().cache },
+            cache: CacheConfig {
+                bytes: 2_000,
+                charge: Charge::Content { beside: 0 },
+                ..Config::default().cache
+            },
             ..Config::default()
         };
         let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");

@@ -3,9 +3,12 @@
 /// What counts towards the bytes of the read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
-    /// Keys and values alone, as RocksDB charges its row cache: studies compare caches by it. A cache of small pairs
-    /// then takes several times its bytes of memory.
-    Content,
+    /// Key and value, and so many bytes besides: studies compare caches by it, RocksDB's row cache among them. With none, a
+    /// cache of small pairs takes several times its bytes of memory.
+    Content {
+        /// Bytes of a pair besides its key and value.
+        beside: u32,
+    },
     /// All memory that the pairs take: a cache of 4 MiB takes 4 MiB.
     Memory,
 }

@@ -5,9 +5,9 @@
 //! | what enters | [`crate::client`]: values up to `admit_bytes`, unless a write came in between |
 //! | what leaves | an eviction policy, one file each: a row of [`EVICTIONS`] |
 //!
-//! A cache is full by one of two counts ([`Charge`]): the bytes of keys and values alone, as RocksDB charges its row
-//! cache, which studies compare with; or all the memory that its pairs take. For pairs of 8 + 16 B the second is
-//! about six times the first.
+//! A cache is full by one of two counts ([`Charge`]): the bytes of keys and values and a constant for each pair, as
+//! RocksDB charges its row cache, which studies compare with; or all the memory that its pairs take. For pairs of 8 + 16 B
+//! the second is about six times their bytes.
 
 mod config;
 mod lru;
@@ -113,7 +113,9 @@ struct Weight {
 impl Weight {
     fn of(self, key: &Key, value: &Value) -> u64 {
         match self.charge {
-            Charge::Content => key.len() as u64 + u64::from(value.piece().bytes()),
+            Charge::Content { beside } => {
+                u64::from(beside) + key.len() as u64 + u64::from(value.piece().bytes())
+            }
             Charge::Memory => u64::from(self.pair_bytes) + value.heap_bytes(),
         }
     }

@@ -11,7 +11,7 @@ use super::{Cache, KeyHash, Value, Weight};
 /// counts, tables begin small.
 const fn guessed_pair_bytes(charge: Charge) -> u64 {
     match charge {
-        Charge::Content => 256,
+        Charge::Content { .. } => 256,
         Charge::Memory => 1024,
     }
 }

@@ -13,7 +13,7 @@ use crate::drive::{Drive, get, key, put, saker};
 
 fn with_cache(eviction: &str, bytes: u64, shards: u32) -> std::sync::Arc<Saker> {
     let mut config = Config::default();
-    config.cache.charge = kvdrive_saker::Charge::Content;
+    config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = bytes;
     config.cache.eviction = eviction.into();
     config.cache.shards = shards;

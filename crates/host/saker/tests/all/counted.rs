@@ -224,7 +224,7 @@ fn what_a_dropped_client_leaves_is_counted_and_sent() {
 #[test]
 fn every_step_is_told() {
     let mut config = Config { batch: BatchSize::Fixed(2), ..Config::default() };
-    config.cache.charge = kvdrive_saker::Charge::Content;
+    config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 100;
     let saker = saker(config);
     let (mut client, mut told) = (saker.client(), Told::default());

@@ -56,7 +56,7 @@ impl Rig {
             Config { batch, containers, container_bytes: pick(&[100, 300, 4096]), ..Config::default() };
         config.in_flight = pick(&[1, 2, 5, 32]);
         config.buckets = pick(&[1, 4, 64]);
-        config.cache.charge = kvdrive_saker::Charge::Content;
+        config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
         config.cache.bytes = u64::from(pick(&[0, 300, 10_000]));
         config.cache.admit_bytes = pick(&[20, 60, 1024]);
         let evictions: Vec<u32> = (0..EVICTIONS.len() as u32).collect();

@@ -13,7 +13,7 @@ use crate::drive::{Drive, get, key, put, saker, sync_done, sync_waits};
 
 fn rig(batch: u32) -> (Arc<Saker>, Client, Client, Drive) {
     let mut config = Config { batch: BatchSize::Fixed(batch), ..Config::default() };
-    config.cache.charge = kvdrive_saker::Charge::Content;
+    config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 1 << 20;
     let saker = saker(config);
     (saker.clone(), saker.client(), saker.client(), Drive::default())

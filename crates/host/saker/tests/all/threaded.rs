@@ -270,7 +270,7 @@ fn busy_threads() {
     let batches = [BatchSize::Fixed(1), BatchSize::Fixed(8), BatchSize::Fixed(64), BatchSize::Adaptive];
     for (seed, batch) in batches.into_iter().enumerate() {
         let mut config = Config { batch, in_flight: 6, ..Config::default() };
-        config.cache.charge = kvdrive_saker::Charge::Content;
+        config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
         config.cache.bytes = 2000;
         busy(config, seed as u64);
     }

@@ -72,7 +72,7 @@ fn transactions_of_threads_are_serialisable() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 5;
     let mut config = Config { batch: BatchSize::Fixed(4), buckets: 16, ..Config::default() };
-    config.cache.charge = kvdrive_saker::Charge::Content;
+    config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 200;
     let (threaded, inside) = open(config, 3);
     let run = |who: u64| {

@@ -6,9 +6,8 @@
 //!
 //! A pair goes to the log and to a memtable; a full memtable becomes a table of level 0; tables of level 0,
 //! which may overlap, are merged into level 1, and from there on down; each level from 1 on is one run of
-//! tables that do not overlap. Options have RocksDB's names and defaults. Not here: a block cache (block
-//! indexes and filters of tables are in memory, data pages are read from the pages below), compression,
-//! column families.
+//! tables that do not overlap. Options have RocksDB's names and defaults, except that it has a block cache only when
+//! asked for one. Block indexes and filters of tables are in memory. Not here: compression, column families.
 //!
 //! Flushes of memtables and merges are *jobs* of the background ([`Store::background_step`]). A reader or
 //! cursor keeps the tables with which it began; pages of tables are freed when no reader uses them and the
@@ -18,6 +17,7 @@
 //! another. Pages alone cannot tell where the log ends and which manifest is the newest once the newest are
 //! lost; a caller can that remembers up to which record everything was durable ([`Store::mark`]).
 
+mod block_cache;
 mod bloom;
 mod cursor;
 mod jobs;
@@ -47,6 +47,7 @@ use crate::pages::Purpose;
 use crate::space::{Extent, FreePages};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
+use block_cache::{BlockCache, BlockPages};
 use layout::Layout;
 use memtable::Memtable;
 pub use options::LsmtreeOptions;
@@ -71,6 +72,7 @@ pub const ROW: StoreRow = StoreRow {
         Step::BloomCheck,
         Step::IndexSearch,
         Step::BlockSearch,
+        Step::BlockInsert,
         Step::MergeEntry,
     ],
     check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
@@ -117,6 +119,8 @@ struct TreeCounters {
     filtered_lookups: u64,
     /// Blocks of entries read.
     blocks_read: u64,
+    /// Blocks that lookups found in the block cache.
+    block_cache_hits: u64,
 }
 
 /// The state of the tree.
@@ -139,8 +143,10 @@ struct Memory {
     memtables: u64,
     /// Places of blocks, and filters.
     blocks_and_filters: u64,
-    /// Pairs of the row cache.
+    /// Pairs of the row cache, as they are charged.
     row_cache: u64,
+    /// Blocks of the block cache.
+    block_cache: u64,
 }
 
 /// Background jobs that failed. Every caller that was waiting before gets the error of the last one.
@@ -173,14 +179,12 @@ struct State {
     without_room: Option<u64>,
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
+    blocks: BlockCache,
     failures: Failures,
     /// A write failed: records that were not durable may never become so.
     failed: Option<StoreError>,
     counters: TreeCounters,
 }
-
-/// Hashes and links of a cached row, bytes.
-const ROW_BYTES: u64 = 96;
 
 impl State {
     /// The first position of the log that a memtable needs.
@@ -200,24 +204,27 @@ impl State {
         self.failures.has_given_up = false;
     }
 
-    fn cache_row(&mut self, table: u64, key: Key, value: &Kept, most: u64) {
+    fn cache_row(&mut self, table: u64, key: Key, value: &Kept, options: &LsmtreeOptions) {
         let own = match value {
             Kept::Pattern(_) => value.clone(),
             _ => Kept::Bytes(value.to_bytes().into()),
         };
-        let bytes = |value: &Kept| match value {
-            // Counted with its length, as if it were bytes.
-            Kept::Pattern(pattern) => ROW_BYTES + u64::from(pattern.bytes),
-            other => ROW_BYTES + u64::from(other.bytes()),
+        let bytes = |key: &Key, value: &Kept| {
+            let content = match value {
+                // Counted with its length, as if it were bytes.
+                Kept::Pattern(pattern) => pattern.bytes,
+                other => other.bytes(),
+            };
+            u64::from(options.row_bytes) + key.len() as u64 + u64::from(content)
         };
-        self.row_bytes += bytes(&own);
-        if let Some((_, old)) = self.rows.push((table, key), own) {
-            self.row_bytes -= bytes(&old);
+        self.row_bytes += bytes(&key, &own);
+        if let Some(((_, key), old)) = self.rows.push((table, key), own) {
+            self.row_bytes -= bytes(&key, &old);
         }
-        while self.row_bytes > most
-            && let Some((_, old)) = self.rows.pop_lru()
+        while self.row_bytes > options.row_cache_bytes
+            && let Some(((_, key), old)) = self.rows.pop_lru()
         {
-            self.row_bytes -= bytes(&old);
+            self.row_bytes -= bytes(&key, &old);
         }
     }
 }
@@ -242,6 +249,7 @@ impl Tree {
             without_room: None,
             rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
             row_bytes: 0,
+            blocks: BlockCache::new(options.block_cache_bytes, ground.pages.page_bytes()),
             failures: Failures::default(),
             failed: None,
             counters: TreeCounters::default(),
@@ -293,8 +301,8 @@ impl Tree {
         key: &Key,
         hash: u64,
     ) -> Result<Option<Option<Kept>>, StoreError> {
-        let most = self.options.row_cache_bytes;
-        if most > 0 {
+        let has_rows = self.options.row_cache_bytes > 0;
+        if has_rows {
             self.work(thread, &[(Step::RowProbe, 1)]);
             let mut state = self.state.borrow_mut();
             if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
@@ -311,17 +319,34 @@ impl Tree {
             }
         }
         let Some(block) = table.block_for(key) else { return Ok(None) };
-        let pages = table::read_pages(&self.ground.pages, thread, &table.extents, block, Purpose::Lookup)?;
-        let checked = pages.len() as u64 * u64::from(self.layout.page_bytes);
-        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
+        let pages = self.block(thread, table, block)?;
         let format = table::data_format(self.layout.page_bytes);
         let found = table::find_in_block(&format, table, &pages, key)?;
-        self.state.borrow_mut().counters.blocks_read += 1;
-        if let (Some(Some(value)), true) = (&found, most > 0) {
+        if let (Some(Some(value)), true) = (&found, has_rows) {
             self.work(thread, &[(Step::RowInsert, 1), (Step::CopyByte, value.bytes().into())]);
-            self.state.borrow_mut().cache_row(table.number, *key, value, most);
+            self.state.borrow_mut().cache_row(table.number, *key, value, &self.options);
         }
         Ok(found)
+    }
+
+    /// The pages of a block, which has been searched: from the cache, or from flash.
+    fn block(&self, thread: Thread, table: &Rc<Table>, block: (u32, u32)) -> Result<BlockPages, StoreError> {
+        let cached = self.state.borrow_mut().blocks.get(table.number, block.0);
+        if let Some(pages) = cached {
+            self.state.borrow_mut().counters.block_cache_hits += 1;
+            self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1)]);
+            return Ok(pages);
+        }
+        let pages: BlockPages =
+            table::read_pages(&self.ground.pages, thread, &table.extents, block, Purpose::Lookup)?.into();
+        let checked = pages.len() as u64 * u64::from(self.layout.page_bytes);
+        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
+        self.state.borrow_mut().counters.blocks_read += 1;
+        if self.options.block_cache_bytes > 0 {
+            self.work(thread, &[(Step::BlockInsert, 1)]);
+            self.state.borrow_mut().blocks.insert(table.number, block.0, &pages);
+        }
+        Ok(pages)
     }
 
     fn max_value_bytes(&self) -> u32 {
@@ -433,6 +458,7 @@ impl Store for Lsmtree {
             memtables: full + state.active.bytes.get(),
             blocks_and_filters: state.version.tables().map(|(_, table)| table.memory_bytes()).sum(),
             row_cache: state.row_bytes,
+            block_cache: state.blocks.bytes(),
         };
         memory.counts()
     }

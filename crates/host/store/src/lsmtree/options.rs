@@ -50,6 +50,12 @@ pub struct LsmtreeOptions {
     /// each table that may have the key.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub row_cache_bytes: u64,
+    /// Bytes that such a pair counts for in the cache besides its key and value.
+    #[setting(is = Integer(0, 4096), when = &[When::on("lsmtree.row_cache_bytes")])]
+    pub row_bytes: u32,
+    /// Bytes of blocks read for lookups that are kept in memory.
+    #[setting(is = Integer(0, 1 << 40), shrinks)]
+    pub block_cache_bytes: u64,
     /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
     #[setting(image)]
     pub wal: bool,
@@ -57,6 +63,9 @@ pub struct LsmtreeOptions {
     /// many memtables or tables of level 0.
     pub background: Background,
 }
+
+/// What RocksDB's row cache charges for a row besides its key and value (test `a_row_counts_as_in_rocksdb`).
+const ROW_BYTES: u32 = 115;
 
 impl Default for LsmtreeOptions {
     fn default() -> Self {
@@ -73,6 +82,8 @@ impl Default for LsmtreeOptions {
             block_size: 4096,
             bloom_bits: 0,
             row_cache_bytes: 0,
+            row_bytes: ROW_BYTES,
+            block_cache_bytes: 0,
             wal: true,
             background: Background::Shared,
         }

@@ -62,7 +62,8 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
             lsmtree.block_size = 512;
             let bare = small("bare", &options, 512, 960);
             options.lsmtree.bloom_bits = 10;
-            options.lsmtree.row_cache_bytes = 2000;
+            options.lsmtree.row_cache_bytes = 4000;
+            options.lsmtree.block_cache_bytes = 4 * 512;
             options.lsmtree.block_size = 1024;
             options.lsmtree.max_write_buffer_number = 3;
             let caches = small("filter and cache", &options, 512, 1000);

@@ -39,6 +39,7 @@ const LSMTREE: &[&str] = &[
     "lsmtree.write_buffer_size=16KiB",
     "lsmtree.bloom_bits=10",
     "lsmtree.row_cache_bytes=8KiB",
+    "lsmtree.block_cache_bytes=16KiB",
     "lsmtree.level0_slowdown_writes_trigger=4",
     "lsmtree.level0_stop_writes_trigger=5",
 ];

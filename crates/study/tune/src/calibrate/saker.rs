@@ -89,7 +89,7 @@ impl Rig {
     fn new(batch: u32, cache_bytes: u64, value_bytes: u32) -> Rig {
         let cache = CacheConfig {
             bytes: cache_bytes,
-            charge: Charge::Content,
+            charge: Charge::Content { beside: 0 },
             admit_bytes: u32::MAX,
             ..Config::default().cache
         };

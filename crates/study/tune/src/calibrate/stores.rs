@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_spec::Key;
+use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::memory::{CountingCpu, MemoryPages};
 use kvdrive_store::{Ground, Step, Store, StoreOptions, Thread, do_background, store_row};
 
@@ -12,19 +13,19 @@ use super::{Exercise, KEY_BYTES, Sample, WorkingSet, key_of, random_keys};
 use kvdrive_text::grouped;
 
 const MAIN: Thread = Thread(0);
-const PAGE_BYTES: u32 = 4096;
+pub(super) const PAGE_BYTES: u32 = 4096;
 /// Bytes of a memtable: RocksDB's default.
-const MEMTABLE_BYTES: u64 = 64 << 20;
+pub(super) const MEMTABLE_BYTES: u64 = 64 << 20;
 /// Bytes that a pair counts in a memtable beside key and value, about.
 const MEMTABLE_PAIR_BYTES: u64 = 48;
 /// Bits of a filter for each key, where there is one: what RocksDB's users set.
-const BLOOM_BITS: u32 = 10;
+pub(super) const BLOOM_BITS: u32 = 10;
 /// Pages that stores need beside those of pairs; `lsmtree` for its log and for merges of whole memtables.
 const SPARE_PAGES: u64 = 1 << 14;
 const SPARE_PAGES_OF_LSMTREE: u64 = 1 << 20;
 
 /// A store over pages in memory.
-struct Rig {
+pub(super) struct Rig {
     store: Rc<dyn Store>,
     cpu: Rc<CountingCpu>,
     value: Vec<u8>,
@@ -32,7 +33,7 @@ struct Rig {
 
 impl Rig {
     /// A store with room for `pairs` pairs.
-    fn new(
+    pub fn new(
         name: &str,
         (page_bytes, value_bytes): (u32, u32),
         pairs: u64,
@@ -55,32 +56,37 @@ impl Rig {
         Rc::new(Rig { store, cpu, value: vec![7; value_bytes as usize] })
     }
 
-    fn put(&self, key: Key) {
+    pub fn put(&self, key: Key) {
         self.store.put(MAIN, key, self.value[..].into()).expect("there is room");
     }
 
-    fn load(&self, numbers: std::ops::Range<u64>) {
+    pub fn load(&self, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.put(key_of(number));
-            do_background(&*self.store, MAIN);
+            self.do_background();
         }
     }
 
     /// Asserts that a pair is there, or is not.
-    fn get(&self, key: Key, is_there: bool) {
+    pub fn get(&self, key: Key, is_there: bool) {
         let found = self.store.get(MAIN, key).expect("its pages are whole");
         assert_eq!(black_box(found).is_some(), is_there, "{key}");
     }
 
-    fn sync(&self) {
+    pub fn sync(&self) {
         self.store.sync(MAIN).expect("its pages take everything");
     }
 
-    fn sample(&self, keys: &[Key], call: impl Fn(&Rig, Key)) -> Sample {
+    /// Does what the background has to do.
+    pub fn do_background(&self) {
+        do_background(&*self.store, MAIN);
+    }
+
+    pub fn sample(&self, keys: &[Key], call: impl Fn(&Rig, Key)) -> Sample {
         self.sample_of(keys.len() as u64, |at| call(self, keys[at as usize]))
     }
 
-    fn sample_of(&self, calls: u64, call: impl FnMut(u64)) -> Sample {
+    pub fn sample_of(&self, calls: u64, call: impl FnMut(u64)) -> Sample {
         self.cpu.take_steps();
         let counted = || {
             let steps = Step::ALL.iter().map(|(step, _)| step.key()).zip(self.cpu.take_steps());
@@ -160,7 +166,7 @@ pub(super) fn hashlog(set: &WorkingSet) -> Vec<Exercise> {
 }
 
 /// Pairs of a memtable that is half full.
-fn half_a_memtable(set: &WorkingSet) -> u64 {
+pub(super) fn half_a_memtable(set: &WorkingSet) -> u64 {
     let each = MEMTABLE_PAIR_BYTES + KEY_BYTES + u64::from(set.value_bytes);
     (MEMTABLE_BYTES / 2 / each).min(set.pairs)
 }
@@ -194,13 +200,31 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     vec![search, insert]
 }
 
+/// Bytes of the caches of an LSM-tree.
+#[derive(Clone, Copy)]
+pub(super) struct Caches {
+    pub row_bytes: u64,
+    pub block_bytes: u64,
+}
+
+pub(super) const NO_CACHES: Caches = Caches { row_bytes: 0, block_bytes: 0 };
+/// Blocks of a cache that few gets find their block in, even if tables are as small as the command allows.
+pub(super) const FEW_BLOCKS: u64 = 2;
+
+impl Caches {
+    pub fn set(self, options: &mut LsmtreeOptions) {
+        options.row_cache_bytes = self.row_bytes;
+        options.block_cache_bytes = self.block_bytes;
+    }
+}
+
 /// Tables of `lsmtree` below a memtable that is half full.
 pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls, memtable) = (set.pairs, set.calls(), half_a_memtable(set));
-    let tree = |row_cache_bytes: u64, bloom_bits: u32, has_memtable: bool| {
+    let tree = |caches: Caches, bloom_bits: u32, has_memtable: bool| {
         let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 2 * pairs, |options| {
             options.lsmtree.write_buffer_size = MEMTABLE_BYTES;
-            options.lsmtree.row_cache_bytes = row_cache_bytes;
+            caches.set(&mut options.lsmtree);
             options.lsmtree.bloom_bits = bloom_bits;
             // A sync then writes the memtable to a table.
             options.lsmtree.wal = false;
@@ -216,8 +240,9 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         let (rig, of) = (rig.clone(), set.describe(pairs, &format!("in tables, {what}")));
         Exercise::new(step.key(), of, move || rig.sample(&keys, |rig, key| rig.get(key, is_there)))
     };
-    let search = exercise(Step::IndexSearch, "gets", &tree(0, 0, true), random_keys(calls, 0, pairs), true);
-    let filtered = tree(0, BLOOM_BITS, false);
+    let search =
+        exercise(Step::IndexSearch, "gets", &tree(NO_CACHES, 0, true), random_keys(calls, 0, pairs), true);
+    let filtered = tree(NO_CACHES, BLOOM_BITS, false);
     let others = random_keys(calls, pairs, 2 * pairs);
     let of = set.describe(pairs, "in tables, gets of others against gets after all tables");
     // A filter lets some absent keys pass. The block that is searched for them costs what was measured above.
@@ -227,10 +252,11 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
             [&others, &beyond].map(|keys| filtered.sample(keys, |rig, key| rig.get(key, false)));
         some.minus(&none)
     });
-    // A row counts 96 B in the cache, and its value. Three times as many are left, read in turn: none is met
-    // again before it had to leave.
+    // Three times as many rows are left, read in turn: none is met again before it had to leave.
     let cached = pairs / 4;
-    let rows = tree(cached * (96 + u64::from(set.value_bytes)), 0, true);
+    let row_bytes =
+        u64::from(StoreOptions::default().lsmtree.row_bytes) + KEY_BYTES + u64::from(set.value_bytes);
+    let rows = tree(Caches { row_bytes: cached * row_bytes, block_bytes: 0 }, 0, true);
     (0..cached).for_each(|number| rows.get(key_of(number), true));
     let some = format!("gets of {} rows in the row cache", grouped(cached));
     let probe = exercise(Step::RowProbe, &some, &rows, random_keys(calls, 0, cached), true);
@@ -241,7 +267,11 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         next += calls;
         rows.sample(&keys, |rig, key| rig.get(key, true))
     });
-    vec![search, bloom, probe, insert]
+    // Hardly a block is in the cache.
+    let few = Caches { row_bytes: 0, block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES) };
+    let keys = random_keys(calls, 0, pairs);
+    let fill = exercise(Step::BlockInsert, "gets past a small block cache", &tree(few, 0, true), keys, true);
+    vec![search, bloom, probe, insert, fill]
 }
 
 /// Tables that are merged: four of level 0 with what lies on level 1.
@@ -257,7 +287,7 @@ pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
             rig.load(0..each);
             rig.sync();
         }
-        rig.sample_of(1, |_| while rig.store.background_step(MAIN).expect("there is room") {})
+        rig.sample_of(1, |_| rig.do_background())
     };
     vec![Exercise::new(Step::key(Step::MergeEntry), of, repeat)]
 }
