@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kvdrive_text::output::{check_apart, check_writable};
-use kvdrive_tune::calibrate::{WorkingSet, calibrate};
+use kvdrive_tune::calibrate::{LsmStore, WorkingSet, calibrate};
 
 use crate::output;
 use crate::progress::Bars;
@@ -22,12 +22,33 @@ pub struct Calibrate {
     /// How often each kind of call is measured; the median counts
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     repetitions: u64,
+    /// Whose code the steps of an LSM-tree are measured on
+    #[arg(long, default_value = "lsmtree", value_name = "STORE")]
+    store: Lsm,
     /// Writes the costs as TOML for --config
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Writes the costs as JSON to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
+}
+
+/// Stores that take the steps of an LSM-tree.
+#[derive(Clone, Copy, ValueEnum)]
+enum Lsm {
+    /// kvdrive's own
+    Lsmtree,
+    /// RocksDB; only in a program that was built with `--features rocksdb`
+    Rocksdb,
+}
+
+impl From<Lsm> for LsmStore {
+    fn from(lsm: Lsm) -> LsmStore {
+        match lsm {
+            Lsm::Lsmtree => LsmStore::Lsmtree,
+            Lsm::Rocksdb => LsmStore::RocksDb,
+        }
+    }
 }
 
 /// Fewer pairs than this fit into the machine's caches, and say nothing of any experiment.
@@ -52,7 +73,8 @@ impl Calibrate {
             repetitions: u32::try_from(self.repetitions).unwrap_or(u32::MAX),
         };
         let bars = Bars::new(&["calibrate".to_owned()]);
-        let calibration = calibrate(&set, &|done, total| bars.update(0, done, total));
+        let calibration = calibrate(&set, self.store.into(), &|done, total| bars.update(0, done, total))
+            .map_err(|problem| anyhow::anyhow!("--store {problem}"))?;
         if self.json.as_deref() != Some("-") {
             output::print(&calibration.to_string());
         }

@@ -23,6 +23,8 @@ mod forks;
 mod join;
 mod lock;
 mod occupation;
+#[cfg(unix)]
+mod processor_time;
 mod resource;
 mod rng;
 mod schedule;
@@ -43,6 +45,8 @@ pub use forks::ForkCount;
 pub use join::{JoinHandle, join_all};
 pub use lock::{KeyGuard, KeyedLock, Mutex, MutexGuard};
 pub use occupation::{Cause, OccupationStatistics};
+#[cfg(unix)]
+pub use processor_time::ProcessorTime;
 pub use resource::{Core, Resource, ResourceGuard, ResourceStatistics};
 pub use rng::Rng;
 pub use statistics::{Histogram, Summary};

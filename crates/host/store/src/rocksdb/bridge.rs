@@ -39,6 +39,7 @@ mod ffi {
         level_compaction_dynamic_file_size: bool,
         bloom_bits: u32,
         row_cache_bytes: u64,
+        block_cache_bytes: u64,
         wal: bool,
     }
 
@@ -67,17 +68,22 @@ mod ffi {
         include!("kvdrive-store/src/rocksdb/shim.h");
         type Database;
         fn open_database(disk: Box<Disk>, options: &OpenOptions) -> Result<UniquePtr<Database>>;
+        fn open_in_memory(options: &OpenOptions) -> Result<UniquePtr<Database>>;
+        fn version() -> String;
         fn put(self: &Database, key: &[u8], value: &[u8], sync: bool) -> Result<()>;
         fn remove(self: &Database, key: &[u8], sync: bool) -> Result<()>;
         fn get(self: &Database, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+        fn find(self: &Database, key: &[u8]) -> Result<bool>;
         fn seek(self: &Database, from: &[u8], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool>;
         fn sync(self: &Database) -> Result<()>;
         fn wait_until_idle(self: &Database) -> Result<()>;
+        fn flush(self: &Database) -> Result<()>;
         fn property(self: &Database, name: &str) -> String;
+        fn row_cache_bytes(self: &Database) -> u64;
     }
 }
 
-pub use ffi::{Database, OpenOptions, Why, open_database};
+pub use ffi::{Database, OpenOptions, Why, open_database, open_in_memory, version};
 
 // SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of everything
 // that `Database` calls); `Database` has nothing else that changes. The file system below it is `Sync` in Rust.

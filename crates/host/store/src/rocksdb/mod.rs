@@ -45,11 +45,12 @@ impl From<cxx::Exception> for RocksDbError {
     }
 }
 
-/// Options of RocksDB: those of `lsmtree`, with the same meaning, and those that `lsmtree` does not have. Compression
-/// and block cache are off, and all others have RocksDB's defaults.
+/// Options of RocksDB: those of `lsmtree`, with the same meaning, and those that `lsmtree` does not have. Compression is off,
+/// and all others have RocksDB's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RocksDbOptions {
-    /// Options of both. `background` has no effect: RocksDB has threads of its own.
+    /// Options of both. `background` and `row_bytes` have no effect: RocksDB has threads of its own, and charges its rows
+    /// as it does.
     pub shared: LsmtreeOptions,
     /// No block lies on two pages; it ends where the next pair would not fit.
     pub block_align: bool,
@@ -63,24 +64,11 @@ impl From<LsmtreeOptions> for RocksDbOptions {
     }
 }
 
-/// A key and its value.
-pub type Pair = (Vec<u8>, Vec<u8>);
-
-/// A database of RocksDB. Threads may share it.
-pub struct RocksDb {
-    database: cxx::UniquePtr<Database>,
-    files: Arc<Files<Arc<dyn SharedPages>>>,
-}
-
-impl RocksDb {
-    /// Opens the database on these pages; pages that are all zero get an empty one.
-    ///
-    /// # Errors
-    /// The pages hold something else, or what RocksDB says.
-    pub fn open(pages: Arc<dyn SharedPages>, options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
-        let files = Arc::new(Files::open_on(pages)?);
-        let RocksDbOptions { shared, block_align, level_compaction_dynamic_file_size } = options;
-        let named = OpenOptions {
+impl RocksDbOptions {
+    /// As RocksDB names them.
+    fn by_name(&self) -> OpenOptions {
+        let RocksDbOptions { shared, block_align, level_compaction_dynamic_file_size } = self;
+        OpenOptions {
             write_buffer_size: shared.write_buffer_size,
             max_write_buffer_number: shared.max_write_buffer_number,
             level0_file_num_compaction_trigger: shared.level0_file_num_compaction_trigger,
@@ -95,10 +83,44 @@ impl RocksDb {
             level_compaction_dynamic_file_size: *level_compaction_dynamic_file_size,
             bloom_bits: shared.bloom_bits,
             row_cache_bytes: shared.row_cache_bytes,
+            block_cache_bytes: shared.block_cache_bytes,
             wal: shared.wal,
-        };
-        let database = bridge::open_database(Box::new(Disk(files.clone())), &named)?;
-        Ok(RocksDb { database, files })
+        }
+    }
+}
+
+/// RocksDB's version.
+pub fn version() -> String {
+    bridge::version()
+}
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// A database of RocksDB. Threads may share it.
+pub struct RocksDb {
+    database: cxx::UniquePtr<Database>,
+    /// `None`: RocksDB's own, in memory.
+    files: Option<Arc<Files<Arc<dyn SharedPages>>>>,
+}
+
+impl RocksDb {
+    /// Opens the database on these pages; pages that are all zero get an empty one.
+    ///
+    /// # Errors
+    /// The pages hold something else, or what RocksDB says.
+    pub fn open(pages: Arc<dyn SharedPages>, options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
+        let files = Arc::new(Files::open_on(pages)?);
+        let database = bridge::open_database(Box::new(Disk(files.clone())), &options.by_name())?;
+        Ok(RocksDb { database, files: Some(files) })
+    }
+
+    /// Opens an empty database on RocksDB's files in memory (`env/mock_env.h`), for measurements of RocksDB's own work.
+    ///
+    /// # Errors
+    /// What RocksDB says.
+    pub fn in_memory(options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
+        Ok(RocksDb { database: bridge::open_in_memory(&options.by_name())?, files: None })
     }
 
     fn database(&self) -> &Database {
@@ -124,6 +146,11 @@ impl RocksDb {
         Ok(self.database().get(key, &mut value)?.then_some(value))
     }
 
+    /// Whether `key` has a value, which is read as [`RocksDb::get`] does, but not handed over.
+    pub fn find(&self, key: &[u8]) -> Result<bool, RocksDbError> {
+        Ok(self.database().find(key)?)
+    }
+
     /// The first pair at or after `from`.
     pub fn seek(&self, from: &[u8]) -> Result<Option<Pair>, RocksDbError> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -133,6 +160,16 @@ impl RocksDb {
     /// Makes durable what was put.
     pub fn sync(&self) -> Result<(), RocksDbError> {
         Ok(self.database().sync()?)
+    }
+
+    /// Writes the memtable to a table.
+    pub fn flush(&self) -> Result<(), RocksDbError> {
+        Ok(self.database().flush()?)
+    }
+
+    /// Bytes of the row cache, as RocksDB charges them.
+    pub fn row_cache_bytes(&self) -> u64 {
+        self.database().row_cache_bytes()
     }
 
     /// Waits until RocksDB's threads have nothing to do.
@@ -152,7 +189,7 @@ impl RocksDb {
     pub fn close(self) -> Result<(), RocksDbError> {
         let RocksDb { database, files } = self;
         drop(database);
-        Ok(files.commit()?)
+        Ok(files.map_or(Ok(()), |files| files.commit())?)
     }
 }
 

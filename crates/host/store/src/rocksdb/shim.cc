@@ -21,6 +21,7 @@
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
+#include <rocksdb/version.h>
 
 #include "kvdrive-store/src/rocksdb/bridge.rs.h"
 
@@ -33,6 +34,8 @@ using rocksdb::IOStatus;
 using rocksdb::Slice;
 
 constexpr char kDirectory[] = "db";
+// RocksDB's own files in memory want a name from the root on.
+constexpr char kDirectoryInMemory[] = "/db";
 
 // What the calling thread of RocksDB is busy with; Lookup on threads that are not RocksDB's.
 thread_local Why busy_with = Why::Lookup;
@@ -339,7 +342,8 @@ rocksdb::Options options_of(const OpenOptions& from) {
   rocksdb::BlockBasedTableOptions table;
   table.block_size = from.block_size;
   table.block_align = from.block_align;
-  table.no_block_cache = true;
+  table.no_block_cache = from.block_cache_bytes == 0;
+  if (from.block_cache_bytes > 0) table.block_cache = rocksdb::NewLRUCache(from.block_cache_bytes);
   if (from.bloom_bits > 0) table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(from.bloom_bits));
 
   rocksdb::Options options;
@@ -366,8 +370,9 @@ rocksdb::Options options_of(const OpenOptions& from) {
 
 }  // namespace
 
-Database::Database(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::DB> db, bool wal)
-    : env_(std::move(env)), db_(std::move(db)), wal_(wal) {}
+Database::Database(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::DB> db,
+                   std::shared_ptr<rocksdb::Cache> rows, bool wal)
+    : env_(std::move(env)), db_(std::move(db)), rows_(std::move(rows)), wal_(wal) {}
 
 Database::~Database() {
   // Whatever it could not write is as lost as behind a cut of power.
@@ -398,6 +403,15 @@ bool Database::get(Bytes key, rust::Vec<uint8_t>& value) const {
   return true;
 }
 
+bool Database::find(Bytes key) const {
+  rocksdb::PinnableSlice found;
+  rocksdb::Status status =
+      db_->Get(rocksdb::ReadOptions(), db_->DefaultColumnFamily(), slice_of(key), &found);
+  if (status.IsNotFound()) return false;
+  check(status);
+  return true;
+}
+
 bool Database::seek(Bytes from, rust::Vec<uint8_t>& key, rust::Vec<uint8_t>& value) const {
   std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(rocksdb::ReadOptions()));
   at->Seek(slice_of(from));
@@ -409,8 +423,13 @@ bool Database::seek(Bytes from, rust::Vec<uint8_t>& key, rust::Vec<uint8_t>& val
 }
 
 void Database::sync() const {
-  check(wal_ ? db_->SyncWAL() : db_->Flush(rocksdb::FlushOptions()));
+  if (!wal_) return flush();
+  check(db_->SyncWAL());
 }
+
+void Database::flush() const { check(db_->Flush(rocksdb::FlushOptions())); }
+
+uint64_t Database::row_cache_bytes() const { return rows_ == nullptr ? 0 : rows_->GetUsage(); }
 
 rust::String Database::property(rust::Str name) const {
   std::string found;
@@ -438,14 +457,30 @@ void Database::wait_until_idle() const {
   }
 }
 
-std::unique_ptr<Database> open_database(rust::Box<Disk> disk, const OpenOptions& options) {
-  std::unique_ptr<rocksdb::Env> env =
-      rocksdb::NewCompositeEnv(std::make_shared<PageFileSystem>(std::move(disk)));
+namespace {
+
+std::unique_ptr<Database> open_on(std::unique_ptr<rocksdb::Env> env, const char* directory,
+                                  const OpenOptions& options) {
   rocksdb::Options made = options_of(options);
   made.env = env.get();
   rocksdb::DB* db = nullptr;
-  check(rocksdb::DB::Open(made, kDirectory, &db));
-  return std::make_unique<Database>(std::move(env), std::unique_ptr<rocksdb::DB>(db), options.wal);
+  check(rocksdb::DB::Open(made, directory, &db));
+  return std::make_unique<Database>(std::move(env), std::unique_ptr<rocksdb::DB>(db), made.row_cache,
+                                    options.wal);
 }
+
+}  // namespace
+
+std::unique_ptr<Database> open_database(rust::Box<Disk> disk, const OpenOptions& options) {
+  return open_on(rocksdb::NewCompositeEnv(std::make_shared<PageFileSystem>(std::move(disk))), kDirectory,
+                 options);
+}
+
+std::unique_ptr<Database> open_in_memory(const OpenOptions& options) {
+  return open_on(std::unique_ptr<rocksdb::Env>(rocksdb::NewMemEnv(rocksdb::Env::Default())),
+                 kDirectoryInMemory, options);
+}
+
+rust::String version() { return rocksdb::GetRocksVersionAsString(true); }
 
 }  // namespace kvdrive

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <rocksdb/cache.h>
 #include <rocksdb/db.h>
 
 #include "rust/cxx.h"
@@ -18,21 +19,28 @@ using Bytes = rust::Slice<const uint8_t>;
 // A database and the file system it is on. Any thread may call it.
 class Database {
  public:
-  Database(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::DB> db, bool wal);
+  Database(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::DB> db,
+           std::shared_ptr<rocksdb::Cache> rows, bool wal);
   ~Database();
 
   void put(Bytes key, Bytes value, bool sync) const;
   void remove(Bytes key, bool sync) const;
   // False: there is no such key.
   bool get(Bytes key, rust::Vec<uint8_t>& value) const;
+  // As get, but the value stays here.
+  bool find(Bytes key) const;
   // The first pair at or behind `from`. False: there is none.
   bool seek(Bytes from, rust::Vec<uint8_t>& key, rust::Vec<uint8_t>& value) const;
   // Makes durable what was put.
   void sync() const;
+  // Writes the memtable to a table.
+  void flush() const;
   // Returns when no thread of RocksDB has anything to write or to merge.
   void wait_until_idle() const;
   // A property as text, empty if there is none.
   rust::String property(rust::Str name) const;
+  // Bytes of the row cache, as they are charged.
+  uint64_t row_cache_bytes() const;
 
  private:
   uint64_t number(const std::string& property) const;
@@ -41,9 +49,14 @@ class Database {
   // In this order: what is below is destroyed last.
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
+  std::shared_ptr<rocksdb::Cache> rows_;
   bool wal_;
 };
 
 std::unique_ptr<Database> open_database(rust::Box<Disk> disk, const OpenOptions& options);
+// On RocksDB's own files in memory.
+std::unique_ptr<Database> open_in_memory(const OpenOptions& options);
+// RocksDB's version, as 7.8.3.
+rust::String version();
 
 }  // namespace kvdrive

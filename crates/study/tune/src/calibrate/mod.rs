@@ -22,8 +22,11 @@
 //! |---|---|
 //! | `saker.rs` | pending table, containers, cache |
 //! | `stores.rs` | hashlog, lsmtree and btree over pages in memory |
+//! | `rocksdb.rs` | RocksDB in place of lsmtree, on its own files in memory (feature `rocksdb`) |
 //! | `unpack.rs` | what a drive does to a structured value before its requests go to the engine |
 
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod saker;
 mod stores;
 mod unpack;
@@ -31,8 +34,8 @@ mod unpack;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use kvdrive_sim::Rng;
-use kvdrive_sim::wall::{Stopwatch, today};
+use kvdrive_sim::wall::today;
+use kvdrive_sim::{ProcessorTime, Rng};
 use kvdrive_spec::Key;
 use serde::Serialize;
 
@@ -81,11 +84,11 @@ struct Sample {
 impl Sample {
     /// Times `calls` calls; `steps` hands out what they were made of.
     fn of(calls: u64, mut call: impl FnMut(u64), steps: impl FnOnce() -> Steps) -> Sample {
-        let watch = Stopwatch::start();
+        let begin = ProcessorTime::of_thread();
         for number in 0..calls {
             call(number);
         }
-        let ns = watch.ns() as f64 / calls as f64;
+        let ns = begin.ns() / calls as f64;
         let mut steps = steps();
         steps.values_mut().for_each(|count| *count /= calls as f64);
         Sample { ns, steps }
@@ -120,20 +123,38 @@ impl Exercise {
 /// Exercises that share what they work on.
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
 
+/// Whose code the steps of an LSM-tree are measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LsmStore {
+    /// `lsmtree`'s own.
+    Lsmtree,
+    /// RocksDB's. A call of it has the steps that `lsmtree` takes in the same call.
+    RocksDb,
+}
+
+impl LsmStore {
+    /// Its groups, in the order in which they are measured.
+    fn groups(self) -> anyhow::Result<&'static [Group]> {
+        match self {
+            LsmStore::Lsmtree => Ok(&[stores::memtable, stores::tables, stores::merges]),
+            #[cfg(feature = "rocksdb")]
+            LsmStore::RocksDb => Ok(&[rocksdb::memtable, rocksdb::tables, rocksdb::merges]),
+            #[cfg(not(feature = "rocksdb"))]
+            LsmStore::RocksDb => anyhow::bail!(
+                "rocksdb: this program was built without it; it needs librocksdb-dev and `--features rocksdb`"
+            ),
+        }
+    }
+}
+
 /// In the order in which they are measured: an exercise takes no step whose cost is found after it, unless it
 /// is its own.
-const GROUPS: &[Group] = &[
-    saker::copies,
-    saker::buffer,
-    saker::cache,
-    unpack::exercises,
-    stores::bytes,
-    stores::hashlog,
-    stores::memtable,
-    stores::tables,
-    stores::merges,
-    stores::tree,
-];
+fn groups(lsm: LsmStore) -> anyhow::Result<Vec<Group>> {
+    let before: [Group; 6] =
+        [saker::copies, saker::buffer, saker::cache, unpack::exercises, stores::bytes, stores::hashlog];
+    let after: [Group; 1] = [stores::tree];
+    Ok([&before, lsm.groups()?, &after].concat())
+}
 
 /// What a step costs.
 #[derive(Clone, Debug, Serialize)]
@@ -178,12 +199,16 @@ pub struct Calibration {
     pub costs: Vec<Cost>,
 }
 
-/// Measures every step. Other work on this machine lengthens them.
-pub fn calibrate(set: &WorkingSet, progress: Progress<'_>) -> Calibration {
+/// Measures every step. Other work on this machine lengthens them: it takes no processor time of this program, but room in
+/// the processor's caches.
+///
+/// # Errors
+/// This build lacks the store.
+pub fn calibrate(set: &WorkingSet, lsm: LsmStore, progress: Progress<'_>) -> anyhow::Result<Calibration> {
     let mut known: BTreeMap<&'static str, f64> = BTreeMap::new();
-    let mut costs = Vec::new();
-    for (done, group) in GROUPS.iter().enumerate() {
-        progress(done as u64, GROUPS.len() as u64);
+    let (mut costs, groups) = (Vec::new(), groups(lsm)?);
+    for (done, group) in groups.iter().enumerate() {
+        progress(done as u64, groups.len() as u64);
         for mut exercise in group(set) {
             (exercise.repeat)();
             let mut found: Vec<f64> =
@@ -200,14 +225,14 @@ pub fn calibrate(set: &WorkingSet, progress: Progress<'_>) -> Calibration {
             });
         }
     }
-    progress(GROUPS.len() as u64, GROUPS.len() as u64);
-    Calibration {
+    progress(groups.len() as u64, groups.len() as u64);
+    Ok(Calibration {
         cpu: cpu_name(),
         date: today(),
         revision: kvdrive_run::revision::of_program(),
         repetitions: set.repetitions,
         costs,
-    }
+    })
 }
 
 /// What is left for one step when all others have their share, ns.
@@ -314,12 +339,22 @@ mod tests {
         assert_eq!(rest(&sample.minus(&fewer), "b", &known), 20.0);
     }
 
-    /// Each step that a store or SAKER may take has its cost, found before it is needed, and none twice.
     #[test]
     fn every_step_is_measured_once_and_before_it_is_needed() {
+        assert_every_step_is_measured(LsmStore::Lsmtree);
+    }
+
+    #[cfg(feature = "rocksdb")]
+    #[test]
+    fn every_step_of_lsmtree_is_measured_on_rocksdb() {
+        assert_every_step_is_measured(LsmStore::RocksDb);
+    }
+
+    /// Each step that a store or SAKER may take has its cost, found before it is needed, and none twice.
+    fn assert_every_step_is_measured(lsm: LsmStore) {
         let set = WorkingSet { pairs: 3000, value_bytes: 16, repetitions: 1 };
         let mut found: Vec<&str> = Vec::new();
-        for mut exercise in GROUPS.iter().flat_map(|group| group(&set)) {
+        for mut exercise in groups(lsm).unwrap().iter().flat_map(|group| group(&set)) {
             (exercise.repeat)();
             let sample = (exercise.repeat)();
             found.push(exercise.cost);
@@ -340,8 +375,9 @@ mod tests {
     /// What it writes is a file that a configuration takes, every number with its source.
     #[test]
     fn the_file_can_be_laid_over_a_profile() {
-        let set = WorkingSet { pairs: 2000, value_bytes: 16, repetitions: 2 };
-        let calibration = calibrate(&set, &|_, _| {});
+        // The least that the command takes.
+        let set = WorkingSet { pairs: 1000, value_bytes: 16, repetitions: 2 };
+        let calibration = calibrate(&set, LsmStore::Lsmtree, &|_, _| {}).unwrap();
         let (text, mut document) =
             (calibration.to_toml(), kvdrive_config::Document::profile("saker-mid").unwrap());
         document.merge_text("costs.toml", &text).unwrap();

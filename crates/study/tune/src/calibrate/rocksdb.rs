@@ -1,0 +1,199 @@
+//! The steps of an LSM-tree, measured on RocksDB: the time is RocksDB's, the steps are those that `lsmtree` takes in the
+//! same calls on the same pairs.
+//!
+//! RocksDB runs as in SAKER's paper, on its own files in memory (`env/mock_env.h`), with its defaults and without
+//! compression; what those files take is part of the result. Searches are measured in blocks of the block cache, so
+//! `block_insert` includes that a block is fetched from its file and unpacked.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use kvdrive_sim::ProcessorTime;
+use kvdrive_spec::Key;
+use kvdrive_store::Step;
+use kvdrive_store::lsmtree::LsmtreeOptions;
+use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions, version};
+use kvdrive_text::grouped;
+
+use super::stores::{
+    BLOOM_BITS, Caches, FEW_BLOCKS, MEMTABLE_BYTES, NO_CACHES, PAGE_BYTES, Rig, half_a_memtable,
+};
+use super::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
+
+/// Bytes of blocks for each pair, more than it takes: a cache of so many holds every block.
+const ROOM_OF_BLOCKS: u64 = 3;
+
+/// RocksDB, and `lsmtree` with the same pairs.
+struct Both {
+    timed: RocksDb,
+    counted: Rc<Rig>,
+    value: Vec<u8>,
+}
+
+impl Both {
+    fn new(set: &WorkingSet, pairs: u64, options: impl Fn(&mut LsmtreeOptions)) -> Rc<Both> {
+        let mut shared = LsmtreeOptions::default();
+        options(&mut shared);
+        let timed = RocksDb::in_memory(&RocksDbOptions::from(shared)).expect("it is new");
+        let counted =
+            Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), pairs, |given| options(&mut given.lsmtree));
+        Rc::new(Both { timed, counted, value: vec![7; set.value_bytes as usize] })
+    }
+
+    fn put(&self, key: Key) {
+        self.timed.put(&bytes_of(key), &self.value, false).expect("memory takes everything");
+    }
+
+    fn load(&self, numbers: Range<u64>) {
+        self.counted.load(numbers.clone());
+        numbers.for_each(|number| self.put(key_of(number)));
+    }
+
+    /// Writes the memtables to tables, and merges what is to be merged.
+    fn settle(&self) {
+        self.counted.sync();
+        self.timed.flush().expect("memory takes everything");
+        self.timed.wait_until_idle().expect("its jobs succeed");
+    }
+
+    fn puts(&self, keys: &[Key]) -> Sample {
+        self.sample(keys, |key| self.put(key), Rig::put)
+    }
+
+    fn gets(&self, keys: &[Key], is_there: bool) -> Sample {
+        let get = |key| {
+            let found = self.timed.find(&bytes_of(key)).expect("its files are whole");
+            assert_eq!(found, is_there, "{key}");
+        };
+        self.sample(keys, get, |rig, key| rig.get(key, is_there))
+    }
+
+    /// The time of one call and the steps of the other.
+    fn sample(&self, keys: &[Key], timed: impl Fn(Key), counted: impl Fn(&Rig, Key)) -> Sample {
+        let Sample { steps, .. } = self.counted.sample(keys, counted);
+        Sample { steps, ..Sample::of(keys.len() as u64, |at| timed(keys[at as usize]), Steps::new) }
+    }
+}
+
+/// A key as its bytes.
+fn bytes_of(key: Key) -> [u8; KEY_BYTES as usize] {
+    std::array::from_fn(|at| key.to_array()[at])
+}
+
+fn describe(set: &WorkingSet, pairs: u64, what: &str) -> String {
+    set.describe(pairs, &format!("in {what} of RocksDB {}", version()))
+}
+
+/// A memtable, log included.
+pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
+    let pairs = half_a_memtable(set);
+    // All repetitions find room in the other half.
+    let calls = set.calls().min(pairs / u64::from(set.repetitions + 2)).max(1);
+    let both = Both::new(set, 4 * pairs, |options| options.write_buffer_size = MEMTABLE_BYTES);
+    both.load(0..pairs);
+    let (searched, keys) = (both.clone(), random_keys(calls, 0, pairs));
+    let of = describe(set, pairs, "a memtable");
+    let search = Exercise::new(Step::key(Step::MemtableSearch), format!("{of}, gets"), move || {
+        searched.gets(&keys, true)
+    });
+    let mut next = pairs;
+    let insert = Exercise::new(Step::key(Step::MemtableInsert), format!("{of}, puts of others"), move || {
+        let keys: Vec<Key> = (next..next + calls).map(key_of).collect();
+        next += calls;
+        both.puts(&keys)
+    });
+    vec![search, insert]
+}
+
+/// Tables below a memtable that is half full.
+pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
+    let (pairs, calls, memtable) = (set.pairs, set.calls(), half_a_memtable(set));
+    let pair_bytes = KEY_BYTES + u64::from(set.value_bytes);
+    let every_block = pairs * pair_bytes * ROOM_OF_BLOCKS;
+    let tree = |caches: Caches, bloom_bits: u32, has_memtable: bool| {
+        let both = Both::new(set, 2 * pairs, |options| {
+            options.write_buffer_size = MEMTABLE_BYTES;
+            caches.set(options);
+            options.bloom_bits = bloom_bits;
+            // A sync then writes the memtable to a table.
+            options.wal = false;
+        });
+        both.load(0..pairs);
+        both.settle();
+        if has_memtable {
+            both.load(2 * pairs..2 * pairs + memtable);
+        }
+        both
+    };
+    let exercise = |step: Step, what: &str, both: &Rc<Both>, keys: Vec<Key>| {
+        let (both, of) = (both.clone(), format!("{}, {what}", describe(set, pairs, "tables")));
+        Exercise::new(step.key(), of, move || both.gets(&keys, true))
+    };
+    let in_blocks = Caches { block_bytes: every_block, ..NO_CACHES };
+    let cached_blocks = tree(in_blocks, 0, true);
+    let search =
+        exercise(Step::IndexSearch, "gets, blocks cached", &cached_blocks, random_keys(calls, 0, pairs));
+    let filtered = tree(in_blocks, BLOOM_BITS, false);
+    let of = format!("{}, gets of others against gets after all tables", describe(set, pairs, "tables"));
+    let others = random_keys(calls, pairs, 2 * pairs);
+    let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
+        let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
+        let [some, none] = [&others, &beyond].map(|keys| filtered.gets(keys, false));
+        some.minus(&none)
+    });
+    // Half as large again as its rows, since RocksDB gives each of its parts a share of the bytes. Twice as many rows are
+    // left, read in turn: none is met again before it had to leave.
+    let cached = pairs / 4;
+    let row_bytes = u64::from(LsmtreeOptions::default().row_bytes) + pair_bytes;
+    let rows = tree(Caches { row_bytes: cached * row_bytes * 3 / 2, block_bytes: every_block }, 0, true);
+    (0..cached).for_each(|number| assert!(rows.timed.find(&bytes_of(key_of(number))).expect("it is whole")));
+    (0..cached).for_each(|number| rows.counted.get(key_of(number), true));
+    let what = format!("gets of {} rows in the row cache", grouped(cached));
+    let probe = exercise(Step::RowProbe, &what, &rows, random_keys(calls, 0, cached));
+    let of = format!("{}, gets of rows that drive others out", describe(set, pairs, "tables"));
+    let mut next = 0;
+    let insert = Exercise::new(Step::key(Step::RowInsert), of, move || {
+        let keys: Vec<Key> =
+            (next..next + calls).map(|number| key_of(cached + number % (pairs - cached))).collect();
+        next += calls;
+        rows.gets(&keys, true)
+    });
+    let few = tree(Caches { block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES), ..NO_CACHES }, 0, true);
+    let what = "gets past a small block cache";
+    let fill = exercise(Step::BlockInsert, what, &few, random_keys(calls, 0, pairs));
+    vec![search, bloom, probe, insert, fill]
+}
+
+/// Four memtables are written to tables of level 0, and merged with what lies on level 1. What RocksDB's own threads
+/// take is measured.
+pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
+    let each = set.calls();
+    let both = Both::new(set, 16 * each, |options| {
+        options.write_buffer_size = 4 * each * (KEY_BYTES + u64::from(set.value_bytes) + 64);
+        options.wal = false;
+    });
+    let of = format!(
+        "4 memtables of {} pairs of RocksDB {} are written and merged into their level",
+        grouped(each),
+        version()
+    );
+    let repeat = move || {
+        let mut sum = Sample::default();
+        for _ in 0..4 {
+            both.load(0..each);
+            let counted = both.counted.sample_of(1, |_| {
+                both.counted.sync();
+                both.counted.do_background();
+            });
+            for (step, count) in counted.steps {
+                *sum.steps.entry(step).or_default() += count;
+            }
+            let (all, own) = (ProcessorTime::of_program(), ProcessorTime::of_thread());
+            both.timed.flush().expect("memory takes everything");
+            both.timed.wait_until_idle().expect("its jobs succeed");
+            sum.ns += all.ns() - own.ns();
+        }
+        sum
+    };
+    vec![Exercise::new(Step::key(Step::MergeEntry), of, repeat)]
+}
