@@ -3,7 +3,9 @@
 use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::FaultCount;
+use kvdrive_link::transfer::BYTE_EXPRESS;
 use kvdrive_sim::{Histogram, Ns, Summary};
+use kvdrive_spec::inline::CHUNK_BYTES;
 
 use super::kinds::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE};
 use super::limits;
@@ -65,6 +67,18 @@ fn most_were_missed(ops: &report::Ops, not_found: &Named<u64>) -> Option<String>
     })
 }
 
+/// A note for runs by `byte-express` some of whose values were too long for the queue, and were sent as by `prp`.
+fn too_long_for_the_queue(counts: &Sections, config: &Config) -> Option<String> {
+    let bytes = counts.get("traffic.payload_bytes.to_drive").unwrap_or(0);
+    (config.host.transfer.method == BYTE_EXPRESS && bytes > 0).then(|| {
+        format!(
+            "{} of values went by prp: in the {} entries of a queue there was no room for their chunks of {CHUNK_BYTES} B",
+            kvdrive_text::scaled::bytes(bytes as f64),
+            config.host.queue_entries
+        )
+    })
+}
+
 /// Kinds of operation that read one key.
 const READS: [&str; 3] = [KINDS[RETRIEVE], KINDS[EXIST], KINDS[SEEK]];
 
@@ -112,6 +126,7 @@ impl Outcome {
         // What applications saw took time of their own clock.
         let seen_ns = wall_ns.unwrap_or(span_ns);
         let mut counts = drained.counts.since(&began.counts);
+        notes.extend(too_long_for_the_queue(&counts, config));
         counts.set("workload", workload);
         counts.set("flash_health", health(&drained));
         let stored = seen.stored_bytes;

@@ -72,3 +72,20 @@ fn shares_of_what_time_went_to_add_up_and_the_busiest_part_is_busier_than_the_me
     let again: Report = serde_json::from_value(serde_json::to_value(&report).unwrap()).unwrap();
     assert_eq!((again.occupied, again.limited_by), (report.occupied, report.limited_by));
 }
+
+/// `byte-express` sends a value by `prp` that its queue has no room for, and the report says how much that was.
+#[test]
+fn values_too_long_for_the_queue_are_told() {
+    let told = |queue_entries: u32| {
+        let settings = [
+            "workload.name=fillrandom",
+            "workload.value_size=8000",
+            "host.transfer=byte-express",
+            &format!("host.queue_entries={queue_entries}"),
+        ];
+        report("cosmos-plus", &settings).notes.iter().find(|note| note.contains("went by prp")).cloned()
+    };
+    assert_eq!(told(256), None, "8000 B are 125 chunks");
+    let note = told(64).expect("125 chunks do not fit 64 entries");
+    assert!(note.starts_with("16.38 MB of values went by prp: in the 64 entries"), "{note}");
+}

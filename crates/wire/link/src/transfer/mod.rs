@@ -194,6 +194,9 @@ pub struct MethodRow {
     pub overlaps: bool,
 }
 
+/// The method that sends a value by `prp` if it is too long for the queue.
+pub const BYTE_EXPRESS: &str = "byte-express";
+
 /// Every transfer method.
 pub static METHODS: &[MethodRow] = &[
     MethodRow {
@@ -277,7 +280,7 @@ pub static METHODS: &[MethodRow] = &[
         overlaps: true,
     },
     MethodRow {
-        name: "byte-express",
+        name: BYTE_EXPRESS,
         origin: "the value in 64-byte queue entries behind its command (ByteExpress, HotStorage'25)",
         build: |_| Box::new(byte_express::ByteExpress),
         thresholds: &[],
