@@ -77,6 +77,11 @@ pub static PROFILES: &[Profile] = &[
         origin: "the emulated drive of the SAKER paper, class High (after a Crucial T700): flat flash, a dispatcher and 4 I/O threads",
         text: include_str!("../profiles/saker-high.toml"),
     },
+    Profile {
+        name: "saker-rocksdb",
+        origin: "saker-mid with RocksDB's options, its LSM-tree as fast as RocksDB 7.8.3 was measured (calibrate --store rocksdb)",
+        text: include_str!("../profiles/saker-rocksdb.toml"),
+    },
 ];
 
 /// The profile of a run that names neither profile nor engine.

@@ -32,6 +32,7 @@ pub static FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
     ("plus.toml", include_str!("../mutants/plus.toml")),
     ("pm983.toml", include_str!("../mutants/pm983.toml")),
+    ("saker.toml", include_str!("../mutants/saker.toml")),
 ];
 
 #[derive(Deserialize)]
