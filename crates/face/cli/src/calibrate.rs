@@ -22,7 +22,7 @@ pub struct Calibrate {
     /// How often each kind of call is measured; the median counts
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     repetitions: u64,
-    /// Whose code the steps of an LSM-tree are measured on
+    /// The store on which the steps of an LSM-tree are measured
     #[arg(long, default_value = "lsmtree", value_name = "STORE")]
     store: Lsm,
     /// Writes the costs as TOML for --config

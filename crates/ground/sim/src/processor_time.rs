@@ -10,12 +10,12 @@ pub struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Of the calling thread.
+    /// The processor time of the calling thread.
     pub fn of_thread() -> ProcessorTime {
         ProcessorTime::of(ClockId::ThreadCPUTime)
     }
 
-    /// Of all threads of this program.
+    /// The processor time of all threads of this program.
     pub fn of_program() -> ProcessorTime {
         ProcessorTime::of(ClockId::ProcessCPUTime)
     }

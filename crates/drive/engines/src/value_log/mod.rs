@@ -219,7 +219,7 @@ impl ValueLog {
         purpose: Purpose,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        // An iterator asks this for every pair: no divisions.
+        // An iterator asks this for every pair: no divisions. `lsm::fit` accepts pages of a power of two bytes alone.
         let page_bytes = u64::from(self.0.shape.page_bytes);
         let page_of = |address: u64| address >> page_bytes.trailing_zeros();
         let mut from = address.0 + u64::from(at);

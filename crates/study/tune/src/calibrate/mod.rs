@@ -123,7 +123,7 @@ impl Exercise {
 /// Exercises that share what they work on.
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
 
-/// Whose code the steps of an LSM-tree are measured on.
+/// The store on which the steps of an LSM-tree are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LsmStore {
     /// `lsmtree`'s own.
