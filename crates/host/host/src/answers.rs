@@ -1,5 +1,5 @@
-//! Commands and answers that all drivers share: the layout of a slot's buffer, Identify, creation of a queue pair,
-//! and parsing of answers that came by DMA. Nothing here waits or submits.
+//! Commands and answers that all drivers share: the layout of a slot's buffer, Identify, creation of a queue
+//! pair, and parsing of answers that came by DMA. Nothing here waits or submits.
 
 use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
@@ -13,12 +13,12 @@ use zerocopy::FromBytes;
 
 use crate::conversation::Arrival;
 
-/// Namespace that drivers talk to.
+/// Identifier of the namespace that drivers address.
 pub(crate) const NSID: u32 = 1;
 /// The address that a driver gives for a ring: rings belong to the link (`kvdrive_link::queue`), and the
 /// address is never read.
 pub(crate) const RING: u64 = 0;
-/// Room for a pair in an iterator's answer, besides the largest value.
+/// Bytes of an iterator's answer that are reserved besides the largest value.
 const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
 
 /// A pair that an iterator returned. Its value is in the region that was handed in.
@@ -28,7 +28,8 @@ pub struct Pair {
     pub key: Key,
     /// Size of the value.
     pub value_bytes: u32,
-    /// How many bytes of it came: of a long value the first 2 MiB, about. The others are to be retrieved.
+    /// Bytes of the value that came: of a value longer than about 2 MiB only the front, and a Retrieve reads
+    /// all of it.
     pub came_bytes: u32,
 }
 
@@ -42,19 +43,19 @@ impl IteratorId {
         IteratorId(cqe.dw1.get())
     }
 
-    /// The iterator that commands name so.
+    /// The iterator that commands name by `number`.
     pub(crate) fn numbered(number: u32) -> IteratorId {
         IteratorId(number)
     }
 
-    /// How commands name it.
+    /// The number by which commands name the iterator.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 }
 
-/// What a driver asks for of a value whose size it does not know, and the most that an iterator brings of one: as much
-/// as one list page names. The completion tells the size.
+/// Bytes that a driver asks for if it does not know a value's size, and the most that an iterator brings of a
+/// value: what one list page names. The completion tells the size.
 pub(crate) const AT_ONCE_BYTES: u32 = 2 << 20;
 
 /// Size of an iterator's largest answer in memory; over a network at most [`AT_ONCE_BYTES`] come.
@@ -68,8 +69,8 @@ pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
     (max_value_bytes + ANSWER_HEADER_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// Size of the memory of a slot's lists: the list page, and behind it room for the chain of list pages that names the
-/// whole buffer.
+/// Size of the memory of a slot's lists, bytes: the list page, and behind it the chain of list pages that
+/// names the whole buffer.
 pub(crate) fn list_bytes(buffer_bytes: u32) -> u32 {
     let pages = buffer_bytes / PAGE_BYTES;
     let chained = if pages > LISTED_MAX_PAGES { pages.div_ceil(CHAINED_PAGES) } else { 0 };
@@ -81,15 +82,16 @@ pub(crate) fn list_page(buffer: u64, bytes: u32) -> Vec<u8> {
     (1..(bytes / PAGE_BYTES).min(LISTED_MAX_PAGES)).flat_map(|page| page_address(buffer, page)).collect()
 }
 
-/// Pages that a list page names whose last slot names the next list page.
+/// Pages that a list page names if its last slot names the next list page.
 const CHAINED_PAGES: u32 = PAGE_BYTES / 8 - 1;
 
-/// The list pages at `chain`, which name the first `bytes` bytes of the buffer at `buffer` but its first page.
+/// The list pages at `chain`, which name the first `bytes` bytes of the buffer at `buffer` but its first
+/// page.
 pub(crate) fn chain(chain: u64, buffer: u64, bytes: u32) -> Vec<u8> {
     let pages = bytes.div_ceil(PAGE_BYTES);
     let mut entries = Vec::with_capacity(8 * pages as usize);
     let (mut page, mut list) = (1, 0);
-    // The last list page has an entry in its last slot, too.
+    // The last list page of the chain names a page in its last slot, too.
     while pages - page > CHAINED_PAGES + 1 {
         list += 1;
         entries.extend((page..page + CHAINED_PAGES).flat_map(|page| page_address(buffer, page)));
@@ -114,7 +116,7 @@ pub(crate) fn create_pair(id: u16, entries: u32) -> [QueueCommand; 2] {
     ]
 }
 
-/// What deletes it again, in this order.
+/// The commands that delete the queue pair again, in this order.
 pub(crate) fn delete_pair(id: u16) -> [QueueCommand; 2] {
     [QueueCommand::DeleteSubmission { id }, QueueCommand::DeleteCompletion { id }]
 }
@@ -165,7 +167,7 @@ pub(crate) fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &
         .expect("a driver reads its own buffers");
 }
 
-/// Takes a List's answer apart.
+/// The keys in a List's answer, in its order.
 pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Result<Vec<Key>, Status> {
     let mut data = Region::new();
     copy_in(memory, buffer, bytes, &mut data);
@@ -178,13 +180,13 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
 #[derive(Debug, Default)]
 pub struct Pairs {
     answer: Region,
-    /// Where the next pair begins, and where the last one ends, in bytes of the answer.
+    /// Where the next pair begins and where the last one ends, bytes from the front of `answer`.
     at: u32,
     end: u32,
 }
 
 impl Pairs {
-    /// Those that `arrived`, of whose bytes the answer to `cqe` has `room` at most.
+    /// The pairs that `arrived` in the answer to `cqe`; at most `room` bytes of it came.
     pub(crate) fn of(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Pairs {
         let mut pairs = Pairs { end: cqe.dw0.get().min(room), ..Pairs::default() };
         if pairs.end > 0 {
@@ -193,15 +195,15 @@ impl Pairs {
         pairs
     }
 
-    /// Have all been taken?
+    /// Have all pairs been taken?
     pub fn is_empty(&self) -> bool {
         self.at >= self.end
     }
 
-    /// Takes the next pair, and its value into `into`, as far as it came. `None`: all have been taken.
+    /// Takes the next pair, and moves what came of its value to `into`. `None`: all pairs have been taken.
     ///
     /// # Errors
-    /// The answer contradicts itself; it has no more pairs then.
+    /// The answer contradicts itself; no pair is left then.
     pub fn next(&mut self, into: &mut Region) -> Result<Option<Pair>, Status> {
         into.clear();
         let (at, end) = (self.at, std::mem::take(&mut self.end));

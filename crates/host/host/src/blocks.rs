@@ -10,9 +10,8 @@
 //! Each command has a task that waits for the completion. The submitter continues at once. A slot is free
 //! when the drive has answered, whether or not the answer is collected; dropping a ticket leaks nothing.
 //!
-//! A command names the buffer of its slot by PRPs. Blocks that are written lie there already, as a host has
-//! them that takes its blocks from pinned memory: setting the transfer up takes `dma_setup_ns`, and no page
-//! is pinned.
+//! A command names the buffer of its slot by PRPs. Blocks to be written are in that buffer already, as in a
+//! host that uses pinned memory: setting up the transfer takes `dma_setup_ns`, and no page is pinned.
 
 use std::rc::Rc;
 
@@ -29,38 +28,38 @@ use crate::Error;
 use crate::answers::{self, NSID};
 use crate::modelled::{self, HostCosts};
 
-/// Most blocks of a command, if the drive does not take less: 256 KiB. What is longer goes as several commands,
+/// Most blocks of a command, if the drive does not take less: 256 KiB. A longer transfer is several commands,
 /// which a drive works on side by side.
 const COMMAND_BLOCKS_MAX: u32 = 64;
 
-/// What a block has in it. Shared, not copied, between its readers and its cache.
+/// The content of a block. Shared, not copied, between its readers and its cache.
 pub type Block = Rc<Region>;
 
-/// What is asked of a drive of blocks.
+/// A command to a drive of blocks.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockCall<'a> {
     /// Read blocks, [`BlockHost::most_blocks`] at most.
     Read(Blocks),
-    /// Write blocks from the first one on, as many at most.
+    /// Write blocks, [`BlockHost::most_blocks`] at most.
     Write {
-        /// Number of the first one.
+        /// Number of the first block.
         first: u64,
-        /// What they are to have in them, a [`Region`] of up to a block each.
+        /// Their new content, a [`Region`] of up to [`BLOCK_BYTES`] bytes each.
         blocks: &'a [Block],
     },
     /// Make blocks zeros (Write Zeroes), 65 536 at most.
     WriteZeroes(Blocks),
-    /// These blocks are not needed any more; they read zeros. 1 to 256 ranges.
+    /// Free blocks, which read as zeros afterwards. 1 to 256 ranges.
     Deallocate(&'a [Blocks]),
-    /// Make everything durable whose write was answered.
+    /// Make every answered write durable.
     Flush,
 }
 
 impl BlockCall<'_> {
-    /// Whether one command can carry it out, of a drive that moves `most_blocks` blocks at most.
+    /// Whether one command of at most `most_blocks` blocks can carry the call out.
     ///
     /// # Errors
-    /// [`Error::Count`]: it names too many blocks or ranges, or none.
+    /// [`Error::Count`]: the call names no block or range, or too many.
     pub(crate) fn check(&self, most_blocks: u32) -> Result<(), Error> {
         let (of, found, most) = match self {
             BlockCall::Read(range) => ("blocks", u64::from(range.count), most_blocks),
@@ -88,9 +87,8 @@ pub struct BlockHost {
 impl BlockHost {
     /// Asks the drive how many blocks there are, and how much a command may move.
     ///
-    /// # Errors
-    /// What the drive answered; [`Status::INVALID_FIELD`] of one whose namespace is of pairs, or of blocks that
-    /// have another size than [`BLOCK_BYTES`].
+    /// The status that the drive answered; [`Status::INVALID_FIELD`] if its namespace is of pairs, or its
+    /// blocks are not of [`BLOCK_BYTES`].
     pub fn connect(
         link: Rc<Link>,
         memory: Rc<LocalMemory>,
@@ -112,7 +110,7 @@ impl BlockHost {
         self.blocks
     }
 
-    /// Most blocks of one command that moves them.
+    /// Most blocks of one command that reads or writes.
     pub fn most_blocks(&self) -> u32 {
         self.most_blocks
     }
@@ -123,14 +121,14 @@ impl BlockHost {
     }
 }
 
-/// What a command uses until it is answered: set up once.
+/// What a command uses until it is answered; set up once.
 struct Slot {
     cid: u16,
     buffer: u64,
     list: u64,
 }
 
-/// A queue pair and its slots: what outlives a submitter.
+/// A queue pair and its slots. A command's task keeps them after its driver was dropped.
 struct SlottedQueue {
     host: Rc<BlockHost>,
     queue: Rc<QueuePair>,
@@ -149,7 +147,7 @@ impl SlottedQueue {
         }
     }
 
-    /// Rings for what lies in the queue and waits for the answer of the command that has `slot`.
+    /// Rings for the queued command in `slot`, waits for its answer and returns the blocks that it read.
     fn carry_out(&self, slot: Slot, read_blocks: u32) -> Result<Vec<Block>, Status> {
         let SlottedQueue { host, queue, .. } = self;
         host.link.ring_submission(queue);
@@ -165,7 +163,7 @@ impl SlottedQueue {
     }
 }
 
-/// Identify of this structure, answered to the page at `buffer`.
+/// Identify of `structure`, answered to the page at `buffer`.
 pub(crate) fn identify(cid: u16, structure: u8, buffer: u64) -> Sqe {
     let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
     sqe.cdw10.set(u32::from(structure));
@@ -180,7 +178,7 @@ pub(crate) fn take_identified(memory: &dyn HostMemory, buffer: u64) -> Vec<u8> {
     data.to_bytes(IDENTIFY_BYTES as u32)
 }
 
-/// How many blocks a namespace has, by its Identify data.
+/// Number of blocks of a namespace, by its Identify data.
 pub(crate) fn blocks_of(bytes: &[u8]) -> Result<u64, Status> {
     let namespace = NvmNamespace::read_from_bytes(bytes).expect("Identify data has its size");
     let format = usize::from(namespace.format_current & 0xF);
@@ -193,14 +191,14 @@ pub(crate) fn blocks_of(bytes: &[u8]) -> Result<u64, Status> {
 /// Most blocks that a command moves, by a controller's Identify data.
 pub(crate) fn most_blocks_of(bytes: &[u8]) -> u32 {
     let controller = Controller::read_from_bytes(bytes).expect("Identify data has its size");
-    // In units of 4096 bytes, which is a block here; 0 is no limit.
+    // MDTS counts units of 4096 bytes, the size of a block here; 0 means no limit.
     match 1u32.checked_shl(controller.transfer_max_log2.into()) {
         Some(most @ 1..) if controller.transfer_max_log2 > 0 => most.min(COMMAND_BLOCKS_MAX),
         _ => COMMAND_BLOCKS_MAX,
     }
 }
 
-/// The blocks that a command brought to the buffer at `buffer`.
+/// The `count` blocks that a command brought to the buffer at `buffer`.
 pub(crate) fn take_blocks(memory: &dyn HostMemory, buffer: u64, count: u32) -> Vec<Block> {
     let block = |number: u32| {
         let mut content = Region::new();
@@ -210,7 +208,8 @@ pub(crate) fn take_blocks(memory: &dyn HostMemory, buffer: u64, count: u32) -> V
     (0..count).map(block).collect()
 }
 
-/// Puts what a command moves into the empty buffer at `buffer`; the command and the bytes it names.
+/// Puts the data of a command into the empty buffer at `buffer`; returns the command and the bytes that it
+/// names.
 pub(crate) fn stage(
     memory: &dyn HostMemory,
     buffer: u64,
@@ -264,11 +263,10 @@ pub struct BlockDriver {
 pub struct BlockTicket(JoinHandle<Result<Vec<Block>, Status>>);
 
 impl BlockDriver {
-    /// A driver on `core` with a queue pair of `entries` slots, which the drive is asked to create, and up to
-    /// `depth` commands under way.
+    /// A driver on `core` with a new queue pair of `entries` slots and up to `depth` commands under way.
     ///
     /// # Errors
-    /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
+    /// The status that the drive answered; [`Status::INVALID_QUEUE_ID`] if it has no free queue identifier.
     pub fn connect(
         host: &Rc<BlockHost>,
         core: Rc<dyn Core>,
@@ -292,7 +290,7 @@ impl BlockDriver {
         Ok(BlockDriver { slotted: Rc::new(slotted), core })
     }
 
-    /// Submits a command. Waits while as many as the driver's depth are under way.
+    /// Submits a command. Waits while `depth` commands are under way.
     pub fn submit(&self, call: BlockCall<'_>) -> BlockTicket {
         let slotted = &self.slotted;
         let HostCosts { submit_ns, dma_setup_ns, .. } = slotted.host.costs;
@@ -309,10 +307,11 @@ impl BlockDriver {
         BlockTicket(self.slotted.host.link.sim().spawn(move || slotted.carry_out(slot, read_blocks)))
     }
 
-    /// Waits for a command, which another driver of this host may have submitted; the blocks, if it read some.
+    /// Waits for a command, which another driver of this host may have submitted; returns the blocks that it
+    /// read.
     ///
     /// # Errors
-    /// What the drive answered.
+    /// The status that the drive answered.
     pub fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status> {
         let answer = ticket.0.join();
         self.core.run_noted(self.slotted.host.costs.complete_ns, "host", "complete");

@@ -82,7 +82,7 @@ pub enum Call<V> {
         key: Key,
         /// The value.
         value: V,
-        /// Under which condition.
+        /// The condition of the store.
         options: StoreOptions,
     },
     /// Carry out the requests of a structured value ([`kvdrive_spec::batch`]).
@@ -101,16 +101,16 @@ pub enum Call<V> {
         key: Key,
         /// Where the part begins, in bytes from the front of the value.
         at: u32,
-        /// Its size in bytes; less comes where the value ends, and of more than 2 MiB the first 2 MiB.
+        /// Its size in bytes. The part ends with the value, and after 2 MiB.
         bytes: u32,
     },
-    /// Remove a pair; removing what is not there succeeds.
+    /// Remove a pair; removing an absent pair succeeds.
     Delete {
         /// The key.
         key: Key,
     },
-    /// Remove a pair, and say whether there was one. For drives whose Identify offers it
-    /// ([`kvdrive_spec::identify::VendorNamespace::delete_says`]); others say that there was.
+    /// Remove a pair, and say whether there was one. Only for drives whose Identify offers it
+    /// ([`kvdrive_spec::identify::VendorNamespace::delete_says`]); others say that there was one.
     Remove {
         /// The key.
         key: Key,
@@ -122,14 +122,14 @@ pub enum Call<V> {
     },
     /// List keys in the drive's order.
     List {
-        /// From here on; `None`: from the first.
+        /// The first key to list, or its successor; `None`: from the drive's first key.
         start: Option<Key>,
-        /// As many as fit so many bytes, and a client's buffer.
+        /// Room for keys, in bytes; a client's buffer is a second limit.
         buffer_bytes: u32,
     },
     /// Open an iterator on the pairs as they are now and read the first one.
     Seek {
-        /// From here on; `None`: from the first.
+        /// The first key to return, or its successor; `None`: from the drive's first key.
         key: Option<Key>,
     },
     /// Read an iterator's next pair.
@@ -145,7 +145,7 @@ pub enum Call<V> {
 }
 
 impl<V> Call<V> {
-    /// The key that it names.
+    /// The key that the call names.
     pub fn key(&self) -> Option<Key> {
         match *self {
             Call::Store { key, .. }
@@ -203,57 +203,56 @@ impl Call<&'static [u8]> {
 pub enum Answer {
     /// To a store, a delete, a close.
     Done,
-    /// To a batch: how many of its requests, in their order, were carried out; without success, the status of
-    /// the first request that was not, or of the whole.
+    /// To a batch: how many of its requests, in their order, were carried out, and the status: without
+    /// success that of the first request that was not, or of the whole batch.
     Applied(u32, Status),
     /// To an exist: is there a pair? To a remove: was there?
     Exists(bool),
-    /// To a retrieve, of a part too: the whole value's size; what was asked for of it is where the answer was to go. Of a
-    /// value longer than the client's largest the front is there, and [`Region::written_end`] says how much.
+    /// To a retrieve, also of a part: the size of the whole value, bytes; the bytes themselves are in `into`.
+    /// Of a value longer than the client's largest only the front came, up to [`Region::written_end`].
     Value(u32),
     /// To a list.
     Keys(Vec<Key>),
-    /// To a seek: the iterator, which is open, and the first pair, if there is one; its value is where the
-    /// answer was to go.
+    /// To a seek: the iterator, which is open, and the first pair, if there is one; its value is in `into`.
     Opened(IteratorId, Option<Pair>),
-    /// To a next: `None` after the last pair; its value is where the answer was to go.
+    /// To a next: the pair, whose value is in `into`; `None` after the last one.
     Pair(Option<Pair>),
 }
 
 const OTHER_CALL: &str = "an answer is to the call that was made";
 
 impl Answer {
-    /// To an exist or a remove. Panics for other calls, as do the others here.
+    /// The answer to an exist or a remove. Panics if the call was another one, as the functions below do.
     pub fn exists(self) -> bool {
         let Answer::Exists(exists) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         exists
     }
 
-    /// To a batch.
+    /// The answer to a batch.
     pub fn applied(self) -> (u32, Status) {
         let Answer::Applied(requests, status) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         (requests, status)
     }
 
-    /// To a retrieve.
+    /// The answer to a retrieve.
     pub fn value(self) -> u32 {
         let Answer::Value(bytes) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         bytes
     }
 
-    /// To a list.
+    /// The answer to a list.
     pub fn keys(self) -> Vec<Key> {
         let Answer::Keys(keys) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         keys
     }
 
-    /// To a seek.
+    /// The answer to a seek.
     pub fn opened(self) -> (IteratorId, Option<Pair>) {
         let Answer::Opened(iterator, pair) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         (iterator, pair)
     }
 
-    /// To a next.
+    /// The answer to a next.
     pub fn pair(self) -> Option<Pair> {
         let Answer::Pair(pair) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         pair
@@ -262,22 +261,22 @@ impl Answer {
 
 /// Key-value commands on a drive; see above. [`Calls`] has a function for each.
 pub trait Client {
-    /// A command under way. Dropping it leaves nothing that another command would wait for: what was submitted is
-    /// carried out, an iterator that no caller learned of is closed, a pair that no caller learned of is the next one.
+    /// A command under way. Dropping it blocks no other command: what was submitted is carried out, an
+    /// iterator that no caller learned of is closed, and a pair that no caller received is returned again.
     type Ticket<V: Content>;
 
-    /// Submits a command. Waits for a free slot, which a caller that holds all of them as tickets must not do; and, for
-    /// a value that needs several commands, each of which goes when the one before is answered, until its
-    /// last one is submitted.
+    /// Submits a command. Waits for a free slot, so the caller must not hold all of them as tickets. If a
+    /// value needs several commands, each is submitted after the answer to the one before, and this call
+    /// returns after the last one.
     ///
     /// # Errors
-    /// The way to the drive. What the drive answers is for [`Client::wait`].
+    /// The connection failed. A status of the drive is returned by [`Client::wait`].
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Self::Ticket<V>, Error>;
 
-    /// Waits for a command's answer; a value comes into `into`, from its byte 0.
+    /// Waits for a command's answer; a value is written to `into`, from its byte 0.
     ///
     /// # Errors
-    /// The status that the drive answered, other than to a batch that was sent; or the way to it.
+    /// The status that the drive answered, except to a batch that was sent; or the connection failed.
     fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error>;
 
     /// Submits and waits.
@@ -290,16 +289,16 @@ pub trait Client {
     }
 }
 
-/// Calls that wait for their answers, one function each: of every [`Client`], and of what is shared and so is no
-/// client itself, as a [`modelled::Driver`](crate::modelled::Driver).
+/// Calls that wait for their answers, one function each: of every [`Client`], and of drivers that are shared
+/// and so are not a client themselves, such as a [`modelled::Driver`](crate::modelled::Driver).
 pub trait Calls: Sized {
-    /// What a call fails with.
+    /// The error of a call.
     type Error;
 
-    /// Makes a call and waits for its answer; a value comes into `into`, from its byte 0.
+    /// Makes a call and waits for its answer; a value is written to `into`, from its byte 0.
     ///
     /// # Errors
-    /// As [`Client::wait`]; so have the calls below.
+    /// As [`Client::wait`]; the calls below have the same errors.
     fn ask<V: Content>(self, call: Call<V>, into: &mut Region) -> Result<Answer, Self::Error>;
 
     /// Stores a value.
@@ -312,12 +311,12 @@ pub trait Calls: Sized {
         self.ask(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
     }
 
-    /// Retrieves a value into `into`, from its byte 0; returns the value's size.
+    /// Retrieves a value into `into`, from its byte 0; returns the value's size in bytes.
     fn retrieve(self, key: Key, into: &mut Region) -> Result<u32, Self::Error> {
         self.ask(NoValue::Retrieve { key }, into).map(Answer::value)
     }
 
-    /// Removes a pair; removing what is not there succeeds.
+    /// Removes a pair; removing an absent pair succeeds.
     fn delete(self, key: Key) -> Result<(), Self::Error> {
         self.ask(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
     }
@@ -332,13 +331,13 @@ pub trait Calls: Sized {
         self.ask(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
     }
 
-    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
-    /// there is none; the iterator is open all the same.
+    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None`:
+    /// there is no such pair, but the iterator is open.
     fn seek(self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Self::Error> {
         self.ask(NoValue::Seek { key }, into).map(Answer::opened)
     }
 
-    /// The iterator's next pair; `None` after the last.
+    /// The iterator's next pair; `None` after the last one.
     fn next(self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Self::Error> {
         self.ask(NoValue::Next { iterator }, into).map(Answer::pair)
     }

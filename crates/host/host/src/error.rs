@@ -10,37 +10,37 @@ use kvdrive_spec::fabrics::{ConnectData, invalid_parameter};
 /// Why a command failed. A modelled drive only ever answers [`Error::Status`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The drive answered so.
+    /// The status that the drive answered.
     #[error(transparent)]
     Status(#[from] Status),
     /// The drive is off: its thread has ended.
     #[error(transparent)]
     PowerOff(#[from] PowerOff),
-    /// The calls of another thread carry the drive out.
+    /// Only the thread that opened the drive may call it: its calls carry the drive out.
     #[error(transparent)]
     OtherThread(#[from] OtherThread),
-    /// The drive has as many queue pairs as it can have.
+    /// The drive has no free queue identifier.
     #[error(transparent)]
     NoQueue(NoQueue),
-    /// A command that cannot be sent: it would name too many of something, or none.
+    /// A command that cannot be sent: it names too many of something, or none.
     #[error("a command has 1 to {most} {of}, not {found}")]
     Count {
-        /// Of what.
+        /// The thing that is counted.
         of: &'static str,
-        /// How many were asked for.
+        /// How many the command names.
         found: u64,
-        /// Most of a command.
+        /// Most that one command may name.
         most: u32,
     },
-    /// The socket to a drive on a network.
+    /// The socket to a drive on a network failed.
     #[error("{what}")]
     Io {
-        /// What kind of failure.
+        /// The kind of failure.
         kind: io::ErrorKind,
-        /// What the machine said.
+        /// The message of the operating system.
         what: String,
     },
-    /// A controller on a network refused a Connect; dword 0 says at which byte.
+    /// A controller on a network refused a Connect with this status; dword 0 points at the wrong byte.
     #[error("connect: {}", refusal(*.0, *.1))]
     Refused(Status, u32),
     /// A controller on a network ended the connection.
@@ -51,15 +51,15 @@ pub enum Error {
         /// FEI.
         information: u32,
     },
-    /// A host and a controller on a network do not believe each other.
+    /// Authentication between host and controller failed.
     #[error("{} ended it: {reason}", if *by_controller { "the controller" } else { "the host" })]
     Authentication {
-        /// What was said.
+        /// The reason that was sent.
         reason: Reason,
-        /// The peer.
+        /// The controller sent the reason, not the host.
         by_controller: bool,
     },
-    /// A controller on a network sent what it must not.
+    /// A controller on a network violated the protocol in this way.
     #[error("the controller broke the protocol: {0}")]
     Protocol(&'static str),
 }
@@ -79,10 +79,10 @@ fn refusal(status: Status, dword_0: u32) -> String {
 }
 
 impl Error {
-    /// What the drive answered; `Err`: there is no answer, and nothing more to ask.
+    /// The status that the drive answered; `Err`: the connection failed, and no answer will come.
     ///
     /// # Errors
-    /// What is wrong with the way to the drive.
+    /// The connection failed.
     pub fn status(self) -> Result<Status, Error> {
         match self {
             Error::Status(status) => Ok(status),

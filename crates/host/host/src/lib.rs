@@ -6,12 +6,12 @@
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //! | [`spread`] | the same, to several drives that share the keys |
-//! | [`hostkv`] | modelled cores again: a store of crate `store` runs here, and the drive has blocks alone ([`blocks`]) |
+//! | [`hostkv`] | modelled cores again: a store of crate `store` on the host, over a drive of [`blocks`] |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are also
-//! [`Pipelined`]. Drivers submit and wait: what a call needs submitted, what a completion answers and what is left of
-//! a dropped command is decided once, in `conversation`; how a value travels, in
-//! [`kvdrive_link::transfer::Method`]. No driver knows what is at the other end of its queue.
+//! [`Pipelined`]. Drivers submit and wait. `conversation` decides once for all of them which commands a call
+//! needs, what a completion means and what remains of a dropped command; [`kvdrive_link::transfer::Method`]
+//! decides how a value travels. No driver knows what is at the other end of its queue.
 
 mod answers;
 pub mod blocks;

@@ -6,10 +6,10 @@
 //! Inline commands of one queue must follow each other without a gap, so a store that uses several of them
 //! holds the queue's sequence until its last one is submitted.
 //!
-//! A command may be dropped at any moment. The drive continues with it: a task waits for the completions, and
-//! only then is the slot free, because its identifier and buffer belong to the drive until then. A store
-//! dropped between its inline commands leaves a part of a value in the drive; the drive is told to discard
-//! it, and no other inline value begins before that. An iterator whose SEEK was dropped is closed.
+//! A command may be dropped at any moment. The drive continues with it, and its identifier and buffer stay
+//! the drive's: a task waits for the completions, and then frees the slot. If a store is dropped between its
+//! inline commands, the drive has a part of a value; the task tells the drive to discard it, and no other
+//! inline value begins before that. If a SEEK is dropped, its iterator is closed.
 
 mod host;
 pub mod saker;
@@ -38,7 +38,7 @@ use host::delete_queue;
 pub use host::{Host, HostCosts};
 pub(crate) use host::{create_queue, identify};
 
-/// What a slot's commands use: set up once, so that a command allocates nothing.
+/// What a slot's commands use; set up once, so that a command allocates nothing.
 #[derive(Default)]
 struct SlotMemory {
     cid: u16,
@@ -47,25 +47,25 @@ struct SlotMemory {
     outbox: Vec<Sqe>,
 }
 
-/// A queue pair and its slots: what outlives a command that is dropped.
+/// A queue pair and its slots. It outlives commands that are dropped.
 struct SlottedQueue {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
-    /// Slots, whether free or not.
+    /// Number of slots, free or not.
     depth: u32,
     free: TaskCell<Vec<SlotMemory>>,
     freed: WaitQueue,
-    /// The drive has half a value of a store that was dropped.
+    /// The drive has a part of a dropped store's value.
     is_torn: Cell<bool>,
     mended: WaitQueue,
-    /// `None`: the drive exposes none.
+    /// `None`: the drive exposes no window.
     window: Option<HostWindow>,
-    /// Values that wait for room in the window, which is full.
+    /// Values that wait for room in the window.
     window_waiting: WaitQueue,
 }
 
 impl SlottedQueue {
-    /// What a dropped store has of the window comes back, if it still has something.
+    /// Gives back what a dropped store holds of the window.
     fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
         let Some(window) = &self.window else { return };
         if progress.claim.is_some() || progress.granted.is_some() {
@@ -79,7 +79,7 @@ impl SlottedQueue {
         self.freed.wake_one();
     }
 
-    /// The drive has given up what it had of a store that was dropped.
+    /// The drive has discarded its part of a dropped store's value.
     fn mend(&self) {
         self.is_torn.set(false);
         self.mended.wake_all();
@@ -96,7 +96,7 @@ pub struct Driver {
     slots: u32,
 }
 
-/// There is no error but a status here.
+/// A status is the only error here.
 impl Calls for &Driver {
     type Error = Status;
 
@@ -122,8 +122,7 @@ impl<'d> Client for &'d Driver {
 /// A command that was submitted.
 pub type Ticket<'d, V> = conversation::Ticket<V, Flight<'d>>;
 
-/// A command under way whose caller waits for it. Dropped in the middle it leaves nothing that another command
-/// would wait for.
+/// A command under way whose caller waits for it. Dropping it blocks no other command.
 pub struct Flight<'a> {
     course: Course<'a>,
     slot: Taken<'a>,
@@ -131,22 +130,22 @@ pub struct Flight<'a> {
     is_over: bool,
 }
 
-/// A slot that a command has.
+/// A slot that a command holds.
 struct Taken<'a> {
     driver: &'a Driver,
-    /// Of a store by inline commands, until the last one is in the queue.
+    /// Held by a store by inline commands until the last one is in the queue.
     sequence: Option<MutexGuard<'a>>,
     entries: Entries,
 }
 
-/// What a command has in its queue, also once its caller has dropped it.
+/// A command's entries in its queue; a dropped command keeps them until its completions have come.
 #[derive(Default)]
 struct Entries {
     slot: Slot,
     memory: SlotMemory,
-    /// Commands in the queue are not rung for.
+    /// The queue has commands of it without a doorbell.
     is_unrung: bool,
-    /// Completions that came and are not acknowledged; the last that came.
+    /// Number of completions that are not acknowledged, and the last one that came.
     unacknowledged: u32,
     cqe: Option<Cqe>,
 }
@@ -185,7 +184,7 @@ impl Entries {
         self.slot.arrived(&cqe)
     }
 
-    /// Waits for what is under way of a dropped command.
+    /// Ends a dropped command: waits for its completions and does what remains.
     fn carry_out(mut self, slotted: &SlottedQueue, progress: Progress, mut left: Remaining) {
         let SlottedQueue { host, queue, .. } = slotted;
         if self.is_unrung {
@@ -212,7 +211,7 @@ impl Entries {
         }
     }
 
-    /// Has the drive give up the part of a value that it has.
+    /// Makes the drive discard the part of a value that it has.
     fn discard(&mut self, slotted: &SlottedQueue) {
         let SlottedQueue { host, queue, .. } = slotted;
         let sqe = Command::Discard { stream: 0 }.encode(self.memory.cid, NSID);
@@ -222,7 +221,7 @@ impl Entries {
         self.unacknowledged += 1;
     }
 
-    /// Nothing of it is under way any more.
+    /// Frees the slot of a dropped command, all of whose completions have come.
     fn end(self, slotted: &SlottedQueue, mut progress: Progress, left: Remaining) {
         let host = &*slotted.host;
         let Remaining::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
@@ -245,11 +244,10 @@ impl Entries {
 }
 
 impl Driver {
-    /// A driver with a queue pair of `entries` slots, which the drive is asked to create, and up to `depth`
-    /// commands at once.
+    /// A driver with a new queue pair of `entries` slots and up to `depth` commands under way.
     ///
     /// # Errors
-    /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
+    /// The status that the drive answered; [`Status::INVALID_QUEUE_ID`] if it has no free queue identifier.
     pub fn connect(
         host: &Rc<Host>,
         choice: Box<dyn Choice>,
@@ -278,11 +276,11 @@ impl Driver {
         })
     }
 
-    /// Waits for what is under way, of dropped commands too, and has the drive delete the queue pair. A
-    /// driver that is dropped instead leaves it there.
+    /// Waits for all commands under way, also dropped ones, and has the drive delete the queue pair. A driver
+    /// that is dropped instead leaves the queue pair in the drive.
     ///
     /// # Errors
-    /// What the drive answered.
+    /// The status that the drive answered.
     pub fn disconnect(self) -> Result<(), Status> {
         let SlottedQueue { host, queue, depth, free, freed, .. } = &*self.slotted;
         while free.borrow().len() < *depth as usize {
@@ -302,7 +300,7 @@ impl Driver {
         Capabilities { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
     }
 
-    /// Submits a command, up to the last entry of it that must be submitted in turn.
+    /// Submits a command, up to its last entry that must be submitted in turn.
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
         let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
         let course =
@@ -318,7 +316,7 @@ impl Driver {
         Ticket { call, state }
     }
 
-    /// Would [`Driver::wait`] find something there already?
+    /// Does [`Driver::wait`] return without waiting?
     fn has_answer<V>(&self, ticket: &Ticket<'_, V>) -> bool {
         match &ticket.state {
             CallState::UnderWay(flight) => self.slotted.queue.has_completion(flight.slot.entries.memory.cid),
@@ -326,8 +324,8 @@ impl Driver {
         }
     }
 
-    /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
-    /// and taking it takes no time: see [`HostCosts`].
+    /// Waits for a command's answer; a value is written to `into`. The data of an answer cost no pinning and
+    /// no time to take: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
         let (mut ticket, host) = (ticket, &self.slotted.host);
         while let Some(iterator) = ticket.unclaimed() {
@@ -338,7 +336,7 @@ impl Driver {
         }
         let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else { return ticket.ended() };
         let (status, cqe) = flight.advance(call.value(), Until::Ended).expect("it has ended");
-        // What it opened or brought is the caller's.
+        // The iterator or pair of the answer belongs to the caller.
         flight.slot.entries.slot.settled();
         let arrived = (&*host.memory as &dyn HostMemory, flight.slot.entries.memory.buffer);
         let (answer, aftermath) = flight.course.conclude(status, &cqe, &arrived, into);
@@ -352,7 +350,7 @@ impl Driver {
         answer
     }
 
-    /// Takes a slot when there is one.
+    /// Takes a slot; waits until one is free.
     fn take_slot(&self) -> Taken<'_> {
         let memory = loop {
             let free = self.slotted.free.borrow_mut().pop();
@@ -374,7 +372,7 @@ impl Flight<'_> {
         }
     }
 
-    /// All has come, its answer is taken, and nothing of it is left but the slot.
+    /// Frees the slot: all completions have come, and the answer is taken.
     fn end(mut self) {
         let (slotted, entries) = (&self.slot.driver.slotted, &mut self.slot.entries);
         assert_eq!(entries.unacknowledged, 0, "the task of a command acknowledges its completions");
@@ -389,7 +387,7 @@ impl Flight<'_> {
 impl CommandSlot for Taken<'_> {
     type Error = Infallible;
 
-    /// Inline commands go one by one, as published.
+    /// Inline commands are submitted one by one, as published.
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
         let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
         let (entries, window) = (self.driver.slots, self.driver.slotted.window.as_ref());
@@ -409,8 +407,7 @@ impl CommandSlot for Taken<'_> {
         drop(self.sequence.take());
     }
 
-    /// The application hands over a pointer, and its bytes are there already: only pinning and naming the pages
-    /// takes time.
+    /// The application hands over a pointer to its bytes: only pinning and naming the pages takes time.
     fn stage(&mut self, value: Piece<'_>) {
         let (host, buffer) = (&self.driver.slotted.host, self.entries.memory.buffer);
         host.memory.clear(buffer);
@@ -424,7 +421,7 @@ impl CommandSlot for Taken<'_> {
         self.driver.slotted.host.memory.clear(self.entries.memory.buffer);
     }
 
-    /// Pinning has named the pages already.
+    /// Takes no time: what a store pays for pinning includes it, and other commands pay for neither.
     fn list(&mut self, bytes: u32) {
         let SlotMemory { buffer, list, .. } = self.entries.memory;
         let chain = list + u64::from(PAGE_BYTES);

@@ -1,14 +1,15 @@
-//! [`Pipelined`]: many commands at once from one thread. Begin while there is room, take completions, repeat.
+//! [`Pipelined`]: many commands at once from one thread. Begin commands while there is room, take
+//! completions, repeat.
 //!
 //! | pipeline | its commands gather until |
 //! |---|---|
 //! | [`threaded::Pipeline`](crate::threaded::Pipeline) | the thread has to wait for the drive, and cross with one doorbell |
-//! | [`tcp::Pipeline`](crate::tcp::Pipeline) | nothing that has come is left to be read, and go in one send |
+//! | [`tcp::Pipeline`](crate::tcp::Pipeline) | all bytes that have come are read, and go in one send |
 //! | [`spread::Pipeline`](crate::spread::Pipeline) | as on each of its connections, which are to several drives |
 //! | [`threaded::saker::Pipeline`](crate::threaded::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
 //!
-//! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) is asked for
-//! one answer after the other; a pipeline gives whichever is there.
+//! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) waits for
+//! one chosen answer; a pipeline returns the next answer of any command.
 
 use std::time::Duration;
 
@@ -24,11 +25,11 @@ use crate::client::{Answer, Call, Content};
 pub struct Completion<V> {
     /// The call.
     pub call: Call<()>,
-    /// The value of a store, or what was handed in with the call.
+    /// The value of a store, or the tag that was handed in with the call.
     pub value: V,
-    /// What it answers.
+    /// The answer of the call, or its status.
     pub result: Result<Answer, Status>,
-    /// What was handed in for a value, which is there if the answer has one.
+    /// The region that was handed in; it holds the answer's value, if there is one.
     pub content: Region,
 }
 
@@ -40,12 +41,12 @@ pub trait Pipelined<V: Content> {
     /// Commands whose completion has not been taken.
     fn under_way(&self) -> u32;
 
-    /// Begins a call. `value` is that of a store or a batch; with other calls it is the caller's. A value that is
-    /// answered comes to `into`. Gives `value` back when there is no room: take a completion first. A NEXT is begun
-    /// when the one before it of its iterator has completed.
+    /// Begins a call. `value` is the value of a store or a batch; with other calls it is the caller's tag. A
+    /// value in the answer is written to `into`. A NEXT is begun after the NEXT before it of its iterator has
+    /// completed.
     ///
     /// # Errors
-    /// The value; as of the calls below.
+    /// There is no room: gives `value` back. Take a completion first. The calls below have the same error.
     fn begin(&mut self, call: Call<()>, value: V, into: Region) -> Result<(), V>;
 
     /// Begins a store.
@@ -56,7 +57,8 @@ pub trait Pipelined<V: Content> {
         self.begin(Call::Store { key, value: (), options: StoreOptions::default() }, value, Region::new())
     }
 
-    /// Begins a retrieve; the value comes back in `into`'s place. `tag` is the caller's.
+    /// Begins a retrieve; the value is written to `into`, which the completion gives back. `tag` is the
+    /// caller's.
     ///
     /// # Errors
     /// As [`Pipelined::begin`].
@@ -80,29 +82,30 @@ pub trait Pipelined<V: Content> {
         self.begin(Call::Exist { key }, tag, Region::new())
     }
 
-    /// Takes the pairs that the last NEXT of `iterator` has brought besides the one that it answered: no call asks for
-    /// these any more. A pipeline that gives none answers NEXT with them, one after the other.
+    /// Takes the pairs that the last NEXT of `iterator` brought besides its answer; later calls do not return
+    /// them. A pipeline that returns none here answers later NEXTs with them.
     fn take_brought(&mut self, _iterator: IteratorId) -> Pairs {
         Pairs::default()
     }
 
-    /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.
+    /// The next completion, waiting on this thread if there is none yet; `None` when nothing is under way.
     ///
     /// # Errors
-    /// There is no way to the drive any more; what is under way has not been answered.
+    /// The connection to the drive failed; commands under way have no answer.
     fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
         self.next_completion_within(None)
     }
 
-    /// As [`Pipelined::next_completion`], but waits so long at most; `None`: for ever. No time: what has been answered
-    /// is looked at, and what has gathered is sent.
+    /// As [`Pipelined::next_completion`], but waits for `timeout` at most; `None`: without a limit. With a
+    /// timeout of 0 it returns a completion that has come, and sends the gathered commands.
     ///
     /// # Errors
     /// As [`Pipelined::next_completion`].
     fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error>;
 
-    /// Waits until every write whose completion was taken is durable; hands out those that have failed since,
-    /// with their status. Where a completion says that a write is durable there is nothing to wait for.
+    /// Waits until every write whose completion was taken is durable; calls `_on_failed` for each that has
+    /// failed since, with its status. Returns at once if the completion of a write already means that it is
+    /// durable.
     ///
     /// # Errors
     /// As [`Pipelined::next_completion`].
@@ -111,7 +114,7 @@ pub trait Pipelined<V: Content> {
     }
 }
 
-/// What it was that [`Pipelined::settle`] found failed.
+/// The kind of a write that [`Pipelined::settle`] found failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedWrite {
     /// A store.

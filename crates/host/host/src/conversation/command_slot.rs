@@ -1,5 +1,5 @@
-//! What a command needs of the driver that carries it out, and what it leaves the driver to do: [`CommandSlot`],
-//! [`Aftermath`].
+//! The interface between a command and its driver: what the driver offers ([`CommandSlot`]), and what the
+//! driver does after the answer ([`Aftermath`]).
 
 use std::task::{Context, Poll};
 
@@ -11,7 +11,7 @@ use kvdrive_spec::{Cqe, Sqe};
 use super::slot::IteratorUse;
 use crate::answers::{self, IteratorId, Pairs};
 
-/// What a slot offers its command.
+/// The memory and entries that a slot offers its command.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotOffer<'a> {
     pub(crate) cid: u16,
@@ -21,26 +21,27 @@ pub(crate) struct SlotOffer<'a> {
     /// Queue entries that the command may use at once.
     pub(crate) entries: u32,
     pub(crate) window: Option<&'a HostWindow>,
-    /// Inline commands of a value go together, as far as there are entries, and not each when the one before it
-    /// has completed.
+    /// Inline commands of a value are submitted together, as far as there are entries, instead of each after
+    /// the completion of the one before.
     pub(crate) is_together: bool,
 }
 
-/// A slot of a queue, as a driver hands it to one command. A driver that waits for its caller returns when a thing
-/// is done; the others return [`Poll::Pending`] and are asked again.
+/// A slot of a queue, as a driver hands it to one command. A driver that may block returns when the step is
+/// done; the others return [`Poll::Pending`] and are called again.
 pub(crate) trait CommandSlot {
     /// Why the queue cannot be reached.
     type Error;
 
-    /// What the slot offers, and where entries are put that go with the next doorbell.
+    /// The slot's offer, and the outbox: entries that the next doorbell publishes.
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>);
 
-    /// Takes the queue's sequence: no inline command of others goes between those of this value.
+    /// Takes the queue's sequence: no other inline command comes between those of this value.
     fn take_sequence(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         unreachable!("{NO_METHOD}")
     }
 
-    /// The last inline command is submitted, or none is: other values may follow.
+    /// Gives the sequence back, if it is held: the last inline command is submitted, and other values may
+    /// follow.
     fn leave_sequence(&mut self) {}
 
     /// Puts a value's first bytes into the slot's buffer.
@@ -48,11 +49,11 @@ pub(crate) trait CommandSlot {
         unreachable!("{NO_METHOD}")
     }
 
-    /// Makes the slot's buffer empty. There is none where data travel beside the entry.
+    /// Empties the slot's buffer. A queue whose data travel beside the entry has no buffer.
     fn clear(&mut self) {}
 
-    /// Names the first so many bytes of the slot's buffer in a chain of list pages behind its list page
-    /// ([`answers::chain`]). Nothing is named where data travel beside the entry.
+    /// Names the first `_bytes` bytes of the slot's buffer in a chain of list pages behind its list page
+    /// ([`answers::chain`]). A queue whose data travel beside the entry names nothing.
     fn list(&mut self, _bytes: u32) {}
 
     /// Stores a value's first bytes into the drive's window.
@@ -60,21 +61,21 @@ pub(crate) trait CommandSlot {
         unreachable!("{NO_WINDOW}")
     }
 
-    /// Waits until a value in the window is answered.
+    /// Waits until a value in the window has been answered.
     fn wait_for_window(&mut self) {
         unreachable!("{NO_WINDOW}")
     }
 
-    /// There may be room in the window for one that waits.
+    /// Wakes a value that waits for room in the window.
     fn pass_window(&mut self) {}
 
-    /// Submits the entries that were put out, with one doorbell.
+    /// Submits the entries of the outbox, with one doorbell.
     ///
     /// # Errors
     /// The queue cannot be reached.
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Self::Error>;
 
-    /// What all completions of the last submission say together, once they have come.
+    /// The joint result of all completions of the last submission, when they have come.
     fn completion(&mut self, context: &mut Context<'_>) -> Poll<Result<Cqe, Self::Error>>;
 }
 
@@ -83,20 +84,20 @@ const NO_METHOD: &str = "this driver's values travel with their commands";
 
 /// What is submitted besides the entries.
 pub(crate) struct Submission<'v> {
-    /// How many completions will come.
+    /// Number of completions to come.
     pub(crate) completions: u32,
     pub(crate) iterator_use: IteratorUse,
-    /// The call's value, and room of an answer in bytes: for queues that carry data beside the entry.
+    /// The call's value, and room of an answer in bytes: for queues whose data travel beside the entry.
     pub(crate) value: Piece<'v>,
     pub(crate) room: u32,
 }
 
-/// Where the data of an answer are.
+/// The data of an answer.
 pub(crate) trait Arrival {
-    /// Memory, and the address of its first byte there.
+    /// The memory that holds them, and the address of their first byte.
     fn memory(&self) -> (&dyn HostMemory, u64);
 
-    /// How many bytes came; memory that the drive writes is there as a whole.
+    /// How many bytes came. Memory that the drive writes has no end of its own.
     fn bytes(&self) -> u32 {
         u32::MAX
     }
@@ -116,13 +117,13 @@ impl Arrival for (&dyn HostMemory, u64) {
     }
 }
 
-/// What a driver has to do when a call is answered and its slot is free.
+/// What a driver does after a call is answered and its slot is free.
 pub(crate) enum Aftermath {
     None,
-    /// Pairs that were not asked for yet.
+    /// Keep pairs that no call has asked for yet.
     Keep(IteratorId, Pairs),
-    /// The caller learns of no iterator, since the answer contradicts itself.
+    /// Close the iterator: its SEEK's answer contradicts itself, so the caller learns of no iterator.
     Close(IteratorId),
-    /// The iterator is closed.
+    /// Forget what is kept of this iterator, which is closed.
     Forget(IteratorId),
 }

@@ -23,27 +23,27 @@ use super::slot::IteratorUse;
 use crate::answers::{self, IteratorId, NSID, Pairs};
 use crate::client::{Answer, Call};
 
-/// What comes next.
+/// The next step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Wait for the queue's sequence: no inline command of others goes between those of this value.
+    /// Wait for the queue's sequence: no other inline command comes between those of this value.
     TakeSequence,
-    /// Put the value's first so many bytes into the slot's buffer.
+    /// Put this many bytes from the front of the value into the slot's buffer.
     Stage(u32),
-    /// Make the slot's buffer empty: an answer comes into it.
+    /// Empty the slot's buffer, which receives an answer.
     Clear,
-    /// Name the first so many bytes of the slot's buffer in a chain of list pages behind its list page
+    /// Name this many bytes from the front of the slot's buffer in a chain of list pages behind its list page
     /// ([`answers::chain`]).
     List(u32),
-    /// Store the value's first bytes into the drive's window.
+    /// Store the value's first `bytes` bytes into the drive's window.
     WriteWindow { address: u64, bytes: u32 },
-    /// Wait until a value in the window is answered.
+    /// Wait until a value in the window has been answered.
     WaitForWindow,
-    /// Submit the outbox with one doorbell; so many completions will come.
+    /// Submit the outbox with one doorbell; this many completions will come.
     Submit(u32),
     /// Wait for all completions of the last submission.
     Complete,
-    /// The command has ended so.
+    /// The command has ended with this status.
     Done(Status),
 }
 
@@ -62,30 +62,30 @@ pub(crate) struct Capabilities<'m> {
 
 #[derive(Clone, Copy)]
 enum Work<'m> {
-    /// Without a key, of a structured value.
+    /// A store, or without a key a batch.
     Store { key: Option<Key>, options: StoreOptions, method: &'m dyn Method },
-    /// A command whose answer has room for so many bytes; 0: it brings no data.
+    /// A command whose answer has `room` bytes; 0: it brings no data.
     Other { command: Command, room: u32 },
 }
 
-/// Does one list page name so many bytes, from the front of a page on?
+/// Can one list page name `bytes` bytes from the front of a page?
 fn is_listed(bytes: u32) -> bool {
     bytes.div_ceil(PAGE_BYTES) <= prp::LISTED_MAX_PAGES
 }
 
-/// What is next.
+/// Which step is next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begin,
     Stage,
     List,
     Send,
-    /// The value was stored into the window: its command follows.
+    /// The value is in the window: its command follows.
     AfterWindow,
     Sent,
 }
 
-/// How far to go on.
+/// How far [`Course::advance`] goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// Until the last entry that must be submitted in turn is in the queue.
@@ -100,10 +100,10 @@ pub(crate) type CommandEnd = Option<(Status, Cqe)>;
 pub(crate) struct Course<'m> {
     work: Work<'m>,
     phase: Phase,
-    /// What is under way; `None`: the phase says what comes next.
+    /// The step under way; `None`: the phase decides the next one.
     step: Option<Step>,
     progress: Progress,
-    /// The most that an answer may bring.
+    /// Most bytes of an answer.
     most_bytes: u32,
 }
 
@@ -113,11 +113,11 @@ impl<'m> Course<'m> {
         Course { work, phase: Phase::Begin, step: None, progress: Progress::default(), most_bytes }
     }
 
-    /// What a client asks for; the value of a store has `bytes` bytes, and each step is handed it. Conditions need
-    /// the option byte, which inline commands use for value bytes: such a store goes by `prp`.
+    /// The course of `call`; the value of a store has `bytes` bytes and is handed to each step. A condition
+    /// needs the option byte, which inline commands use for value bytes: a store with a condition uses `prp`.
     ///
     /// # Errors
-    /// A value that fits no buffer.
+    /// The value is larger than the drive's largest.
     pub(crate) fn of<V>(
         capabilities: Capabilities<'m>,
         call: &Call<V>,
@@ -139,8 +139,8 @@ impl<'m> Course<'m> {
         Ok(Course::new(&capabilities, Work::Store { key, options, method }))
     }
 
-    /// What the call answers, out of what `arrived`, and what is to be done then. `into` gets a value. Errors: the
-    /// status; an answer that contradicts itself.
+    /// The call's answer, from the data that `arrived`, and what the driver does then. `into` gets a value.
+    /// Errors: the status; the answer contradicts itself.
     pub(crate) fn conclude(
         &self,
         status: Status,
@@ -168,7 +168,7 @@ impl<'m> Course<'m> {
         (answer, aftermath)
     }
 
-    /// What it does with an iterator.
+    /// What the command does with an iterator.
     pub(crate) fn iterator_use(&self) -> IteratorUse {
         match self.work {
             Work::Other { command: Command::Seek { .. }, .. } => IteratorUse::Opens,
@@ -179,8 +179,8 @@ impl<'m> Course<'m> {
         }
     }
 
-    /// Carries out steps in `slot` until the command has ended, or until `until`: `None` says that it is whole and
-    /// not answered. What has to be waited for elsewhere is gone on with when this is called again.
+    /// Carries out steps in `slot` until the command has ended, or until `until`: `None` says that all of it
+    /// is submitted and not answered. After [`Poll::Pending`] the next call continues.
     #[inline]
     pub(crate) fn advance<S: CommandSlot>(
         &mut self,
@@ -223,7 +223,7 @@ impl<'m> Course<'m> {
                     slot.wait_for_window();
                     let next = self.next_step(slot, value);
                     if next != Step::WaitForWindow {
-                        // There may be room for more than one.
+                        // The window may have room for more than one value.
                         slot.pass_window();
                     }
                     next
@@ -273,18 +273,18 @@ impl<'m> Course<'m> {
         if let Work::Other { room, .. } = self.work { room } else { 0 }
     }
 
-    /// Has every byte of a value of `bytes` bytes been put into a command or lies where one says? Then other
-    /// values may follow, as soon as that command is submitted.
+    /// Are all `bytes` bytes of the value in commands, or in memory that a command names? Then other values
+    /// may follow after that command is submitted.
     fn is_whole(&self, bytes: u32) -> bool {
         matches!(self.work, Work::Other { .. }) || self.progress.sent_bytes == bytes
     }
 
-    /// What it has of its queue's window.
+    /// The command's progress, with what it holds of the queue's window.
     pub(crate) fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// What to do next, as long as nothing is under way.
+    /// The next step; no step is under way.
     fn step(&mut self, offer: &SlotOffer<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
         loop {
             match (self.phase, self.work) {
@@ -345,7 +345,7 @@ impl<'m> Course<'m> {
         }
     }
 
-    /// All completions of the last submission have come, and this is what they say; what to do next.
+    /// The next step after all completions of the last submission have come; `cqe` is their joint result.
     fn completed(
         &mut self,
         offer: &SlotOffer<'_>,
@@ -368,7 +368,8 @@ impl<'m> Course<'m> {
         }
     }
 
-    /// A value was longer than the room that was named for it: names room for all of it. `false`: nothing is missing.
+    /// If the value was longer than the room that the command named, asks again with room for all of it.
+    /// `false`: no byte is missing.
     fn ask_for_all(&mut self, cqe: &Cqe) -> bool {
         let Work::Other { command: Command::Retrieve { key, options, .. }, room } = self.work else {
             return false;
@@ -382,9 +383,9 @@ impl<'m> Course<'m> {
         true
     }
 
-    /// Puts the inline commands that follow into the outbox, too, which had `before` entries before this value's:
-    /// those that the method sends when all before them succeed. If one does not, the drive refuses those
-    /// after it, and [`outcome`](kvdrive_link::transfer::outcome) finds the first reason.
+    /// Adds the inline commands that the method would submit after success of those before to the outbox,
+    /// which had `before` entries before this value's. If one of them fails, the drive refuses those after
+    /// it, and [`outcome`](kvdrive_link::transfer::outcome) finds the first reason.
     fn gather(
         &mut self,
         step: Step,
@@ -410,7 +411,7 @@ impl<'m> Course<'m> {
         Step::Submit(completions)
     }
 
-    /// What a method says is next; `None`: something comes before it.
+    /// The step that a method's choice asks for; `None`: the phase decides.
     fn follow(&mut self, next: Next) -> Option<Step> {
         self.phase = Phase::Sent;
         match next {
@@ -437,20 +438,20 @@ impl<'m> Course<'m> {
     }
 }
 
-/// A Retrieve with so much room.
+/// A Retrieve with room for `buffer_bytes` bytes, and that room.
 fn retrieve(key: Key, buffer_bytes: u32, options: RetrieveOptions) -> (Command, u32) {
     (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
 }
 
-/// Pairs that a NEXT asks for in wall time: another command would cost more than pairs that turn out not to be needed. In
-/// model time it asks for one, as published.
+/// Pairs that a NEXT asks for in wall time, where one more command costs more than pairs that are not needed.
+/// In model time a NEXT asks for one pair, as published.
 pub(crate) const PAIRS_AT_ONCE: u16 = 32;
 
-/// The one command that does what a client asks for, a value of `value_bytes` bytes included, and the room that its
-/// answer has; 0: it brings no data.
+/// The one command of a call, whose value has `value_bytes` bytes, and the room of its answer in bytes; 0: it
+/// brings no data.
 fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u32) -> Work<'m> {
     let most = capabilities.max_answer_bytes;
-    // A command of a network that is neither Store nor Retrieve moves no more.
+    // Over a network, commands other than Store and Retrieve move at most this much.
     let most_at_once = match capabilities.choice {
         Some(_) => answers::buffer_bytes(answers::AT_ONCE_BYTES),
         None => answers::AT_ONCE_BYTES,
@@ -460,7 +461,7 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
         Call::Batch { .. } => (Command::Batch(Batch { value_bytes, source: ValueSource::Data }), 0),
         Call::Retrieve { key } => {
-            // A network has no page to name, and moves what there is.
+            // Over a network no page is named, and the value comes as a whole.
             let at_once = if capabilities.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
             retrieve(key, capabilities.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
         }
@@ -487,8 +488,8 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
     Work::Other { command, room }
 }
 
-/// What a command answers of whose data `room` bytes at most have `arrived`; see [`Course::conclude`]. `more` gets the
-/// pairs that a NEXT has brought after the first one.
+/// A command's answer from the data that `arrived`, at most `room` bytes; see [`Course::conclude`]. `more`
+/// gets the pairs that a NEXT brought after the first one.
 fn answer(
     command: &Command,
     room: u32,
@@ -530,7 +531,7 @@ fn answer(
     })
 }
 
-/// Success or a reason.
+/// `Ok` for success, else the status.
 pub(crate) fn done(status: Status) -> Result<(), Status> {
     if status.is_success() { Ok(()) } else { Err(status) }
 }

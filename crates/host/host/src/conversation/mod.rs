@@ -1,5 +1,5 @@
-//! One call of a client, from its start to its answer: what it needs submitted, what its completions mean, what
-//! is left when its caller drops it. No I/O, no clock, no lock.
+//! One call of a client, from its start to its answer: which commands to submit, what completions mean, and
+//! what remains when the caller drops the call. No I/O, no clock, no lock.
 //!
 //! ```text
 //!   Call ─► begin ─► Course ─► advance(slot) ─► whole ─► advance(slot) ─► ended ─► conclude ─► Answer, Aftermath
@@ -7,8 +7,8 @@
 //!             └─► the pair is there already, or the call is refused
 //! ```
 //!
-//! A driver hands a command a [`CommandSlot`], which puts entries into a queue and brings completions; that is all
-//! that the drivers differ in.
+//! A driver hands a command a [`CommandSlot`], which puts entries into a queue and brings completions.
+//! Drivers differ in nothing else.
 //!
 //! | file | what it decides |
 //! |---|---|
@@ -31,8 +31,8 @@ use crate::client::{Answer, Call};
 pub(crate) use command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
 pub(crate) use course::{Capabilities, CommandEnd, Course, Until};
 
-/// Starts a call with a value of `bytes` bytes: its course, or how it stands without one. `has_unclaimed`: see
-/// [`unclaimed::Unclaimed::has`].
+/// Starts a call with a value of `bytes` bytes: returns its course, or its state if no command is needed.
+/// `has_unclaimed`: see [`unclaimed::Unclaimed::has`].
 pub(crate) fn begin<'m, V, F>(
     capabilities: Capabilities<'m>,
     call: &Call<V>,
@@ -45,29 +45,29 @@ pub(crate) fn begin<'m, V, F>(
     }
 }
 
-/// A call that was submitted, with `F` of its driver while it is under way.
+/// A call that was submitted; `F` is the driver's part while the call is under way.
 #[must_use = "the answer is lost with it"]
 pub struct Ticket<V, F> {
     pub(crate) call: Call<V>,
     pub(crate) state: CallState<F>,
 }
 
-/// How a call stands.
+/// The state of a call.
 pub(crate) enum CallState<F> {
     UnderWay(F),
     /// The next pair of this iterator was left by an earlier NEXT.
     Unclaimed(IteratorId),
-    /// The drive has answered before the last entry was submitted, or was not asked at all.
+    /// The drive has answered before the last entry was submitted, or the call needed no command.
     Ended(Status),
 }
 
 impl<V, F> Ticket<V, F> {
-    /// The iterator, if its next pair is asked for and may be there already.
+    /// The iterator, if the call asks for its next pair and that pair may be kept here already.
     pub(crate) fn unclaimed(&self) -> Option<IteratorId> {
         if let CallState::Unclaimed(iterator) = self.state { Some(iterator) } else { None }
     }
 
-    /// The answer, if it is not under way.
+    /// The answer, if the call is not under way.
     pub(crate) fn ended(&self) -> Result<Answer, Status> {
         let CallState::Ended(status) = self.state else {
             unreachable!("a claimed pair is answered, or the drive is asked")
@@ -76,7 +76,7 @@ impl<V, F> Ticket<V, F> {
     }
 }
 
-/// The result of something that does not leave its caller waiting.
+/// The result of a poll that never waits.
 pub(crate) fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> T {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,

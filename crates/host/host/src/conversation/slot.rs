@@ -1,5 +1,5 @@
-//! A command slot: what the drive has of its command, and what remains to be done after the command is
-//! dropped. No I/O, no clock, no lock: a runner reports events and carries out the answers.
+//! A command slot: which completions are to come, and what remains to be done after the command is dropped.
+//! No I/O, no clock, no lock: a driver reports events and carries out the answers.
 //!
 //! ```text
 //!            submitted(n)            arrived(last of n)               settled
@@ -10,8 +10,8 @@
 //!                                                      ──► over: torn value, answer of a NEXT ──► free
 //! ```
 //!
-//! A command may be dropped at any moment. Identifier and buffer are the drive's until the last completion, so
-//! the slot stays taken; then [`Remaining`] says what else there is:
+//! A command may be dropped at any moment. Identifier and buffer are the drive's until the last completion,
+//! so the slot stays taken; then [`Remaining`] says what else there is:
 //!
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
 //!   drive, which discards it before the next inline value begins (`is_torn`).
@@ -29,18 +29,18 @@ use crate::answers::{IteratorId, NSID};
 pub(crate) enum IteratorUse {
     #[default]
     None,
-    /// What it opens is closed if the command was dropped.
+    /// The iterator that it opens is closed if the command was dropped.
     Opens,
-    /// Its answer, up to this length in the slot's buffer, is kept if the command was dropped.
+    /// Its answer, at most `buffer_bytes` bytes in the slot's buffer, is kept if the command was dropped.
     Steps { iterator: IteratorId, buffer_bytes: u32 },
 }
 
-/// What a completion means.
+/// The meaning of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// More completions are to come.
     More,
-    /// It was the last one, and the command is still waited for.
+    /// It was the last one, and a caller waits for the command.
     Answered,
     /// The command was dropped.
     Left(Remaining),
@@ -51,14 +51,14 @@ pub(crate) enum Arrived {
 pub(crate) enum Remaining {
     /// Nothing, until the next completion comes.
     Wait,
-    /// Submit this, in the same slot, and wait.
+    /// Submit this command in the same slot, and wait.
     Close(Sqe),
-    /// All has come: the slot is free.
+    /// All completions have come: the slot is free.
     Over {
-        /// The drive has a part of a value whose rest will not come, and the slot still has the sequence: the
-        /// drive discards it, and the sequence passes on.
+        /// The drive has a part of a value that will not be completed, and the slot still has the sequence:
+        /// the drive discards that part, and the sequence passes on.
         is_torn: bool,
-        /// A pair, or why there is none, that the next NEXT of this iterator is to get.
+        /// A pair, or the status in its place, for the next NEXT of this iterator.
         unclaimed: Option<(IteratorId, u32, Cqe)>,
     },
 }
@@ -67,12 +67,12 @@ pub(crate) enum Remaining {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     cid: u16,
-    /// Completions to come of what was submitted last, and what those say that have come.
+    /// Completions to come of the last submission, and the joint result of those that have come.
     awaited: u32,
     outcome: Option<Cqe>,
     iterator_use: IteratorUse,
-    /// The drive has a part of a value, and more is to come. Then the slot has the queue's sequence: the right to
-    /// submit inline commands, which a value holds until its last one is submitted.
+    /// The drive has a part of a value, and more is to come. Then the slot has the queue's sequence: the
+    /// right to submit inline commands, which a value holds until its last one is submitted.
     is_inside: bool,
     is_abandoned: bool,
 }
@@ -83,14 +83,15 @@ impl Slot {
         Slot { cid, ..Slot::default() }
     }
 
-    /// Something is about to be submitted that will get so many completions. `is_inside`: it is of a value
-    /// that holds the sequence.
+    /// Notes that commands with `completions` completions are about to be submitted. `is_inside`: they belong
+    /// to a value that holds the sequence.
     pub(crate) fn submitted(&mut self, completions: u32, iterator_use: IteratorUse, is_inside: bool) {
         (self.awaited, self.outcome) = (completions, None);
         (self.iterator_use, self.is_inside) = (iterator_use, is_inside);
     }
 
-    /// What was said to be submitted has not been; has anything of the value been before?
+    /// Notes that the commands of [`Slot::submitted`] were not submitted; `is_inside`: earlier ones of the
+    /// same value were.
     pub(crate) fn withdrawn(&mut self, is_inside: bool) {
         *self = Slot { is_inside: is_inside && self.is_inside, ..Slot::new(self.cid) };
     }
@@ -118,17 +119,17 @@ impl Slot {
         }
     }
 
-    /// What all completions of the last submission say together, once they have come.
+    /// The joint result of all completions of the last submission, when they have come.
     pub(crate) fn outcome(&self) -> Option<Cqe> {
         self.outcome.filter(|_| self.awaited == 0)
     }
 
-    /// The caller has taken the answer: nothing remains to be done.
+    /// Notes that the caller has taken the answer: nothing remains to be done.
     pub(crate) fn settled(&mut self) {
         (self.outcome, self.iterator_use) = (None, IteratorUse::None);
     }
 
-    /// The iterator whose next pair has to be kept if the command is dropped here.
+    /// The iterator whose next pair is kept if the command is dropped now.
     pub(crate) fn steps(&self) -> Option<IteratorId> {
         match self.iterator_use {
             IteratorUse::Steps { iterator, .. } if self.awaited > 0 || self.outcome.is_some() => {
@@ -144,7 +145,7 @@ impl Slot {
         if self.awaited > 0 { Remaining::Wait } else { self.left() }
     }
 
-    /// What is left when all completions have come.
+    /// What remains when all completions have come.
     fn left(&mut self) -> Remaining {
         let (iterator_use, outcome) = (std::mem::take(&mut self.iterator_use), self.outcome.take());
         let unclaimed = match (iterator_use, outcome) {

@@ -1,7 +1,7 @@
-//! Pairs that a NEXT has brought and no caller has taken: the call was dropped before its answer came (a select, a
-//! time-out), or the drive sent more pairs than the one that was asked for. The drive has passed these pairs, so the
-//! iterator's next pair is taken from here. All drivers of one drive share them, since any of them may use an
-//! iterator. This module neither waits nor locks; the drivers do.
+//! Pairs that a NEXT has brought and no caller has taken: the call was dropped before its answer came (a
+//! select, a time-out), or the drive sent more pairs than the one that was asked for. The drive has passed
+//! these pairs, so the iterator's next pair is taken from here. All drivers of one drive share them, since
+//! any of them may use an iterator. This module neither waits nor locks; the drivers do.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use crate::answers::{IteratorId, Pair, Pairs};
 /// What a NEXT has answered.
 pub(crate) type Answer = Result<Pairs, Status>;
 
-/// The answer to `cqe`, `room` bytes of which have `arrived` at most.
+/// The answer to `cqe`, of which at most `room` bytes have `arrived`.
 pub(crate) fn answer(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Answer {
     done(cqe.status()).map(|()| Pairs::of(cqe, arrived, room))
 }
 
-/// What a call for the next pair answers; `None` after the last one.
+/// The answer to a call for the next pair; `None` after the last one.
 pub(crate) type NextPair = Result<Option<Pair>, Status>;
 
-/// What there is for a call that asks for the next pair.
+/// What is kept for a call that asks for the next pair.
 pub(crate) enum Claimed {
     /// Nothing: the call asks the drive.
     Nothing,
-    /// It is on its way: the call waits and asks again.
+    /// The answer to a dropped NEXT is on its way: the call waits and claims again.
     Expected,
     Pair(NextPair),
 }
@@ -37,7 +37,7 @@ pub(crate) enum Claimed {
 pub(crate) struct Unclaimed {
     /// Iterators with a NEXT in progress that was dropped.
     expected: Vec<IteratorId>,
-    /// In the order in which they came.
+    /// Answers in the order in which they came.
     arrived: VecDeque<(IteratorId, Answer)>,
 }
 
@@ -47,8 +47,8 @@ impl Unclaimed {
         self.expected.push(iterator);
     }
 
-    /// The answer of a NEXT that was expected has come; `true`: waiting callers have to look. A busy iterator passes
-    /// nothing.
+    /// The answer to an expected NEXT has come; `true`: waiting callers claim again. An iterator that was
+    /// busy (COMMAND INTERRUPTED) has passed no pair, so nothing is kept.
     pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: Answer) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
         self.expected.swap_remove(index);
@@ -58,14 +58,14 @@ impl Unclaimed {
         true
     }
 
-    /// Keeps pairs that were not asked for yet.
+    /// Keeps pairs that no call has asked for yet.
     pub(crate) fn keep(&mut self, iterator: IteratorId, pairs: Pairs) {
         if !pairs.is_empty() {
             self.arrived.push_back((iterator, Ok(pairs)));
         }
     }
 
-    /// The iterator is closed, or the drive is off.
+    /// Drops everything of iterators for which `is_over` holds: they are closed, or the drive is off.
     pub(crate) fn forget(&mut self, is_over: impl Fn(IteratorId) -> bool) {
         self.expected.retain(|iterator| !is_over(*iterator));
         self.arrived.retain(|(iterator, _)| !is_over(*iterator));
@@ -75,13 +75,13 @@ impl Unclaimed {
         self.arrived.iter().position(|(other, _)| *other == iterator)
     }
 
-    /// Is there an answer of `iterator`, or one on its way? Then a call for its next pair does not ask the
-    /// drive, and claims the pair as late as possible: a claimed pair is lost with a dropped call.
+    /// Is an answer of `iterator` kept or on its way? Then a call for its next pair does not ask the drive,
+    /// and claims the pair as late as possible: a claimed pair is lost with a dropped call.
     pub(crate) fn has(&self, iterator: IteratorId) -> bool {
         self.expected.contains(&iterator) || self.oldest(iterator).is_some()
     }
 
-    /// Takes the next pair of `iterator`, and its value into `into`.
+    /// Takes the next pair of `iterator`, and moves its value to `into`.
     pub(crate) fn claim(&mut self, iterator: IteratorId, into: &mut Region) -> Claimed {
         let Some(index) = self.oldest(iterator) else {
             return if self.expected.contains(&iterator) { Claimed::Expected } else { Claimed::Nothing };
@@ -96,7 +96,7 @@ impl Unclaimed {
         Claimed::Pair(pair)
     }
 
-    /// Takes all pairs that the oldest answer of `iterator` has left.
+    /// Takes all pairs of the oldest answer of `iterator`.
     pub(crate) fn take(&mut self, iterator: IteratorId) -> Pairs {
         let Some(index) = self.oldest(iterator).filter(|index| self.arrived[*index].1.is_ok()) else {
             return Pairs::default();

@@ -1,7 +1,7 @@
 //! The calls of one thread on a store of the host, as a [`Client`].
 //!
 //! A call is carried out when it is submitted: it runs on the thread's own core, and a thread does one thing
-//! at a time. So a ticket is an answer that is there already.
+//! at a time. So a ticket already holds the answer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use crate::answers::{self, IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content};
 use crate::error::Error;
 
-/// What one thread calls a store through.
+/// One thread's access to a store.
 pub struct HostKvClient {
     kv: Rc<HostKv>,
     thread: Thread,
@@ -36,22 +36,22 @@ fn status_of(error: StoreError) -> Status {
 }
 
 impl HostKv {
-    /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
+    /// The client of one thread. Each number, from 0 to below the number of cores, is given out once.
     pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
         HostKvClient { kv: self.clone(), thread: Thread(thread), is_inside: Cell::new(false) }
     }
 }
 
 impl HostKvClient {
-    /// Makes durable what every call that has ended did.
+    /// Makes all that ended calls wrote durable.
     ///
     /// # Errors
-    /// The drive could not, as a status.
+    /// The status that the drive answered.
     pub fn sync(&self) -> Result<(), Status> {
         self.alone(|| self.kv.store.sync(self.thread).map_err(status_of))
     }
 
-    /// Does something in the store, which this thread must not be in already.
+    /// Does `work` in the store; the thread must not be inside the store already.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
         assert!(!self.is_inside.replace(true), "thread {} does one thing at a time", self.thread.0);
         let result = work();
@@ -63,7 +63,7 @@ impl HostKvClient {
         let (store, thread) = (&self.kv.store, self.thread);
         let answer = match call {
             Call::Store { key, value, options } => {
-                // Between a look and a put others could put the key.
+                // Another thread could put the key between a look and a put.
                 if (StoreOptions { no_compress: false, ..*options }) != StoreOptions::default() {
                     return Err(Status::INVALID_FIELD);
                 }
@@ -72,7 +72,7 @@ impl HostKvClient {
             }
             // A batch saves crossings of a link, and there is none to a store on the host.
             Call::Batch { .. } => return Err(Status::INVALID_OPCODE),
-            // Between a look and a delete others could put the key; a pair is read as a whole.
+            // Another thread could put the key between a look and a delete; a pair is read as a whole.
             Call::Remove { .. } | Call::RetrievePart { .. } => return Err(Status::INVALID_OPCODE),
             Call::Retrieve { key } => {
                 let kept = store.get(thread, *key).map_err(status_of)?.ok_or(Status::KEY_NOT_FOUND)?;
@@ -91,7 +91,7 @@ impl HostKvClient {
                 let iterator = IteratorId::numbered(number);
                 let found = self.step(iterator);
                 if found.is_err() {
-                    // The answer is not read.
+                    // A failed seek returns no iterator, so its cursor is dropped.
                     self.kv.cursors.borrow_mut().remove(&number);
                 }
                 let (pair, kept) = found?;
@@ -110,7 +110,7 @@ impl HostKvClient {
         Ok((answer, None))
     }
 
-    /// The next pair of an iterator, which is out of the table as long as it is in use.
+    /// The next pair of an iterator, which is taken out of the table while it is in use.
     fn step(&self, iterator: IteratorId) -> Result<(Option<Pair>, Option<Kept>), Status> {
         let taken = self.kv.cursors.borrow_mut().remove(&iterator.number());
         let mut cursor = taken.ok_or(Status::NO_SUCH_ITERATOR)?;
@@ -125,7 +125,7 @@ impl HostKvClient {
         })
     }
 
-    /// As many keys as a drive would answer in a buffer of this size.
+    /// As many keys as a drive would list in `buffer_bytes` bytes.
     fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
         let most = answers::buffer_bytes(self.kv.max_value_bytes());
         let mut buffer = vec![0; buffer_bytes.min(most) as usize];

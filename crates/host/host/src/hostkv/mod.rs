@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A store is any row of [`kvdrive_store::STORES`]. Its work, and every command it sends, takes time on the
-//! core of the calling thread; what it does not have in memory crosses the link as blocks. Its background
-//! work has threads and queue pairs of its own, and runs in slices on all of these cores or on one more. It
-//! finds its pairs again from its pages alone. A pair is durable after [`HostKvClient::sync`], not before.
+//! core of the calling thread; pages that are not in its memory cross the link as blocks. Its background work
+//! has threads and queue pairs of its own, and runs in slices on all of these cores or on one more. It
+//! recovers its pairs from its pages alone. A pair is durable after [`HostKvClient::sync`], not before.
 
 mod client;
 mod cpu;
@@ -36,30 +36,30 @@ pub use kvdrive_store::StepCosts;
 use pages::BlockPages;
 pub(crate) use pages::error_of;
 
-/// What a store on the host is made of.
+/// How a store on the host is configured.
 pub struct HostKvConfig<'a> {
     /// Which store.
     pub row: &'static StoreRow,
     /// Its options.
     pub options: &'a StoreOptions,
-    /// What its steps cost.
+    /// Times of its steps, ps.
     pub costs_ps: StepCosts,
     /// Entries of a thread's queue.
     pub entries: u32,
-    /// Commands of a thread under way at once.
+    /// Commands that a thread has under way at once.
     pub depth: u32,
 }
 
-/// Why there is no store.
+/// Why a store could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Its options do not go with the drive: a line that begins with the key of the option.
+    /// Its options do not fit the drive: a line that begins with the key of the option.
     #[error("{0}")]
     Options(String),
     /// The drive has no queue pair for a thread.
     #[error("queue pairs: {0}")]
     Queues(#[from] Status),
-    /// What it found on the drive.
+    /// The blocks do not hold such a store.
     #[error("recovery: {0}")]
     Store(#[from] StoreError),
 }
@@ -68,7 +68,7 @@ pub enum OpenError {
 pub struct HostKv {
     store: Rc<dyn Store>,
     pages: Rc<BlockPages>,
-    /// The core of its background threads, if they share none.
+    /// The core of its background threads, if they do not share the threads' cores.
     own: Option<Rc<Resource>>,
     /// Iterators that are open and not in use at this moment.
     cursors: TaskCell<BTreeMap<u32, Box<dyn Cursor>>>,
@@ -79,8 +79,7 @@ impl HostKv {
     /// Opens a store on a drive of blocks, with as many threads as there are cores: it recovers
     /// what the blocks hold, and an empty drive is an empty store.
     ///
-    /// # Errors
-    /// The options do not go with the drive, or blocks have on them what no store of this kind left there.
+    /// The options do not fit the drive, or the blocks hold data that no store of this kind wrote.
     pub fn open(
         host: &Rc<BlockHost>,
         cores: &[Rc<Resource>],
@@ -89,11 +88,11 @@ impl HostKv {
         HostKv::on(host, cores, config, false)
     }
 
-    /// As [`HostKv::open`], on a drive that was never written to: its blocks are known to be zero, and none is
-    /// read for that.
+    /// As [`HostKv::open`], on a drive that was never written to: its blocks are known to be zero, and none
+    /// is read for that.
     ///
     /// # Errors
-    /// The options do not go with the drive.
+    /// The options do not fit the drive.
     pub fn create(
         host: &Rc<BlockHost>,
         cores: &[Rc<Resource>],
@@ -138,7 +137,7 @@ impl HostKv {
         Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
     }
 
-    /// The core that only background work has, if its options ask for one.
+    /// The core of background work alone, if the options ask for one.
     pub fn background_core(&self) -> Option<&Rc<Resource>> {
         self.own.as_ref()
     }
@@ -148,7 +147,7 @@ impl HostKv {
         self.store.max_value_bytes()
     }
 
-    /// How full it is.
+    /// How much space is used and free.
     pub fn space(&self) -> Space {
         self.store.space()
     }

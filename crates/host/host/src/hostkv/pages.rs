@@ -50,13 +50,13 @@ type UnderWay = Vec<(PageId, BlockTicket)>;
 
 pub(super) struct BlockPages {
     host: Rc<BlockHost>,
-    /// One a thread.
+    /// One driver for each thread.
     drivers: Vec<BlockDriver>,
-    /// Writes that were started and not finished, by their numbers.
+    /// Writes that were started and not waited for, by their numbers.
     writing: TaskCell<BTreeMap<u64, UnderWay>>,
     next_writing: Cell<u64>,
     pub(super) counters: PageCounters,
-    /// Nothing was ever written: pages are zero without being read.
+    /// No page was ever written: pages are zero and are not read.
     pub(super) is_blank: Cell<bool>,
 }
 
@@ -83,7 +83,8 @@ impl BlockPages {
         &self.drivers[thread as usize]
     }
 
-    /// Divides `count` pages from `first` on among commands: the first page and the number of each.
+    /// Divides `count` pages from `first` on among commands: returns the first page and the number of pages
+    /// of each.
     fn commands(&self, first: PageId, count: u32) -> impl Iterator<Item = (PageId, u32)> + use<> {
         let most = self.host.most_blocks();
         (0..count)
@@ -97,11 +98,11 @@ fn count(counts: &ByPurpose, why: Purpose, pages: u32) {
     count.set(count.get() + u64::from(pages));
 }
 
-/// Why blocks refuse, as their drive has answered.
+/// The error of a page, by the status that the drive answered.
 pub(crate) fn error_of(page: PageId, status: Status) -> PageError {
     let trouble = match status {
         Status::NAMESPACE_WRITE_PROTECTED => Trouble::ReadOnly,
-        // A drive's blocks are whole or not written: one that cannot be read was whole.
+        // A drive's blocks are whole or not written: a block that cannot be read was whole.
         Status::UNRECOVERED_ERROR => Trouble::Lost,
         status => Trouble::Status(status),
     };
@@ -138,7 +139,7 @@ impl PageStore for BlockPages {
         let submit = |(page, count): (PageId, u32)| {
             (page, driver.submit(BlockCall::Read(Blocks { first: page.0, count })))
         };
-        // All of them are under way before the first is waited for.
+        // All commands are under way before the first one is waited for.
         let under_way: UnderWay = self.commands(first, pages).map(submit).collect();
         for (page, ticket) in under_way {
             out.extend(driver.wait(ticket).map_err(|status| error_of(page, status))?);
@@ -172,7 +173,7 @@ impl PageStore for BlockPages {
         let under_way = self.writing.borrow_mut().remove(&writing.0).expect("a write is finished once");
         let mut outcome = Ok(());
         for (page, ticket) in under_way {
-            // The write is done when all of it is, also if a part was refused.
+            // A write ends after all of its commands, also if one was refused.
             let ended = self.driver(thread).wait(ticket).map_err(|status| error_of(page, status));
             outcome = outcome.and(ended.map(drop));
         }

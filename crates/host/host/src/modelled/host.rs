@@ -15,7 +15,7 @@ use crate::answers::{self, IteratorId, RING};
 use crate::conversation::course::done;
 use crate::conversation::unclaimed::{Claimed, NextPair, Unclaimed};
 
-/// What the host's work costs on its core, ns. Sources are in the profiles.
+/// Times of the host's work on its core, ns. Their sources are in the profiles.
 ///
 /// A store names the application's own pages, so it pays for pinning and naming them. What a retrieve, a
 /// listing or an iterator brings lands in the buffer of a slot, which is pinned and named once: they pay for
@@ -44,14 +44,14 @@ pub struct HostCosts {
     pub cxl_setup_ns: Ns,
 }
 
-/// A host: its memory, its core and what its work costs. Drivers of several queues share one.
+/// A host: its memory, its core and the times of its work. Drivers of several queues share one.
 pub struct Host {
     pub(super) link: Rc<Link>,
     pub(super) memory: Rc<LocalMemory>,
     pub(super) core: Rc<Resource>,
     pub(super) costs: HostCosts,
     pub(super) max_value_bytes: u32,
-    /// Answers of NEXT commands that were dropped, and tasks that wait for some of them.
+    /// Answers to NEXT commands that were dropped, and tasks that wait for them.
     pub(super) unclaimed: TaskCell<Unclaimed>,
     pub(super) unclaimed_came: WaitQueue,
 }
@@ -75,12 +75,12 @@ impl Host {
         identify(&self.link, &self.memory, answers::identify_namespace, answers::take_namespace)
     }
 
-    /// Largest value the drive takes, bytes.
+    /// Size of the largest value that the drive takes, bytes.
     pub fn max_value_bytes(&self) -> u32 {
         self.max_value_bytes
     }
 
-    /// Takes a pair of `iterator` whose command was dropped; waits for one that is in progress.
+    /// Takes a kept pair of `iterator`; waits for the answer to a dropped NEXT in progress.
     pub(super) fn claim(&self, iterator: IteratorId, into: &mut Region) -> Option<NextPair> {
         loop {
             let claimed = self.unclaimed.borrow_mut().claim(iterator, into);
@@ -99,8 +99,8 @@ impl Host {
     }
 }
 
-/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose
-/// answer comes to the buffer at this address, and `take` reads it there.
+/// Asks the drive at the other end of `link` over the admin queue: `ask` makes the command from an identifier
+/// and the address of a buffer, and `take` reads the answer from that buffer.
 pub(crate) fn identify<T>(
     link: &Link,
     memory: &LocalMemory,
@@ -113,7 +113,7 @@ pub(crate) fn identify<T>(
     administer(link, ask(0, buffer)).map(|()| take(memory, buffer))
 }
 
-/// Has the drive behind `link` carry out a command of the admin queue, whose turn it is.
+/// Has the drive at the other end of `link` carry out a command of the admin queue, which the caller holds.
 fn administer(link: &Link, sqe: Sqe) -> Result<(), Status> {
     let queue = link.admin_queue();
     assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
@@ -123,8 +123,8 @@ fn administer(link: &Link, sqe: Sqe) -> Result<(), Status> {
     done(status)
 }
 
-/// Has the drive create a queue pair of `entries` slots under the lowest identifier that is free. No time of
-/// a host's core is charged for what is done once.
+/// Has the drive create a queue pair of `entries` slots under the lowest free identifier. This happens once,
+/// so it takes no time on a host's core.
 pub(crate) fn create_queue(link: &Link, entries: u32) -> Result<Rc<QueuePair>, Status> {
     let function = link.first_function();
     let _turn = function.administration().lock();
@@ -135,7 +135,7 @@ pub(crate) fn create_queue(link: &Link, entries: u32) -> Result<Rc<QueuePair>, S
     Ok(function.queue(id).expect("the drive has created it"))
 }
 
-/// Has the drive delete a queue pair: nothing of it is left then.
+/// Has the drive delete a queue pair.
 pub(crate) fn delete_queue(link: &Link, queue: &QueuePair) -> Result<(), Status> {
     let function = link.first_function();
     let _turn = function.administration().lock();

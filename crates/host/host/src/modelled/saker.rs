@@ -7,9 +7,9 @@
 //!                        └── answers, taken by the task that waits ◄──┘
 //! ```
 //!
-//! A batch uses the driver's transfer method, like any value. The task of a handle collects the handle's
-//! answers, oldest first, whenever it waits for one, its own or another handle's. A handle that waits for
-//! others has nothing in progress itself, so tasks do not wait in a circle.
+//! A batch uses the driver's transfer method, like any value. While a handle's task waits for an answer, its
+//! own or another handle's, it collects the handle's answers, oldest first. A handle that waits for other
+//! handles has nothing in progress itself, so tasks do not wait in a circle.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ use super::{Driver, Ticket};
 use crate::Error;
 use crate::client::{Answer, Call, Calls, Client, Content, NoValue};
 
-/// What the steps of SAKER cost on the host's core, ns. Sources are in the profiles.
+/// Times of SAKER's steps on the host's core, ns. Their sources are in the profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
 #[section("saker")]
 pub struct SakerCosts {
@@ -48,7 +48,7 @@ pub struct SakerCosts {
     /// Putting a pair into the cache, besides its bytes.
     #[setting(is = TIME, when = &[When::on("saker.cache_bytes")])]
     pub cache_insert_ns: Ns,
-    /// A pair that leaves the cache for others.
+    /// Removing a pair from the cache to make room.
     #[setting(is = TIME, when = &[When::on("saker.cache_bytes")])]
     pub cache_evict_ns: Ns,
     /// Copying 1 KiB.
@@ -71,7 +71,7 @@ impl SakerCosts {
     }
 }
 
-/// Adds up what a call's steps cost: they are done under locks, so their time is taken after the call.
+/// Adds up the times of a call's steps. Steps run under locks, so their time is taken after the call.
 pub struct Sum<'a> {
     costs: &'a SakerCosts,
     ns: Ns,
@@ -88,11 +88,11 @@ impl Steps for Sum<'_> {
     }
 }
 
-/// What the handles of one host share.
+/// The state that all handles of one host share.
 pub struct ModelledSaker {
     saker: Arc<Saker>,
     costs: SakerCosts,
-    /// Tasks that wait for an answer that another handle will take.
+    /// Tasks that wait for an answer that another handle takes.
     answered: WaitQueue,
 }
 
@@ -100,13 +100,13 @@ impl ModelledSaker {
     /// SAKER with these settings. A drive that takes no batches needs `batch` = 1.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting is out of its range.
     pub fn new(sim: &Sim, config: Config, costs: SakerCosts) -> Result<Rc<ModelledSaker>, ConfigError> {
         Ok(Rc::new(ModelledSaker { saker: Saker::new(config)?, costs, answered: WaitQueue::new(sim) }))
     }
 
-    /// A handle, for one task that has `driver` to itself. The driver needs a slot more than batches may be
-    /// under way (`in_flight`).
+    /// A handle for one task, which alone uses `driver`. The driver needs one slot more than the `in_flight`
+    /// batches.
     pub fn connect<'d>(self: &Rc<Self>, driver: &'d Driver) -> Handle<'d> {
         Handle {
             shared: self.clone(),
@@ -123,27 +123,27 @@ impl ModelledSaker {
     }
 }
 
-/// One task's way to the drive. What it has written is volatile until [`Handle::sync`]. It is closed at the end: it
-/// may have batches of other handles under way, whose answers no other handle takes.
+/// One task's connection to the drive. Its writes are volatile until [`Handle::sync`]. Close a handle at its
+/// end: it may have batches of other handles under way, and no other handle takes their answers.
 pub struct Handle<'d> {
     shared: Rc<ModelledSaker>,
     client: Core,
     driver: &'d Driver,
     /// Batches that were sent and whose answers have not been taken, the oldest first.
     under_way: VecDeque<(Arc<Batch>, Ticket<'d, Vec<u8>>)>,
-    /// What failed when a range synced, until the next sync reports it.
+    /// Requests that failed when a range synced, until the next sync reports them.
     failures: Vec<Failure>,
 }
 
 impl<'d> Handle<'d> {
-    /// A transaction: what it writes is carried out wholly or not at all, and only if no other handle has written
-    /// what it read ([`kvdrive_saker::transaction`]).
+    /// Begins a transaction: its writes are carried out wholly or not at all, and only if no other handle has
+    /// written a pair that it read ([`kvdrive_saker::transaction`]).
     pub fn transaction<'h>(&'h mut self) -> InTransaction<'h, 'd> {
         InTransaction::begin(self)
     }
 
-    /// Waits until all that this handle wrote before is durable; returns the requests that have failed since the
-    /// last time.
+    /// Waits until all earlier writes of this handle are durable; returns the requests that have failed since
+    /// the last sync.
     pub fn sync(&mut self) -> Vec<Failure> {
         self.sync_all();
         std::mem::take(&mut self.failures)
@@ -154,18 +154,19 @@ impl<'d> Handle<'d> {
         self.client.unsynced()
     }
 
-    /// Syncs, and takes the answers to all that this handle has sent, of every client; returns the requests that have
-    /// failed.
+    /// Syncs, and takes the answers to all batches that this handle has sent, for any handle; returns the
+    /// requests that have failed.
     pub fn close(mut self) -> Vec<Failure> {
         self.sync_all();
         self.take_answers();
         self.failures
     }
 
-    /// Takes the answers to all that this handle has under way, of every client. No other handle takes them: a task
-    /// that is about to wait for something outside of SAKER, as for a lock that another task has, calls this first.
+    /// Takes the answers to all batches that this handle has under way, for any handle. No other handle takes
+    /// them: a task calls this before it waits for anything outside of SAKER, such as a lock that another
+    /// task holds.
     pub fn take_answers(&mut self) {
-        // A batch that waited for one of these is sent by the handle that takes the answer.
+        // The handle that takes an answer also sends the batch that waited for it.
         while self.take_oldest() {
             self.send_handed_out();
         }
@@ -185,7 +186,7 @@ impl<'d> Handle<'d> {
             Call::Delete { key } => runner::write(self, *key, BypassWrite::Delete).map(|()| Answer::Done),
             Call::Retrieve { key } => runner::retrieve(self, *key, into).map(Answer::Value),
             Call::Exist { key } => runner::exist(self, *key).map(Answer::Exists),
-            // The drive knows nothing of what is pending.
+            // The drive does not know pending pairs.
             Call::List { start, buffer_bytes } => {
                 self.sync_all();
                 self.driver.list(*start, *buffer_bytes).map(Answer::Keys)
@@ -196,14 +197,14 @@ impl<'d> Handle<'d> {
             }
             Call::Next { iterator } => self.driver.ask(NoValue::Next { iterator: *iterator }, into),
             Call::Close { iterator } => self.driver.ask(NoValue::Close { iterator: *iterator }, into),
-            // Batches are what this makes.
+            // SAKER makes the batches itself.
             Call::Batch { .. } => Err(Status::INVALID_OPCODE),
-            // A pending pair is retrieved as a whole, and deleted whether the drive has one or not.
+            // A pending pair is retrieved as a whole, and deleted whether or not the drive has it.
             Call::Remove { .. } | Call::RetrievePart { .. } => Err(Status::INVALID_OPCODE),
         }
     }
 
-    /// Calls SAKER, and takes the time of its steps on the core.
+    /// Calls SAKER, and then takes the time of the call's steps on the core.
     fn charge<T>(&mut self, call: impl FnOnce(&mut Core, &mut Sum<'_>) -> T) -> T {
         let host = self.driver.host();
         let mut sum = Sum { costs: &self.shared.costs, ns: 0, now_ns: host.link.sim().now() };
@@ -215,7 +216,7 @@ impl<'d> Handle<'d> {
         answer
     }
 
-    /// Sends what SAKER has handed out.
+    /// Sends the batches that SAKER has handed out.
     fn send_handed_out(&mut self) {
         while let Some(batch) = self.client.next_batch() {
             let in_flight = self.shared.saker.config().in_flight as usize;
@@ -250,7 +251,7 @@ impl<'d> Handle<'d> {
         true
     }
 
-    /// A request on its own was answered.
+    /// Ends a request that was sent outside of a batch.
     fn complete(&mut self, batch: &Arc<Batch>, applied: Result<u32, Status>) {
         let (status, applied) =
             applied.map_or_else(|status| (status, 0), |applied| (Status::SUCCESS, applied));
@@ -271,7 +272,7 @@ impl Runner for Handle<'_> {
     type Error = Status;
 
     fn ask<T>(&mut self, call: impl FnOnce(&mut Core, &mut Sum<'_>) -> T) -> T {
-        // An adaptive container goes when an answer has come, so each call looks first whether one has.
+        // An adaptive container is sent when an answer has come, so each call first looks for one.
         let is_adaptive = self.shared.saker.config().batch == BatchSize::Adaptive;
         while is_adaptive && self.under_way.front().is_some_and(|(_, ticket)| self.driver.has_answer(ticket))
         {
@@ -318,8 +319,8 @@ pub struct AnsweredCall<V> {
     call: PhantomData<V>,
 }
 
-/// A call is carried out where it is submitted, as far as the application waits for it. A list or a seek syncs
-/// this handle first; what other handles have pending it does not see.
+/// A call is carried out when it is submitted; a write ends when it is pending. A list or a seek syncs this
+/// handle first; it does not see pending writes of other handles.
 impl Client for Handle<'_> {
     type Ticket<V: Content> = AnsweredCall<V>;
 

@@ -1,9 +1,10 @@
-//! Calls that several drives take part in: lists and iterators. Pure state: which commands go out next is for
-//! [`super::pipeline`].
+//! Calls that several drives answer together: lists and iterators. State only; [`super::pipeline`] submits
+//! the commands.
 //!
-//! An iterator over several drives is one of each. The next pair of every drive is at hand but of the one whose pair was
-//! returned last: that one is asked before the next pair is chosen, so a NEXT is one command of one drive. Drives that keep
-//! keys in order are merged by key; others follow each other.
+//! An iterator over several drives has one iterator on each. The next pair of every drive is kept here,
+//! except of the drive whose pair was returned last: that drive is asked before the next pair is chosen, so a
+//! NEXT is one command to one drive. If all drives keep keys in order, their pairs are merged by key; else
+//! the drives follow each other.
 
 use kvdrive_content::Region;
 use kvdrive_spec::list::{LIST_HEADER_BYTES, entry_bytes};
@@ -12,7 +13,7 @@ use kvdrive_spec::{Key, Status};
 use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call};
 
-/// A call, and what its commands have answered.
+/// A call, and the answers to its commands.
 pub(super) struct Gathered<V> {
     pub call: Call<()>,
     pub value: V,
@@ -22,13 +23,13 @@ pub(super) struct Gathered<V> {
 }
 
 pub(super) enum State {
-    /// Keys of those drives that have answered.
+    /// The keys of the drives that have answered.
     List {
         keys: Vec<Key>,
         buffer_bytes: u32,
     },
     Seek(Cursor),
-    /// Iterators are closed, and the answer is there.
+    /// The iterators are closed, and this is the answer.
     Close(Result<(), Status>),
     /// The drive of this cursor has been asked for its next pair.
     Next {
@@ -38,11 +39,11 @@ pub(super) enum State {
 
 /// An iterator over several drives.
 pub(super) struct Cursor {
-    /// Of each drive.
+    /// The iterator on each drive.
     pub iterators: Vec<Option<IteratorId>>,
-    /// The next pair of each drive, with what came of its value.
+    /// The next pair of each drive, with the bytes of its value that came.
     heads: Vec<Option<(Pair, Region)>>,
-    /// The drive whose pair was returned last, and that has to be asked.
+    /// The drive whose pair was returned last: it is asked for the next one.
     pub asked_next: Option<usize>,
     is_ordered: bool,
     /// Why a drive did not open its iterator.
@@ -55,7 +56,7 @@ impl Cursor {
         Cursor { iterators: vec![None; drives], heads, asked_next: None, is_ordered, failed: None }
     }
 
-    /// Takes what `drive` has answered to its SEEK.
+    /// Takes the answer of `drive` to its SEEK.
     pub fn opened(&mut self, drive: usize, result: Result<Answer, Status>, content: Region) {
         match result {
             Ok(answer) => {
@@ -67,13 +68,13 @@ impl Cursor {
         }
     }
 
-    /// Takes the next pair of the drive that was asked.
+    /// Takes the next pair of `drive`.
     pub fn came(&mut self, drive: usize, pair: Option<Pair>, content: Region) {
         self.heads[drive] = pair.map(|pair| (pair, content));
         self.asked_next = None;
     }
 
-    /// The next pair of all, and what came of its value.
+    /// The next pair over all drives, with the bytes of its value that came.
     pub fn choose(&mut self) -> (Option<Pair>, Region) {
         let key = |drive: &usize| self.heads[*drive].as_ref().map(|(pair, _)| pair.key);
         let mut with_head = (0..self.heads.len()).filter(|drive| key(drive).is_some());
@@ -86,8 +87,8 @@ impl Cursor {
     }
 }
 
-/// The keys of several lists that begin at one key, in order, as many as fit `buffer_bytes`. Each drive has sent as many of
-/// its own as fit, so none is missing among these.
+/// The keys of several lists that begin at one key, in order, as many as fit `buffer_bytes`. Each drive has
+/// sent as many of its keys as fit, so none of the result is missing.
 pub(super) fn merged(mut keys: Vec<Key>, buffer_bytes: u32) -> Vec<Key> {
     keys.sort_unstable();
     let mut used = LIST_HEADER_BYTES;
@@ -112,7 +113,7 @@ mod tests {
         Pair { key: key(text), value_bytes: 1, came_bytes: 1 }
     }
 
-    /// The keys that a cursor returns over drives with these.
+    /// All keys that a cursor returns if the drives have these.
     fn all(drives: &[&[&str]], is_ordered: bool) -> Vec<Key> {
         let mut cursor = Cursor::new(drives.len(), is_ordered);
         for (drive, keys) in drives.iter().enumerate() {

@@ -2,11 +2,12 @@
 //!
 //! | item | what |
 //! |---|---|
-//! | [`Spread`] | which drive has a key, by rendezvous hashing: whatever spreads keys asks it |
-//! | [`Pipeline`] | connections to several drives as one [`crate::Pipelined`]; a drive that is lost takes its keys along, and the others go on |
-//! | [`Share`] | what one drive was asked, and why it was lost |
+//! | [`Spread`] | which drive has a key, by rendezvous hashing |
+//! | [`Pipeline`] | connections to several drives as one [`crate::Pipelined`]; if a drive is lost, calls to its keys fail and the others continue |
+//! | [`Share`] | counts of one drive's commands |
 //!
-//! Nothing is stored twice: this is not redundancy, and a lost drive's pairs are there again when the drive is.
+//! Nothing is stored twice: this is not redundancy. The pairs of a lost drive are readable again when the
+//! drive is.
 
 mod gathered;
 mod pipeline;
@@ -15,9 +16,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use pipeline::{Pipeline, Share, Tally};
 
-/// Which of several drives has a key. Each drive has a name, and a key is on the drive that scores highest for it (rendezvous
-/// hashing): the order of the names does not matter, and one more drive takes keys from all others and moves none between
-/// them.
+/// Which of several drives has a key. Each drive has a name, and a key is on the drive that scores highest
+/// for it (rendezvous hashing): the order of the names does not matter, and one more drive takes keys from
+/// all others and moves none between them.
 ///
 /// ```
 /// # use kvdrive_host::spread::Spread;
@@ -29,15 +30,15 @@ pub use pipeline::{Pipeline, Share, Tally};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Spread {
-    /// What the name of each drive makes of keys.
+    /// A hash seed for the name of each drive.
     seeds: Vec<u64>,
 }
 
 impl Spread {
-    /// Over drives with these names.
+    /// The spread over drives with these names.
     ///
     /// # Errors
-    /// There is none, or two have the same name.
+    /// There is no name, or two are the same.
     pub fn new<N: AsRef<str>>(names: &[N]) -> Result<Spread, String> {
         if names.is_empty() {
             return Err("there is no drive".into());
@@ -78,7 +79,7 @@ mod tests {
             counts[place] += 1;
             assert_eq!(NAMES[place], [NAMES[2], NAMES[0], NAMES[3], NAMES[1]][turned.place(&key)]);
         }
-        // Of 2500 each the standard deviation is 43.
+        // With 2500 keys expected on each drive the standard deviation is 43.
         assert!(counts.iter().all(|count| (2300..2700).contains(count)), "{counts:?}");
     }
 
@@ -90,7 +91,7 @@ mod tests {
         assert!((2300..2700).contains(&moved.len()) && moved.iter().all(|place| *place == 3));
     }
 
-    /// Pairs that an earlier revision stored are found again.
+    /// A key stays on the same drive in all revisions, so that stored pairs are found again.
     #[test]
     fn places_stay_what_they_are() {
         let spread = Spread::new(&NAMES).unwrap();

@@ -17,27 +17,27 @@ use crate::client::{Answer, Call, Content};
 use crate::pipelined::{Completion, Pipelined};
 use crate::tcp;
 
-/// What one drive of several was asked.
+/// Counts of one drive's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Counters)]
 pub struct Share {
     /// Stores that it acknowledged.
     pub stores: u64,
-    /// Retrieves that it answered, those that found nothing included.
+    /// Retrieves that it answered, also those that found no pair.
     pub retrieves: u64,
     /// Deletes that it acknowledged.
     pub deletes: u64,
-    /// Other commands that it answered: of lists, of iterators, exist.
+    /// Lists, commands of iterators and exists that it answered.
     pub others: u64,
-    /// Commands that it refused, or did not answer any more.
+    /// Commands that it refused or left without an answer.
     pub failed: u64,
-    /// Bytes of the values that it stored.
+    /// Bytes of the values that it acknowledged.
     pub stored_bytes: u64,
     /// Bytes of the values that it returned.
     pub retrieved_bytes: u64,
 }
 
 impl Share {
-    /// Adds what the same drive was asked on another connection.
+    /// Adds the counts of the same drive from another connection.
     pub fn add(&mut self, other: &Share) {
         self.stores += other.stores;
         self.retrieves += other.retrieves;
@@ -69,7 +69,7 @@ impl Share {
     }
 }
 
-/// What a pipeline has to say of its drives; a copy of it says the same.
+/// A pipeline's counts of its drives. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tally(Arc<Mutex<Tallied>>);
 
@@ -85,27 +85,27 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each drive was asked since this was taken last.
+    /// The counts of each drive since the last `take`.
     pub fn take(&self) -> Vec<Share> {
         self.lock().shares.iter_mut().map(std::mem::take).collect()
     }
 
-    /// Why each drive was lost, of those that were there at first and are no more.
+    /// The error by which each drive was lost; `None` for a drive that was not.
     pub fn lost(&self) -> Vec<Option<Error>> {
         self.lock().lost.clone()
     }
 
-    /// How often the thread slept, waiting for any of them.
+    /// How often the thread slept to wait for any drive.
     pub fn sleeps(&self) -> u64 {
         self.lock().sleeps
     }
 }
 
-/// The value of a command of one drive.
+/// The value of one drive's command.
 enum Part<V> {
-    /// It is the whole call.
+    /// The command is the whole call.
     Whole(V),
-    /// It is a part of this call.
+    /// The command is part of the gathered call with this number.
     Of(usize),
 }
 
@@ -118,35 +118,36 @@ impl<V: Content> Content for Part<V> {
     }
 }
 
-/// A drive of the spread that is there.
+/// A drive that is not lost.
 struct Member<V> {
     pipeline: tcp::Pipeline<Part<V>>,
-    /// When it answered last, or had nothing to answer.
+    /// Time of its last answer, or when it last had no command under way, ns.
     heard_ns: u64,
 }
 
-/// Connections to several drives as one pipeline. A call with a key goes to the drive that has the key, a list or an iterator
-/// to all.
+/// Connections to several drives as one pipeline. A call with a key goes to the drive that has the key, a
+/// list or an iterator to all drives.
 ///
-/// A drive whose connection fails is lost: what it had not answered ends with [`Status::HOST_PATH_ERROR`], and so does every
-/// later call that needs it. The others go on; what they acknowledged is not concerned. [`Tally`] says which drive was lost
-/// and why. When none is left, calls that wait return the error.
+/// A drive whose connection fails is lost: its commands without an answer end with
+/// [`Status::HOST_PATH_ERROR`], and so does every later call that needs it. The other drives continue, and
+/// their acknowledged writes are kept. [`Tally`] says which drive was lost and why. When all drives are lost,
+/// calls that wait return the error.
 ///
-/// There is no batch over several drives (01h), and no list where one of them does not keep keys in order.
+/// A batch is refused (01h), and so is a list unless all drives keep keys in order.
 pub struct Pipeline<V> {
     spread: Spread,
     members: Vec<Option<Member<V>>>,
     depth: u32,
     is_ordered: bool,
-    /// Calls that were begun and not returned.
+    /// Calls that were begun and whose completion was not returned.
     under_way: u32,
-    /// Calls of several drives, by the number that their commands have.
+    /// Calls of several drives, by the number in [`Part::Of`].
     gathered: Vec<Option<Gathered<V>>>,
     cursors: Vec<Option<Cursor>>,
     answered: VecDeque<Completion<V>>,
-    /// Why the last drive was lost.
+    /// The error by which the last drive was lost.
     failure: Option<Error>,
-    /// How long a drive that has something to answer may be silent.
+    /// How long a drive with commands under way may be silent.
     silence: Option<Duration>,
     clock: Stopwatch,
     patience: Patience,
@@ -154,8 +155,9 @@ pub struct Pipeline<V> {
 }
 
 impl<V: Content> Pipeline<V> {
-    /// Over connections in the order of `spread`'s names, of up to `depth` calls at once; each client has to take as many. A
-    /// drive without a connection is lost from the beginning. `is_ordered`: all drives keep keys in order.
+    /// A pipeline over `clients`, in the order of `spread`'s names, of up to `depth` calls at once; each
+    /// client needs room for `depth` commands. A drive without a client is lost from the beginning.
+    /// `is_ordered`: all drives keep keys in order.
     pub fn new(
         spread: Spread,
         clients: &[Option<tcp::Client>],
@@ -186,7 +188,7 @@ impl<V: Content> Pipeline<V> {
         }
     }
 
-    /// What it has to say of its drives.
+    /// The counts of its drives.
     pub fn tally(&self) -> Tally {
         self.tally.clone()
     }
@@ -204,7 +206,7 @@ impl<V: Content> Pipeline<V> {
         self.take_answered(drive);
     }
 
-    /// Takes what needed no command, and notices a connection that could not be written to.
+    /// Takes completions that needed no command, and notices a connection that cannot be written to.
     fn take_answered(&mut self, drive: usize) {
         while let Some(member) = &mut self.members[drive] {
             if let Some(error) = member.pipeline.failure().cloned() {
@@ -217,7 +219,7 @@ impl<V: Content> Pipeline<V> {
         }
     }
 
-    /// There is no way to a drive any more.
+    /// The connection to a drive has failed.
     fn lose(&mut self, drive: usize, error: &Error) {
         let Some(member) = self.members[drive].take() else { return };
         self.tally.lock().lost[drive] = Some(error.clone());
@@ -249,13 +251,13 @@ impl<V: Content> Pipeline<V> {
         self.answered.push_back(Completion { call, value, result, content });
     }
 
-    /// Begins a call of several drives: these commands.
+    /// Begins a call that has a command for each of several drives.
     fn begin_gathered(&mut self, call: Call<()>, value: V, state: State, commands: Vec<(usize, Call<()>)>) {
         let number = self.gathered.iter().position(Option::is_none).unwrap_or_else(|| {
             self.gathered.push(None);
             self.gathered.len() - 1
         });
-        // One more until all are begun: a drive that is lost answers at once.
+        // The count has one extra until all commands are begun: a lost drive answers at once.
         self.gathered[number] = Some(Gathered { call, value, left: commands.len() + 1, state });
         for (drive, command) in commands {
             self.begin_on(drive, command, Part::Of(number), Region::new());
@@ -263,7 +265,7 @@ impl<V: Content> Pipeline<V> {
         self.end_one(number);
     }
 
-    /// Takes what one drive has answered to its command of call `number`.
+    /// Takes the answer of one drive to its command of call `number`.
     fn gather(&mut self, number: usize, drive: usize, result: Result<Answer, Status>, content: Region) {
         let Some(Gathered { state, .. }) = &mut self.gathered[number] else {
             unreachable!("it has not ended")
@@ -281,7 +283,7 @@ impl<V: Content> Pipeline<V> {
         self.end_one(number);
     }
 
-    /// One command less of call `number`; after the last one it is answered.
+    /// Counts one command of call `number` as ended; after the last one the call is answered.
     fn end_one(&mut self, number: usize) {
         let gathered = self.gathered[number].as_mut().expect("it has not ended");
         gathered.left -= 1;
@@ -330,7 +332,7 @@ impl<V: Content> Pipeline<V> {
         self.cursors.get_mut(iterator.number() as usize).filter(|cursor| cursor.is_some())
     }
 
-    /// Takes what has arrived from all drives.
+    /// Takes the completions that have arrived from all drives.
     fn sweep(&mut self) {
         for drive in 0..self.members.len() {
             while let Some(member) = &mut self.members[drive]
@@ -348,7 +350,7 @@ impl<V: Content> Pipeline<V> {
         }
     }
 
-    /// Waits until something arrives, `left` at most; a drive that is silent for too long is lost.
+    /// Waits until bytes arrive, for `left` at most; a drive that is silent for too long is lost.
     fn wait(&mut self, left: Option<Duration>) {
         if self.patience.look_again() {
             return std::hint::spin_loop();
@@ -372,7 +374,7 @@ impl<V: Content> Pipeline<V> {
         let members = self.members.iter().flatten().map(|member| &member.pipeline);
         let pipelines: Vec<_> = members.filter(|pipeline| pipeline.under_way() > 0).collect();
         self.tally.lock().sleeps += 1;
-        // What is wrong with a socket is found by looking at it.
+        // A failed socket is found by the next read.
         _ = tcp::Pipeline::sleep_for_any(&pipelines, left);
         self.patience.end();
     }
@@ -443,7 +445,7 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
         let began = Stopwatch::start();
         loop {
             if let Some(error) = &self.failure {
-                // What a drive had answered before is returned.
+                // Answers that came before the loss are returned.
                 self.answered.retain(|answered| answered.result != Err(Status::HOST_PATH_ERROR));
                 if self.answered.is_empty() {
                     return Err(error.clone());

@@ -1,5 +1,5 @@
-//! The host's end of DH-HMAC-CHAP: a queue shows that its host knows its secret, and asks the controller for the
-//! same if there is a secret for that. (Messages: `kvdrive_spec::auth`; what is computed: crate `auth`.)
+//! The host's end of DH-HMAC-CHAP: a queue proves that its host knows its secret, and demands the same of the
+//! controller if the host has a secret for it. (Messages: `kvdrive_spec::auth`; computations: crate `auth`.)
 
 use kvdrive_auth::{KeyPair, Response, Role, random};
 use kvdrive_spec::auth::{Content, MESSAGE_MAX_BYTES, Message, Offer, Reason};
@@ -9,7 +9,7 @@ use super::options::Authentication;
 use super::queue::{Data, Queue};
 use crate::Error;
 
-/// What the controller sent next, as bytes.
+/// The bytes of the controller's next message.
 fn receive(queue: &mut Queue) -> Result<Vec<u8>, Error> {
     let bytes = MESSAGE_MAX_BYTES as u32;
     let receive = Fabrics::AuthenticationReceive { bytes }.encode(0);
@@ -26,11 +26,11 @@ impl Authentication {
     /// Runs one exchange on a queue on which nothing is under way.
     ///
     /// # Errors
-    /// [`Error::Authentication`] if one end does not believe the other, which ends the queue.
+    /// [`Error::Authentication`] if an end fails to prove its secret, which ends the queue.
     pub(super) fn run(&self, queue: &mut Queue, host_nqn: &str, subsystem_nqn: &str) -> Result<(), Error> {
         let transaction = queue.next_transaction();
         match self.exchange(queue, transaction, host_nqn, subsystem_nqn) {
-            // What the controller did wrong is told to it.
+            // The controller is told of its mistake.
             Err(ExchangeError::Here(reason)) => {
                 send(queue, transaction, Content::Failure2(reason))?;
                 Err(Error::Authentication { reason, by_controller: false })
@@ -108,7 +108,7 @@ impl Authentication {
     }
 }
 
-/// Why an exchange came to nothing.
+/// Why an exchange failed.
 enum ExchangeError {
     Here(Reason),
     There(Reason),

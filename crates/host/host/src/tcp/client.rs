@@ -1,5 +1,4 @@
-//! One connection as a [`crate::Client`]. A value goes by one Store command, in the capsule or when the controller
-//! asks for it.
+//! One connection as a [`crate::Client`]. A value goes by one Store command, in the capsule or after an R2T.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -22,8 +21,9 @@ use crate::conversation::{
     Submission, Until, at_once,
 };
 
-/// One connection's commands, several at a time. It needs no thread of its own: a caller that waits for a command reads
-/// what comes, and keeps what others wait for. A clone is the same connection.
+/// One connection, with several commands under way. It needs no thread of its own: a caller that waits for
+/// its command reads all that comes, and keeps completions of other commands for their callers. A clone is
+/// the same connection.
 #[derive(Clone)]
 pub struct Client {
     pub(super) connection: Arc<Mutex<Connection>>,
@@ -41,7 +41,7 @@ pub(super) struct Connection {
 struct SlotEntry {
     slot: Slot,
     is_free: bool,
-    /// The identifier under which the connection has its command.
+    /// The identifier of its command on the connection.
     cid: Option<u16>,
     completed: Option<Completed>,
 }
@@ -60,11 +60,11 @@ struct TakenSlot {
     connection: Arc<Mutex<Connection>>,
     index: usize,
     outbox: Vec<Sqe>,
-    /// What came with the last completion.
+    /// The data of the last completion.
     data: Vec<u8>,
 }
 
-/// What came for one command, as memory that begins at address 0; zeros behind it.
+/// The data that came for one command, as memory that begins at address 0 and continues with zeros.
 pub(super) struct Received<'a>(pub(super) &'a [u8]);
 
 impl HostMemory for Received<'_> {
@@ -96,8 +96,8 @@ pub(super) const OFFER: SlotOffer<'static> =
     SlotOffer { cid: 0, buffer: 0, list: 0, entries: 1, window: None, is_together: false };
 
 impl Queue {
-    /// Sends the entry of a command of this queue's namespace, with its value or with room for its answer, as late
-    /// as the next wait. `bytes` is memory for a value that is no bytes. Returns the identifier.
+    /// Queues the entry of a command of this queue's namespace, with its value or room for its answer; it is
+    /// sent by the next wait at the latest. `bytes` is memory to expand a pattern in. Returns the identifier.
     pub(super) fn gather_call(
         &mut self,
         mut sqe: Sqe,
@@ -121,10 +121,10 @@ impl Queue {
 }
 
 impl Client {
-    /// Up to `depth` commands at once on `queue`, whose namespace takes values of up to `max_value_bytes` bytes
-    /// ([`super::Initiator::identify_namespace`]). No command asks for more than `max_transfer_bytes` bytes (MDTS,
-    /// [`super::Initiator::identify_controller`]): of a longer answer the first so many come, as of a pair whose
-    /// value alone is as long as that.
+    /// A client with up to `depth` commands under way on `queue`, whose namespace takes values of up to
+    /// `max_value_bytes` bytes ([`super::Initiator::identify_namespace`]). No command asks for more than
+    /// `max_transfer_bytes` bytes (MDTS, [`super::Initiator::identify_controller`]): of a longer answer only
+    /// that many bytes come, also of a pair whose value fits and whose key then does not.
     pub fn new(queue: Queue, depth: u32, max_value_bytes: u32, max_transfer_bytes: u32) -> Client {
         let free = |cid| SlotEntry { slot: Slot::new(cid), is_free: true, cid: None, completed: None };
         let slots = (0..depth as u16).map(free).collect();
@@ -132,12 +132,12 @@ impl Client {
         Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes, max_transfer_bytes }
     }
 
-    /// How often its thread slept, waiting for the controller.
+    /// How often a thread slept to wait for the controller.
     pub fn sleeps(&self) -> u64 {
         lock(&self.connection).queue.sleeps()
     }
 
-    /// How many commands it has under way at most.
+    /// Most commands under way.
     pub(super) fn depth(&self) -> u32 {
         lock(&self.connection).slots.len() as u32
     }
@@ -147,7 +147,7 @@ impl Client {
         Capabilities { choice: None, entries: 1, max_value_bytes, max_answer_bytes, pairs: PAIRS_AT_ONCE }
     }
 
-    /// Takes a slot, waiting for one.
+    /// Takes a slot; waits until one is free.
     fn take_slot(&self) -> Result<TakenSlot, Error> {
         let mut connection = lock(&self.connection);
         let index = loop {
@@ -246,7 +246,7 @@ impl CommandSlot for TakenSlot {
 }
 
 impl Connection {
-    /// Takes a pair of `iterator` that no caller has; waits for one that is in progress.
+    /// Takes a kept pair of `iterator`; waits for the answer to a dropped NEXT in progress.
     pub(super) fn claim(
         &mut self,
         iterator: IteratorId,
@@ -280,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// Completes a dropped command, for which `data` arrived.
+    /// Does what remains of a dropped command, for which `data` arrived.
     fn carry_out(&mut self, index: usize, left: Remaining, data: &[u8]) -> Result<(), Error> {
         match left {
             Remaining::Wait => {}
@@ -315,7 +315,7 @@ impl Drop for TakenSlot {
             connection.unclaimed.expect(iterator);
         }
         let data = completed.map(|completed| completed.data).unwrap_or_default();
-        // A socket that fails here fails its next user.
+        // If the socket fails here, its next user gets the error.
         let _ = connection.carry_out(self.index, left, &data);
     }
 }

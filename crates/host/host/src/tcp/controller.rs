@@ -18,10 +18,10 @@ use crate::Error;
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
-/// Entries that a discovery log may have, which is 64 MiB then: a controller that says more means no good.
+/// Most entries of a discovery log, a log of 64 MiB: a controller that announces more is not believed.
 const DISCOVERED_MAX: u64 = 1 << 16;
 const NO_SECRET: Error = Error::Status(Status::AUTHENTICATION_REQUIRED);
-/// CC: 64 and 16 byte entries, all I/O command sets, enabled.
+/// CC: entries of 64 and 16 bytes, all I/O command sets, enabled.
 const ENABLED: Configuration =
     Configuration::new().with_sqe_log2(6).with_cqe_log2(4).with_command_set(0b110).with_enable(true);
 
@@ -32,11 +32,11 @@ pub struct Initiator {
     options: Options,
     admin: Queue,
     controller_id: u16,
-    /// Of an I/O queue: most data in a capsule.
+    /// Most data in a capsule of an I/O queue, bytes.
     in_capsule_bytes: u32,
 }
 
-/// A subsystem that discovery told of.
+/// A subsystem in a discovery log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovered {
     /// Its name.
@@ -47,7 +47,7 @@ pub struct Discovered {
     pub service: String,
 }
 
-/// Makes a queue of a connection: Connect, and authentication. Returns the controller's number, too.
+/// Makes a queue of a connection: Connect, and authentication. Also returns the controller's number.
 fn connect_queue(
     mut queue: Queue,
     nqn: &str,
@@ -94,15 +94,15 @@ impl Initiator {
     /// Connects to a controller of the subsystem `nqn` and enables it.
     ///
     /// # Errors
-    /// The socket, a refusal, or a controller that does not get ready.
+    /// The socket failed, the controller refused, or it did not become ready.
     pub fn connect(at: impl ToSocketAddrs, nqn: &str, options: &Options) -> Result<Initiator, Error> {
         let at: Vec<_> = at.to_socket_addrs()?.collect();
         let admin = Queue::open(&at, nqn, options)?;
         Initiator::enable(at, admin, nqn, options)
     }
 
-    /// The same on an existing connection, as through a proxy. It has no I/O queues: it is unknown where
-    /// to connect them.
+    /// As [`Initiator::connect`], on an existing connection, such as one through a proxy. It has no I/O
+    /// queues, since it knows no address to connect them to.
     ///
     /// # Errors
     /// As [`Initiator::connect`].
@@ -141,7 +141,7 @@ impl Initiator {
     /// Connects I/O queue `number`, of `entries` entries.
     ///
     /// # Errors
-    /// The socket, or a refusal.
+    /// The socket failed, or the controller refused.
     pub fn io_queue(&mut self, number: u16, entries: u16) -> Result<Queue, Error> {
         let queue = Queue::open(&self.at, &self.nqn, &self.options)?;
         let (mut queue, _) =
@@ -150,16 +150,16 @@ impl Initiator {
         Ok(queue)
     }
 
-    /// Authenticates the admin queue once more.
+    /// Authenticates the admin queue again.
     ///
     /// # Errors
-    /// [`Error::Authentication`], and the queue has ended; or there is no secret.
+    /// [`Error::Authentication`], after which the queue has ended; or there is no secret.
     pub fn authenticate_again(&mut self) -> Result<(), Error> {
         let own = self.options.authentication.as_ref().ok_or(NO_SECRET)?;
         own.run(&mut self.admin, &self.options.host_nqn, &self.nqn)
     }
 
-    /// Authenticates an I/O queue once more, on which nothing is under way.
+    /// Authenticates an I/O queue again, which has no command under way.
     ///
     /// # Errors
     /// As [`Initiator::authenticate_again`].
@@ -168,7 +168,7 @@ impl Initiator {
         own.run(queue, &self.options.host_nqn, &self.nqn)
     }
 
-    /// Reads a property; eight bytes of CAP, four of the others.
+    /// Reads a property: eight bytes of CAP, four bytes of others.
     ///
     /// # Errors
     /// The status, or as [`Queue::next_completion`].
@@ -195,10 +195,10 @@ impl Initiator {
         Ok(ControllerStatus::from_bits(self.property(property::CSTS)? as u32))
     }
 
-    /// Shuts it down as a host does before it goes.
+    /// Shuts the controller down, as a host does before it disconnects.
     ///
     /// # Errors
-    /// As [`Initiator::property`]; the controller does not report that its shutdown is complete.
+    /// As [`Initiator::property`]; or the controller does not report a complete shutdown.
     pub fn shut_down(&mut self) -> Result<(), Error> {
         self.set_property(property::CC, u64::from(ENABLED.with_shutdown(0b01).into_bits()))?;
         match self.status()?.shutdown() {
@@ -246,10 +246,10 @@ impl Initiator {
         Ok(self.admin.execute(sqe, Data::In(request.bytes as u32))?.ok()?.data)
     }
 
-    /// What a discovery controller knows.
+    /// The subsystems that a discovery controller reports.
     ///
     /// # Errors
-    /// As [`Initiator::log_page`]; a log page that is none.
+    /// As [`Initiator::log_page`]; or the log page is malformed.
     pub fn discovered(&mut self) -> Result<Vec<Discovered>, Error> {
         const NONE: Error = Error::Protocol("the discovery log is cut short");
         let mut page = |offset, bytes| {
@@ -296,7 +296,7 @@ impl Initiator {
         Ok(self.admin.execute(sqe, Data::None)?.ok()?.cqe.dw0.get())
     }
 
-    /// Asks for so many I/O queues; returns how many there may be.
+    /// Asks for `count` I/O queues; returns how many the controller grants.
     ///
     /// # Errors
     /// The status, or as [`Queue::next_completion`].
@@ -317,12 +317,12 @@ impl Initiator {
     /// Posts an Asynchronous Event Request; it completes when there is an event.
     ///
     /// # Errors
-    /// The socket.
+    /// The socket failed.
     pub fn await_event(&mut self) -> Result<u16, Error> {
         self.admin.submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0, 0), Data::None)
     }
 
-    /// Waits for whatever completes next on the admin queue.
+    /// Waits for the next completion on the admin queue.
     ///
     /// # Errors
     /// As [`Queue::next_completion`].
@@ -334,7 +334,7 @@ impl Initiator {
 /// Asks the discovery controller at an address.
 ///
 /// # Errors
-/// As [`Initiator::connect`]; a log page that is none.
+/// As [`Initiator::connect`]; or the log page is malformed.
 pub fn discover(at: impl ToSocketAddrs, options: &Options) -> Result<Vec<Discovered>, Error> {
     Initiator::connect(at, DISCOVERY_NQN, options)?.discovered()
 }

@@ -17,11 +17,11 @@
 //! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
 //! | [`Client`] | one connection as every other [`crate::Client`] |
 //! | [`Pipeline`] | a client as [`crate::Pipelined`] |
-//! | [`Authentication`] | the secrets by which both ends believe each other |
-//! | [`Tls`] | the PSK by which every connection speaks TLS |
-//! | [`discover`] | what a discovery controller knows |
+//! | [`Authentication`] | the secrets by which host and controller authenticate |
+//! | [`Tls`] | the PSK of the TLS on every connection |
+//! | [`discover`] | the subsystems that a discovery controller reports |
 //!
-//! What it does not do: reconnect, keep alive by itself. TLS is there with feature `tls`.
+//! Not here: reconnecting, and keep-alive by itself. TLS needs feature `tls`.
 
 mod authentication;
 mod client;

@@ -6,16 +6,16 @@ use kvdrive_auth::psk::{Derivation, Version};
 use kvdrive_auth::{Psk, Secret};
 use kvdrive_spec::auth::{Group, Hash};
 
-/// By what a host authenticates, and what it would take.
+/// A host's secrets for authentication, and the algorithms that it accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Authentication {
     /// The host's secret.
     pub secret: Secret,
-    /// The controller's: it has to authenticate, too.
+    /// The controller's secret, if the controller has to authenticate, too.
     pub controller_secret: Option<Secret>,
-    /// Hashes that may be chosen from.
+    /// Hashes that it accepts.
     pub hashes: Vec<Hash>,
-    /// Groups that may be chosen from.
+    /// Groups that it accepts.
     pub groups: Vec<Group>,
 }
 
@@ -27,32 +27,33 @@ impl From<Secret> for Authentication {
     }
 }
 
-/// TLS 1.3, by a PSK that the subsystem has, too.
+/// TLS 1.3 with a PSK that the subsystem also has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
     /// The PSK.
     pub psk: Psk,
-    /// How it is named.
+    /// The version of the PSK's identity.
     pub version: Version,
-    /// What is made of it.
+    /// How the TLS key is derived from the PSK.
     pub derivation: Derivation,
 }
 
 impl From<Psk> for Tls {
-    /// Named by version 1, as the specification has it.
+    /// Identity version 1, as the specification has it.
     fn from(psk: Psk) -> Tls {
         Tls { psk, version: Version::One, derivation: Derivation::Rfc8446 }
     }
 }
 
-/// How to connect.
+/// How a host connects.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// HOSTNQN: the name of this host.
     pub host_nqn: String,
-    /// By what it authenticates where a controller asks for that, and always if the controller has to, too.
+    /// The secrets, used if a controller asks for authentication, and always if the controller has to
+    /// authenticate, too.
     pub authentication: Option<Authentication>,
-    /// Speak TLS; none: do not.
+    /// TLS; `None`: plain TCP.
     pub tls: Option<Tls>,
     /// Host identifier.
     pub host_id: [u8; 16],
@@ -60,16 +61,17 @@ pub struct Options {
     pub header_digest: bool,
     /// Ask for data digests.
     pub data_digest: bool,
-    /// Compute data digests as if zeros filled the data up to a multiple of 4, as SPDK does, and not over the
-    /// bytes as they are, as Linux does.
+    /// Compute data digests as if zeros padded the data to a multiple of 4 bytes, as SPDK does, and not over
+    /// the bytes alone, as Linux does.
     pub padded_digest: bool,
-    /// KATO, ms; 0: the controller waits for ever.
+    /// KATO, ms; 0: the controller waits without a limit.
     pub keep_alive_ms: u32,
-    /// Put data into the capsule where the controller takes them there.
+    /// Put data into the capsule if the controller takes them there.
     pub in_capsule: bool,
     /// Ask for flow control of submission queues.
     pub flow_control: bool,
-    /// How long a controller that is waited for may be silent, connecting included; none: for ever.
+    /// How long a controller may be silent while the host waits for it, also to connect; `None`: without a
+    /// limit.
     pub silence: Option<Duration>,
 }
 

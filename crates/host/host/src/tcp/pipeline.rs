@@ -1,7 +1,7 @@
 //! A client as [`Pipelined`].
 //!
-//! Commands gather until everything that has come is looked at, and go in one send; what comes is read as far
-//! as it is there, in one call.
+//! Commands gather until all bytes that have come are read, and go in one send; one call reads all bytes that
+//! are available.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,14 +24,14 @@ use crate::pipelined::{Completion, Pipelined};
 struct Flight<V> {
     call: Call<()>,
     value: V,
-    /// Where a value that is answered goes.
+    /// Receives a value of the answer.
     into: Region,
     course: Course<'static>,
-    /// Its SEEK opened an iterator and failed so: what is under way closes it.
+    /// Its SEEK opened an iterator but failed with this status; the command under way closes the iterator.
     failed: Option<Status>,
 }
 
-/// A [`Client`] used as a queue of commands. While some are under way, nothing else may be asked of the client.
+/// A [`Client`] used as a queue of commands. While commands are under way, the client takes no other calls.
 ///
 /// Dropping it drops the commands in progress and makes the connection unusable.
 pub struct Pipeline<V> {
@@ -42,16 +42,16 @@ pub struct Pipeline<V> {
     under_way: u32,
     /// Calls that were answered without a command.
     answered: VecDeque<Completion<V>>,
-    /// Why commands could not be sent: returned to callers that wait.
+    /// The error that kept commands from being sent: returned to callers that wait.
     failure: Option<Error>,
-    /// Those commands.
+    /// The commands that were not sent.
     unsent: Vec<Flight<V>>,
     outbox: Vec<Sqe>,
     bytes: Vec<u8>,
 }
 
 impl Client {
-    /// This client as a pipeline of as many commands as it has at once.
+    /// This client as a pipeline of `depth` commands.
     pub fn pipeline<V: Content>(&self) -> Pipeline<V> {
         Pipeline {
             client: self.clone(),
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// One command on its way: to be sent, or answered.
+/// A command's slot: its entry to send, or its completion.
 struct InPipeline<'p> {
     queue: &'p mut Queue,
     outbox: &'p mut Vec<Sqe>,
@@ -95,7 +95,8 @@ impl CommandSlot for InPipeline<'_> {
 }
 
 impl<V: Content> Pipeline<V> {
-    /// Goes on with a command as far as it gets; its status, when it has ended. What cannot be sent is the failure.
+    /// Takes a command as far as it goes without waiting; returns its completion if it has ended. An error of
+    /// sending is kept as the failure.
     fn go_on(&mut self, mut flight: Flight<V>, completed: Option<Completed>) -> Option<Completion<V>> {
         let Pipeline { client, outbox, bytes, flights, .. } = self;
         let mut guard = lock(&client.connection);
@@ -143,9 +144,9 @@ impl<V: Content> Pipeline<V> {
     }
 }
 
-/// For [`crate::spread`], which has several of them and waits for any.
+/// For [`crate::spread`], which waits for any of several pipelines.
 impl<V: Content> Pipeline<V> {
-    /// Why commands could not be sent.
+    /// The error that kept commands from being sent.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
@@ -155,14 +156,14 @@ impl<V: Content> Pipeline<V> {
         self.answered.pop_front()
     }
 
-    /// Ends the connection; the calls that have not been answered.
+    /// Ends the connection; returns the calls that have no answer.
     pub(crate) fn into_unanswered(mut self) -> Vec<(Call<()>, V, Region)> {
         let flights = std::mem::take(&mut self.flights).into_iter().flatten();
         let flights = flights.chain(std::mem::take(&mut self.unsent));
         flights.map(|Flight { call, value, into, .. }| (call, value, into)).collect()
     }
 
-    /// Sleeps until one of these can go on, so long at most.
+    /// Sleeps until one of `pipelines` can continue, for the given time at most.
     pub(crate) fn sleep_for_any(
         pipelines: &[&Pipeline<V>],
         timeout: Option<Duration>,
@@ -252,7 +253,7 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
 impl<V> Drop for Pipeline<V> {
     fn drop(&mut self) {
         if self.under_way > 0 {
-            // The other end has gone already.
+            // The controller may have closed the socket already.
             let _ = lock(&self.client.connection).queue.socket().shutdown(std::net::Shutdown::Both);
         }
     }

@@ -1,4 +1,4 @@
-//! One connection, which is one queue: commands out, completions in, with data in both directions.
+//! One connection, which is one queue: commands go out, completions come in, data travel both ways.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -16,19 +16,19 @@ use super::wire::Wire;
 use crate::Error;
 use crate::answers::NSID;
 
-/// Bytes that are read from the socket at a time.
+/// Most bytes of one read from the socket.
 const READ_BYTES: usize = 64 << 10;
-/// Commands that gather go when there are so many bytes of them.
+/// Gathered commands are sent when they have this many bytes.
 const GATHERED_MAX_BYTES: usize = 64 << 10;
 
 /// The data of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// There are none.
+    /// The command has no data.
     None,
-    /// They go with it.
+    /// The data go to the controller.
     Out(&'a [u8]),
-    /// There is room for so many bytes of an answer.
+    /// The answer has room for this many bytes.
     In(u32),
 }
 
@@ -37,7 +37,7 @@ pub enum Data<'a> {
 pub struct Completed {
     /// Its completion.
     pub cqe: Cqe,
-    /// What it returned.
+    /// The data that came with it.
     pub data: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Completed {
 /// A command under way.
 struct Pending {
     out: Vec<u8>,
-    /// Bytes of it that the controller has asked for.
+    /// Bytes of `out` that the controller has asked for.
     asked: usize,
     data: Vec<u8>,
     room: u32,
@@ -65,7 +65,7 @@ pub struct Queue {
     /// By command identifier.
     pending: Vec<Option<Pending>>,
     free: Vec<u16>,
-    /// Memory of answers that were looked at, for the next ones.
+    /// Buffers of answers that were given back, for reuse.
     spare: Vec<Vec<u8>>,
     digests: u8,
     padded_digest: bool,
@@ -79,16 +79,16 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Connects and initializes; the first command has to be Connect, to the subsystem `nqn`.
+    /// Connects and initializes; the first command must be Connect, to the subsystem `nqn`.
     pub(super) fn open(at: &[SocketAddr], nqn: &str, options: &Options) -> Result<Queue, Error> {
         Queue::begin(Wire::connect(at, options.silence)?, nqn, options)
     }
 
-    /// Initializes a connection that there is already, as through a proxy; the first command has to be Connect, to
+    /// Initializes an existing connection, such as one through a proxy; the first command must be Connect, to
     /// the subsystem `nqn`.
     ///
     /// # Errors
-    /// The socket, or what the controller sent and must not.
+    /// The socket failed, or the controller violated the protocol.
     pub fn on(socket: TcpStream, nqn: &str, options: &Options) -> Result<Queue, Error> {
         Queue::begin(Wire::on(socket, options.silence)?, nqn, options)
     }
@@ -127,32 +127,32 @@ impl Queue {
         })
     }
 
-    /// The socket, for callers that want to break it.
+    /// The socket, for tests that break it.
     pub fn socket(&self) -> &TcpStream {
         &self.wire.get_ref().socket
     }
 
-    /// How long the controller may be silent while it is waited for; none: for ever.
+    /// Sets how long the controller may be silent while this host waits for it; `None`: without a limit.
     pub fn set_silence(&mut self, silence: Option<Duration>) {
         self.wire.get_mut().silence = silence;
     }
 
-    /// How often its thread slept, waiting for the controller.
+    /// How often a thread slept to wait for the controller.
     pub fn sleeps(&self) -> u64 {
         self.wire.get_ref().sleeps
     }
 
-    /// Bytes that wait for the socket to take them.
+    /// Bytes that the socket has not taken yet.
     pub fn unsent_bytes(&self) -> usize {
         self.wire.get_ref().unsent_bytes()
     }
 
-    /// What was negotiated.
+    /// Whether header and data digests were negotiated.
     pub fn digests(&self) -> (bool, bool) {
         (self.has(digests::HEADER), self.has(digests::DATA))
     }
 
-    /// A number for one more authentication.
+    /// The number of the next authentication (T_ID).
     pub(super) fn next_transaction(&mut self) -> u16 {
         self.transaction = self.transaction.wrapping_add(1);
         self.transaction
@@ -172,7 +172,7 @@ impl Queue {
         crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..padding])
     }
 
-    /// Adds a unit to the outbox, with digests, PDO and PLEN as they must be.
+    /// Adds a unit to the outbox, and sets its digests, PDO and PLEN.
     fn put(&mut self, header: &mut [u8], data: &[u8]) {
         let mut bytes = header.len() + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
         if self.has(digests::HEADER) {
@@ -200,17 +200,17 @@ impl Queue {
         }
     }
 
-    /// Sends a command; its identifier and data pointer are made here. Returns the identifier.
+    /// Sends a command; sets its identifier and data pointer. Returns the identifier.
     ///
     /// # Errors
-    /// The socket.
+    /// The socket failed.
     pub fn submit(&mut self, sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
         let cid = self.gather(sqe, data)?;
         self.push()?;
         Ok(cid)
     }
 
-    /// Has anything arrived that was not looked at? Waits for it so long at most.
+    /// Has anything arrived that was not read? Waits for it for `timeout` at most.
     pub(super) fn has_arrived(&mut self, timeout: Duration) -> Result<bool, Error> {
         self.wire.get_mut().limit = Some((Stopwatch::start(), timeout));
         let arrived = self.wire.fill_buf().map(|_| true);
@@ -221,12 +221,12 @@ impl Queue {
         }
     }
 
-    /// Sends what has gathered, as far as it goes without waiting.
+    /// Sends gathered bytes, as far as the socket takes them without waiting.
     pub(super) fn push(&mut self) -> Result<(), Error> {
         Ok(self.wire.get_mut().push()?)
     }
 
-    /// As [`Queue::submit`], but the command may be sent as late as the next wait.
+    /// As [`Queue::submit`], but the command is sent by the next wait at the latest.
     pub(super) fn gather(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
         let cid = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
@@ -238,7 +238,7 @@ impl Queue {
         let mut in_capsule: &[u8] = &[];
         match data {
             Data::None => {
-                // Inline commands have bytes of a value where others have their descriptor.
+                // No descriptor is set: inline commands have bytes of a value in its place.
                 sqe.flags |= 0x40;
             }
             Data::Out(bytes) if bytes.len() <= self.in_capsule_bytes as usize => {
@@ -263,7 +263,7 @@ impl Queue {
         Ok(cid)
     }
 
-    /// The memory of an answer that was looked at, for another one.
+    /// Gives the buffer of an answer back, for reuse.
     pub fn give_back(&mut self, mut data: Vec<u8>) {
         data.clear();
         if self.spare.len() < self.pending.len() {
@@ -274,7 +274,7 @@ impl Queue {
     /// Waits for the next completion.
     ///
     /// # Errors
-    /// The socket, a termination, or what the controller sent and must not.
+    /// The socket failed, the controller terminated the connection, or it violated the protocol.
     pub fn next_completion(&mut self) -> Result<Completed, Error> {
         loop {
             let mut header = [0; 128];
@@ -309,7 +309,7 @@ impl Queue {
         }
     }
 
-    /// Is there nothing behind the header of a unit, but its digest?
+    /// Does the unit end with its header and the header's digest?
     fn is_header_alone(&self, header: &[u8]) -> bool {
         let (unit, _) = Header::read_from_prefix(header).expect("it has its size");
         let digest = if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
@@ -363,14 +363,14 @@ impl Queue {
         Ok(())
     }
 
-    /// The controller is ready for data.
+    /// Answers an R2T: sends the data that the controller asks for.
     fn send_data(&mut self, header: &[u8]) -> Result<(), Error> {
         let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
         let (from, bytes) = (unit.offset.get() as usize, unit.length.get() as usize);
         let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
         let pending = pending.ok_or(Error::Protocol("an R2T for nothing"))?;
         let out = std::mem::take(&mut pending.out);
-        // Twice the same bytes would be memory without end: what is asked for waits until the socket takes it.
+        // `asked` bounds the outbox: a controller that repeats an R2T would fill memory without end.
         pending.asked += bytes;
         if pending.asked > out.len() {
             return Err(Error::Protocol("R2Ts for more data than there are"));
@@ -395,10 +395,10 @@ impl Queue {
         Ok(self.wire.get_mut().push()?)
     }
 
-    /// Sends a command and waits for it. Nothing else may be under way.
+    /// Sends a command and waits for it. No other command may be under way.
     ///
     /// # Errors
-    /// As [`Queue::next_completion`]; a status other than success is none here.
+    /// As [`Queue::next_completion`]; a status other than success is not an error here.
     pub fn execute(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Completed, Error> {
         self.submit(sqe, data)?;
         self.next_completion()
@@ -421,7 +421,7 @@ impl Queue {
         self.execute(Command::Store(store).encode(0, self.nsid), Data::Out(value))?.ok().map(|_| ())
     }
 
-    /// Retrieves a value, of which `room` bytes are wanted; returns its size and those bytes.
+    /// Retrieves at most `room` bytes of a value; returns the value's size and those bytes.
     ///
     /// # Errors
     /// The status, or as [`Queue::next_completion`].
@@ -429,7 +429,7 @@ impl Queue {
         let command = Command::Retrieve { key, buffer_bytes: room, options: RetrieveOptions::default() };
         let completed = self.execute(command.encode(0, self.nsid), Data::In(room))?.ok()?;
         let (value_bytes, mut data) = (completed.cqe.dw0.get(), completed.data);
-        // A controller may fill the last dword up.
+        // A controller may pad the last dword.
         data.truncate(value_bytes as usize);
         Ok((value_bytes, data))
     }

@@ -1,5 +1,5 @@
-//! The socket of a connection. A thread that waits for bytes sends the output meanwhile: a controller that
-//! does not read before it has been read from, because its own memory is full, causes no deadlock.
+//! The socket of a connection. A thread that waits for bytes also sends the output: a controller whose memory
+//! is full, and so does not read before its own output is read, causes no deadlock.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,36 +10,36 @@ use kvdrive_auth::tls::Session;
 use kvdrive_sim::wall::{Patience, Stopwatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Bytes of TLS that are read from the socket at a time.
+/// Most encrypted bytes of one read from the socket.
 const ENCRYPTED_BYTES: usize = 64 << 10;
 
-/// A socket, and what waits to be sent.
+/// A socket, and the bytes to be sent.
 pub(super) struct Wire {
     pub(super) socket: TcpStream,
     tls: Option<Box<Secure>>,
-    /// Bytes to be sent, of which the first `sent` are; with TLS, they are taken by the session before.
+    /// Bytes to be sent, of which the first `sent` are; with TLS, the session encrypts them first.
     pub(super) outbox: Vec<u8>,
     sent: usize,
-    /// How long nothing may come; none: for ever.
+    /// How long the controller may be silent; `None`: without a limit.
     pub(super) silence: Option<Duration>,
-    /// Nothing is waited for longer than this, from that moment on.
+    /// A limit of all waiting together: a time from this moment on.
     pub(super) limit: Option<(Stopwatch, Duration)>,
     patience: Patience,
-    /// How often its thread slept, waiting for bytes.
+    /// How often a thread slept to wait for bytes.
     pub(super) sleeps: u64,
 }
 
 /// The host's end of TLS on a socket.
 struct Secure {
     session: Session,
-    /// To be sent.
+    /// Encrypted bytes to be sent.
     output: Vec<u8>,
-    /// Where what comes is read to.
+    /// Receives encrypted bytes.
     scratch: Vec<u8>,
 }
 
 impl Wire {
-    /// Connects to the first of these addresses that answers.
+    /// Connects to the first of these addresses that accepts.
     pub(super) fn connect(at: &[SocketAddr], silence: Option<Duration>) -> io::Result<Wire> {
         let mut last = io::Error::new(ErrorKind::InvalidInput, "there is no such address");
         for address in at {
@@ -58,14 +58,14 @@ impl Wire {
         Err(last)
     }
 
-    /// On a socket that is connected.
+    /// A wire on a socket that is connected.
     pub(super) fn on(socket: TcpStream, silence: Option<Duration>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
         let (tls, outbox, patience) = (None, Vec::new(), Patience::default());
         Ok(Wire { socket, tls, outbox, sent: 0, silence, limit: None, patience, sleeps: 0 })
     }
 
-    /// Speaks TLS from here on.
+    /// Does the TLS handshake; everything after it is encrypted.
     pub(super) fn shake_hands(&mut self, psk: &TlsPsk) -> io::Result<()> {
         let session =
             Session::client(psk).map_err(|absent| io::Error::new(ErrorKind::Unsupported, absent))?;
@@ -80,19 +80,19 @@ impl Wire {
                     tls.session.receive(&tls.scratch[..bytes]);
                 }
                 Err(failure) => {
-                    // The other end is told what was wrong, if it listens.
+                    // The alert tells the controller what was wrong, if it still reads.
                     let _ = self.push();
                     return Err(io::Error::new(ErrorKind::InvalidData, failure));
                 }
             }
         }
-        // Its last message goes with the first unit.
+        // The handshake's last message goes with the first unit.
         tls.output.append(&mut self.outbox);
         self.tls = Some(Box::new(tls));
         Ok(())
     }
 
-    /// Sends as much as goes without waiting.
+    /// Sends as much as the socket takes without waiting.
     pub(super) fn push(&mut self) -> io::Result<()> {
         let outbox = match self.tls.as_deref_mut() {
             None => &mut self.outbox,
@@ -119,7 +119,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads what is there.
+    /// Reads bytes that are available.
     fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(Secure { session, scratch, .. }) = self.tls.as_deref_mut() else {
             return self.socket.read(into);
@@ -135,19 +135,19 @@ impl Wire {
         }
     }
 
-    /// How long may still be waited; `None`: there is no limit.
+    /// How much longer it may wait; `None`: without a limit.
     fn left(&self) -> Option<Duration> {
         let left =
             |(since, span): &(Stopwatch, Duration)| span.saturating_sub(Duration::from_nanos(since.ns()));
         self.limit.as_ref().map(left)
     }
 
-    /// How many bytes are to be sent.
+    /// Number of bytes to be sent.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.outbox.len() + self.tls.as_ref().map_or(0, |tls| tls.output.len()) - self.sent
     }
 
-    /// Sleeps until there are bytes to read, or room for those to be sent.
+    /// Sleeps until there are bytes to read, or room for bytes to be sent.
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
         let left = self.left();
@@ -160,12 +160,12 @@ impl Wire {
     }
 }
 
-/// What is waited for of a socket: bytes to read, and room for those to be sent if there are any.
+/// The events to poll a socket for: bytes to read, and room if bytes are to be sent.
 pub(super) fn wanted(socket: &TcpStream, has_unsent: bool) -> PollFd<'_> {
     PollFd::new(socket, if has_unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
 }
 
-/// Sleeps until one of the sockets has what is waited for, or a signal comes; `false`: none had, for so long.
+/// Sleeps until one of the sockets has an event or a signal comes; `false`: `timeout` has passed without one.
 pub(super) fn sleep(sockets: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
     let timeout = timeout
         .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) });
@@ -177,7 +177,8 @@ pub(super) fn sleep(sockets: &mut [PollFd<'_>], timeout: Option<Duration>) -> io
 }
 
 impl Read for Wire {
-    /// Waits for bytes; the end of them is an error here, since a controller says why it goes.
+    /// Waits for bytes; the end of the stream is an error, since a controller announces that it ends a
+    /// connection.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             self.push()?;

@@ -1,5 +1,5 @@
-//! Waiting on an application's own thread: a future run to its end, spinning for a moment where a core is to
-//! spare, then parked.
+//! Waiting on an application's own thread: runs a future to its end, spins for a moment if a core is idle,
+//! then parks.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,7 +18,7 @@ struct Parker {
 }
 
 impl Parker {
-    /// Waits to be woken, or until `limit` has passed; was it woken?
+    /// Waits to be woken, or until `limit` has passed; `true`: it was woken.
     fn wait(&self, patience: &mut Patience, limit: Option<&Limit>) -> bool {
         let is_woken = || self.woken.load(Ordering::Acquire);
         while !is_woken() && limit.is_none_or(|limit| !limit.left().is_zero()) && patience.look_again() {
@@ -53,7 +53,7 @@ thread_local! {
     static PARKER: Cell<Option<(Arc<Parker>, Waker, Patience)>> = const { Cell::new(None) };
 }
 
-/// How long may be waited, from a moment on.
+/// A time to wait, and the moment from which it counts.
 struct Limit {
     since: Stopwatch,
     span: Duration,
@@ -70,7 +70,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     block_on_within(future, None).expect("it is waited for without a limit")
 }
 
-/// Runs `future` on this thread, to its end or until it has waited for `span`; `None`: without a limit.
+/// Runs `future` on this thread to its end, or until it has waited for `span`; `None`: without a limit.
 pub(super) fn block_on_within<F: Future>(future: F, span: Option<Duration>) -> Option<F::Output> {
     let limit = span.map(|span| Limit { since: Stopwatch::start(), span });
     let mut future = pin!(future);

@@ -1,7 +1,8 @@
-//! The blocks of a drive as threads of a program use them: one command at a time for each call, each waiting on
-//! the calling thread. They are pages of a store, too.
+//! The blocks of a drive as threads of a program use them: a call is one command and waits for it on its
+//! thread. A driver is also the pages of a store.
 //!
-//! A drive of blocks answers a write when it is durable, so no page is ever torn, and a flush has nothing to do.
+//! A drive of blocks answers a write when it is durable, so no page is ever torn, and a flush has nothing to
+//! do.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
 use crate::hostkv::error_of;
 
-/// A queue pair to a drive of blocks. Several threads may use it at once: as many commands as its depth are under
-/// way, the others wait for a slot.
+/// A queue pair to a drive of blocks. Several threads may use it at once: up to `depth` commands are under
+/// way, and further calls wait for a slot.
 pub struct BlockDriver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -35,7 +36,7 @@ impl Connector {
     /// [`Connector::connect`].
     ///
     /// # Errors
-    /// As there; [`Status::INVALID_FIELD`] of a drive whose namespace is of pairs.
+    /// As there; [`Status::INVALID_FIELD`] if the drive's namespace is of pairs.
     pub fn connect_blocks(&self, entries: u32, depth: u32) -> Result<BlockDriver, Error> {
         let namespace = |cid, buffer| blocks::identify(cid, cns::NAMESPACE, buffer);
         let controller = |cid, buffer| blocks::identify(cid, cns::CONTROLLER, buffer);
@@ -52,16 +53,16 @@ impl BlockDriver {
         self.blocks
     }
 
-    /// Most blocks of one command that moves them.
+    /// Most blocks of one command that reads or writes.
     pub fn most_blocks(&self) -> u32 {
         self.most_blocks
     }
 
-    /// Has the drive carry a command out; the blocks, if it read some.
+    /// Has the drive carry a command out; returns the blocks that it read.
     ///
     /// # Errors
-    /// [`Error::Count`]: more blocks than [`BlockDriver::most_blocks`], or none; what the drive answered, or that it
-    /// is off.
+    /// [`Error::Count`]: more blocks than [`BlockDriver::most_blocks`], or none; the status that the drive
+    /// answered; the drive is off.
     pub fn call(&self, call: BlockCall<'_>) -> Result<Vec<Block>, Error> {
         call.check(self.most_blocks)?;
         block_on(async {
@@ -80,7 +81,7 @@ impl BlockDriver {
         })
     }
 
-    /// As [`BlockDriver::call`], for a store.
+    /// As [`BlockDriver::call`], with the errors of a page store.
     fn ask(&self, page: PageId, call: BlockCall<'_>) -> Result<Vec<Block>, PageError> {
         self.call(call).map_err(|error| {
             let status = error.status().unwrap_or(Status::ABORTED_POWER_LOSS);
@@ -89,7 +90,8 @@ impl BlockDriver {
     }
 }
 
-/// A page is a block. Any thread may call, and several at once; a write that was started has ended.
+/// A page is a block. Any thread may call, and several at once. A write is done when the call that starts it
+/// returns.
 impl PageStore for BlockDriver {
     fn page_bytes(&self) -> u32 {
         BLOCK_BYTES

@@ -22,7 +22,7 @@ struct Shared {
     admin: Port,
     max_value_bytes: OnceLock<u32>,
     unclaimed: Arc<SharedUnclaimed>,
-    /// Queue pairs whose drivers are gone, for the next ones.
+    /// Queue pairs without a driver, for reuse.
     idle: Mutex<Vec<Arc<Port>>>,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Shared {
     }
 }
 
-/// Makes drivers for one drive. When all connectors and drivers are dropped the drive ends.
+/// Makes drivers for one drive. The drive ends when all its connectors and drivers are dropped.
 #[derive(Clone)]
 pub struct Connector(Arc<Shared>);
 
@@ -54,7 +54,7 @@ impl Connector {
         &self.0.unclaimed
     }
 
-    /// Largest value that the drive takes, in bytes.
+    /// Size of the largest value that the drive takes, bytes.
     pub(super) fn max_value_bytes(&self) -> Result<u32, Error> {
         if let Some(bytes) = self.0.max_value_bytes.get() {
             return Ok(*bytes);
@@ -63,10 +63,11 @@ impl Connector {
         Ok(*self.0.max_value_bytes.get_or_init(|| namespace.format().value_max_bytes.get()))
     }
 
-    /// May this thread ask the drive?
+    /// May this thread call the drive?
     ///
     /// # Errors
-    /// The calls of another one carry it out ([`serve_here`](super::serve_here)).
+    /// Only one thread's calls carry the drive out, and this is another one
+    /// ([`serve_here`](super::serve_here)).
     pub fn check_thread(&self) -> Result<(), Error> {
         self.0.admin.check_thread()
     }
@@ -82,7 +83,7 @@ impl Connector {
         self.admin(answers::write_protection_log, answers::take_write_protection).await
     }
 
-    /// An admin command that brings data to the page at the slot's buffer, and what to make of it.
+    /// Sends an admin command that brings data to the page at the slot's buffer, and reads them there.
     pub(super) async fn admin<T>(
         &self,
         command: fn(u16, u64) -> Sqe,
@@ -95,8 +96,8 @@ impl Connector {
         Ok(take(slot.buffer(), slot.buffer().address()))
     }
 
-    /// A queue pair of `entries` slots, which the drive is asked to create, with `depth` command slots that have
-    /// buffers of `buffer_bytes` bytes.
+    /// Has the drive create a queue pair of `entries` slots, with `depth` command slots that have buffers of
+    /// `buffer_bytes` bytes.
     async fn create(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
         let board = Board::new(depth, self.0.unclaimed.clone());
         let rings = self.link().open_rings(entries, board.clone())?;
@@ -111,7 +112,7 @@ impl Connector {
         Ok(Arc::new(Port::new(self.link(), rings, board, buffer_bytes)))
     }
 
-    /// Has the drive delete a queue pair that no driver has, when commands of it that were dropped have ended.
+    /// Has the drive delete a queue pair without a driver, after its dropped commands have ended.
     async fn delete(&self, port: Arc<Port>) -> Result<(), Error> {
         port.take_all().await?;
         let mut slot = self.0.admin.slot().await?;
@@ -122,7 +123,7 @@ impl Connector {
         Ok(())
     }
 
-    /// An unused queue pair; all of a drive have buffers of one size.
+    /// An unused queue pair; all queue pairs of a drive have buffers of one size.
     pub(super) fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
@@ -143,8 +144,8 @@ impl Connector {
         }
     }
 
-    /// Ends the drive when it has carried out what was submitted, even if other connectors or drivers exist: they
-    /// find it off then.
+    /// Ends the drive after it has carried out all submitted commands. Other connectors and drivers then find
+    /// it off.
     pub fn close(&self) {
         self.link().close();
     }

@@ -19,10 +19,10 @@ use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, Com
 
 /// A queue pair with as many command slots as its depth.
 ///
-/// Futures work on any executor: the thread that polls one submits its command, and the drive's thread wakes it. A
-/// future may be dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted
-/// whole, forgotten; an iterator that no caller learns of is closed, and a pair that no caller learns of is the next
-/// one that a NEXT returns.
+/// Futures work on any executor: the thread that polls a future submits its command, and the drive's thread
+/// wakes it. A future may be dropped at any time: a submitted command is carried out, a value that was not
+/// submitted as a whole is discarded, an iterator that no caller learns of is closed, and a pair that no
+/// caller receives is returned by the next NEXT.
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -31,14 +31,14 @@ pub struct Driver {
 }
 
 impl Connector {
-    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a
-    /// driver that was dropped is used again by the next one of the same `entries` and `depth`; where there
-    /// is none, this thread waits while the drive deletes unused ones and creates one.
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands under way. The queue pair of
+    /// a dropped driver is reused by the next driver of the same `entries` and `depth`; if there is none,
+    /// this thread waits while the drive deletes unused queue pairs and creates one.
     ///
     /// # Errors
-    /// The drive is off, has as many queue pairs as there are identifiers, or answers so.
+    /// The drive is off, has no free queue identifier, or answers another status.
     ///
-    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
+    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65 536 (NVMe base
     /// specification).
     pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
         let max_value_bytes = self.max_value_bytes()?;
@@ -48,22 +48,22 @@ impl Connector {
 }
 
 impl Driver {
-    /// Where more queue pairs come from.
+    /// The connector that made it, for more queue pairs.
     pub fn connector(&self) -> &Connector {
         &self.connector
     }
 
-    /// Largest value the drive takes, bytes.
+    /// Size of the largest value that the drive takes, bytes.
     pub fn max_value_bytes(&self) -> u32 {
         self.max_value_bytes
     }
 
-    /// Commands at once.
+    /// Most commands under way.
     pub fn depth(&self) -> u32 {
         self.port().depth()
     }
 
-    /// The same commands, each waiting on the calling thread.
+    /// Commands of this driver that wait on the calling thread.
     pub fn blocking(&self) -> Blocking<'_> {
         Blocking(self)
     }
@@ -125,7 +125,7 @@ impl Driver {
         flight.advance(Piece::Bytes(&[]), Until::Ended).await.map(|_| ())
     }
 
-    /// [`Client::call`](crate::Client::call). A NEXT whose future was dropped is not lost: the next one returns its
+    /// [`Client::call`](crate::Client::call). If the future of a NEXT is dropped, the next NEXT returns its
     /// pair.
     pub async fn call<V: Content>(&self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
         let ticket = self.submit(call).await?;
@@ -148,7 +148,7 @@ impl Flight<'_> {
     }
 }
 
-/// A value changes places with what its caller has: nothing is copied.
+/// Exchanges the buffer's value with the caller's region, so that nothing is copied.
 impl Arrival for SharedBuffer {
     fn memory(&self) -> (&dyn HostMemory, u64) {
         (self, self.address())

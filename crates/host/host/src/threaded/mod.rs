@@ -22,10 +22,10 @@
 //! | [`Driver`] | one command at a time, or many futures |
 //! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
 //! | [`BlockDriver`] | the blocks of a drive that has no pairs, also as pages of a store |
-//! | [`saker`] | SAKER in front: small writes that travel together |
+//! | [`saker`] | SAKER in front: small writes travel in batches |
 //! | [`serve_thread`] | the drive's thread |
 //! | [`serve_here`] | an unpaced drive that the calls of one thread carry out: no other thread, no wake-ups |
-//! | [`Control`](kvdrive_link::shared::Control) | looking at the drive and changing it while it is served: [`Serving::control`] |
+//! | [`Control`](kvdrive_link::shared::Control) | reads the drive and changes it while it is served: [`Serving::control`] |
 
 mod blocking;
 mod blocks;

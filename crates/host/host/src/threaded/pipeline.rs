@@ -1,8 +1,8 @@
 //! A driver as [`Pipelined`].
 //!
 //! Commands gather until the thread has to wait for the drive, and cross with one doorbell; completions come
-//! in batches and are acknowledged with one. A value belongs to the pipeline until its completion gives it
-//! back, so nothing is copied and nothing is allocated.
+//! in batches and are acknowledged with one doorbell. A value belongs to the pipeline until its completion
+//! gives it back, so nothing is copied or allocated.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,38 +26,38 @@ use crate::pipelined::{Completion, Pipelined};
 struct Flight<'a, V> {
     call: Call<()>,
     value: V,
-    /// Where a value that is answered goes.
+    /// Receives a value of the answer.
     into: Region,
     course: Course<'a>,
     place: Place,
-    /// Its SEEK opened an iterator and failed so: what is under way closes it.
+    /// Its SEEK opened an iterator but failed with this status; the command under way closes the iterator.
     failed: Option<Status>,
 }
 
-/// What a command has in the queue.
+/// A command's entries in the queue.
 #[derive(Clone, Copy)]
 struct Place {
     slot: Slot,
-    /// How often the doorbell had been rung when its first entries were put into the outbox, and its last.
+    /// Doorbells so far when its first entries were put into the outbox, and when its last were.
     begun_at: Option<u64>,
     put_at: u64,
 }
 
-/// What waits for a doorbell or for the sequence.
+/// Entries and values that are not submitted yet.
 #[derive(Default)]
 struct Gathered {
     /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far.
     outbox: Vec<Sqe>,
     quiet: u32,
     doorbells: u64,
-    /// The value in the middle of its inline commands, and those that wait for it.
+    /// The command that holds the sequence, and those that wait for it.
     inside: Option<u16>,
     waiting: VecDeque<u16>,
 }
 
 /// A driver used as a queue of commands.
 ///
-/// Dropping it forgets what is under way: commands that were submitted are carried out, the others are not.
+/// Dropping it drops the commands under way: those in the queue are carried out, the others are not.
 pub struct Pipeline<'a, V> {
     driver: &'a Driver,
     /// By command identifier.
@@ -67,13 +67,12 @@ pub struct Pipeline<'a, V> {
     gathered: Gathered,
     /// Calls that were answered without a command.
     answered: VecDeque<Completion<V>>,
-    /// Completions that were taken over and not looked at, latest first.
+    /// Completions that were collected and not looked at, latest first.
     batch: Vec<Cqe>,
 }
 
 impl Driver {
-    /// Makes this driver a pipeline, after waiting on this thread for what dropped futures have left under
-    /// way.
+    /// Makes this driver a pipeline, after waiting on this thread for commands under way of dropped futures.
     pub fn pipeline<V: Content>(&mut self) -> Result<Pipeline<'_, V>, Error> {
         let depth = self.depth();
         block_on(self.port().take_all())?;
@@ -155,8 +154,8 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
 }
 
 impl<'a, V: Content> Pipeline<'a, V> {
-    /// Submits what has gathered, without waiting for anything. Where this thread may not
-    /// ([`Connector::check_thread`](super::Connector::check_thread)) it stays gathered.
+    /// Submits the gathered commands without waiting. If this thread may not call the drive
+    /// ([`Connector::check_thread`](super::Connector::check_thread)), they stay gathered.
     pub fn ring(&mut self) {
         if self.driver.port().check_thread().is_err() {
             return;
@@ -169,7 +168,7 @@ impl<'a, V: Content> Pipeline<'a, V> {
 
     fn take_off(&mut self, call: Call<()>, value: V, into: Region, course: Course<'a>) {
         let cid = self.free.pop().expect("there is room");
-        // The drive begins with the first half while the second is being made.
+        // The drive begins with the first half while the thread gathers the second.
         if self.gathered.outbox.len() >= self.flights.len() / 2 {
             self.ring();
         }
@@ -181,7 +180,7 @@ impl<'a, V: Content> Pipeline<'a, V> {
         self.begin_waiting();
     }
 
-    /// Takes a command as far as it goes without a completion; returns it when it has ended.
+    /// Takes a command as far as it goes without a completion; returns its completion if it has ended.
     fn go_on(&mut self, cid: u16) -> Option<Completion<V>> {
         let port = self.driver.port();
         let flight = self.flights[usize::from(cid)].as_mut().expect("a command goes on that has begun");
@@ -209,7 +208,7 @@ impl<'a, V: Content> Pipeline<'a, V> {
         Some(Completion { call, value, result: failed.map_or(result, Err), content: into })
     }
 
-    /// Takes a command one step further; returns it when it has ended.
+    /// Takes a command on after a completion; returns its completion if it has ended.
     fn arrived(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
@@ -221,7 +220,7 @@ impl<'a, V: Content> Pipeline<'a, V> {
         ended
     }
 
-    /// Begins values that waited for the sequence, until one holds it again.
+    /// Begins values that wait for the sequence, until one of them holds it.
     fn begin_waiting(&mut self) {
         while self.gathered.inside.is_none() {
             let Some(cid) = self.gathered.waiting.pop_front() else { return };
@@ -282,7 +281,7 @@ impl CommandSlot for InPipeline<'_> {
         self.port.list(self.cid, bytes);
     }
 
-    /// The entries wait in the outbox.
+    /// The entries stay in the outbox until the next doorbell.
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
         let Gathered { outbox, quiet, doorbells, inside, .. } = &mut *self.gathered;
         let Submission { completions, iterator_use, .. } = submission;
@@ -307,7 +306,7 @@ impl<V> Drop for Pipeline<'_, V> {
             let Place { mut slot, begun_at, put_at } = flight.place;
             let has_rung = |at: u64| at < self.gathered.doorbells;
             if !has_rung(put_at) {
-                // What is in the outbox the drive does not know.
+                // The drive has not seen entries of the outbox.
                 slot.withdrawn(begun_at.is_some_and(has_rung));
             }
             slot

@@ -1,10 +1,10 @@
-//! The application's end of one queue pair: command slots under one lock, the waker of each completion, and
-//! the drive's thread that brings them. What a completion means, and what is left of a dropped command, is
-//! decided in [`crate::conversation`]; the thread that finds it carries it out.
+//! The application's end of one queue pair: command slots under one lock, wakers for completions, and the
+//! delivery of completions on the drive's thread. [`crate::conversation`] decides what a completion means and
+//! what remains of a dropped command; the thread that took the completion does it.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
-//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
-//! which it is told to discard before the sequence passes on.
+//! one is submitted. If the command is dropped before that, the drive has a part of a value, and is told to
+//! discard it before the sequence passes on.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -24,7 +24,7 @@ use crate::conversation::slot::{Arrived, IteratorUse, Remaining, Slot};
 use crate::conversation::unclaimed;
 use crate::conversation::{CommandSlot, SlotOffer, Submission};
 
-/// The sequence is one token; its number says nothing.
+/// The sequence is a single token; its number has no meaning.
 const SEQUENCE: u16 = 0;
 
 /// One slot, and the waker of its command.
@@ -38,20 +38,20 @@ struct Slots {
     free: Tokens,
     sequence: Tokens,
     off: bool,
-    /// A pipeline has all slots: their completions are collected, and it may wait for some.
+    /// A pipeline holds all slots: their completions are collected for it, and its thread may wait for them.
     is_piped: bool,
     finished: Vec<Cqe>,
     collector: Option<Waker>,
-    /// Something was put into the queue that the drive has not been told of.
+    /// The queue has entries that the drive has not been told of.
     puts: bool,
 }
 
-/// What the application's threads and the drive's both touch.
+/// State that the application's threads and the drive's thread share.
 pub(super) struct Board {
     slots: Mutex<Slots>,
     /// Scratch space of the drive's thread.
     wakers: Mutex<Vec<Waker>>,
-    /// By slot; the port maps them.
+    /// The buffer of each slot; the port maps them.
     buffers: OnceLock<Vec<Arc<SharedBuffer>>>,
     unclaimed: Arc<SharedUnclaimed>,
 }
@@ -63,7 +63,7 @@ impl Board {
                 entries: (0..depth as u16)
                     .map(|cid| SlotEntry { slot: Slot::new(cid), waiter: None })
                     .collect(),
-                // The last one is taken first: a lone command always has identifier 0.
+                // Tokens are taken from the end: a lone command always has identifier 0.
                 free: Tokens::new((0..depth as u16).rev().collect()),
                 sequence: Tokens::new(vec![SEQUENCE]),
                 off: false,
@@ -82,7 +82,7 @@ impl Board {
         lock(&self.slots).entries.len()
     }
 
-    /// What a NEXT has answered that no caller waits for.
+    /// The answer to a NEXT that was dropped.
     fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> unclaimed::Answer {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
         unclaimed::answer(cqe, &*buffers[usize::from(cqe.cid.get())], buffer_bytes)
@@ -104,7 +104,7 @@ impl Slots {
         }
     }
 
-    /// The caller has dropped the command of a slot.
+    /// Notes that the command of a slot was dropped.
     fn abandon(&mut self, board: &Board, queue: &SharedQueue, cid: u16, wakers: &mut Vec<Waker>) {
         let entry = &mut self.entries[usize::from(cid)];
         entry.waiter = None;
@@ -115,8 +115,8 @@ impl Slots {
         self.carry_out(board, queue, cid, left, wakers);
     }
 
-    /// Does what is left of a dropped command. The drive sees what it puts into the queue once the caller, which
-    /// holds a lock that completions take, rings after it.
+    /// Does what remains of a dropped command. The caller holds the lock that completions take, and rings
+    /// after it: until then the drive does not see the entries that are put into the queue here.
     fn carry_out(
         &mut self,
         board: &Board,
@@ -137,8 +137,8 @@ impl Slots {
                 }
                 wakers.extend(self.free.put(cid));
                 if is_torn {
-                    // Its commands have completed, and so have the inline commands before them, which the
-                    // drive handled first.
+                    // The slot's commands have completed, and so have the inline commands before them, which
+                    // the drive handled first.
                     queue.put_reset();
                     self.puts = true;
                     wakers.extend(self.sequence.put(SEQUENCE));
@@ -174,10 +174,10 @@ impl CompletionSink for Board {
     }
 }
 
-/// Which of a board's tokens.
+/// Chooses one kind of a board's tokens.
 type Select = fn(&mut Slots) -> &mut Tokens;
 
-/// Waits for a token; leaves the queue when dropped.
+/// Waits for a token; leaves the waiting line when dropped.
 struct Claim<'a> {
     board: &'a Board,
     select: Select,
@@ -207,7 +207,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What a slot's commands use: set up once, so that a command allocates nothing.
+/// What a slot's commands use; set up once, so that a command allocates nothing.
 struct SlotMemory {
     buffer: Arc<SharedBuffer>,
     list: Arc<SharedBuffer>,
@@ -262,7 +262,8 @@ impl Port {
         &self.memory[usize::from(cid)].buffer
     }
 
-    /// Names the first `bytes` bytes of a slot's buffer in the chain behind its list page, and makes room for them.
+    /// Names the first `bytes` bytes of a slot's buffer in the chain behind its list page, and makes room for
+    /// them.
     pub(super) fn list(&self, cid: u16, bytes: u32) {
         let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
         let chain = list.address() + u64::from(PAGE_BYTES);
@@ -271,16 +272,17 @@ impl Port {
         buffer.reserve(bytes);
     }
 
-    /// What a slot offers its command; no window is reached from here. Each crossing between threads costs more
-    /// than a command, so inline commands of a value go together where several commands share doorbells anyway;
-    /// a queue of depth 1 sends them one by one, as published and as the modelled host does.
+    /// The slot's offer, without a window, which this driver does not reach. Each crossing between threads
+    /// costs more than a command, so inline commands of a value go together if several commands share
+    /// doorbells anyway; a queue of depth 1 sends them one by one, as published and as the modelled host
+    /// does.
     pub(super) fn slot_offer(&self, cid: u16) -> SlotOffer<'static> {
         let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
         let (buffer, list) = (buffer.address(), list.address());
         SlotOffer { cid, buffer, list, entries: self.slots, window: None, is_together: self.depth() > 1 }
     }
 
-    /// May this thread ask the drive?
+    /// May this thread call the drive?
     pub(super) fn check_thread(&self) -> Result<(), Error> {
         Ok(self.queue.check_thread()?)
     }
@@ -295,7 +297,7 @@ impl Port {
         poll_fn(|context| claim.poll(context)).await
     }
 
-    /// Gives the lock up, and tells the drive what was put into the queue under it.
+    /// Releases the lock, and rings if entries were put into the queue under it.
     fn ring_for(&self, mut slots: MutexGuard<'_, Slots>) {
         let puts = std::mem::take(&mut slots.puts);
         drop(slots);
@@ -335,8 +337,8 @@ impl Port {
         Poll::Pending
     }
 
-    /// Takes a pipeline's slots back, as far as it knows them: `slot` says how one is, and `batch` are
-    /// completions that it has taken over and not looked at, in their order.
+    /// Takes the slots back from a pipeline: `slot` returns the state of each, and `batch` are completions
+    /// that the pipeline has collected and not looked at, in their order.
     pub(super) fn give_all(&self, mut slot: impl FnMut(u16) -> Slot, batch: impl Iterator<Item = Cqe>) {
         let mut slots = lock(&self.board.slots);
         (slots.is_piped, slots.collector) = (false, None);
@@ -359,19 +361,19 @@ impl Port {
     }
 }
 
-/// A claimed slot. Dropping it gives it back, at once or when its command completes.
+/// A claimed slot. Dropping it returns the slot, at once or when its command completes.
 pub(super) struct Claimed<'a> {
     port: &'a Port,
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
     holds_sequence: bool,
-    /// Its place among those that wait for the sequence.
+    /// Its claim while it waits for the sequence.
     awaiting: Option<Claim<'a>>,
 }
 
 impl Claimed<'_> {
-    /// What it offers its command; no window is reached from here.
+    /// The slot's offer, without a window.
     pub(super) fn slot_offer(&self) -> SlotOffer<'static> {
         self.port.slot_offer(self.cid)
     }
@@ -380,7 +382,7 @@ impl Claimed<'_> {
         self.port.buffer(self.cid)
     }
 
-    /// Submits the outbox with one doorbell; so many completions will come.
+    /// Submits the outbox with one doorbell; `completions` completions will come.
     pub(super) fn submit(&mut self, completions: u32, iterator_use: IteratorUse) -> Result<(), Error> {
         let mut slots = lock(&self.port.board.slots);
         if slots.off {
@@ -393,8 +395,8 @@ impl Claimed<'_> {
         Ok(())
     }
 
-    /// Waits until what was submitted has completed, and acknowledges it with one doorbell. What it opened or
-    /// brought is the caller's.
+    /// Waits until the submitted commands have completed, and acknowledges them with one doorbell. The
+    /// iterator or pair of the answer then belongs to the caller.
     pub(super) async fn completion(&mut self) -> Result<Cqe, Error> {
         poll_fn(|context| self.poll_completion(context)).await
     }

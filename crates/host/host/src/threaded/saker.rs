@@ -1,8 +1,8 @@
 //! SAKER on application threads: the queues that [`kvdrive_saker::threaded`] asks a drive for.
 //!
-//! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the thread
-//! that sends; the thread that takes completions polls them all, and one bell wakes it for any of them. They are few: at
-//! most as many as the driver has slots.
+//! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the
+//! thread that sends. The thread that takes completions polls all of them, and one bell wakes it for any.
+//! There are at most as many futures as the driver has slots.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -27,7 +27,7 @@ use crate::Error;
 use crate::client::{Answer, Call, Calls, Content};
 use crate::pipelined::{Completion as Ended, FailedWrite, Pipelined};
 
-/// A drive, as SAKER asks for its queues.
+/// A drive from which SAKER creates its queues.
 pub struct Queues {
     connector: Connector,
     transfer: TransferConfig,
@@ -36,11 +36,11 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Queues of `entries` slots for `depth` commands each, whose values go by the method of `transfer`. SAKER waits
-    /// where it would have more under way.
+    /// Queues of `entries` slots for `depth` commands each, whose values go by the method of `transfer`.
+    /// SAKER waits while `depth` commands are under way.
     ///
     /// # Panics
-    /// There is no such method.
+    /// Panics if there is no such method.
     pub fn new(connector: Connector, transfer: TransferConfig, entries: u32, depth: u32) -> Queues {
         assert!(transfer::method(&transfer).is_some(), "no transfer method {:?}", transfer.method);
         Queues { connector, transfer, entries, depth }
@@ -60,12 +60,12 @@ impl threaded::Drive for Queues {
 
 type CommandFuture = Pin<Box<dyn Future<Output = Result<Completion, DriveOff>> + Send>>;
 
-/// A queue pair and what is under way in it.
+/// A queue pair and its commands under way.
 pub struct Queue {
     driver: Arc<Driver>,
     under_way: Mutex<UnderWay>,
     bell: Arc<Bell>,
-    /// The bell's.
+    /// Wakes the bell.
     waker: Waker,
 }
 
@@ -73,7 +73,7 @@ pub struct Queue {
 #[derive(Default)]
 struct UnderWay {
     commands: Vec<CommandFuture>,
-    /// One of them has found the drive off: the others will not be answered.
+    /// One of them has found the drive off: no other will be answered.
     is_off: bool,
 }
 
@@ -95,7 +95,7 @@ impl Wake for Bell {
 }
 
 impl Queue {
-    /// Takes the first command that has been answered. Once the drive is off, every call says so.
+    /// Takes the first command that has been answered. Once the drive is off, every call fails.
     fn poll(&self) -> Poll<Result<Completion, DriveOff>> {
         let mut under_way = lock(&self.under_way);
         if under_way.is_off {
@@ -148,7 +148,7 @@ impl threaded::Queue for Queue {
     }
 }
 
-/// The command with its value, copied: SAKER goes on writing where it was.
+/// The command with a copy of its value: SAKER reuses the memory that it was in.
 fn call(command: Command<'_>) -> Call<Vec<u8>> {
     match command {
         Command::Batch { content, bytes } => Call::Batch { value: content.to_bytes(bytes) },
@@ -180,21 +180,21 @@ async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Res
     Ok(Completion { ticket, status, dw0, value })
 }
 
-/// A handle as a pipeline: every call is carried out where it is made, as far as SAKER's callers wait, and its
-/// completion is there at once.
+/// A handle as a pipeline: each call is carried out when it is begun, a write until it is pending, and its
+/// completion is available at once.
 pub struct Pipeline<'d, V> {
     handle: threaded::Handle<Queues>,
     /// For iterators and lists.
     single: &'d Driver,
-    /// Failures of a sync, until the next settling reports them.
+    /// Failures of a sync, until the next [`Pipelined::settle`] reports them.
     failures: Vec<Failure>,
     ended: VecDeque<Ended<V>>,
     is_off: bool,
 }
 
 impl<'d, V: Content> Pipeline<'d, V> {
-    /// One handle's. SAKER knows only pairs by their keys: lists and seeks sync it first, and go by `single` like the
-    /// steps of iterators.
+    /// A pipeline of one handle. SAKER knows pairs only by their keys: lists and seeks sync it first, and go
+    /// by `single`, as do the steps of iterators.
     pub fn new(handle: threaded::Handle<Queues>, single: &'d Driver) -> Pipeline<'d, V> {
         Pipeline { handle, single, failures: Vec::new(), ended: VecDeque::new(), is_off: false }
     }
@@ -217,7 +217,7 @@ impl<'d, V: Content> Pipeline<'d, V> {
             Ok(answer) => Ok(answer),
             Err(threaded::Error::Status(status)) => Err(status),
             Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
-            // The next taker of a completion finds the drive off.
+            // The next call that takes a completion finds the drive off.
             Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
         };
         self.ended.push_back(Ended { call, value, result, content });
@@ -242,8 +242,8 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
             Call::Retrieve { key } => handle.retrieve(key, &mut into).map(Answer::Value),
             Call::Exist { key } => handle.exist(key).map(Answer::Exists),
-            // SAKER makes the batches; a pending pair is retrieved as a whole, and deleted whether the drive has one or
-            // not.
+            // SAKER makes the batches itself; a pending pair is retrieved as a whole, and deleted whether or
+            // not the drive has it.
             Call::Batch { .. } | Call::Remove { .. } | Call::RetrievePart { .. } => {
                 Err(threaded::Error::Status(Status::INVALID_OPCODE))
             }

@@ -1,4 +1,5 @@
-//! A drive on a thread of its own, or carried out by the calls of this one, and the connector to it.
+//! A drive on a thread of its own, or carried out by the calls of the current thread, and the connector to
+//! it.
 
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use super::connector::Connector;
 /// Builds a drive on a thread of its own and serves it there, until all connectors and drivers are dropped.
 /// `build` gets the executor and the host memory.
 ///
-/// Errors: what `build` returns; the thread has ended then.
+/// Errors: what `build` returns, after the thread has ended.
 pub fn serve_thread<D, R, F>(
     config: ServerConfig,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
@@ -26,7 +27,7 @@ where
     Ok((connector, serving))
 }
 
-/// Builds a drive that calls of this thread carry out: [`kvdrive_link::shared::serve_here`]. Calls on other
+/// Builds a drive that calls of this thread carry out: [`kvdrive_link::shared::serve_here`]. Calls of other
 /// threads are refused with [`crate::Error::OtherThread`].
 ///
 /// # Errors

@@ -1,18 +1,18 @@
-//! Things of which there are a few, handed out first come first served: command slots, the right to the
-//! sequence of inline commands. Not a lock itself: it lives under one.
+//! A few tokens that are handed out in the order of requests: command slots, the right to submit inline
+//! commands. Not a lock itself: it is used under one.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Tokens, and the queue of waiting tasks. A token that is given back goes straight to the first of them, so no task
-/// overtakes.
+/// Tokens, and the queue of waiting tasks. A token that is given back goes straight to the first waiting
+/// task, so no task overtakes another.
 #[derive(Default)]
 pub(super) struct Tokens {
     free: Vec<u16>,
     next_ticket: u64,
-    /// By ticket, which is by time.
+    /// Ordered by ticket, and so by time.
     waiting: VecDeque<(u64, Waker)>,
-    /// Handed over and not yet noticed.
+    /// Tokens that were handed to waiting tasks, which have not polled since.
     granted: Vec<(u64, u16)>,
 }
 
@@ -21,7 +21,7 @@ impl Tokens {
         Tokens { free, ..Tokens::default() }
     }
 
-    /// Takes a token or waits on; `ticket` is the caller's place in the queue and is cleared with success.
+    /// Takes a token or waits; `ticket` is the caller's place in the queue, and is cleared with success.
     pub(super) fn poll(&mut self, ticket: &mut Option<u64>, waker: &Waker) -> Option<u16> {
         let Some(own) = *ticket else {
             if let Some(token) = self.free.pop() {
@@ -42,7 +42,7 @@ impl Tokens {
         None
     }
 
-    /// Gives a token back; returns the waiter that has it now and must be woken.
+    /// Gives a token back; returns the waker of the task that now has it.
     #[must_use]
     pub(super) fn put(&mut self, token: u16) -> Option<Waker> {
         match self.waiting.pop_front() {
@@ -57,7 +57,7 @@ impl Tokens {
         }
     }
 
-    /// Leaves the queue; returns the waiter that must be woken because the token that was granted passes on.
+    /// Leaves the queue; returns the waker of the task that gets the granted token instead.
     #[must_use]
     pub(super) fn cancel(&mut self, ticket: u64) -> Option<Waker> {
         if let Some(index) = self.granted.iter().position(|(other, _)| *other == ticket) {
@@ -68,7 +68,7 @@ impl Tokens {
         None
     }
 
-    /// The wakers of all that wait, for the last wake-up.
+    /// The wakers of all waiting tasks, when there are no more tokens to come.
     pub(super) fn drain_waiting(&mut self) -> impl Iterator<Item = Waker> + '_ {
         self.waiting.drain(..).map(|(_, waker)| waker)
     }

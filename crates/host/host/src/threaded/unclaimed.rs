@@ -1,4 +1,4 @@
-//! [`Unclaimed`] answers of all drivers of one drive, under a lock, and the callers that wait for them.
+//! [`Unclaimed`] answers of all drivers of one drive under a lock, and the callers that wait for them.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ impl SharedUnclaimed {
         self.lock().unclaimed.expect(iterator);
     }
 
-    /// One that was expected has come; `wakers` gets the waiting callers.
+    /// The answer to an expected NEXT has come; `wakers` gets the waiting callers.
     pub(super) fn arrive(&self, iterator: IteratorId, answer: Answer, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         if state.unclaimed.arrive(iterator, answer) {
@@ -37,12 +37,12 @@ impl SharedUnclaimed {
         }
     }
 
-    /// Keeps pairs that a NEXT brought and no caller asked for yet.
+    /// Keeps pairs that a NEXT brought and no call has asked for yet.
     pub(super) fn keep(&self, iterator: IteratorId, pairs: Pairs) {
         self.lock().unclaimed.keep(iterator, pairs);
     }
 
-    /// The iterator is closed, or the drive is off.
+    /// Drops everything of iterators for which `is_over` holds: they are closed, or the drive is off.
     pub(super) fn forget(&self, is_over: impl Fn(IteratorId) -> bool) {
         let mut state = self.lock();
         state.unclaimed.forget(is_over);
@@ -61,7 +61,7 @@ impl SharedUnclaimed {
         self.lock().unclaimed.take(iterator)
     }
 
-    /// Takes the next pair of `iterator`, waiting for one that is expected; `None`: there is none.
+    /// Takes the next pair of `iterator`, waiting for an expected one; `None`: none is kept or expected.
     pub(super) async fn claim(&self, iterator: IteratorId, into: &mut Region) -> Option<NextPair> {
         poll_fn(|context| self.poll(iterator, into, context)).await
     }

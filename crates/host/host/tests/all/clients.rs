@@ -1,4 +1,5 @@
-//! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the target.
+//! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the
+//! target.
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pair, Pipelined};
@@ -15,8 +16,8 @@ fn value(number: u32, bytes: u32) -> Vec<u8> {
 
 const SIZES: [u32; 10] = [1, 35, 36, 91, 500, 4_095, 4_096, 4_097, 4_200, 9_000];
 
-/// Every call, refusals, several commands under way at once, and tickets that are dropped, through a client with at
-/// least four slots, of an empty drive whose largest value has so many bytes.
+/// Every call, refusals, several commands under way at once, and tickets that are dropped, through a client
+/// with at least four slots, of an empty drive whose largest value has so many bytes.
 pub fn check<C: Client>(client: &mut C, max_value_bytes: u32) {
     one_at_a_time(client, max_value_bytes);
     several_at_once(client);

@@ -1,6 +1,6 @@
 //! Speed of the crossing, measured: `cargo test --release -p kvdrive-host --test all -- --ignored --nocapture
-//! speed`. The best of many short bursts: what the two threads can do when no other program takes a core away from
-//! them.
+//! speed`. The best of many short bursts: what the two threads can do when no other program takes a core away
+//! from them.
 
 use kvdrive_content::Piece;
 use kvdrive_host::Calls;

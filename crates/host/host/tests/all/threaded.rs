@@ -493,8 +493,8 @@ fn a_store_crosses_with_88_bytes_at_depth_1_and_shares_doorbells_at_depth_32() {
     assert!((3 * 8 + 3 * 4..=3 * 8 + 34 * 4).contains(&piped.of(Class::Mmio)), "{}", piped.of(Class::Mmio));
 }
 
-/// Queues of drivers that are gone are used again, or deleted when one of another shape is wanted: also where a
-/// command was dropped whose answer is on its way.
+/// Queues of drivers that are gone are used again, or deleted when one of another shape is wanted: also where
+/// a command was dropped whose answer is on its way.
 #[test]
 fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
     let (connector, serving) = serve();
