@@ -1,16 +1,17 @@
-//! A batch: a container while requests are put into it, closed from then on, and at last answered.
+//! A batch: a container while requests are put into it, then closed, handed out to a client (its carrier) and
+//! answered.
 //!
 //! ```text
 //!   open ──close──► held ──last older batch answered──► with a carrier ──complete──► answered
 //!                     └────── no older batch has one of its keys ──────▲
 //! ```
 //!
-//! A container *is* the structured value that the drive will get ([`kvdrive_spec::batch`]): what is appended
-//! lies where it will be sent from. A batch of one request is a plain store or delete.
+//! A container *is* the structured value that the drive will get ([`kvdrive_spec::batch`]): a request is
+//! appended at the place from which it will be sent. A batch of one request is a plain store or delete.
 //!
-//! The order of batches is a count and a list: `ahead` is 1 while the batch is open and 1 more for each older batch
-//! with a key of it, and each of those has this one among its `followers`. The call that brings the count to 0
-//! hands the batch out, once.
+//! The order of batches is a count and a list: `ahead` is 1 while the batch is open, plus 1 for each older
+//! batch that has a key in common with it; each of those has this batch among its `followers`. The call that
+//! brings the count to 0 hands the batch out, once.
 //!
 //! A [`BatchSequence`] is the sequence of batches that one client fills.
 
@@ -24,8 +25,8 @@ use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, Request, RequestKind};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock};
 use crate::writer::{ClientId, Writer};
 
-/// The batches of one client, or of all clients where they share containers: the open container, and closed batches
-/// that are not answered.
+/// The batches of one client, or of all clients if they share containers: the open container, and closed
+/// batches that are not answered.
 #[derive(Default)]
 pub(crate) struct BatchSequence(Mutex<SequenceState>);
 
@@ -33,7 +34,7 @@ pub(crate) struct BatchSequence(Mutex<SequenceState>);
 #[derive(Default)]
 pub(crate) struct SequenceState {
     pub(crate) open: Option<Arc<Batch>>,
-    /// Closed batches, the oldest first; answered ones may still be there.
+    /// Closed batches, the oldest first; answered ones may still be in it.
     pub(crate) closed: Vec<Arc<Batch>>,
 }
 
@@ -50,12 +51,12 @@ impl SequenceState {
         (self.closed.first(), self.closed.len() as u32)
     }
 
-    /// Every closed batch has been answered.
+    /// Has every closed batch been answered?
     pub(crate) fn is_idle(&self) -> bool {
         self.closed.iter().rev().all(|batch| batch.is_answered())
     }
 
-    /// The container has been closed: it counts among the closed batches.
+    /// Moves the container, which was closed, to the closed batches.
     pub(crate) fn shelve(&mut self) {
         self.closed.extend(self.open.take());
     }
@@ -65,7 +66,7 @@ impl SequenceState {
 pub struct Batch {
     number: u64,
     sequence: Weak<BatchSequence>,
-    /// The key of a request that goes on its own.
+    /// The key of a bypass.
     bypass: Option<Key>,
     ahead: AtomicU32,
     answered: AtomicBool,
@@ -73,18 +74,18 @@ pub struct Batch {
     closed: OnceLock<Closed>,
 }
 
-/// What changes.
+/// The parts of a batch that change.
 pub(crate) struct State {
     stage: Stage,
     builder: BatchBuilder,
     content: Region,
     requests: Vec<Request>,
-    /// The writer of the requests from that index on.
+    /// The writer of the requests from each index on.
     writers: Vec<(u32, Arc<Writer>)>,
-    /// Batches that wait for this one, and batches that this one waits for; one may be there twice.
+    /// Batches that wait for this one, and batches that this one waits for; a batch may be in a list twice.
     followers: Vec<Arc<Batch>>,
     waits_for: Vec<Arc<Batch>>,
-    /// When the first request came.
+    /// Time of the first request, ns.
     pub(crate) opened_ns: u64,
     is_atomic: bool,
 }
@@ -105,7 +106,7 @@ struct Closed {
     bytes: u32,
 }
 
-/// What a closed batch is on the wire.
+/// The command of a closed batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
     /// One request: a Store whose value is the given stretch of [`Batch::content`].
@@ -114,7 +115,7 @@ pub enum Payload {
         key: Key,
         /// First byte of the value in the content.
         at: u32,
-        /// Size of the value.
+        /// Size of the value, bytes.
         bytes: u32,
     },
     /// One request: a Delete.
@@ -124,14 +125,14 @@ pub enum Payload {
     },
     /// A batch command: its value is all of [`Batch::content`].
     Batch {
-        /// Size of the structured value.
+        /// Size of the structured value, bytes.
         bytes: u32,
         /// Requests in it.
         requests: u32,
     },
 }
 
-/// Where a batch is, for a thread that waits for it.
+/// The state of a batch, for a thread that waits for it.
 #[derive(Clone, Debug)]
 pub enum Whereabouts {
     /// It is still being filled.
@@ -140,9 +141,10 @@ pub enum Whereabouts {
     WaitsFor(Arc<Batch>),
     /// Another thread is about to hand it out.
     Between,
-    /// It was handed out to that client, which sends it or has sent it.
+    /// It was handed out to that client, which will send it or has sent it.
     With(ClientId),
-    /// A client that was dropped had not sent it: the next call of [`crate::Client::next_batch`] returns it.
+    /// It was handed out to a client that was dropped before it sent it: the next call of
+    /// [`crate::Client::next_batch`] returns it.
     Left,
     /// The drive has answered it.
     Answered,
@@ -154,7 +156,7 @@ impl Batch {
         Arc::new(Batch::new(number, Arc::downgrade(sequence), None))
     }
 
-    /// A request that goes on its own: closed from the beginning, and with its carrier.
+    /// A bypass of `key`: closed from the beginning, and handed out to `carrier`.
     pub(crate) fn bypass(number: u64, key: Key, carrier: ClientId) -> Arc<Batch> {
         let batch = Batch::new(number, Weak::new(), Some(key));
         batch.ahead.store(0, Ordering::SeqCst);
@@ -162,7 +164,8 @@ impl Batch {
         Arc::new(batch)
     }
 
-    /// The writes of a transaction (`None`: a delete), all or none: closed, of no sequence, with nothing ahead of it.
+    /// The writes of a transaction (`None`: a delete), all or none: closed, in no sequence, with no batch
+    /// ahead of it.
     pub(crate) fn atomic<'a>(
         number: u64,
         requests: impl Iterator<Item = (Key, Option<Piece<'a>>)>,
@@ -203,12 +206,12 @@ impl Batch {
         }
     }
 
-    /// Which batch: no other has this number.
+    /// Its number, which no other batch has.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether this is a request that goes on its own, whose value the caller has.
+    /// Is it a bypass, whose value only the caller has?
     pub fn is_bypass(&self) -> bool {
         self.bypass.is_some()
     }
@@ -217,7 +220,7 @@ impl Batch {
         self.bypass
     }
 
-    /// Nothing more is put into it.
+    /// Does it take no more requests?
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get().is_some()
     }
@@ -226,15 +229,15 @@ impl Batch {
         self.sequence.upgrade()
     }
 
-    /// The drive has answered it.
+    /// Has the drive answered it?
     pub fn is_answered(&self) -> bool {
         self.answered.load(Ordering::SeqCst)
     }
 
-    /// What it is on the wire.
+    /// Its command.
     ///
     /// # Panics
-    /// When it is open, or bypasses.
+    /// Panics if it is open, or a bypass.
     pub fn payload(&self) -> Payload {
         let Closed { requests, bytes, .. } = self.closed();
         match requests[..] {
@@ -249,7 +252,7 @@ impl Batch {
     /// The structured value.
     ///
     /// # Panics
-    /// When it is open, or bypasses.
+    /// Panics if it is open, or a bypass.
     pub fn content(&self) -> &Region {
         &self.closed().content
     }
@@ -257,7 +260,7 @@ impl Batch {
     /// Its requests in order.
     ///
     /// # Panics
-    /// When it is open, or bypasses.
+    /// Panics if it is open, or a bypass.
     pub fn requests(&self) -> &[Request] {
         &self.closed().requests
     }
@@ -265,7 +268,7 @@ impl Batch {
     /// Bytes of the structured value, head included.
     ///
     /// # Panics
-    /// When it is open, or bypasses.
+    /// Panics if it is open, or a bypass.
     pub fn bytes(&self) -> u32 {
         self.closed().bytes
     }
@@ -274,7 +277,7 @@ impl Batch {
         self.closed.get().expect("a container that is open, or a request on its own, has no content to send")
     }
 
-    /// Where it is.
+    /// Its state.
     pub fn whereabouts(&self) -> Whereabouts {
         let state = self.lock();
         match state.stage {
@@ -294,7 +297,8 @@ impl Batch {
         lock(&self.state)
     }
 
-    /// Hands out the value of request `index`, from the container or from the closed batch.
+    /// Passes the value of request `index`, from the container or the closed batch, to `sink`; returns its
+    /// size.
     pub(crate) fn read_value(&self, index: u32, sink: &mut dyn FnMut(Piece<'_>)) -> u32 {
         let read = |content: &Region, request: &Request, sink: &mut dyn FnMut(Piece<'_>)| {
             content.read(request.value_at, request.value_bytes, sink);
@@ -310,7 +314,7 @@ impl Batch {
         }
     }
 
-    /// Closes it if it is open; whether this call did.
+    /// Closes it if it is open; returns whether this call did.
     pub(crate) fn close(&self, state: &mut State) -> bool {
         if state.stage != Stage::Open {
             return false;
@@ -324,24 +328,25 @@ impl Batch {
         true
     }
 
-    /// One older batch less is ahead of it; returns whether it can be sent now.
+    /// Counts one older batch as answered; returns whether this batch can be sent now.
     pub(crate) fn release(&self) -> bool {
         self.ahead.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// It is handed out to `carrier`.
+    /// Hands it out to `carrier`.
     pub(crate) fn give(&self, carrier: ClientId) {
         let mut state = self.lock();
         state.stage = Stage::With(carrier);
         state.waits_for.clear();
     }
 
-    /// The client that was to send it is gone.
+    /// Notes that its carrier was dropped before it sent the batch.
     pub(crate) fn leave(&self) {
         self.lock().stage = Stage::Left;
     }
 
-    /// It is sent only when `older`, which is closed, has been answered. `state` is that of this batch, open.
+    /// Makes it wait for the answer to `older`, which is closed. `state` is that of this batch, which is
+    /// open.
     pub(crate) fn wait_for(self: &Arc<Batch>, state: &mut State, older: &Arc<Batch>) {
         let mut other = older.lock();
         assert!(other.stage != Stage::Open, "a batch waits for closed ones only");
@@ -355,7 +360,7 @@ impl Batch {
         state.waits_for.push(older.clone());
     }
 
-    /// It has been answered: returns the batches that waited for it.
+    /// Notes that it was answered; returns the batches that waited for it.
     pub(crate) fn settle(&self) -> Vec<Arc<Batch>> {
         let mut state = self.lock();
         assert!(matches!(state.stage, Stage::With(_)), "only what was handed out is answered, and once");
@@ -390,7 +395,7 @@ impl State {
     ) -> (u32, u32) {
         let (at, index, value_bytes) = (self.builder.bytes(), self.builder.count(), value.bytes());
         if index == 0 {
-            // The head is written when the batch is closed.
+            // Room for the head, which closing the batch writes.
             self.content.write(0, Piece::Bytes(&[0; BATCH_HEAD_BYTES as usize]));
         }
         let prefix = self.builder.push(kind, key, value_bytes);
@@ -404,7 +409,7 @@ impl State {
         (index, self.builder.bytes() - at)
     }
 
-    /// The writers of the requests: runs from the first index on, in order.
+    /// The writers of the requests, as runs: each from its first index on, in order.
     pub(crate) fn take_writers(&mut self) -> Vec<(u32, Arc<Writer>)> {
         std::mem::take(&mut self.writers)
     }

@@ -1,13 +1,12 @@
 //! One thread's view of SAKER.
 //!
-//! Every call may hand batches out: the runner sends them ([`Client::next_batch`]) before it does anything
-//! else, and before it waits above all. Where a call answers `Wait`, nothing of it has happened: the runner
-//! waits until that batch is answered ([`crate::Batch::whereabouts`] says whose queue it is in) and calls
-//! again.
+//! Every call may hand batches out: the runner sends them ([`Client::next_batch`]) before anything else, and
+//! in particular before it waits. If a call returns `Wait`, it has changed nothing: the runner waits until
+//! that batch is answered ([`crate::Batch::whereabouts`] says in whose queue it is) and calls again.
 //!
-//! The order of writes is made here, under the lock of the key's bucket: whose batch the key's newest version
-//! is in, whether that one must be closed first, and that this one waits for it. Search, append and entry are
-//! one step for every reader of the key.
+//! The order of writes is made here, under the lock of the key's bucket: in whose batch the key's newest
+//! version is, whether that batch must be closed first, and that the new batch waits for it. Search, append
+//! and entry are one step for every reader of the key.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,32 +25,32 @@ use crate::sync::{MutexGuard, Ordering, lock};
 use crate::table::{Bucket, Newest, Pending};
 use crate::writer::{ClientId, Failure, Writer};
 
-/// What became of a write.
+/// The result of a write.
 #[must_use = "a write may have to wait, or to go on its own"]
 #[derive(Clone, Debug)]
 pub enum Write {
     /// It is pending: readable, ordered, volatile until a sync.
     Buffered,
-    /// Its condition does not hold; what the drive would have answered.
+    /// Its condition does not hold; the status that the drive would have answered.
     Refused(Status),
-    /// Nothing was done. Call again when that batch has been answered.
+    /// Nothing changed. Call again after that batch has been answered.
     Wait(Arc<Batch>),
-    /// Send this request to the drive now, on its own, and [`Client::complete`] the batch with its answer,
-    /// which is the caller's.
+    /// Send this request to the drive now, as a command of its own, and [`Client::complete`] the batch with
+    /// its answer, which is also the answer to the caller.
     Bypass(Arc<Batch>),
 }
 
-/// What became of a read.
+/// The result of a read.
 #[must_use = "a read may have to wait, or to ask the drive"]
 #[derive(Clone, Debug)]
 pub enum Read {
-    /// The pair is there; size of its value in bytes. Exist says 0.
+    /// The pair exists; size of its value in bytes, 0 from `exist`.
     Found(u32),
-    /// There is no such pair: its delete is pending.
+    /// The pair does not exist: its delete is pending.
     Missing,
-    /// Nothing was done. Call again when that batch has been answered.
+    /// Nothing changed. Call again after that batch has been answered.
     Wait(Arc<Batch>),
-    /// Ask the drive, and hand what a retrieve brings to [`Client::fill`].
+    /// Ask the drive, and pass the result of a retrieve to [`Client::fill`].
     Ask(Question),
 }
 
@@ -64,13 +63,13 @@ pub struct Question {
     writes: u64,
 }
 
-/// What became of a sync.
+/// The result of a sync.
 #[must_use = "a sync may have to wait, and names what failed"]
 #[derive(Clone, Debug)]
 pub enum Sync {
-    /// All that was written before has been answered; these requests failed since the last time.
+    /// All earlier writes have been answered; these requests have failed since the last sync.
     Done(Vec<Failure>),
-    /// Call again when that batch has been answered.
+    /// Call again after that batch has been answered.
     Wait(Arc<Batch>),
 }
 
@@ -106,14 +105,14 @@ impl Client {
         self.id
     }
 
-    /// What the clients share.
+    /// The state that all clients share.
     pub fn saker(&self) -> &Arc<Saker> {
         &self.saker
     }
 
-    /// The next batch to send: of those that calls have handed out, and that dropped clients have left. The
-    /// runner asks until there is none, after every call; and again while it waits, for a client may
-    /// be dropped meanwhile.
+    /// The next batch to send: of those that calls have handed out, and of those that dropped clients have
+    /// left. The runner asks after every call until it gets `None`, and again while it waits, since a client
+    /// may be dropped meanwhile.
     #[must_use]
     pub fn next_batch(&mut self) -> Option<Arc<Batch>> {
         for batch in self.saker.adopt() {
@@ -130,7 +129,7 @@ impl Client {
     /// Writes a pair.
     ///
     /// # Panics
-    /// A value of more bytes than 32 bits count.
+    /// Panics if the value has 4 GiB or more.
     pub fn store(
         &mut self,
         key: Key,
@@ -141,18 +140,18 @@ impl Client {
         self.write(RequestKind::Store, key, value, options, steps)
     }
 
-    /// Removes a pair; removing what is not there succeeds.
+    /// Removes a pair; removing an absent pair succeeds.
     pub fn delete(&mut self, key: Key, steps: &mut impl Steps) -> Write {
         self.write(RequestKind::Delete, key, Piece::Bytes(&[]), StoreOptions::default(), steps)
     }
 
-    /// Reads a pair's value to byte 0 of `into`, from what is pending or from the cache. Unless it is found,
-    /// `into` is as it was.
+    /// Reads a pair's value to byte 0 of `into`, from a pending write or the cache. Unless the value is
+    /// found, `into` is unchanged.
     pub fn retrieve(&mut self, key: Key, into: &mut Region, steps: &mut impl Steps) -> Read {
         self.retrieve_at(key, into, steps).0
     }
 
-    /// As [`Client::retrieve`]; with it, how many writes had entered the key's bucket.
+    /// As [`Client::retrieve`]; also returns how many writes had entered the key's bucket.
     pub(crate) fn retrieve_at(&self, key: Key, into: &mut Region, steps: &mut impl Steps) -> (Read, u64) {
         let saker = &*self.saker;
         let bucket = saker.table.bucket(&key);
@@ -188,7 +187,7 @@ impl Client {
         (read, writes)
     }
 
-    /// Asks whether a pair is there.
+    /// Asks whether a pair exists.
     pub fn exist(&mut self, key: Key, steps: &mut impl Steps) -> Read {
         let saker = &*self.saker;
         let bucket = saker.table.bucket(&key);
@@ -211,8 +210,8 @@ impl Client {
         Read::Ask(Question { key, writes })
     }
 
-    /// What a retrieve brought: the first `bytes` bytes of `value`, which is all of the pair's value. It enters
-    /// the cache unless a write has come in between: then it is not known which of the two is newer.
+    /// Takes the result of a retrieve: the first `bytes` bytes of `value` are the whole value. It enters the
+    /// cache unless a write came after the question: then it is unknown which of the two is newer.
     pub fn fill(&mut self, question: Question, value: &Region, bytes: u32, steps: &mut impl Steps) {
         let Some(cache) = &self.saker.cache else { return };
         if bytes > self.saker.config.cache.admit_bytes {
@@ -230,7 +229,8 @@ impl Client {
         self.counters.add(Count::Admitted, 1);
     }
 
-    /// Waits until all earlier writes of this client are answered. The caller repeats the call for as long as the result says so.
+    /// Waits until all earlier writes of this client are answered. The caller repeats the call for as long as
+    /// the result says so.
     pub fn sync(&mut self, steps: &mut impl Steps) -> Sync {
         let mut sequence = self.sequence.lock();
         let waits = || self.writer.unanswered.load(Ordering::SeqCst) > 0;
@@ -239,7 +239,8 @@ impl Client {
             if !full && let Some(open) = sequence.open.clone() {
                 self.close(&mut sequence, &open, Count::ClosedBySync, steps);
             }
-            // Answered between the two looks, or by a thread that is about to release it.
+            // If there is none, the last answer came after `waits()`: writers learn of it before the batch
+            // counts as answered.
             if let (Some(oldest), _) = sequence.unanswered() {
                 return self.waits(oldest, Sync::Wait);
             }
@@ -248,8 +249,8 @@ impl Client {
         Sync::Done(std::mem::take(&mut lock(&self.writer.failures)))
     }
 
-    /// Closes containers, of all clients, that are `max_age_ns` old; returns when the next one will be, in ns as
-    /// [`Steps::now_ns`] has it.
+    /// Closes the containers of all clients that are `max_age_ns` old; returns when the next one will be, in
+    /// ns of [`Steps::now_ns`].
     pub fn send_overdue(&mut self, steps: &mut impl Steps) -> Option<u64> {
         let max_age_ns = self.saker.config.max_age_ns;
         if max_age_ns == 0 {
@@ -269,11 +270,12 @@ impl Client {
         next_ns
     }
 
-    /// The drive has answered a batch, or a request on its own: of the requests, in their order, `applied` were
-    /// carried out. (A plain store or delete: 1 if `status` is success.) Any client may report the answer to any batch.
+    /// Takes the drive's answer to a batch or a bypass: `applied` is how many of its requests, in their
+    /// order, were carried out. (A plain store or delete: 1 if `status` is success.) Any client may report
+    /// the answer to any batch.
     ///
     /// # Panics
-    /// A batch that was not handed out, or has been answered.
+    /// Panics if the batch was not handed out, or was answered before.
     pub fn complete(&mut self, batch: &Arc<Batch>, status: Status, applied: u32, steps: &mut impl Steps) {
         match batch.bypass_key() {
             Some(key) => {
@@ -285,7 +287,7 @@ impl Client {
             }
             None => self.leave_table(batch, status, applied, steps),
         }
-        // The writers have been told before the batch counts as answered.
+        // Writers learn of failures before the batch counts as answered.
         for follower in batch.settle() {
             if follower.release() {
                 self.hand_out(follower);
@@ -303,12 +305,13 @@ impl Client {
         }
     }
 
-    /// The requests of an answered batch are pending no more; writers hear of those that failed.
+    /// Removes the requests of an answered batch from the pending table; their writers learn of those that
+    /// failed.
     fn leave_table(&self, batch: &Arc<Batch>, status: Status, applied: u32, steps: &mut impl Steps) {
         let requests = batch.requests();
         let count = requests.len() as u32;
         let status = match status.is_success() && applied < count {
-            // It says that all went well and counts less: what it did not count cannot be believed.
+            // The drive reports success and a smaller count: the requests that it did not count have failed.
             true => Status::INTERNAL,
             false => status,
         };
@@ -316,7 +319,7 @@ impl Client {
         for (index, request) in requests.iter().enumerate() {
             let mut bucket = self.saker.table.bucket(&request.key);
             steps.step(Step::Bucket);
-            // Where a newer version has entered, its own batch takes it out.
+            // If a newer version has entered, its own batch removes it.
             let Some(pending) = bucket.leave(&request.key, batch, index as u32) else { continue };
             let failed = index as u32 >= applied;
             if failed {
@@ -384,7 +387,7 @@ impl Client {
         if let Some(place) = &newest
             && sequence.open.as_ref().is_none_or(|own| !Arc::ptr_eq(own, &place.batch))
         {
-            // Another client's open container: were it to stay open, it could yet have to wait for ours.
+            // Another client's open container is closed: it could otherwise come to wait for ours.
             self.close_batch(&place.batch, Count::ClosedByOrder, steps);
         }
         loop {
@@ -394,7 +397,7 @@ impl Client {
             };
             let mut state = open.lock();
             if !state.is_open() {
-                // Another client wrote a key of it and has closed it.
+                // Another client has written one of its keys and closed it.
                 continue;
             }
             if let Some(place) = &newest
@@ -422,8 +425,8 @@ impl Client {
         }
     }
 
-    /// The container that the next request of `bytes` bytes goes into. Where that would leave more closed
-    /// batches unanswered than the sequence may have: the oldest of them.
+    /// The container for the next request, of `bytes` bytes. If that would leave more closed batches
+    /// unanswered than the sequence may have: the oldest of them.
     fn container(
         &self,
         sequence: &mut SequenceState,
@@ -434,7 +437,7 @@ impl Client {
         let (most_requests, in_flight) = (saker.config.most_requests(), saker.config.in_flight);
         loop {
             let Some(open) = sequence.open.clone() else {
-                // It will be closed at once if one request fills it.
+                // If one request fills a container, it is closed at once.
                 let filled = u32::from(most_requests == 1);
                 if let (Some(oldest), unanswered) = sequence.unanswered()
                     && unanswered + filled > in_flight
@@ -486,7 +489,7 @@ impl Client {
         index
     }
 
-    /// The cache has the new version, or none. The key's bucket is locked.
+    /// Puts the new version into the cache, or removes the old one. The key's bucket is locked.
     pub(crate) fn write_cache(&self, kind: RequestKind, key: Key, value: Piece<'_>, steps: &mut impl Steps) {
         let Some(cache) = &self.saker.cache else { return };
         steps.step(Step::CacheProbe { bytes: 0 });
@@ -506,8 +509,8 @@ impl Client {
         }
     }
 
-    /// A request goes on its own. Nothing of its key is pending; until it is answered, readers of the key wait,
-    /// and later writes are ordered after it.
+    /// Makes a bypass. No write of its key is pending. Until it is answered, readers of the key wait, and
+    /// later writes are ordered after it.
     fn bypass(&self, bucket: &mut MutexGuard<'_, Bucket>, key: Key) -> Write {
         let batch = Batch::bypass(self.saker.next_number(), key, self.id);
         bucket.enter(key, Newest { batch: batch.clone(), index: 0, pending: Pending::Unknown });
@@ -524,7 +527,7 @@ impl Client {
         sequence.shelve();
     }
 
-    /// Closes a batch of any client if it is open; hands it out if nothing is ahead of it.
+    /// Closes a batch of any client if it is open, and hands it out if no batch is ahead of it.
     pub(crate) fn close_batch(&self, batch: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
         let is_closed_now = batch.close(&mut batch.lock());
         if !is_closed_now {
@@ -539,7 +542,7 @@ impl Client {
         }
     }
 
-    /// Hands out a batch that was closed from the beginning, with nothing ahead of it.
+    /// Hands out a batch that was closed from the beginning, with no batch ahead of it.
     pub(crate) fn send_closed(&self, batch: &Arc<Batch>) {
         assert!(batch.release(), "nothing is ahead of it");
         self.hand_out(batch.clone());
@@ -564,7 +567,7 @@ impl Client {
     }
 }
 
-/// Its container is sent by another client; [`Count::Unsynced`] counts what was not synced.
+/// Another client sends its container; [`Count::Unsynced`] counts the requests that were not synced.
 impl Drop for Client {
     fn drop(&mut self) {
         let mut sequence = self.sequence.lock();
@@ -579,7 +582,7 @@ impl Drop for Client {
     }
 }
 
-/// Puts pieces into a region one after the other.
+/// Appends each piece to a region.
 fn appending(into: &mut Region) -> impl FnMut(Piece<'_>) + '_ {
     let mut at = 0;
     move |piece| {

@@ -5,22 +5,22 @@ use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, request_bytes};
 
 use crate::cache::{CacheConfig, Charge, EVICTIONS};
 
-/// When a container is full.
+/// When a container is closed and sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchSize {
-    /// With so many requests; 1 sends every request on its own.
+    /// With this many requests; 1 sends every request on its own.
     Fixed(u32),
-    /// A container goes when nothing of its sequence is under way; else when the last batch returns, or when
-    /// `container_bytes` are reached.
+    /// At once if no batch of its sequence is under way; else when the last of these is answered, or when the
+    /// container has `container_bytes` bytes.
     Adaptive,
 }
 
 /// Which clients fill a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Containers {
-    /// Each client its own (section 3.3 of the paper).
+    /// Each client fills its own (section 3.3 of the paper).
     Own,
-    /// All clients one: what the paper warns of.
+    /// All clients fill one, which the paper advises against.
     Shared,
 }
 
@@ -29,15 +29,15 @@ pub enum Containers {
 pub struct Config {
     /// Most requests of a batch.
     pub batch: BatchSize,
-    /// Most bytes of a structured value, head included. A request that does not fit goes on its own.
+    /// Most bytes of a structured value, head included. A larger request is a bypass.
     pub container_bytes: u32,
-    /// One container a client, or one for all.
+    /// Whether clients share containers.
     pub containers: Containers,
     /// Closed batches that a sequence may have unanswered.
     pub in_flight: u32,
     /// Buckets of the pending table, rounded up to a power of two; many more than clients.
     pub buckets: u32,
-    /// How long a request may wait in an open container, in ns; 0: until something else closes it.
+    /// How long a request may wait in an open container, in ns; 0: without a limit.
     pub max_age_ns: u64,
     /// The read cache.
     pub cache: CacheConfig,
@@ -63,36 +63,36 @@ impl Default for Config {
     }
 }
 
-/// A setting that cannot be.
+/// A setting is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("saker.{key} is {found}; it may be {least} to {most}")]
     Range {
-        /// Which setting.
+        /// The setting.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// The least it may be.
+        /// Least value.
         least: u64,
-        /// The most it may be.
+        /// Greatest value.
         most: u64,
     },
-    /// An eviction policy that does not exist.
+    /// There is no such eviction policy.
     #[error("saker.cache_eviction is {found:?}; there are {known}")]
     Eviction {
-        /// What it is.
+        /// The name that was given.
         found: String,
-        /// What there is.
+        /// The names of all policies.
         known: String,
     },
 }
 
 impl Config {
-    /// Whether these settings can be.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), ConfigError> {
         let batch = match self.batch {
             BatchSize::Fixed(requests) => requests,

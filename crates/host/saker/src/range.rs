@@ -1,17 +1,18 @@
-//! Ranges over what is pending: a sorted view that is laid over a drive's cursor.
+//! Ranges over pending writes: a sorted view that is merged with a drive's cursor.
 //!
-//! A drive's SEEK shows the pairs as they were when it was opened, and knows nothing of what is pending here;
-//! batches may be answered between the two looks. So a range is read in three steps:
+//! A drive's SEEK shows the pairs as they were when it was opened, without what is pending here; and batches
+//! may be answered between looking at the drive and looking at the pending table. So a range is read in three
+//! steps:
 //!
-//! 1. [`Client::begin_range`]: from now on, what is answered is remembered;
+//! 1. [`Client::begin_range`]: from now on, answered writes are remembered;
 //! 2. the runner opens the drive's cursor;
-//! 3. [`Client::view`]: what was answered since the first step, and over that what is pending, all buckets at one
-//!    moment. Laid over the cursor's pairs ([`View::merge`]) that is the state of this moment: each write
-//!    that had entered by then was answered before the first step and is in the cursor, or after it and is
-//!    remembered, or is pending.
+//! 3. [`Client::view`]: writes that were answered since the first step, and over them the pending ones, with
+//!    all buckets held at one moment. Merged with the cursor's pairs ([`View::merge`]) that is the state of
+//!    this moment: each write that had entered by then was answered before the first step and is in the
+//!    cursor, or was answered after it and is remembered, or is pending.
 //!
-//! A request on its own that was answered in between is not remembered with its value, and what the drive has after
-//! a request that failed is not known here: the view is then refused, and the range begins again.
+//! The value of a bypass that was answered meanwhile is not remembered, and the drive's version after a
+//! failed request is unknown: the view is then refused, and the range begins again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use crate::saker::Saker;
 use crate::steps::{Step, Steps};
 use crate::table::Pending;
 
-/// A range that has begun. While there is one, what is answered is remembered: it is meant to be short.
+/// A range that has begun. Until its view is taken, answered writes are remembered: it is meant to be short.
 pub struct Range {
     saker: Arc<Saker>,
-    /// Versions and requests on their own that had been remembered for others by then.
+    /// Versions and bypasses that had been remembered for other ranges when this one began.
     versions: usize,
     alone: u64,
 }
@@ -47,32 +48,32 @@ pub struct View {
     at: usize,
 }
 
-/// What comes next in a range.
+/// The next pair of a range.
 #[derive(Clone, Debug)]
 pub enum Merged {
-    /// This pair, which the drive may have in an older version: if the cursor stands at its key, it moves on.
+    /// This pair. If the drive's cursor stands at the same key, it moves on: its version is older.
     Here(Key, Value),
     /// The pair at which the drive's cursor stands.
     Drive,
-    /// The pair at which the drive's cursor stands has been deleted: the cursor moves on.
+    /// The pair at the drive's cursor has been deleted: the cursor moves on.
     Deleted,
-    /// Nothing.
+    /// There is no further pair.
     End,
 }
 
 impl Client {
-    /// Begins a range: the drive's cursor is opened next.
+    /// Begins a range; next, the runner opens the drive's cursor.
     pub fn begin_range(&mut self) -> Range {
         let saker = self.saker().clone();
         let (versions, alone) = saker.remembered.begin();
         Range { saker, versions, alone }
     }
 
-    /// What is to be laid over the drive's cursor, from `start` on (`None`: from the first key), as of one moment
-    /// within this call. `None`: the range begins again.
+    /// The versions to merge with the drive's cursor, from `start` on (`None`: from the first key), as of one
+    /// moment within this call. `None`: begin the range again.
     pub fn view(&mut self, range: Range, start: Option<Key>, steps: &mut impl Steps) -> Option<View> {
         let saker = self.saker().clone();
-        // Nothing enters and nothing leaves while all buckets are held.
+        // No version enters or leaves while all buckets are held.
         let buckets = saker.table.all();
         let answered = saker.remembered.lock();
         if answered.alone != range.alone {
@@ -85,7 +86,7 @@ impl Client {
         for bucket in &buckets {
             steps.step(Step::Bucket);
             for (key, place) in bucket.entries() {
-                // A request on its own is not known to have been carried out.
+                // The outcome of a bypass is unknown.
                 if is_asked(key) && place.pending != Pending::Unknown {
                     let value = value_at(place);
                     let bytes = value.as_ref().map_or(0, |value| value.piece().bytes());
@@ -99,8 +100,8 @@ impl Client {
 }
 
 impl View {
-    /// What comes next, where the drive's cursor stands at `drive` (`None`: after its last pair) and moves in
-    /// the order of keys.
+    /// The next pair. The drive's cursor stands at `drive` (`None`: after its last pair) and moves in the
+    /// order of keys.
     pub fn merge(&mut self, drive: Option<Key>) -> Merged {
         loop {
             let Some((key, value)) = self.entries.get(self.at) else {
@@ -118,7 +119,7 @@ impl View {
         }
     }
 
-    /// Whether the view has a version of this key, and which (`None`: deleted): for a drive that lists keys in
+    /// The view's version of this key, if it has one (`Some(None)`: deleted): for a drive that lists keys in
     /// an order of its own.
     pub fn get(&self, key: &Key) -> Option<Option<&Value>> {
         let at = self.entries.binary_search_by_key(key, |(key, _)| *key).ok()?;

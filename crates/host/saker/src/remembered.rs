@@ -1,4 +1,4 @@
-//! What the drive has answered while a range begins ([`crate::range`]).
+//! Writes that the drive has answered while a range begins ([`crate::range`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,31 +11,32 @@ use crate::cache::Value;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table::{Newest, Pending};
 
-/// What was answered while ranges are being begun.
+/// Writes that were answered while a range begins.
 #[derive(Default)]
 pub(crate) struct Remembered {
-    /// Ranges that have begun and not been viewed.
+    /// Ranges that have begun and whose view was not taken.
     begun: AtomicU64,
     answered: Mutex<Answered>,
 }
 
 #[derive(Default)]
 pub(crate) struct Answered {
-    /// In the order in which keys left the table; `None` for a delete.
+    /// Versions in the order in which they left the table; `None` for a delete.
     pub(crate) versions: Vec<(Key, Option<Value>)>,
-    /// Requests on their own, and versions that failed: what the drive has then is not known here.
+    /// Bypasses, and versions that failed: the drive's version is then unknown here.
     pub(crate) alone: u64,
 }
 
 impl Remembered {
-    /// A range begins: from now on what is answered is remembered. Returns how much is remembered for others.
+    /// Begins a range: from now on, answered writes are remembered. Returns how many are remembered for other
+    /// ranges.
     pub(crate) fn begin(&self) -> (usize, u64) {
         let answered = lock(&self.answered);
         self.begun.fetch_add(1, Ordering::SeqCst);
         (answered.versions.len(), answered.alone)
     }
 
-    /// A range has ended. After the last one nothing is remembered.
+    /// Ends a range. After the last one nothing is remembered.
     pub(crate) fn end(&self) {
         let mut answered = lock(&self.answered);
         if self.begun.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -47,7 +48,7 @@ impl Remembered {
         lock(&self.answered)
     }
 
-    /// A key leaves the table, whose bucket is locked: the drive has that version of it.
+    /// Takes a version that leaves the table because the drive has it. The key's bucket is locked.
     pub(crate) fn answered(&self, batch: &Arc<Batch>, index: u32, pending: Pending, key: Key) {
         if self.begun.load(Ordering::SeqCst) == 0 {
             return;
@@ -61,7 +62,7 @@ impl Remembered {
     }
 }
 
-/// The value at a place of the pending table; `None` for a delete.
+/// The value of a pending version; `None` for a delete.
 pub(crate) fn value_at(place: &Newest) -> Option<Value> {
     if place.pending != Pending::Store {
         return None;

@@ -7,8 +7,9 @@
 //!                         └─ ask the drive, or send alone ──► its answer ──► return
 //! ```
 //!
-//! A [`Runner`] says how its kind of caller sends and waits: a thread parks ([`crate::threaded`]), a task in model time
-//! suspends (crate `host`). What is asked, in which order, and when it is asked again, stands here.
+//! A [`Runner`] defines how its kind of caller sends and waits: a thread parks ([`crate::threaded`]), a task
+//! in model time suspends (crate `host`). This module decides what is asked, in which order, and when it is
+//! asked again.
 
 use std::sync::Arc;
 
@@ -21,14 +22,14 @@ use crate::steps::Steps;
 use crate::transaction::{Commit, Ending, Transaction};
 use crate::writer::Failure;
 
-/// A write that goes to the drive on its own.
+/// A write that is sent as a command of its own.
 #[derive(Clone, Copy, Debug)]
 pub enum BypassWrite<'a> {
     /// A Store.
     Store {
         /// The value.
         value: Piece<'a>,
-        /// Under which condition.
+        /// The condition of the store.
         options: StoreOptions,
     },
     /// A Delete.
@@ -37,9 +38,9 @@ pub enum BypassWrite<'a> {
 
 /// How one caller of SAKER sends and waits.
 pub trait Runner {
-    /// What is told of SAKER's steps.
+    /// The receiver of SAKER's steps.
     type Steps<'s>: Steps;
-    /// Why a call fails: the drive has answered so, or there is no way to it.
+    /// The error of a call: the status that the drive answered, or the connection failed.
     type Error: From<Status>;
 
     /// Calls SAKER, and takes the time of its steps.
@@ -48,19 +49,20 @@ pub trait Runner {
     /// Sends every batch that SAKER has handed out ([`Client::next_batch`]).
     ///
     /// # Errors
-    /// There is no way to the drive; so have the calls below.
+    /// The connection to the drive failed; the calls below have the same error.
     fn send(&mut self) -> Result<(), Self::Error>;
 
-    /// Waits until there is news of a batch, or of one that it waits for. It may return without any.
+    /// Waits until the state of a batch has changed, or of a batch that it waits for. It may also return
+    /// earlier.
     ///
     /// # Errors
     /// As [`Runner::send`].
     fn wait(&mut self, batch: &Arc<Batch>) -> Result<(), Self::Error>;
 
-    /// Has the drive carry out one write, and completes `batch`, which stands for it, with the answer.
+    /// Has the drive carry out one write, and completes `batch`, the bypass of this write, with the answer.
     ///
     /// # Errors
-    /// What the drive answered.
+    /// The status that the drive answered.
     fn write_bypass(
         &mut self,
         batch: Arc<Batch>,
@@ -68,20 +70,20 @@ pub trait Runner {
         write: BypassWrite<'_>,
     ) -> Result<(), Self::Error>;
 
-    /// Has the drive retrieve a value to byte 0 of `into`; returns its size.
+    /// Has the drive retrieve a value to byte 0 of `into`; returns its size in bytes.
     ///
     /// # Errors
-    /// What the drive answered.
+    /// The status that the drive answered.
     fn retrieve_alone(&mut self, key: Key, into: &mut Region) -> Result<u32, Self::Error>;
 
     /// Asks the drive whether there is a pair.
     ///
     /// # Errors
-    /// What the drive answered.
+    /// The status that the drive answered.
     fn exist_alone(&mut self, key: Key) -> Result<bool, Self::Error>;
 }
 
-/// Calls SAKER, and sends what it hands out.
+/// Calls SAKER, and sends the batches that it hands out.
 fn call<R: Runner, T>(
     runner: &mut R,
     call: impl FnOnce(&mut Client, &mut R::Steps<'_>) -> T,
@@ -103,7 +105,7 @@ pub(crate) fn wait_for<R: Runner>(runner: &mut R, batch: &Arc<Batch>) -> Result<
 /// Writes a pair, or removes it.
 ///
 /// # Errors
-/// Of a write on its own and of a condition, what the drive answered; there is no way to the drive.
+/// The status of a bypass, or of a condition that does not hold; the connection to the drive failed.
 pub fn write<R: Runner>(runner: &mut R, key: Key, write: BypassWrite<'_>) -> Result<(), R::Error> {
     loop {
         let written = call(runner, |client, steps| match write {
@@ -116,7 +118,7 @@ pub fn write<R: Runner>(runner: &mut R, key: Key, write: BypassWrite<'_>) -> Res
             Write::Wait(batch) => wait_for(runner, &batch)?,
             Write::Bypass(batch) => {
                 let answered = runner.write_bypass(batch, key, write);
-                // The answer may have released batches that waited for it.
+                // The answer may have released batches that waited for this one.
                 runner.send()?;
                 return answered;
             }
@@ -124,10 +126,10 @@ pub fn write<R: Runner>(runner: &mut R, key: Key, write: BypassWrite<'_>) -> Res
     }
 }
 
-/// Reads a pair's value to byte 0 of `into`; returns its size.
+/// Reads a pair's value to byte 0 of `into`; returns its size in bytes.
 ///
 /// # Errors
-/// [`Status::KEY_NOT_FOUND`] and what else the drive answered; there is no way to the drive.
+/// [`Status::KEY_NOT_FOUND`] or another status of the drive; the connection to the drive failed.
 pub fn retrieve<R: Runner>(runner: &mut R, key: Key, into: &mut Region) -> Result<u32, R::Error> {
     read(runner, key, into, |client, into, steps| client.retrieve(key, into, steps))
 }
@@ -152,10 +154,10 @@ fn read<R: Runner>(
     }
 }
 
-/// Whether there is a pair.
+/// Asks whether there is a pair.
 ///
 /// # Errors
-/// What the drive answered; there is no way to the drive.
+/// The status that the drive answered; the connection to the drive failed.
 pub fn exist<R: Runner>(runner: &mut R, key: Key) -> Result<bool, R::Error> {
     loop {
         match call(runner, |client, steps| client.exist(key, steps))? {
@@ -167,11 +169,11 @@ pub fn exist<R: Runner>(runner: &mut R, key: Key) -> Result<bool, R::Error> {
     }
 }
 
-/// Waits until all that this client wrote before has been answered; returns the requests that have failed since the
-/// last sync. The others are durable.
+/// Waits until all earlier writes of this client have been answered; returns the requests that have failed
+/// since the last sync. The others are durable.
 ///
 /// # Errors
-/// There is no way to the drive.
+/// The connection to the drive failed.
 pub fn sync<R: Runner>(runner: &mut R) -> Result<Vec<Failure>, R::Error> {
     loop {
         match call(runner, |client, steps| client.sync(steps))? {
@@ -181,28 +183,28 @@ pub fn sync<R: Runner>(runner: &mut R) -> Result<Vec<Failure>, R::Error> {
     }
 }
 
-/// A transaction of a runner's client. Dropping it leaves everything as it was.
+/// A transaction of a runner's client. Dropping it changes nothing.
 pub struct InTransaction<'h, R> {
     runner: &'h mut R,
     transaction: Transaction,
 }
 
 impl<'h, R: Runner> InTransaction<'h, R> {
-    /// A transaction that has read and written nothing.
+    /// Begins an empty transaction.
     pub fn begin(runner: &'h mut R) -> InTransaction<'h, R> {
         let transaction = runner.ask(|client, _| client.begin());
         InTransaction { runner, transaction }
     }
 
-    /// The key gets this value, with the commit.
+    /// Gives the key this value, when the transaction is committed.
     ///
     /// # Errors
-    /// [`Status::INVALID_VALUE_SIZE`]: all that is written would not fit one structured value.
+    /// [`Status::INVALID_VALUE_SIZE`]: the writes do not fit one structured value.
     pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), R::Error> {
         Ok(self.transaction.store(key, value)?)
     }
 
-    /// The key has no value any more, with the commit.
+    /// Removes the pair, when the transaction is committed.
     ///
     /// # Errors
     /// As [`InTransaction::store`].
@@ -210,20 +212,20 @@ impl<'h, R: Runner> InTransaction<'h, R> {
         Ok(self.transaction.delete(key)?)
     }
 
-    /// Reads a pair's value to byte 0 of `into`, as the transaction itself has written it or as it is now; returns
-    /// its size.
+    /// Reads a pair's value to byte 0 of `into`, as the transaction has written it or else as it is now;
+    /// returns its size in bytes.
     ///
     /// # Errors
-    /// [`Status::KEY_NOT_FOUND`] and what else the drive answered; there is no way to the drive.
+    /// [`Status::KEY_NOT_FOUND`] or another status of the drive; the connection to the drive failed.
     pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, R::Error> {
         let InTransaction { runner, transaction } = self;
         read(*runner, key, into, |client, into, steps| client.retrieve_in(transaction, key, into, steps))
     }
 
-    /// Ends it. What it wrote is durable when this returns [`Ending::Committed`].
+    /// Ends the transaction. Its writes are durable when this returns [`Ending::Committed`].
     ///
     /// # Errors
-    /// What the drive answered, and nothing of it was carried out; there is no way to the drive.
+    /// The status that the drive answered: no write was carried out; the connection to the drive failed.
     pub fn commit(self) -> Result<Ending, R::Error> {
         let InTransaction { runner, transaction } = self;
         loop {

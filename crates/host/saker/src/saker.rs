@@ -1,4 +1,4 @@
-//! What clients share: the pending table, the read cache, and the list of clients.
+//! The state that clients share: the pending table, the read cache, and the list of clients.
 
 use std::sync::atomic::{AtomicU64 as Gauge, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ pub struct Saker {
     pub(crate) cache: Option<Box<dyn Cache>>,
     pub(crate) pending: PendingBytes,
     pub(crate) remembered: Remembered,
-    /// Batches of dropped clients that can be sent: the next client that asks for its own gets them.
+    /// Batches of dropped clients that can be sent: the next client that asks for a batch gets them.
     orphans: Mutex<Vec<Arc<Batch>>>,
     has_orphans: AtomicBool,
     sequences: Mutex<Vec<Weak<BatchSequence>>>,
@@ -31,7 +31,7 @@ pub struct Saker {
     batches: AtomicU64,
 }
 
-/// Of clients that are there, and of those that were, together.
+/// Counters of each client, and the sums of dropped clients.
 #[derive(Default)]
 struct CountersOfAll {
     present: Vec<Arc<Counters>>,
@@ -77,7 +77,7 @@ impl Saker {
     /// SAKER with these settings. A drive that takes no batches needs `batch` = 1.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting is invalid.
     pub fn new(config: Config) -> Result<Arc<Saker>, ConfigError> {
         config.check()?;
         let shared = (config.containers == Containers::Shared).then(Arc::<BatchSequence>::default);
@@ -97,7 +97,7 @@ impl Saker {
         Ok(Arc::new(saker))
     }
 
-    /// Counts one more client: its number, its sequence and its counters.
+    /// Adds a client: its number, its sequence and its counters.
     pub(crate) fn enlist(&self) -> (ClientId, Arc<BatchSequence>, Arc<Counters>) {
         let counters = Arc::<Counters>::default();
         let mut all = lock(&self.counters);
@@ -115,8 +115,9 @@ impl Saker {
         (id, sequence, counters)
     }
 
-    /// A write of `key` that did not go through SAKER has been answered: what the cache has of the key is dropped,
-    /// a retrieve under way does not enter the cache, and transactions that have read the key end in a conflict.
+    /// Notes that a write of `key` that did not go through SAKER has been answered: the key leaves the cache,
+    /// a retrieve under way does not enter the cache, and transactions that have read the key end in a
+    /// conflict.
     pub fn written_elsewhere(&self, key: &Key) {
         let mut bucket = self.table.bucket(key);
         bucket.writes += 1;
@@ -130,7 +131,7 @@ impl Saker {
         &self.config
     }
 
-    /// A count over all clients there were.
+    /// A count over all clients, also dropped ones.
     pub fn count(&self, count: Count) -> u64 {
         self.sums().get(count as usize)
     }
@@ -142,14 +143,14 @@ impl Saker {
         sums
     }
 
-    /// A client ends: what it counted is kept.
+    /// Ends a client: its counts are kept.
     pub(crate) fn part_with(&self, counters: &Arc<Counters>) {
         let mut all = lock(&self.counters);
         all.present.retain(|other| !Arc::ptr_eq(other, counters));
         all.past.add_all(counters);
     }
 
-    /// Every count, and the bytes that are held.
+    /// Every count, and the bytes that SAKER holds.
     pub fn counts(&self) -> Counts {
         let (sums, mut counts) = (self.sums(), Counts::default());
         for (place, counter) in Count::COUNTERS.iter().enumerate() {
@@ -189,14 +190,14 @@ impl Saker {
         lock(&self.sequences).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Leaves batches for the next client that asks.
+    /// Leaves batches to the next client that asks for one.
     pub(crate) fn leave(&self, batches: impl Iterator<Item = Arc<Batch>>) {
         let mut orphans = lock(&self.orphans);
         orphans.extend(batches);
         self.has_orphans.store(!orphans.is_empty(), Ordering::SeqCst);
     }
 
-    /// Takes what dropped clients have left.
+    /// Takes the batches that dropped clients have left.
     pub(crate) fn adopt(&self) -> Vec<Arc<Batch>> {
         if !self.has_orphans.load(Ordering::SeqCst) {
             return Vec::new();

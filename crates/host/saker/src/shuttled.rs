@@ -1,5 +1,5 @@
-//! Threads in many orders (crate `shuttle`): every lock and counter of [`crate::sync`] is a place where another
-//! thread may go on. The drive applies what is under way in any order, and any thread hears of any batch.
+//! Threads in many orders (crate `shuttle`): at every lock and counter of [`crate::sync`] another thread may
+//! continue. The drive applies commands under way in any order, and any thread takes the answer to any batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{BatchSize, Client, Config, NoSteps, Read, Saker, Sync, Write};
 /// Stores, and deletes without a value.
 type Requests = Vec<(Key, Option<Vec<u8>>)>;
 
-/// The same orders in every run.
+/// Runs `test` in `orders` orders, the same ones in every run.
 fn in_many_orders(test: impl Fn() + Send + std::marker::Sync + 'static, orders: usize) {
     in_many_orders_by(RandomScheduler::new_from_seed(7, orders), test);
 }
@@ -51,7 +51,7 @@ fn submit(drive: &Shared, batch: Arc<Batch>, requests: Requests) {
     drive.under_way.push((batch, requests));
 }
 
-/// Sends what a client hands out.
+/// Sends the batches that a client hands out.
 fn send(client: &mut Client, drive: &Shared) {
     while let Some(batch) = client.next_batch() {
         let value = |at: u32, bytes: u32| {
@@ -67,7 +67,7 @@ fn send(client: &mut Client, drive: &Shared) {
     }
 }
 
-/// Applies something that is under way and answers it to `client`; whether there was anything.
+/// Applies a command that is under way and answers it to `client`; `false`: there was none.
 fn answer_one(client: &mut Client, drive: &Shared) -> bool {
     let mut state = lock(drive);
     let under_way = state.under_way.len();
@@ -75,7 +75,7 @@ fn answer_one(client: &mut Client, drive: &Shared) -> bool {
         return false;
     }
     let at = shuttle::rand::thread_rng().gen_range(0..under_way);
-    // It stays under way until it has been answered, as a command does whose completion was not read.
+    // It stays under way until it has been answered, like a command whose completion was not read.
     let (batch, requests) = state.under_way[at].clone();
     for (key, value) in requests {
         match value {
@@ -150,8 +150,8 @@ fn config(batch: BatchSize) -> Config {
     config
 }
 
-/// Threads that write the same keys crosswise, some values too large for a container, and read them; in the
-/// end the drive has what was readable last.
+/// Threads write the same keys crosswise, some values too large for a container, and read them; in the end
+/// the drive has the values that were readable last.
 fn writers(config: Config, threads: u64) {
     let saker = Saker::new(config).unwrap();
     let drive = Shared::default();
@@ -183,7 +183,7 @@ fn writers(config: Config, threads: u64) {
     clients.iter_mut().for_each(|client| sync(client, &drive));
     let stored = |number| lock(&drive).pairs.get(&key(number)).cloned();
     assert_eq!((0..3).map(stored).collect::<Vec<_>>(), readable);
-    // What the cache has is what the drive has.
+    // Cache and drive have the same values.
     let cached: Vec<_> = (0..3).map(|number| get(&mut clients[0], &drive, number)).collect();
     assert_eq!(cached, readable);
     assert_eq!(saker.pending_bytes(), 0);
@@ -210,7 +210,8 @@ fn writers_of_one_container() {
     in_many_orders(move || writers(shared(), 2), 1000);
 }
 
-/// One thread retrieves while another one writes: when both are done the cache has the drive's version, or none.
+/// One thread retrieves while another one writes: when both are done, the cache has the drive's version or
+/// none.
 #[test]
 fn a_fill_beside_a_write() {
     let run = || {
@@ -233,7 +234,7 @@ fn a_fill_beside_a_write() {
     in_many_orders(run, 3000);
 }
 
-/// A client goes while another one writes the same key: nothing is lost, and no client waits for ever.
+/// A client is dropped while another one writes the same key: no write is lost, and no client waits for ever.
 #[test]
 fn a_client_is_dropped_beside_another() {
     let run = || {
@@ -248,7 +249,7 @@ fn a_client_is_dropped_beside_another() {
         put(&mut b, &drive, 3, b"b");
         sync(&mut b, &drive);
         dropped.join().unwrap();
-        // Takes over what is left.
+        // This call takes over the batches that are left.
         assert_eq!(get(&mut b, &drive, 2).unwrap(), b"a");
         while answer_one(&mut b, &drive) {}
         assert_eq!(saker.pending_bytes(), 0);

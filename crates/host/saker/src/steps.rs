@@ -1,7 +1,7 @@
 //! The steps of SAKER's work, so that a model can charge time for it.
 //!
 //! A call reports its steps while it runs, some of them under a lock: a runner adds them up and takes their
-//! time when the call has returned.
+//! time after the call has returned.
 
 /// One step of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,10 +17,10 @@ pub enum Step {
     Close,
     /// A pending value was read.
     Unpack {
-        /// Its bytes.
+        /// Bytes of the value.
         bytes: u32,
     },
-    /// The cache was searched; of a hit, the value copied.
+    /// The cache was searched; after a hit, the value was copied.
     CacheProbe {
         /// Bytes of the value; 0 for a miss.
         bytes: u32,
@@ -30,25 +30,25 @@ pub enum Step {
         /// Bytes of the value.
         bytes: u32,
     },
-    /// Pairs left the cache for others.
+    /// Pairs were evicted from the cache.
     CacheEvict {
-        /// How many.
+        /// Number of pairs.
         pairs: u32,
     },
 }
 
 /// The receiver of steps; it also knows the time.
 pub trait Steps {
-    /// A step was done. Locks may be held: this must not wait.
+    /// A step was done. Locks may be held, so this must not wait.
     fn step(&mut self, step: Step);
 
-    /// The time in ns; asked only when `max_age_ns` is set.
+    /// The time in ns; asked only if `max_age_ns` is not 0.
     fn now_ns(&self) -> u64 {
         0
     }
 }
 
-/// No charge: the steps take their own time.
+/// Steps that are not charged: they take their own time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSteps;
 

@@ -1,4 +1,4 @@
-//! Locks and counters that threads share; under test those of `shuttle`, which tries many orders of threads.
+//! Locks and counters that threads share; tests use those of `shuttle`, which tries many orders of threads.
 
 use std::sync::{PoisonError, TryLockError};
 
@@ -15,8 +15,8 @@ pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWri
 #[cfg(not(test))]
 pub(crate) use std::thread::yield_now;
 
-/// Takes a lock. A thread that panicked with it has left nothing half done: what is kept under our locks
-/// changes in one step, or an assertion of ours has failed already.
+/// Takes a lock, also after a thread panicked with it: state under our locks changes in one step, or an
+/// assertion of ours has failed already.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

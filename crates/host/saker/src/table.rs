@@ -1,7 +1,7 @@
-//! The pending table: where the newest version of a key is that the drive may not have yet.
+//! The pending table: the place of each key's newest version that the drive may not have yet.
 //!
-//! One lock a bucket. A bucket also counts the writes that entered it: a reader that asks the drive remembers the
-//! count, and what comes back enters the cache only if the count is still the same.
+//! One lock a bucket. A bucket also counts the writes that entered it: a reader that asks the drive remembers
+//! the count, and the answer enters the cache only if the count is still the same.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use kvdrive_spec::Key;
 use crate::batch::Batch;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// What the newest pending version of a key is.
+/// The kind of a key's newest pending version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
-    /// A value, which lies in the batch.
+    /// A value, which is in the batch.
     Store,
-    /// The key will be gone.
+    /// A delete.
     Delete,
-    /// The drive decides, or the value is not here: a request on its own.
+    /// A bypass: the drive decides about its condition, or the value is not here.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl Bucket {
         self.entries.iter().find(|(other, _)| other == key).map(|(_, place)| place)
     }
 
-    /// The newest version of `key` is there from now on.
+    /// Makes `place` the newest version of `key`.
     #[inline]
     pub(crate) fn enter(&mut self, key: Key, place: Newest) {
         self.writes += 1;
@@ -57,8 +57,8 @@ impl Bucket {
         &self.entries
     }
 
-    /// The drive has answered that version. Unless a newer one has entered since, nothing of the key is
-    /// pending any more, and what it was is returned.
+    /// Notes that the drive has answered that version. Unless a newer one has entered since, the key leaves
+    /// the table, and the kind of the version is returned.
     #[inline]
     pub(crate) fn leave(&mut self, key: &Key, batch: &Arc<Batch>, index: u32) -> Option<Pending> {
         let found = self.entries.iter().position(|(other, place)| {
@@ -73,8 +73,8 @@ pub(crate) struct PendingTable {
     buckets: Box<[Mutex<Bucket>]>,
 }
 
-/// Mixes a key into 64 bits: the buckets' index, and what the cache hashes by. Ours, so that a run on another
-/// machine finds the same buckets.
+/// Mixes a key into 64 bits, for the buckets' index and the cache's tables. It is our own function, so that a
+/// run on another machine finds the same buckets.
 #[inline]
 pub(crate) fn hash(key: &Key) -> u64 {
     let (hi, lo) = key.halves();
@@ -94,11 +94,11 @@ impl PendingTable {
     /// The index of a key's bucket.
     #[inline]
     pub(crate) fn index(&self, key: &Key) -> usize {
-        // The high half: the cache's tables use the low one.
+        // The high half is used here, since the cache's tables use the low one.
         (hash(key) >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    /// All buckets, in the order in which every caller that takes several takes them.
+    /// All buckets, locked in order of their indexes, as in every call that locks several.
     pub(crate) fn all(&self) -> Vec<MutexGuard<'_, Bucket>> {
         self.buckets.iter().map(lock).collect()
     }

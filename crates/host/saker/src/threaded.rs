@@ -6,17 +6,17 @@
 //!                        └── completions, taken by a thread that waits ◄┘
 //! ```
 //!
-//! There is no thread besides the callers'. Completions of a queue are taken by the thread that waits for one of
-//! them, its owner or another one: a thread that waits for a batch of another thread takes the completions of that
-//! thread's queue, since its owner may never call again. The thread that takes a completion tells the core of it
-//! before the next one is taken, so a thread that gets the queue looks first whether its own batch is answered.
+//! There is no thread besides the callers'. Completions of a queue are taken by a thread that waits for one
+//! of them. A thread that waits for a batch of another thread takes completions from that thread's queue,
+//! since its owner may never call again. A taken completion is reported to the core before the next one is
+//! taken, so a thread that gets the queue first looks whether its own batch is answered.
 //!
-//! A [`Handle`] holds at most one queue's completions at a time and sends nothing while it does: threads cannot
-//! wait in a circle.
+//! A [`Handle`] takes completions of at most one queue at a time and sends nothing while it does, so threads
+//! do not wait in a circle.
 //!
-//! When the drive goes off, batches remain that will never be answered, some of them never sent. The first thread
-//! that a queue tells of it notes it for all ([`Threaded`]), each wait looks at that note, and a queue wakes every
-//! thread that waits in it: every call of every handle then fails with [`DriveOff`].
+//! When the drive goes off, some batches will never be answered, and some never sent. The first thread that
+//! learns of it from a queue notes it for all ([`Threaded`]), each wait looks at that note, and a queue wakes
+//! every thread that waits in it: every call of every handle then fails with [`DriveOff`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,25 +32,25 @@ use crate::steps::{Step, Steps};
 use crate::sync::{AtomicBool, Mutex, Ordering, RwLock, lock, read_lock, try_lock, write_lock, yield_now};
 use crate::writer::{ClientId, Failure};
 
-/// What a queue is asked to send.
+/// A command for a queue to send.
 #[derive(Clone, Copy, Debug)]
 pub enum Command<'a> {
     /// A batch command: its value is the first `bytes` bytes of `content`.
     Batch {
         /// The structured value.
         content: &'a Region,
-        /// Its size.
+        /// Its size, bytes.
         bytes: u32,
     },
     /// A Store whose value lies in `content` from byte `at` on.
     Store {
         /// The key.
         key: Key,
-        /// Where the value lies.
+        /// The region that holds the value.
         content: &'a Region,
-        /// Its first byte there.
+        /// The value's first byte in the region.
         at: u32,
-        /// Its size.
+        /// Its size, bytes.
         bytes: u32,
         /// Options.
         options: StoreOptions,
@@ -72,20 +72,20 @@ pub enum Command<'a> {
     },
 }
 
-/// What a drive has answered to a command.
+/// A drive's answer to a command.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The number under which the command was sent.
     pub ticket: u32,
-    /// How it went.
+    /// Its status.
     pub status: Status,
-    /// DW0: of a batch, requests applied; of a Retrieve, size of the value.
+    /// DW0: of a batch, the number of requests applied; of a Retrieve, the size of the value in bytes.
     pub dw0: u32,
-    /// Of a Retrieve that succeeded, the value.
+    /// The value of a Retrieve that succeeded.
     pub value: Region,
 }
 
-/// The drive is off: what was sent is not answered, and nothing more can be sent.
+/// The drive is off: commands under way are not answered, and no more can be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the drive is off")]
 pub struct DriveOff;
@@ -104,17 +104,17 @@ pub trait Drive: Send + std::marker::Sync {
 
 /// A queue pair. Any thread may call, also while another one waits in [`Queue::completion`].
 ///
-/// When the drive goes off, threads that wait are woken. From then on a queue answers every call with
-/// [`DriveOff`], except that it may still hand out completions that had come before.
+/// When the drive goes off, waiting threads are woken. From then on a queue answers every call with
+/// [`DriveOff`], except that it may still hand out completions that came before.
 pub trait Queue: Send + std::marker::Sync {
-    /// Sends a command under a number that no unanswered command of this queue has; what it names is copied or
-    /// pinned. `false`: there is no room, and nothing has happened.
+    /// Sends a command under a number that no unanswered command of this queue has; its content is copied or
+    /// pinned. `false`: there is no room, and nothing was sent.
     ///
     /// # Errors
     /// The drive is off.
     fn submit(&self, ticket: u32, command: Command<'_>) -> Result<bool, DriveOff>;
 
-    /// The next completion. Without one: `None` if `wait` is false; else this thread waits, also for ever if
+    /// The next completion. If there is none: `None` if `wait` is false; else this thread waits, for ever if
     /// nothing is under way.
     ///
     /// # Errors
@@ -125,10 +125,10 @@ pub trait Queue: Send + std::marker::Sync {
 /// Why a call has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The drive answered so, or would have.
+    /// The status that the drive answered, or would have answered.
     #[error("{0}")]
     Status(#[from] Status),
-    /// Requests of this client that were buffered have failed since its last sync.
+    /// Buffered requests of this client have failed since its last sync.
     #[error("{} requests failed, the first for key {}: {}", .0.len(), .0[0].key, .0[0].status)]
     Failed(Vec<Failure>),
     /// The drive is off.
@@ -136,27 +136,27 @@ pub enum Error {
     Off(#[from] DriveOff),
 }
 
-/// Where the thread that made a call finds its answer.
+/// Where a calling thread finds its answer.
 type Slot = Arc<Mutex<Option<Completion>>>;
 
-/// A command under way: of a batch, of a call, or of both for a write that goes on its own.
+/// A command under way: of a batch, of a call, or of both for a bypass.
 struct Waiting {
     batch: Option<Arc<Batch>>,
     slot: Option<Slot>,
 }
 
-/// A client's queue, and what is under way in it.
+/// A client's queue, and its commands under way.
 struct Carrier<Q> {
     queue: Q,
-    /// Held while completions are taken.
+    /// Held by the thread that takes completions.
     taking: Mutex<()>,
     under_way: Mutex<Vec<Option<Waiting>>>,
-    /// Its handle is gone: nothing more is sent here.
+    /// Its handle was dropped: no more commands are sent here.
     is_left: AtomicBool,
 }
 
 impl<Q: Queue> Carrier<Q> {
-    /// Notes that a command goes out; returns its number.
+    /// Notes that a command is sent; returns its number.
     fn enter(&self, waiting: Waiting) -> u32 {
         let mut under_way = lock(&self.under_way);
         let free = under_way.iter().position(Option::is_none);
@@ -177,28 +177,28 @@ impl<Q: Queue> Carrier<Q> {
         lock(&self.under_way).iter().flatten().any(is_it)
     }
 
-    /// Nothing was sent here that has not been answered, and nothing will be.
+    /// Are all its commands answered, and will no more be sent?
     fn is_over(&self) -> bool {
         self.is_left.load(Ordering::SeqCst) && lock(&self.under_way).iter().all(Option::is_none)
     }
 }
 
-/// The time in ns, where requests may grow old.
+/// The time in ns, used for `max_age_ns`.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + std::marker::Sync>;
 
 /// SAKER in front of a drive, for threads.
 pub struct Threaded<D: Drive> {
     saker: Arc<Saker>,
     drive: D,
-    /// A queue outlives its handle until its last command has completed.
+    /// The queue of each client. A queue outlives its handle until its last command has completed.
     carriers: RwLock<BTreeMap<ClientId, Arc<Carrier<D::Queue>>>>,
     clock: Clock,
-    /// A queue has said so: what is not answered never will be.
+    /// A queue has found the drive off: unanswered commands will not be answered.
     is_off: AtomicBool,
 }
 
 impl<D: Drive> Threaded<D> {
-    /// SAKER in front of `drive`. The clock is asked only if `max_age_ns` is set.
+    /// SAKER in front of `drive`. The clock is read only if `max_age_ns` is not 0.
     pub fn new(saker: Arc<Saker>, drive: D, clock: Clock) -> Arc<Threaded<D>> {
         Arc::new(Threaded {
             saker,
@@ -209,7 +209,7 @@ impl<D: Drive> Threaded<D> {
         })
     }
 
-    /// A handle for one thread. First it takes the completions of handles that were dropped, and gives up their queues.
+    /// A handle for one thread. First it takes the completions of dropped handles, and drops their queues.
     ///
     /// # Errors
     /// The drive is off.
@@ -259,13 +259,13 @@ impl<D: Drive> Threaded<D> {
         answer
     }
 
-    /// A client's queue; `None`: it is gone, and all that was sent there has been taken.
+    /// A client's queue; `None`: it was dropped after its last completion.
     fn carrier(&self, id: ClientId) -> Option<Arc<Carrier<D::Queue>>> {
         read_lock(&self.carriers).get(&id).cloned()
     }
 }
 
-/// Steps take their own time here; only the clock is asked.
+/// Steps take their own time here; only the clock is used.
 pub struct WallTime<'a>(&'a Clock);
 
 impl Steps for WallTime<'_> {
@@ -277,8 +277,8 @@ impl Steps for WallTime<'_> {
     }
 }
 
-/// One thread's way to the drive. Dropping it leaves what was not synced to the other threads and counts it;
-/// [`Handle::close`] syncs.
+/// One thread's connection to the drive. Dropping it leaves unsynced writes to the other threads and counts
+/// them; [`Handle::close`] syncs.
 pub struct Handle<D: Drive> {
     shared: Arc<Threaded<D>>,
     client: Client,
@@ -289,7 +289,7 @@ impl<D: Drive> Handle<D> {
     /// Writes a pair; it is volatile until [`Handle::sync`].
     ///
     /// # Errors
-    /// Of a value too large for a container, what the drive answered; the drive is off.
+    /// The status of a value too large for a container; the drive is off.
     pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Error> {
         self.store_with(key, value, StoreOptions::default())
     }
@@ -297,12 +297,12 @@ impl<D: Drive> Handle<D> {
     /// Writes a pair if its condition holds.
     ///
     /// # Errors
-    /// [`Status::KEY_EXISTS`], [`Status::KEY_NOT_FOUND`]; as [`Handle::store`].
+    /// [`Status::KEY_EXISTS`] or [`Status::KEY_NOT_FOUND`]; as [`Handle::store`].
     pub fn store_with(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
         runner::write(self, key, BypassWrite::Store { value, options })
     }
 
-    /// Removes a pair; removing what is not there succeeds.
+    /// Removes a pair; removing an absent pair succeeds.
     ///
     /// # Errors
     /// As [`Handle::store`].
@@ -310,29 +310,29 @@ impl<D: Drive> Handle<D> {
         runner::write(self, key, BypassWrite::Delete)
     }
 
-    /// Reads a pair's value to byte 0 of `into`; returns its size.
+    /// Reads a pair's value to byte 0 of `into`; returns its size in bytes.
     ///
     /// # Errors
-    /// [`Status::KEY_NOT_FOUND`] and what else the drive answered; the drive is off.
+    /// [`Status::KEY_NOT_FOUND`] or another status of the drive; the drive is off.
     pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
         runner::retrieve(self, key, into)
     }
 
-    /// Whether a pair is there.
+    /// Asks whether there is a pair.
     ///
     /// # Errors
-    /// What the drive answered; the drive is off.
+    /// The status that the drive answered; the drive is off.
     pub fn exist(&mut self, key: Key) -> Result<bool, Error> {
         runner::exist(self, key)
     }
 
-    /// A transaction: what it writes is carried out wholly or not at all, and only if no other handle has written
-    /// what it read ([`crate::transaction`]).
+    /// Begins a transaction: its writes are carried out wholly or not at all, and only if no other handle has
+    /// written a pair that it read ([`crate::transaction`]).
     pub fn transaction(&mut self) -> InTransaction<'_, D> {
         InTransaction::begin(self)
     }
 
-    /// Waits until all that this handle wrote before is durable.
+    /// Waits until all earlier writes of this handle are durable.
     ///
     /// # Errors
     /// Every buffered request that has failed since the last sync; the drive is off.
@@ -354,8 +354,9 @@ impl<D: Drive> Handle<D> {
         self.client.unsynced()
     }
 
-    /// Sends every thread's requests that are `max_age_ns` old; returns when the next ones will be, in ns of the
-    /// clock. A thread that is in no call sends nothing, so a program that wants the bound kept calls this.
+    /// Sends every thread's requests that are `max_age_ns` old; returns when the next ones will be, in ns of
+    /// the clock. A thread that makes no call sends nothing, so a program that relies on the bound calls
+    /// this.
     ///
     /// # Errors
     /// The drive is off.
@@ -365,7 +366,7 @@ impl<D: Drive> Handle<D> {
         Ok(next_ns)
     }
 
-    /// Sends what the core hands out; returns how many batches that was.
+    /// Sends the batches that the core hands out; returns their number.
     fn send_handed_out(&mut self) -> Result<u32, DriveOff> {
         let mut sent = 0;
         while let Some(batch) = self.client.next_batch() {
@@ -388,7 +389,8 @@ impl<D: Drive> Handle<D> {
         let carrier = self.carrier.clone();
         let ticket = carrier.enter(waiting);
         while !self.shared.noted(carrier.queue.submit(ticket, command))? {
-            // Full. Another thread may be taking completions, so this one does not wait for any.
+            // The queue is full. Another thread may be taking the completions, so this one does not wait for
+            // any.
             if !self.take(&carrier, || false, false)? {
                 yield_now();
             }
@@ -396,7 +398,7 @@ impl<D: Drive> Handle<D> {
         Ok(())
     }
 
-    /// Sends a command on its own and waits for its answer.
+    /// Sends a command of its own and waits for the answer.
     fn carry_out(&mut self, batch: Option<Arc<Batch>>, command: Command<'_>) -> Result<Completion, Error> {
         let slot = Slot::default();
         self.submit(Waiting { batch, slot: Some(slot.clone()) }, command)?;
@@ -450,7 +452,7 @@ impl<D: Drive> Drop for Handle<D> {
     }
 }
 
-/// A transaction of a handle. Dropping it leaves everything as it was.
+/// A transaction of a handle. Dropping it changes nothing.
 pub type InTransaction<'h, D> = runner::InTransaction<'h, Handle<D>>;
 
 impl<D: Drive> Runner for Handle<D> {
@@ -463,7 +465,7 @@ impl<D: Drive> Runner for Handle<D> {
 
     fn send(&mut self) -> Result<(), Error> {
         if self.send_handed_out()? > 0 {
-            // Answers to earlier batches have come meanwhile, and may release further ones.
+            // Answers to earlier batches may have come meanwhile and released further ones.
             let carrier = self.carrier.clone();
             while self.take(&carrier, || false, false)? {}
             self.send_handed_out()?;
@@ -483,8 +485,8 @@ impl<D: Drive> Runner for Handle<D> {
         };
         match carrier {
             Some(carrier) => drop(self.take(&carrier, || !carrier.has(&current), true)?),
-            // Another thread is about to close it, to send it, or has just taken its completion; a batch that a
-            // dropped client has left is sent by the next call of this one.
+            // Another thread is about to close or send it, or has just taken its completion; if a dropped
+            // client has left it, the next call of this thread sends it.
             None => yield_now(),
         }
         Ok(())

@@ -1,17 +1,18 @@
-//! Transactions: reads are remembered and writes kept back until a commit sends them as one atomic batch, or finds
-//! that another client has written what was read.
+//! Transactions: reads are recorded and writes held back until a commit sends the writes as one atomic batch,
+//! or finds that another client has written a pair that was read.
 //!
-//! A read remembers how many writes had entered its key's bucket of the pending table. A commit holds the buckets
-//! of all that it has read and writes, and goes on only if
+//! A read records how many writes had entered its key's bucket of the pending table. A commit locks the
+//! buckets of all keys that it has read or writes, and continues only if
 //!
-//! 1. none of those it has read was written since: else it is a *conflict*, and nothing of it happens;
-//! 2. nothing of these keys is pending: else it waits for that first, so what it has read is on the drive before
-//!    what follows from it.
+//! 1. none of the buckets it has read from was written since: else it is a *conflict*, and nothing is
+//!    written;
+//! 2. none of these keys is pending: else it waits for their batches first, so that the pairs it has read are
+//!    on the drive before the writes that follow from them.
 //!
-//! Then its writes enter the table, all at that moment. Committed transactions are therefore as if carried out
-//! one after the other, in the order of these moments; what one that ends in a conflict has read need never
-//! have been there together. Two keys of one bucket may conflict without need, which a retry settles. All of
-//! this is between the clients of one [`crate::Saker`]: writes of other hosts are not seen here.
+//! Then its writes enter the table, all at that moment. Committed transactions therefore have the effect of
+//! one after the other, in the order of these moments; pairs that a transaction with a conflict has read may
+//! never have existed together. Two keys of one bucket can conflict without need, which a retry settles. All
+//! of this holds between the clients of one [`crate::Saker`]: writes of other hosts are not seen here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::sync::{Ordering, lock};
 use crate::table::{Newest, Pending};
 use crate::writer::Writer;
 
-/// What a transaction has read, and what it would write.
+/// The reads and writes of a transaction.
 #[derive(Debug)]
 pub struct Transaction {
     /// Writes that had entered the key's bucket when it was first read.
@@ -45,24 +46,24 @@ pub struct Transaction {
 #[must_use = "a conflict has written nothing"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// All that it wrote is durable.
+    /// All its writes are durable.
     Committed,
-    /// Another client has written what it read: nothing of it happened, and the caller may try again.
+    /// Another client has written a pair that it read: nothing was written, and the caller may try again.
     Conflict,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[must_use = "a commit may have to wait"]
 pub enum Commit {
-    /// It has ended: with a conflict, or committed without having written anything.
+    /// It has ended: with a conflict, or committed without writes.
     Ended(Ending),
-    /// Nothing was done. Call again when that batch has been answered.
+    /// Nothing changed. Call again after that batch has been answered.
     Wait(Arc<Batch>),
-    /// Its writes are handed out as a batch; when that has been answered, [`Sent::ending`] says how it ended.
+    /// Its writes are handed out as a batch; after the answer, [`Sent::ending`] returns how it ended.
     Sent(Sent),
 }
 
-/// The writes of a transaction, on their way.
+/// The writes of a transaction, handed out as a batch.
 pub struct Sent {
     batch: Arc<Batch>,
     writer: Arc<Writer>,
@@ -74,11 +75,11 @@ impl Sent {
         &self.batch
     }
 
-    /// How it ended, when its batch has been answered.
+    /// How the transaction ended; its batch has been answered.
     ///
     /// # Errors
-    /// What the drive answered: nothing of it was carried out. [`Status::INVALID_FIELD`]: it takes no atomic
-    /// batches.
+    /// The status that the drive answered: no write was carried out. [`Status::INVALID_FIELD`]: the drive
+    /// takes no atomic batches.
     pub fn ending(self) -> Result<Ending, Status> {
         assert!(self.batch.is_answered(), "a transaction ends when its batch has been answered");
         match lock(&self.writer.failures).first() {
@@ -89,15 +90,15 @@ impl Sent {
 }
 
 impl Transaction {
-    /// The key gets this value, when it is committed.
+    /// Gives the key this value, when the transaction is committed.
     ///
     /// # Errors
-    /// [`Status::INVALID_VALUE_SIZE`]: it would not fit one structured value any more.
+    /// [`Status::INVALID_VALUE_SIZE`]: the writes would not fit one structured value.
     pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Status> {
         self.write(key, Some(value))
     }
 
-    /// The key has no value any more, when it is committed.
+    /// Removes the pair, when the transaction is committed.
     ///
     /// # Errors
     /// As [`Transaction::store`].
@@ -121,7 +122,7 @@ impl Transaction {
 }
 
 impl Client {
-    /// A transaction that has read and written nothing.
+    /// An empty transaction.
     pub fn begin(&self) -> Transaction {
         Transaction {
             reads: BTreeMap::new(),
@@ -131,7 +132,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::retrieve`], in a transaction: what it has written itself it reads.
+    /// As [`Client::retrieve`], in a transaction: its own writes are read first.
     pub fn retrieve_in(
         &mut self,
         transaction: &mut Transaction,
@@ -150,18 +151,18 @@ impl Client {
         }
         let (read, writes) = self.retrieve_at(key, into, steps);
         if !matches!(read, Read::Wait(_)) {
-            // Read again and found altered, it cannot be committed: the first time counts.
+            // The count of the first read is kept: a later, different one makes the commit a conflict.
             transaction.reads.entry(key).or_insert(writes);
         }
         read
     }
 
-    /// Commits a transaction. Call again as long as it says `Wait`.
+    /// Commits a transaction. Call again after a `Wait`.
     pub fn commit(&mut self, transaction: &Transaction, steps: &mut impl Steps) -> Commit {
         let Transaction { reads, writes, .. } = transaction;
         let saker = self.saker().clone();
         let keys = || reads.keys().chain(writes.keys());
-        // In the order in which every caller that takes several takes them.
+        // Indexes in ascending order, as in every call that locks several buckets.
         let indexes: BTreeSet<usize> = keys().map(|key| saker.table.index(key)).collect();
         let mut buckets: BTreeMap<usize, _> = BTreeMap::new();
         for index in indexes {

@@ -16,7 +16,7 @@ pub struct Failure {
     pub kind: RequestKind,
     /// The key.
     pub key: Key,
-    /// What the drive answered to its batch.
+    /// The status of its batch.
     pub status: Status,
 }
 
@@ -25,6 +25,6 @@ pub struct Failure {
 pub(crate) struct Writer {
     /// Requests in containers and batches that are not answered.
     pub(crate) unanswered: AtomicU64,
-    /// Requests that failed and that no sync has reported.
+    /// Requests that failed and were not reported by a sync.
     pub(crate) failures: Mutex<Vec<Failure>>,
 }

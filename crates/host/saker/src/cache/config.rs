@@ -3,27 +3,28 @@
 /// What counts towards the bytes of the read cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
-    /// Key and value, and so many bytes besides: studies compare caches by it, RocksDB's row cache among them. With none, a
-    /// cache of small pairs takes several times its bytes of memory.
+    /// Key, value and a constant of bytes for each pair: studies compare caches by it, also with RocksDB's
+    /// row cache. With a constant of 0, a cache of small pairs takes several times its bytes of memory.
     Content {
-        /// Bytes of a pair besides its key and value.
+        /// Bytes charged for a pair besides its key and value.
         beside: u32,
     },
-    /// All memory that the pairs take: a cache of 4 MiB takes 4 MiB.
+    /// All memory that a pair takes: a cache of 4 MiB takes 4 MiB.
     Memory,
 }
 
 /// Settings of the read cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheConfig {
-    /// Its size in bytes, counted as `charge` says; 0: there is none.
+    /// Its size in bytes, counted as `charge` says; 0: no cache.
     pub bytes: u64,
-    /// The bytes that a pair counts for.
+    /// How the bytes of a pair are counted.
     pub charge: Charge,
     /// Values above this many bytes do not enter.
     pub admit_bytes: u32,
-    /// Which pairs leave: a row of [`super::EVICTIONS`].
+    /// The policy that chooses pairs to evict: a row of [`super::EVICTIONS`].
     pub eviction: String,
-    /// Parts with a lock and a share of the bytes each. One makes what leaves independent of hashes.
+    /// Parts that have a lock and an equal share of the bytes. With one part, evictions do not depend on
+    /// hashes.
     pub shards: u32,
 }

@@ -1,4 +1,4 @@
-//! Least recently used, by bytes: what RocksDB's row cache does, and the paper takes from it.
+//! Least recently used, by bytes: as RocksDB's row cache, which the paper uses.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

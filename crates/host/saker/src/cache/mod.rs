@@ -2,12 +2,12 @@
 //!
 //! | | where |
 //! |---|---|
-//! | what enters | [`crate::client`]: values up to `admit_bytes`, unless a write came in between |
+//! | what enters | [`crate::client`]: values up to `admit_bytes`, unless a write came between question and answer |
 //! | what leaves | an eviction policy, one file each: a row of [`EVICTIONS`] |
 //!
-//! A cache is full by one of two counts ([`Charge`]): the bytes of keys and values and a constant for each pair, as
-//! RocksDB charges its row cache, which studies compare with; or all the memory that its pairs take. For pairs of 8 + 16 B
-//! the second is about six times their bytes.
+//! A cache is full by one of two counts ([`Charge`]): the bytes of keys and values and a constant for each
+//! pair, as RocksDB charges its row cache, with which studies compare; or all the memory that its pairs take.
+//! For pairs of 8 + 16 B the memory is about six times their bytes.
 
 mod config;
 mod lru;
@@ -21,17 +21,17 @@ use kvdrive_spec::Key;
 
 pub use config::{CacheConfig, Charge};
 
-/// The longest value that is kept in place of a pointer to it.
+/// Bytes of the longest value that is kept in place of a pointer to it.
 const SHORT_BYTES: usize = 22;
 
-/// A value that is kept: bytes, or the pattern that stands for them.
+/// A value in the cache: bytes, or the pattern that describes them.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A few bytes, in place.
     Short {
-        /// How many.
+        /// How many bytes the value has.
         count: u8,
-        /// They, and zeroes.
+        /// The value, then zeros.
         bytes: [u8; SHORT_BYTES],
     },
     /// Bytes on the heap.
@@ -60,7 +60,7 @@ impl Value {
         Value::Short { count: bytes.len() as u8, bytes: short }
     }
 
-    /// A copy of the first `bytes` bytes of a region. What lies there in several pieces becomes real bytes.
+    /// A copy of the first `bytes` bytes of a region. If they are in several pieces, patterns are expanded.
     pub fn of_region(region: &Region, bytes: u32) -> Value {
         let mut whole = None;
         region.read(0, bytes, &mut |piece| {
@@ -92,8 +92,8 @@ impl Value {
         }
     }
 
-    /// Memory that it takes besides its own place: the allocation, its counts of references and what an allocator
-    /// adds, rounded as the C library's does.
+    /// Memory that it takes besides the enum itself, bytes: the allocation with its reference counts and the
+    /// allocator's overhead, rounded as the C library rounds.
     fn heap_bytes(&self) -> u64 {
         match self {
             Value::Bytes(bytes) => (bytes.len() as u64 + 16 + 8).next_multiple_of(16),
@@ -102,7 +102,7 @@ impl Value {
     }
 }
 
-/// What a pair counts.
+/// The weight of a pair.
 #[derive(Clone, Copy)]
 struct Weight {
     charge: Charge,
@@ -121,17 +121,17 @@ impl Weight {
     }
 }
 
-/// A cache of pairs. Each call is one step: threads may call as they like.
+/// A cache of pairs. Each call is one step; any thread may call at any time.
 pub trait Cache: Send + Sync {
-    /// The value of a key, which counts as used.
+    /// The value of a key; the pair counts as used.
     fn get(&self, key: &Key) -> Option<Value>;
-    /// Whether the key is there; that does not count as used.
+    /// Is the key cached? The pair does not count as used.
     fn contains(&self, key: &Key) -> bool;
-    /// Puts a pair in, or its new value; returns how many pairs had to leave.
+    /// Puts a pair in, or its new value; returns how many pairs were evicted.
     fn insert(&self, key: Key, value: Value) -> u32;
-    /// Takes a pair out, if it is there.
+    /// Removes a pair, if it is cached.
     fn remove(&self, key: &Key);
-    /// Bytes of its pairs, as they are charged.
+    /// Bytes of its pairs, as charged.
     fn bytes(&self) -> u64;
 }
 
@@ -139,15 +139,15 @@ pub trait Cache: Send + Sync {
 pub struct EvictionRow {
     /// Its name in a configuration.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its description, in a line.
     pub summary: &'static str,
-    /// Memory that a pair takes in the policy's tables, its key included, in bytes: measured, with tables as full as
-    /// they are at worst. A test compares it with the allocator.
+    /// Memory that a pair takes in the policy's tables, its key included, in bytes: measured with tables at
+    /// their worst fill. A test compares it with the allocator.
     pub pair_bytes: u32,
     make: fn(&CacheConfig, Weight) -> Box<dyn Cache>,
 }
 
-/// An eviction policy: which pairs leave a full cache.
+/// Eviction policies: each chooses the pairs to remove from a full cache.
 pub static EVICTIONS: &[EvictionRow] = &[
     EvictionRow {
         name: "lru",
@@ -163,14 +163,14 @@ pub static EVICTIONS: &[EvictionRow] = &[
     },
 ];
 
-/// The cache of these settings, if there is one. The policy is a row of the table.
+/// The cache of these settings; `None`: they ask for no cache. The policy is a row of the table.
 pub(crate) fn new(config: &CacheConfig) -> Option<Box<dyn Cache>> {
     let row = EVICTIONS.iter().find(|row| row.name == config.eviction)?;
     let weight = Weight { charge: config.charge, pair_bytes: row.pair_bytes };
     (config.bytes > 0).then(|| (row.make)(config, weight))
 }
 
-/// Hashes keys as the pending table does, so that a model run evicts the same pairs on every machine.
+/// Hashes keys as the pending table does, so that a run in model time evicts the same pairs on every machine.
 #[derive(Default)]
 struct KeyHasher(u64);
 

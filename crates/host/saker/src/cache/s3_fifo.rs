@@ -1,4 +1,5 @@
-//! S3-FIFO-like queues (crate `quick_cache`): a pair that is read once leaves before one that is read again.
+//! Queues as in S3-FIFO (crate `quick_cache`): a pair that was read once is evicted before a pair that was
+//! read again.
 
 use kvdrive_spec::Key;
 use quick_cache::sync::Cache as QuickCache;
@@ -7,8 +8,8 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use super::config::{CacheConfig, Charge};
 use super::{Cache, KeyHash, Value, Weight};
 
-/// Bytes of a pair, by which the number of pairs is guessed; tables grow where there are more. Where memory is what
-/// counts, tables begin small.
+/// Bytes of a pair from which the initial size of tables is estimated; tables grow with more pairs. If memory
+/// is charged, tables begin small.
 const fn guessed_pair_bytes(charge: Charge) -> u64 {
     match charge {
         Charge::Content { .. } => 256,
@@ -22,7 +23,7 @@ impl Weighter<Key, Value> for Weight {
     }
 }
 
-/// Counts what leaves.
+/// Counts evictions.
 #[derive(Clone)]
 struct Leaving;
 

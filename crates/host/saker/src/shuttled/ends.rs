@@ -1,4 +1,5 @@
-//! The drive goes off while threads wait for each other's batches, in many orders: every call of every handle ends.
+//! The drive goes off while threads wait for each other's batches, in many orders: every call of every handle
+//! ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::sync::{Mutex, lock};
 use crate::threaded::{Command, Completion, Drive, DriveOff, Error, Handle, Queue, Threaded};
 use crate::{BatchSize, Saker};
 
-/// A drive that answers some commands in any order and then goes off; what it has not answered it never will.
+/// A drive that answers some commands in any order and then goes off; the others are never answered.
 #[derive(Clone, Default)]
 struct Mortal(Arc<Inside>);
 
@@ -28,7 +29,7 @@ struct Inside {
 #[derive(Default)]
 struct State {
     queues: usize,
-    /// Queue and ticket of what is under way.
+    /// Queue and ticket of each command under way.
     under_way: Vec<(usize, u32)>,
     answered: VecDeque<(usize, u32)>,
     is_off: bool,
@@ -127,7 +128,8 @@ fn end_in_the_midst(batch: BatchSize) {
     };
     let threads: Vec<_> = (0..3).map(run).collect();
     drive.live(shuttle::rand::thread_rng().gen_range(0..12));
-    // No handle is dropped before the last thread has returned: a dropped one leaves its batches to the others.
+    // No handle is dropped before the last thread has returned: a dropped handle leaves its batches to the
+    // others.
     let handles: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     for mut handle in handles {
         assert!(handle.sync() == Err(Error::Off(DriveOff)) || handle.unsynced() == 0);
