@@ -6,8 +6,8 @@ use std::rc::Rc;
 use kvdrive_declare::{Entry, GivenValues, Problem, Rule, Section, Setting, Unit, Values, When};
 
 /// Identifies a caller: an application's thread, an I/O thread of a drive, a thread for background work.
-/// Numbers run from 0 to below [`crate::Ground::threads`]. Each thread makes one call at a time, and a call
-/// that was begun runs to its end, or the store is not used any more.
+/// Numbers run from 0 to below [`crate::Ground::threads`]. Each thread makes one call at a time. A call must
+/// run to its end; otherwise the store is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread(pub u32);
 
@@ -20,11 +20,12 @@ pub fn steps_ns(costs_ps: &StepCosts, steps: &[(Step, u64)]) -> u64 {
     all_ps.div_ceil(1000)
 }
 
-/// The kinds of work, one row each: what it is, and its name in profiles and reports. A row is a variant of [`Step`] and
-/// the setting `store.NAME_ps`, which says what it costs.
+/// The kinds of work, one row each: description, and name in profiles and reports. A row makes a variant of
+/// [`Step`] and the setting `store.NAME_ps`, its cost in picoseconds.
 macro_rules! steps {
     ($($(#[doc = $help:literal])+ $step:ident = $name:literal,)+) => {
-        /// A kind of work. What one costs is a setting, measured on a machine; how often it is done is counted here.
+        /// A kind of work. Its cost is a setting, measured on a machine; the number of times it is done is
+        /// counted here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Step {
@@ -34,7 +35,7 @@ macro_rules! steps {
         impl Step {
             /// Every step with its name in profiles and reports, in the order of the enum.
             pub const ALL: [(Step, &'static str); [$($name),+].len()] = [$((Step::$step, $name)),+];
-            /// The settings that say what they cost, in the order of the enum.
+            /// The settings of the costs, in the order of the enum.
             const ENTRIES: &'static [Entry] = &[$(Entry::Setting(Setting {
                 key: concat!("store.", $name, "_ps"),
                 rule: Rule::Integer(0, LONGEST_PS),
@@ -89,7 +90,7 @@ steps! {
     Split = "split",
 }
 
-/// Longest step: 1 ms. Some are taken for every byte of a value.
+/// Longest step, ps: 1 ms. Some steps are taken for every byte of a value.
 const LONGEST_PS: i64 = 1_000_000_000;
 /// The store takes this step, in the drive or on the host.
 const TAKES_STEP: When =
@@ -105,7 +106,7 @@ impl Step {
         Step::ALL[self as usize].1
     }
 
-    /// The setting that says what it costs.
+    /// The key of the setting of its cost.
     pub fn key(self) -> &'static str {
         match &Step::ENTRIES[self as usize] {
             Entry::Setting(setting) => setting.key,
@@ -114,7 +115,7 @@ impl Step {
     }
 }
 
-/// What steps cost on a core, as settings.
+/// The costs of steps on a core, ps, as settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepSettings(pub StepCosts);
 

@@ -10,8 +10,9 @@
 //!
 //! All numbers are little endian. *Heads* are written by the store itself; *bodies* are bytes of values. The
 //! head check (crc32c, with its own four bytes and those of the body check taken as zero) covers the page up
-//! to `head bytes`. The body check covers the rest and is never 0: a 0 says that the page was written with
-//! patterns in it. Patterns are descriptions, without bytes to be included in a checksum until they are
+//! to `head bytes`. The body check covers the bytes after it and is never 0: a 0 says that the page was
+//! written with patterns in it. Patterns describe bytes that do not exist until they are expanded, so no
+//! checksum covers them; the pages' medium guarantees them.
 //! expanded; the pages' medium guarantees them.
 
 use std::borrow::Cow;

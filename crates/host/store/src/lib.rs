@@ -4,11 +4,10 @@
 //! know on which side of the wire it runs. On a host, its pages are blocks of a drive and its work takes an
 //! application's time; in a drive, they are logical pages of the flash translation layer, and the work takes
 //! time of a firmware core.
-//!
-//! Stores are plain functions. A call of a page store or a processor may suspend its caller, and other
-//! threads may be inside the same store in the meantime: so no `RefCell` is borrowed across such a call. Each
-//! store ensures that by having two parts: a *state* whose methods never suspend, and the store around it,
-//! which borrows the state for one method call at a time.
+//! A store is plain functions. A call to its pages or processor may suspend its caller, and other threads may
+//! be inside the same store in the meantime: so no `RefCell` is borrowed across such a call. Each store
+//! ensures that by having two parts: a *state* whose methods never suspend, and the store around it, which
+//! borrows the state for one method call at a time.
 //!
 //! A new store is one file or folder here with its options, and one row in [`STORES`].
 
@@ -61,8 +60,8 @@ pub struct StoreRow {
     pub reclaims: &'static [&'static str],
     /// The kinds of work it does.
     pub steps: &'static [Step],
-    /// Are these options possible with this page size and these numbers of pages and threads? If not, a line
-    /// that begins with the key of the option.
+    /// Checks the options for this page size and these numbers of pages and threads. Errors: a line that
+    /// begins with the key of an option.
     pub check: fn(&StoreOptions, page_bytes: u32, pages: u64, threads: u32) -> Result<(), String>,
     /// Computes the options that are 0 and depend on the pages.
     pub fit: fn(&mut StoreOptions, page_bytes: u32, pages: u64, threads: u32),

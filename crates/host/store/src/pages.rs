@@ -125,10 +125,10 @@ pub struct Writing(pub u64);
 ///
 /// **Every method may suspend its caller**: other threads may call the same pages, and the same store, before
 /// it returns. No `RefCell` may be borrowed across a call.
-///
-/// After a power cut: writes and trims are durable if a [`PageStore::flush`] that began after they had ended
-/// has ended. Of other writes, each page is as it was, as it should become, or *torn*: then a read fails, or,
-/// if the page contains only real bytes, returns a mixture of both. Any pages may be affected, in any order.
+/// Writes and trims survive a power cut if a [`PageStore::flush`] that began after they had ended has ended.
+/// Of other writes, each page is as it was, as it should become, or *torn*: then a read fails, or, if the
+/// page contains only real bytes, returns a mixture of both. Any of these pages may be affected, in any
+/// order.
 pub trait PageStore {
     /// Bytes of a page: a power of two from 512 to 32 768.
     fn page_bytes(&self) -> u32;
@@ -136,7 +136,7 @@ pub trait PageStore {
     /// Number of pages.
     fn pages(&self) -> u64;
 
-    /// Is it known that nothing was ever written? Then the pages need not be read one by one.
+    /// Is it known that no page was ever written? Then the pages need not be read.
     fn is_blank(&self) -> bool {
         false
     }
@@ -168,7 +168,7 @@ pub trait PageStore {
         why: Purpose,
     ) -> Result<Writing, PageError>;
 
-    /// Returns when a write is done. Writes may be finished in any order.
+    /// Returns when a write has ended. Writes may be finished in any order.
     fn finish_write(&self, thread: Thread, writing: Writing) -> Result<(), PageError>;
 
     /// Discards the content of `count` pages from `first` on. They read as zero afterwards.

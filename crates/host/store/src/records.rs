@@ -230,7 +230,7 @@ impl OpenPage {
             sequence: self.base,
         };
         frame::seal(&mut self.region, self.page, self.format.page_bytes, facts);
-        // The copy has only the memory it needs; the returned buffer has grown to the size of a page.
+        // The copy takes only the memory it needs; the returned buffer has the size of a page.
         (Rc::new(self.region.clone()), self.region)
     }
 

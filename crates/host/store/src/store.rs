@@ -55,7 +55,7 @@ pub enum StoreError {
     /// There is no room.
     #[error("the store is full")]
     Full,
-    /// There would be room if open cursors did not hold it.
+    /// Open cursors hold the room that the call needs.
     #[error("open cursors hold the room that is needed")]
     HeldByCursors,
     /// The value is longer than the store accepts.
@@ -69,7 +69,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Is it about the content of a page, and not about the medium?
+    /// Does the error concern a page's content, and not the medium?
     pub(crate) fn is_about_content(&self) -> bool {
         let StoreError::Page(PageError { trouble, .. }) = self else {
             return matches!(self, StoreError::Damaged { .. });
@@ -142,8 +142,8 @@ pub struct Recovered {
 pub const BACKGROUND_THREADS: u32 = 2;
 
 /// Longest time, in ns, for which background work occupies a core that also serves commands: 50 us, the time
-/// of reading a page from flash, so the effect is that of one more page read. The time slices of an operating
-/// system are 3 ms, but its scheduler lets threads that wake up go first.
+/// of one page read from flash, so a command waits at most as long as for one more read. An operating
+/// system's time slices are 3 ms, but its scheduler prefers threads that wake up.
 pub const BACKGROUND_SLICE_NS: u64 = 50_000;
 
 /// The cores for background work.
@@ -156,8 +156,8 @@ pub enum Background {
     Own,
 }
 
-/// Does background work for ever: the body of a background thread. A failed job is tried again when it is
-/// requested.
+/// Does background work for ever: the body of a background thread. A failed job is tried again when work is
+/// requested again.
 pub fn run_background(store: &dyn Store, cpu: &dyn Cpu, thread: Thread) {
     loop {
         do_background(store, thread);
@@ -188,9 +188,10 @@ pub trait Store {
     /// Errors: also that the pages lack data that was durable at that mark.
     fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError>;
 
-    /// The mark to remember after a [`Store::sync`] has ended, while no other call runs. At the end of the
-    /// written pages, lost data cannot be told from data that was never written: an older version of a page
-    /// may be all that is left. A caller with memory that survives a power cut can tell by the mark.
+    /// The mark to keep after a [`Store::sync`] has ended, while no other call runs. At the end of the
+    /// written pages, the pages alone cannot tell lost data from data that was never written: an older
+    /// version of a page may be all that is left. A caller whose memory survives a power cut can, with the
+    /// mark.
     fn mark(&self) -> Vec<u8>;
 
     /// Stores `value` under `key`. It survives a power cut once a [`Store::sync`] that began afterwards has
@@ -199,9 +200,9 @@ pub trait Store {
     /// After [`StoreError::Page`] the value may have been stored or not; after any other error it was not.
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError>;
 
-    /// As [`Store::put`], for a pair that was accepted before a power cut and is repeated by the caller that
-    /// logged it. There was room for it among the others, so it may use the room that puts leave free, as a
-    /// delete may: data that recovery has written again takes room until a merge or a checkpoint.
+    /// As [`Store::put`], for a pair that was accepted before a power cut and is put again by the caller that
+    /// logged it. It fitted before, so it may use the room that other puts leave free, as a delete may: data
+    /// that recovery has written again takes room until a merge or a checkpoint.
     fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
         self.put(thread, key, value)
     }
@@ -238,7 +239,7 @@ pub trait Store {
     /// Bytes of its pages used by pairs, and the maximum.
     fn space(&self) -> Space;
 
-    /// What it counts since it was created.
+    /// Its counts since it was created.
     fn counts(&self) -> Counts;
 
     /// Memory it uses, in bytes.
@@ -250,7 +251,7 @@ pub trait Store {
 pub struct Space {
     /// Bytes of pages used for live pairs, as far as the store knows.
     pub live_bytes: u64,
-    /// The maximum.
+    /// The most that fits, bytes.
     pub capacity_bytes: u64,
 }
 

@@ -16,16 +16,17 @@
 //! Nodes and kept trees are numbered in ascending order; a kept tree has only nodes with lower numbers. A
 //! tree is cloned by keeping its root and giving it a number: that is the snapshot of a cursor.
 //!
-//! Rodeh counts references to nodes, because clones may be changed. Here only the newest tree changes: a page
-//! created as number `b` that left the tree when `l` was the next number is needed only by kept trees
-//! numbered between them, so it is free when none of these is the last checkpoint or a cursor's. None of this
-//! is stored on pages: recovery walks the tree and finds the free pages. An unreadable or wrong node is lost
-//! with the nodes below it, and only these: access to such a key is an error until the store is created anew.
+//! Rodeh counts references to nodes, because clones may be changed. Here only the newest tree changes. If a
+//! page was created as number `b` and left the tree when `l` was the next number, only kept trees with
+//! numbers from `b` to below `l` need it, so it is free when none of these is the last checkpoint or a
+//! cursor's. None of this is stored on pages: recovery walks the tree and finds the free pages. An unreadable
+//! or wrong node is lost with the nodes below it, and only these: access to such a key is an error until the
+//! store is created anew.
 //!
 //! Changed nodes stay in memory until the buffer is full; nothing is durable before a checkpoint. A sync is a
-//! checkpoint. The pages alone cannot tell a root slot that was torn while it was written from one that was
-//! lost afterwards: in both cases the tree of the other slot is taken, unless the caller remembers that there
-//! was a newer one ([`Store::mark`]).
+//! checkpoint. The pages alone cannot tell a root slot that was torn by a power cut from one that was lost
+//! afterwards: in both cases recovery takes the tree of the other slot, unless the caller's mark says that
+//! there was a newer one ([`Store::mark`]).
 
 mod cursor;
 mod node;
@@ -118,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// Loads a node into memory. Only one caller reads it; others wait for that.
+    /// Loads a node into memory. One caller reads it; other callers that need it wait.
     fn load(&self, thread: Thread, at: NodeAt, level: u32, why: Purpose) -> Result<(), StoreError> {
         let page = at.page;
         if self.state.borrow().lost.contains(&page) {
@@ -146,7 +147,7 @@ impl Tree {
         (self.options.buffer_bytes / u64::from(self.page_bytes())) as usize
     }
 
-    /// After a reader has loaded nodes: evicts unchanged ones to make room.
+    /// Evicts unchanged nodes to make room, after a reader has loaded some.
     fn drop_clean_nodes(&self) {
         let mut state = self.state.borrow_mut();
         while state.buffer.len() > self.most_nodes() && !state.is_gathering {
@@ -257,7 +258,7 @@ impl Tree {
         let durable = written.and_then(|()| self.ground.pages.flush(thread, Purpose::Checkpoint));
         let mut state = self.state.borrow_mut();
         if let Err(error) = durable {
-            // It is unknown whether the slot names it, so its pages stay.
+            // It is unknown whether the slot has the new tree, so the tree's pages stay.
             state.snapshots.insert(kept.generation);
             return Err(error.into());
         }
@@ -266,7 +267,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes room, once; the second time it is an error.
+    /// Makes room once; if it is called a second time, returns an error.
     fn make_room(&self, thread: Thread, is_second: bool) -> Result<(), StoreError> {
         if is_second {
             let is_held = self.state.borrow().is_held();
@@ -342,7 +343,7 @@ impl Tree {
         replaced.iter().flatten().for_each(|item| self.release_item(item));
         if is_batch {
             for (key, _) in changes.iter().filter(|(_, item)| item.is_none()) {
-                // An empty leaf that cannot be removed does no harm.
+                // If an empty leaf cannot be removed, it stays and does no harm.
                 if self.with_nodes(thread, Purpose::Node, |state| state.prune(key)).is_err() {
                     break;
                 }
@@ -422,7 +423,7 @@ impl Tree {
                 _ => return Ok(None),
             };
             let value = self.read_long(thread, &at, Purpose::Lookup);
-            // If the key has another value by now, those pages may have been reused.
+            // If the key has another value by now, the pages may have been reused.
             item = self.item(thread, key)?;
             if matches!(&item, Some(Item::Elsewhere(now)) if *now == at) {
                 return value.map(Some);

@@ -202,7 +202,7 @@ impl Node {
     pub fn to_page(&self, format: &Format, page: PageId) -> Page {
         let kind = if self.level == 0 { Kind::Leaf } else { Kind::Inner };
         let mut open = OpenPage::new(Format { kind, ..*format }, page, Region::new());
-        // An empty leaf has no record with its number.
+        // An empty leaf has no record, so its number is set here.
         open.begin_at(self.born);
         for (key, item) in &self.entries {
             match item {
@@ -293,7 +293,7 @@ pub fn overflow_facts(at: &Elsewhere) -> frame::Facts {
     frame::Facts { kind: Kind::OverflowBody, head_bytes: frame::FRAME_BYTES, count: 0, sequence: at.born }
 }
 
-/// Number of pages of a value of its own, for a value of `bytes` bytes.
+/// Number of pages of its own for a value of `bytes` bytes.
 pub fn overflow_count(page_bytes: u32, bytes: u32) -> u32 {
     bytes.div_ceil(page_bytes - frame::FRAME_BYTES)
 }

@@ -26,7 +26,7 @@ pub const LEAST_NODES: u64 = 16;
 const LEAST_PAGES: u64 = 128;
 
 impl BtreeOptions {
-    /// Are these options possible on this number of pages? If not, a line that begins with the key.
+    /// Checks the options for this number of pages. Errors: a line that begins with the key of an option.
     pub fn check(&self, page_bytes: u32, pages: u64) -> Result<(), String> {
         let least = LEAST_NODES * u64::from(page_bytes);
         if self.buffer_bytes < least {

@@ -74,7 +74,7 @@ impl Tree {
             state.begin_life(generation);
             state.keep()
         };
-        // Before anything else is written, so that no later life reuses the number.
+        // This is the first write, so that no later life reuses the number.
         self.write_root(thread, &kept)?;
         Ok(recovered)
     }

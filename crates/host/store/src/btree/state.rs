@@ -21,7 +21,7 @@ use crate::space::{Extent, FreePages};
 pub const ROOT_SLOTS: u64 = 2;
 /// Free pages reserved for changes that do not make the tree larger: enough to shadow a path of any tree.
 pub const FREE_FOR_DELETES: u64 = 24;
-/// Of these, the pages that repeated puts after a power cut leave free.
+/// Of these, the pages that puts repeated after a power cut leave free.
 pub const FREE_AFTER_REPEATS: u64 = 8;
 
 /// Hashes page numbers.
@@ -51,7 +51,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// May the node be changed? Not if it belongs to the last kept tree; nor if its page contains it, since a
+    /// May the node be changed? No if it belongs to the last kept tree, or if its page contains it, since a
     /// page is written once per number.
     fn may_be_altered(&self, last_kept: u64) -> bool {
         self.is_dirty && self.node.born > last_kept
@@ -88,9 +88,9 @@ pub struct KeptTree {
     pub root: Root,
 }
 
-/// Numbers of nodes and trees consist of the life of the store and a count within it. Pages that a life wrote
-/// after its last checkpoint count as free for the next life; because the number contains the life, such a
-/// page is never taken for one of a later life.
+/// A number of a node or tree consists of the life of the store and a count within the life. Pages that a
+/// life wrote after its last checkpoint count as free in the next life; because of the number, such a page is
+/// never taken for a page of a later life.
 const LIFE_SHIFT: u32 = 40;
 /// Upper limit of valid numbers.
 pub const MOST_NUMBER: u64 = 1 << 62;
@@ -147,12 +147,12 @@ pub struct State {
     last_number: u64,
     /// Number of the last tree that was kept.
     last_kept: u64,
-    /// Nodes that recovery could not read, so that their children are unknown: these pages do not count, even
-    /// if they can be read later.
+    /// Nodes that recovery could not read, so that their children are unknown: these pages stay lost, even if
+    /// they can be read later.
     pub lost: BTreeSet<PageId>,
     /// Nodes in memory, by page, least recently used last.
     pub buffer: LruCache<PageId, Frame, BuildHasherDefault<PageHasher>>,
-    /// Number of dirty ones.
+    /// Number of dirty nodes in memory.
     pub dirty: usize,
     /// Nodes that are being read.
     pub loading: BTreeSet<PageId>,
@@ -167,7 +167,7 @@ pub struct State {
     pub snapshots: BTreeSet<u64>,
     /// Bytes of pairs changed since the last checkpoint.
     pub changed_bytes: u64,
-    /// Has anything changed since then?
+    /// Has anything changed since the last checkpoint?
     pub is_changed: bool,
     /// A batch is loading nodes, and needs all of them at once.
     pub is_gathering: bool,
@@ -299,12 +299,12 @@ impl State {
                     panic!("a path to {key:?} was in memory, and node {} is not", at.page)
                 }
                 Err(Need::Room) => {
-                    // This takes no pages: the nodes were changed a moment ago, and their previous items fit
+                    // This takes no pages: the nodes were changed just before, and their previous items fit
                     // again.
                     for ((key, _), old) in changes.iter().zip(replaced).rev() {
                         self.change(key, old, 0, true).expect("what was just altered can be altered back");
                     }
-                    // Leaves created by splits may be empty; one that cannot be removed does no harm.
+                    // Splits may leave empty leaves; one that cannot be removed does no harm.
                     for (key, _) in changes {
                         let _ = self.prune(key);
                     }
@@ -400,7 +400,7 @@ impl State {
                 continue;
             }
             let (node, is_dirty) = (frame.node.clone(), frame.is_dirty);
-            // A node that a cursor may return to, and that no page has, stays.
+            // A node that is not on its page, and that a cursor may return to, stays in memory.
             if !is_dirty {
                 self.buffer.pop(&old.page);
             }
@@ -451,8 +451,8 @@ impl State {
             match at.checked_sub(1).map(|above| path[above]) {
                 Some((parent, index)) => {
                     let parent = self.edit(parent);
-                    // Keys below that of the first child belong to it, too; its new neighbour may begin with
-                    // one.
+                    // Keys below the first child's key belong to that child, too; its new neighbour may begin
+                    // with one.
                     let first = parent.entries[index].0.min(lowest);
                     parent.remove(index);
                     parent.insert(index, first, Item::Child(lower));

@@ -50,15 +50,15 @@ impl Entry {
     }
 }
 
-/// A change. The first byte of its bytes is the number of its kind.
+/// A change of the catalog. The first byte of its encoding is the number of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
 #[repr(u8)]
 pub enum Record {
     /// A new, empty file.
     Create { file: FileId, name: String } = 1,
-    /// A file has grown. It may have been removed since. The runs of pages from number `from` on are replaced by
-    /// `extents`, and its last bytes, which do not fill a page, are the tail.
+    /// A file has grown, and may have been removed since. `extents` replace its runs of pages from number
+    /// `from` on; `tail` are its last bytes, which do not fill a page.
     Grow { file: FileId, length: u64, from: u32, extents: Vec<Extent>, tail: Vec<u8> } = 2,
     /// A file was renamed.
     Rename { name: String, to: String } = 3,

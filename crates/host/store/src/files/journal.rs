@@ -23,10 +23,10 @@ use crate::pages::{Page, PageError, PageId, PageStore, Purpose, Trouble};
 use crate::store::StoreError;
 
 const VERSION: u32 = 1;
-/// The caller that the pages see.
+/// The thread number of all calls to the pages.
 pub(super) const THREAD: Thread = Thread(0);
 
-/// The journal, and the catalog that it would restore.
+/// The journal, and the catalog that opening it would restore.
 pub struct Journal {
     half_pages: u64,
     /// The half that counts.
@@ -67,7 +67,7 @@ impl Journal {
         };
         let counts = if is_first { first } else { second };
         if counts.is_none() {
-            // Half 1 is written after half 0 is durable, so the process that created these pages was
+            // Half 1 is written after half 0 is durable, so the program that created these pages was
             // interrupted here.
             let mut page = Vec::new();
             let is_blank = match pages.read(THREAD, PageId(half_pages), 1, Purpose::Recovery, &mut page) {
@@ -113,12 +113,12 @@ impl Journal {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Notes that nothing can become durable any more.
+    /// Notes a failure: no later change can become durable.
     pub fn fail(&mut self, error: StoreError) -> StoreError {
         self.failed.get_or_insert(error).clone()
     }
 
-    /// Makes records durable: all of them or, if a power cut comes before this ends, perhaps none.
+    /// Makes records durable: all of them, or perhaps none if a power cut comes before this returns.
     pub fn commit(
         &mut self,
         pages: &(impl PageStore + ?Sized),
@@ -186,7 +186,7 @@ fn read_half(pages: &(impl PageStore + ?Sized), first: u64, count: u64) -> Resul
         let mut out = Vec::new();
         match pages.read(THREAD, id, 1, Purpose::Recovery, &mut out) {
             Ok(()) => {}
-            // A power cut may have torn it.
+            // A power cut may have torn the page.
             Err(PageError { trouble: Trouble::Unreadable, .. }) => {
                 half.push(None);
                 continue;

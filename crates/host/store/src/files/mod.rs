@@ -1,5 +1,5 @@
 //! Files on pages, for a store that was written for a file system. Append, random reads, rename, remove; no
-//! directories: a name is a path and nothing more.
+//! directories: a name is just a path.
 //!
 //! ```text
 //!   pages  | journal, half 0 | journal, half 1 | runs of pages of files, anywhere ... |
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Every page of a file is written once. A full page is written at once; the last bytes of a file that is
-//! being written stay in memory, and a sync puts them into the journal, where no durable data is overwritten:
-//! so a short synchronised append costs one page. When a file is finished, they get a page.
+//! being written stay in memory. A sync puts them into the journal, which overwrites no durable data: so a
+//! short synchronised append costs one page. When a file is finished, its last bytes get a page.
 //!
-//! Bytes of files have no checksums here, since the writer of a file has its own. The journal has checksums.
+//! Bytes of files have no checksums here, since RocksDB, which writes the files, has its own. The journal has
+//! checksums.
 //!
 //! **Durable**, after a [`Files::commit`], are all changes of names before it, and of each file the content
 //! at its last [`Files::sync`] or [`Files::finish`]. A power cut leaves the state of some commit that began
@@ -59,7 +60,7 @@ struct State {
     free: FreePages,
     /// Changes since the last commit, in order.
     pending: Vec<Record>,
-    /// Pages that become free when those are durable.
+    /// Pages that become free when the pending changes are durable.
     leaving: Vec<Extent>,
     /// Pages were written since the last flush.
     is_dirty: bool,
@@ -111,14 +112,14 @@ impl State {
         self.pending.push(Record::Grow { file, length, from: from as u32, extents, tail });
     }
 
-    /// Allocates room for `pages` pages of a file. `false`: there is none.
+    /// Takes pages for a file until it has room for `pages` more. `false`: too few are free.
     fn make_room(&mut self, file: FileId, pages: u64) -> bool {
         let have: u64 = self.entry(file).extents.iter().map(|extent| u64::from(extent.pages)).sum();
         let mut missing = pages.saturating_sub(have);
         if missing > self.free.pages() {
             return false;
         }
-        // Twice as much each time, so that long files have long runs and short files have little to free.
+        // Twice as much each time: long files get long runs, and short files leave few pages unused.
         let wanted = missing.max(have.min(PAGES_TAKEN)).min(self.free.pages() / 2).max(missing);
         while missing > 0 {
             let run = self.free.take(wanted as u32).expect("there are free pages");
@@ -175,7 +176,7 @@ impl<P: PageStore> Files<P> {
         &self.pages
     }
 
-    /// Creates an empty file and opens it; a file of the same name is removed.
+    /// Creates an empty file and opens it; removes a file of the same name.
     pub fn create(&self, name: &str) -> FileId {
         let mut state = lock(&self.state);
         let file = FileId(state.next_file);
@@ -185,7 +186,7 @@ impl<P: PageStore> Files<P> {
         file
     }
 
-    /// Opens a file. It exists until it is closed as often as it was opened, even if it loses its name.
+    /// Opens a file. It exists until it is closed as often as it was opened, even if its name is removed.
     pub fn open(&self, name: &str) -> Option<FileId> {
         let mut state = lock(&self.state);
         let file = *state.catalog.names.get(name)?;
@@ -193,7 +194,7 @@ impl<P: PageStore> Files<P> {
         Some(file)
     }
 
-    /// Closes it. Appended data that was neither synchronised nor finished is lost at a power cut.
+    /// Closes a file. Appended data that was neither synchronised nor finished is lost at a power cut.
     pub fn close(&self, file: FileId) {
         let mut state = lock(&self.state);
         let open = state.open.get_mut(&file).expect("it was opened");
@@ -215,7 +216,7 @@ impl<P: PageStore> Files<P> {
     /// Appends to a file that was created and has been open since.
     ///
     /// # Errors
-    /// The pages failed, or are full; the file then ends after the data written before.
+    /// The pages failed, or are full; the file then ends with the data written before.
     pub fn append(&self, file: FileId, bytes: &[u8], why: Purpose) -> Result<(), StoreError> {
         let page = self.page_bytes as usize;
         let mut rest = bytes;
@@ -347,7 +348,7 @@ impl<P: PageStore> Files<P> {
         Ok(())
     }
 
-    /// Reads bytes of a file from `at` on; returns how many there were.
+    /// Reads bytes of a file from `at` on; returns how many it read.
     ///
     /// # Errors
     /// The pages failed.

@@ -13,7 +13,7 @@ use crate::records::{Flags, Record, records};
 use crate::store::StoreError;
 use crate::value::{Kept, Part, Value};
 
-/// Stands for the key of a void record, which has this length.
+/// The key in a void record; its length is what counts here.
 const VOID_KEY: Key = Key::from_u32_be(0);
 /// Most segments emptied before one sync.
 const MOST_AT_ONCE: usize = 8;
@@ -35,7 +35,8 @@ pub struct WholeRecord {
 pub struct Scanned {
     /// Complete records.
     pub whole: Vec<WholeRecord>,
-    /// First heads, and orphaned parts, of incomplete records.
+    /// Positions and sequences of incomplete records: of their first heads, and of parts without a first
+    /// head.
     pub broken: Vec<(RecordAt, u64)>,
     /// Pages with the wrong content, with the error.
     pub bad: Vec<(u32, StoreError)>,
@@ -50,7 +51,7 @@ pub struct Scanned {
 /// A page of the log, with its header fields.
 #[derive(Clone, Copy)]
 pub struct LogPage {
-    /// Which.
+    /// Its number.
     pub number: u32,
     /// Sequence of its first record.
     pub base: u64,
@@ -59,7 +60,8 @@ pub struct LogPage {
 }
 
 impl Scanned {
-    /// A page that was written whole and cannot be read any more is not a torn one: its content is missing.
+    /// Refuses a segment with a page that was written whole and cannot be read any more: the page is not
+    /// torn, and its content is missing.
     pub fn refuse_lost(&self) -> Result<(), StoreError> {
         let is_lost = |error: &StoreError| matches!(error, StoreError::Page(page) if !matches!(page.trouble, Trouble::Unreadable));
         let lost = self.bad.iter().find(|(_, error)| is_lost(error));
@@ -68,7 +70,7 @@ impl Scanned {
 }
 
 impl State {
-    /// The segments to clean next: those with the fewest live bytes, as many as there is room to empty.
+    /// The segments to clean next: those with the fewest live bytes, as many as fit into the free room.
     fn victims_to_be(&self) -> Vec<u32> {
         let sealed = |segment: &&u32| self.segments[**segment as usize].phase == Phase::Sealed;
         let all: Vec<u32> = (0..self.shape.segments).collect();
@@ -83,14 +85,14 @@ impl State {
             .take(MOST_AT_ONCE)
             .take_while(|(live, _)| {
                 moved += live;
-                // A segment that counts as full gains nothing.
+                // Cleaning a segment that counts as full gains no room.
                 *live < self.shape.usable() && moved <= room
             })
             .map(|(_, segment)| segment)
             .collect()
     }
 
-    /// Victims at a stage that may go on to the next one.
+    /// Victims that are ready for the stage after `stage`.
     fn victims_at(&self, stage: Stage) -> Vec<u32> {
         let oldest_cursor = self.cursors.first_key_value().map_or(u64::MAX, |(opened, _)| *opened);
         let is_held =
@@ -122,7 +124,7 @@ impl Log {
             if free as u32 >= need {
                 return Ok(());
             }
-            // More held segments would use up the room that is needed to move records.
+            // More held segments would use up the room that moving records needs.
             if !is_pending {
                 let victims = self.state.borrow().victims_to_be();
                 if victims.is_empty() {
@@ -148,8 +150,8 @@ impl Log {
         Err(StoreError::Full)
     }
 
-    /// Voids the victims whose copies are durable, trims those that nothing holds, and makes that durable.
-    /// Only the cleaning caller does this.
+    /// Voids the victims whose copies are durable, trims those that no reader and no cursor uses, and makes
+    /// that durable. Only the caller that cleans calls this.
     pub(super) fn give_back(&self, thread: Thread) -> Result<(), StoreError> {
         let emptied = self.state.borrow().victims_at(Stage::Emptied);
         if !emptied.is_empty() {
@@ -185,7 +187,7 @@ impl Log {
         self.flush(thread)
     }
 
-    /// Makes writes and trims durable; trimmed segments are free then.
+    /// Makes writes and trims durable; trimmed segments are free afterwards.
     pub(super) fn flush(&self, thread: Thread) -> Result<(), StoreError> {
         let trimmed = self.state.borrow().victims_at(Stage::Trimmed);
         self.ground.pages.flush(thread, Purpose::Log)?;
@@ -194,8 +196,8 @@ impl Log {
         Ok(())
     }
 
-    /// Moves the live records of a segment to the stream of cleaning. `is_torn`: the segment may have
-    /// incomplete pages and records that never became durable.
+    /// Moves the live records of a segment to cleaning's stream. `is_torn`: the segment may have incomplete
+    /// pages, and records that never became durable.
     pub(super) fn empty_segment(
         &self,
         thread: Thread,
@@ -244,7 +246,7 @@ impl Log {
             state.counters.moved_records += 1;
             state.counters.moved_bytes += u64::from(record.value_bytes);
         }
-        // Recovery had found them, and now their page cannot be read.
+        // Recovery found these records, and now their page cannot be read.
         if state.segments[segment as usize].live > 0
             && let Some(error) = unreadable
         {
@@ -269,7 +271,7 @@ impl Log {
             return Ok(Scan::of(&shape, Vec::new()));
         }
         let (first, end) = (shape.first_page(segment), shape.first_page(segment + 1));
-        // Blank pages count only before others: most of an empty drive is read once.
+        // Blank pages are kept only if another page comes after them: most of an empty drive is read once.
         let (mut pages, mut blank_from) = (Vec::new(), None);
         for from in (first..end).step_by(SCAN_PAGES as usize) {
             let count = SCAN_PAGES.min(end - from);
@@ -285,7 +287,7 @@ impl Log {
                 let content = match (in_memory, read_pages.get((page - from) as usize)) {
                     (Some(page), _) => Ok(page),
                     (None, Some(page)) => Ok(page.clone()),
-                    // One page of the run cannot be read: each is read by itself.
+                    // One page of the run cannot be read, so each is read by itself.
                     (None, None) => self.read_page(thread, page, why),
                 };
                 match content.and_then(|content| open_page(&shape, page, content)) {
@@ -308,7 +310,7 @@ impl Log {
     }
 }
 
-/// A page with what it says, if anything is on it.
+/// A page that is not blank, with its fields.
 type Opened = Option<(LogPage, Page, Facts)>;
 
 fn open_page(shape: &SegmentShape, number: u32, page: Page) -> Result<Opened, StoreError> {
@@ -332,7 +334,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Of the pages of a segment, in order.
+    /// Scans the pages of a segment, in order.
     fn of(shape: &SegmentShape, pages: Vec<(u32, Result<Opened, StoreError>)>) -> Scanned {
         let opened = pages.iter().filter_map(|(_, page)| page.as_ref().ok()?.as_ref());
         let life = opened.map(|(page, ..)| page.own.life).max().unwrap_or_default();

@@ -14,18 +14,18 @@
 //! an earlier life is taken for one of this life; its last page says that it is the last, unless it is the
 //! last possible one.
 //!
-//! Recovery reads every page. A missing or torn page, or one of an earlier life, is damage if it lies before
-//! a page whose records were durable; after all of those, it is what a power cut leaves. Whether it lies
-//! after them can be told only by a caller that remembers where the open segments ended ([`Store::mark`]).
+//! Recovery reads every page. If a page is missing, torn, or of an earlier life, it is damage if it lies
+//! before a page whose records were durable; after all of those, it is what a power cut leaves. At the end of
+//! a segment the two can be told apart only by a caller that remembers where the open segments ended
+//! ([`Store::mark`]).
 //!
-//! A segment is freed only when its live records have newer copies; those copies and everything newer than
-//! any of the segment's records are durable; a record that says that the segment is void is durable, too (a
-//! half-trimmed segment would look damaged); and no reader and no cursor uses it. It is reusable when its
-//! trimming is durable. A tombstone stays as long as older values of its key are on pages: the index counts
-//! them.
+//! A segment is freed only when its live records have newer copies, these copies and everything newer than
+//! any of the segment's records are durable, a record that voids the segment is durable, too (a half-trimmed
+//! segment would look damaged), and no reader and no cursor uses it. It is reusable when its trimming is
+//! durable. A tombstone stays as long as older values of its key are on pages: the index counts them.
 //!
 //! An atomic batch is a run of sequence numbers with a first and a last one. It counts if it is complete, or
-//! if it is not newer than what some page says was durable: later, cleaning removes members.
+//! if a page says that a newer record was durable: cleaning removes members later.
 //!
 //! No structure keeps the order of keys: a cursor copies and sorts the index.
 
@@ -99,8 +99,8 @@ impl Log {
         self.ground.cpu.work(thread, steps);
     }
 
-    /// Ensures that records can be appended to a stream, and that `more` further live bytes fit. Suspends
-    /// only if it has to clean. `keep` segments stay free.
+    /// Ensures that records can be appended to a stream, and that `more` further live bytes fit. Leaves
+    /// `keep` segments free. Suspends only if it has to clean.
     fn make_room<'a, I: Iterator<Item = (&'a Key, u32)> + Clone>(
         &self,
         thread: Thread,
@@ -279,7 +279,7 @@ impl Log {
         let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
         let keep = if has_puts { FREE_FOR_PUTS } else { FREE_FOR_DELETES };
         self.make_room(thread, stream, more, keep, appended)?;
-        // From here on no other caller intervenes.
+        // From here on this call does not suspend, so no other caller intervenes.
         let mut put = std::collections::BTreeSet::new();
         let mut effective = Vec::with_capacity(batch.len());
         for (key, value) in batch.iter().map(Request::parts) {

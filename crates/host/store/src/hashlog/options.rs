@@ -77,7 +77,7 @@ impl HashlogOptions {
         }
     }
 
-    /// Are these options possible on this number of pages? If not, a line that begins with the key.
+    /// Checks the options for these pages and threads. Errors: a line that begins with the key of an option.
     pub fn check(&self, page_bytes: u32, pages: u64, threads: u32) -> Result<(), String> {
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(page_bytes) {
             return Err(format!(

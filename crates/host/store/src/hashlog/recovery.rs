@@ -1,7 +1,7 @@
 //! Recovery of `hashlog`: every page is read, and records are entered in the order of their sequence.
 //!
-//! Torn pages, and gaps before other pages, would look damaged as soon as a page says that something newer is
-//! durable. So the segments that contain any are emptied before pages may say so again. Segments that were
+//! Torn pages, and gaps before other pages, would look damaged as soon as a page says that newer records are
+//! durable. So recovery empties the segments that contain any before pages say so again. Segments that were
 //! open at the power cut get a last page.
 
 use std::collections::HashSet;
@@ -32,15 +32,15 @@ struct Candidate {
 /// Findings about a segment after its pages were read.
 #[derive(Default)]
 struct Survey {
-    /// Highest sequence at the start of a page.
+    /// Highest sequence at the start of one of its pages.
     newest_base: Option<u64>,
     /// Its life.
     life: u64,
     /// Number of pages from the first on without a gap.
     reach: u32,
-    /// The page after its last one, unless that says that it is the last.
+    /// The page after its last one, unless the last one says that it is the last.
     open_at: Option<u32>,
-    /// Pages in it that are missing or torn, the first sequence of the next valid page, and the error.
+    /// Its missing or torn pages: for each the first sequence of the next valid page, and the error.
     gaps: Vec<(u64, StoreError)>,
     /// Has torn pages or records.
     is_torn: bool,
@@ -49,7 +49,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// None of its records counts.
+    /// Is none of its records valid?
     fn is_void(&self) -> bool {
         self.void_at > self.newest_base.unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl Scanning {
         self.segments.push(found);
     }
 
-    /// Tells the segments what voids them.
+    /// Gives each segment the sequence of the newest record that voids it.
     fn apply_voids(&mut self) {
         for (segment, sequence) in &self.voids {
             let Some(found) = self.segments.get_mut(*segment as usize) else { continue };
@@ -123,7 +123,7 @@ impl Scanning {
         }
     }
 
-    /// A page that had become durable and has the wrong content.
+    /// The error of a page that had become durable and has the wrong content, if there is one.
     fn damage(&self, shape: &SegmentShape, mark: &Mark) -> Option<StoreError> {
         let numbered = || (0..).zip(&self.segments);
         let standing = || numbered().filter(|(_, found)| !found.is_void());
@@ -133,7 +133,7 @@ impl Scanning {
             page: PageId((shape.first_page(segment) + pages).into()),
             what: "was durable, and is older or not there".into(),
         };
-        // Emptied since then, it may be anything newer, or nothing.
+        // If the segment was emptied after the mark, its pages may be newer or blank.
         let short = |(segment, open): (&u32, &OpenSegment)| {
             let found = self.segments.get(*segment as usize)?;
             let is_then =
@@ -149,8 +149,8 @@ impl Scanning {
         gap.or_else(|| mark.open.iter().find_map(short)).or_else(|| standing().find_map(ends_early))
     }
 
-    /// Batches that no page declares durable: the complete ones, and members of others.
-    /// Candidates are in order.
+    /// Batches that no page declares durable: the complete ones, and the places of members of incomplete
+    /// ones. Candidates are in order of sequence.
     fn batches(&self) -> (Vec<Vec<Candidate>>, Vec<RecordAt>) {
         let (mut whole, mut half) = (Vec::new(), Vec::new());
         let mut batch: Vec<Candidate> = Vec::new();
@@ -193,7 +193,7 @@ impl Log {
                 return Err(error);
             }
             scanned.refuse_lost()?;
-            // Where the values are is known; they are not needed in memory.
+            // Values are read again when they are needed; here their places suffice.
             scanned.whole.iter_mut().for_each(|whole| whole.parts = Vec::new());
             self.work(thread, &[(Step::MergeEntry, scanned.whole.len() as u64)]);
             scanning.add(&shape, scanned);
@@ -225,8 +225,8 @@ impl Log {
         Ok(scanning.recovered)
     }
 
-    /// Makes the state of what was found; returns the segments that are void, those that are torn, and the
-    /// batches that count because they are whole.
+    /// Builds the state from the candidates; returns the segments that are void, those that are torn, and the
+    /// batches that count because they are complete.
     fn enter_all(&self, scanning: &mut Scanning) -> (Vec<u32>, Vec<u32>, Vec<Vec<Candidate>>) {
         let mut state = self.state.borrow_mut();
         let (whole, half) = scanning.batches();
@@ -261,7 +261,7 @@ impl Log {
         (voids, torn, whole)
     }
 
-    /// Writes a last page to the segments that were open: nothing more is written to them.
+    /// Writes a last page to the segments that were open; they get no more records.
     fn end_segments(&self, thread: Thread, segments: &[Survey]) -> Result<(), StoreError> {
         let (shape, synced) = {
             let state = self.state.borrow();
@@ -281,7 +281,7 @@ impl Log {
         Ok(())
     }
 
-    /// Trims segments whose trimming by earlier cleaning had not finished.
+    /// Trims void segments that earlier cleaning has not trimmed.
     fn trim_voids(&self, thread: Thread, voids: &[u32]) -> Result<(), StoreError> {
         {
             let mut state = self.state.borrow_mut();
@@ -298,8 +298,8 @@ impl Log {
         if voids.is_empty() { Ok(()) } else { self.give_back(thread) }
     }
 
-    /// Batches that lose members when torn segments are emptied would not be whole after another cut. Their
-    /// members are written again before, each by itself.
+    /// Writes members of batches again, one by one, before torn segments are emptied: a batch that lost a
+    /// member by that would be incomplete after another power cut.
     fn copy_members(
         &self,
         thread: Thread,

@@ -1,4 +1,4 @@
-//! The layout of a `hashlog`: its segments, and what each of its pages says beside its records.
+//! The layout of a `hashlog`: its segments, and the fields of each page besides its records.
 
 use kvdrive_content::Decoder;
 use kvdrive_spec::Key;
@@ -19,11 +19,11 @@ pub struct PageFields {
     pub is_last: bool,
 }
 
-/// Its bytes.
+/// Bytes of these fields.
 pub const OWN_BYTES: u32 = 24;
 
 impl PageFields {
-    /// As they lie on the page.
+    /// The fields as bytes of a page.
     pub fn to_bytes(self) -> [u8; OWN_BYTES as usize] {
         let mut out = [0; OWN_BYTES as usize];
         out[..8].copy_from_slice(&self.synced.to_le_bytes());
@@ -33,7 +33,7 @@ impl PageFields {
         out
     }
 
-    /// From the heads of a page; `None` if they are too short.
+    /// The fields from the heads of a page; `None` if these are too short.
     pub fn of_heads(heads: &[u8]) -> Option<PageFields> {
         let mut own = Decoder::new(heads.get(FRAME_BYTES as usize..)?);
         let (synced, life) = (own.u64()?, own.u64()?);
@@ -57,14 +57,14 @@ pub struct SegmentShape {
 }
 
 impl SegmentShape {
-    /// Segments that pairs cannot count on: an open one for each thread and for cleaning, and those that stay
-    /// free for cleaning.
+    /// Segments that are not available for pairs: an open one for each thread and for cleaning, and those
+    /// that stay free for cleaning.
     pub fn reserved(threads: u32) -> u32 {
         threads + 1 + FREE_FOR_PUTS + 1
     }
 
-    /// Bytes of records that a segment counts as holding. The difference to the size of all its pages is lost
-    /// at their ends, or makes cleaning worthwhile when a store is full.
+    /// Bytes of records that count as a full segment. The other bytes of its pages are lost at the pages'
+    /// ends, or make cleaning worthwhile when the store is full.
     pub fn usable(&self) -> u64 {
         u64::from(self.segment_pages - self.slack_pages()) * u64::from(self.format.room())
     }
@@ -83,8 +83,8 @@ impl SegmentShape {
         self.format.longest_value(self.segment_pages - self.slack_pages())
     }
 
-    /// Bytes that a record counts as. A long record counts as an even share of a segment, because the room
-    /// left at the end of a segment may be too short for it.
+    /// Bytes charged for a record. A long record is charged an even share of a segment, because the room left
+    /// at the end of a segment may be too short for it.
     pub fn charge(&self, key: &Key, value_bytes: u32) -> u64 {
         let pages = self.format.fit(0, key, value_bytes).new_pages;
         if pages > 1 && pages * 16 > self.segment_pages {
@@ -105,9 +105,9 @@ impl SegmentShape {
     }
 }
 
-/// Free segments that a put leaves: those that deletes leave, and one for the deletes of a full store.
+/// Free segments that a put leaves: those that a delete leaves, and one for the deletes of a full store.
 pub const FREE_FOR_PUTS: u32 = FREE_FOR_DELETES + 1;
 /// Free segments that a delete leaves: those that cleaning leaves, and one for cleaning.
 pub const FREE_FOR_DELETES: u32 = FREE_FOR_RECOVERY + 1;
-/// Free segments that cleaning leaves: recovery needs one, and another one when it was itself cut off.
+/// Free segments that cleaning leaves: recovery needs one, and a second one if a power cut interrupts it.
 pub const FREE_FOR_RECOVERY: u32 = 2;

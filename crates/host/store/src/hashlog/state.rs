@@ -13,14 +13,14 @@ use crate::records::{Flags, OpenPage};
 use crate::store::StoreError;
 use crate::value::Value;
 
-/// Where a record is.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecordAt {
     /// Its first page.
     pub page: u32,
-    /// Which head there.
+    /// The index of its head on that page.
     pub slot: u16,
-    /// Pages it touches.
+    /// Number of pages it is on.
     pub pages: u16,
 }
 
@@ -30,15 +30,14 @@ pub struct Entry {
     /// Its newest record.
     pub place: RecordAt,
     value: u32,
-    /// Older records of the key with values that are still on pages. While there is one, a tombstone has to
-    /// stay.
+    /// Older records of the key with values that are still on pages. While there is one, a tombstone stays.
     pub stale: u32,
 }
 
 impl Entry {
     const TOMBSTONE: u32 = 1 << 31;
 
-    /// The newest record of a key is there.
+    /// The entry of a key whose newest record is at `place`.
     pub fn new(place: RecordAt, value_bytes: Option<u32>, stale: u32) -> Entry {
         Entry { place, value: value_bytes.unwrap_or(Entry::TOMBSTONE), stale }
     }
@@ -52,15 +51,15 @@ impl Entry {
 /// Use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing.
+    /// It holds no records.
     Free,
     /// A stream writes to it.
     Open,
     /// Written.
     Sealed,
-    /// Its live records were moved; it becomes free.
+    /// Its live records were moved; it will be freed.
     Victim,
-    /// A page of it cannot be read. It is left unchanged.
+    /// A page of it cannot be read, so it is left unchanged.
     Damaged,
 }
 
@@ -116,8 +115,8 @@ pub struct OpenSegment {
     pub pages: u32,
 }
 
-/// What pages alone cannot tell, of a moment when everything was durable: where each stream ended. Of all
-/// other segments the last page says that it is the last.
+/// What the pages alone cannot tell about a moment when everything was durable: where each stream ended.
+/// Every other segment has a last page that says so.
 ///
 /// ```text
 ///   bytes   synced u64 | of each open segment: number u32, pages u32, life u64
@@ -131,7 +130,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// As it is remembered.
+    /// The bytes that a caller keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.synced.to_le_bytes().to_vec();
         for (segment, open) in &self.open {
@@ -142,7 +141,7 @@ impl Mark {
         out
     }
 
-    /// From these bytes; `None` if they make no sense.
+    /// The mark of these bytes; `None` if they are malformed.
     pub fn of_bytes(bytes: &[u8]) -> Option<Mark> {
         let mut at = Decoder::new(bytes);
         let mut mark = Mark { synced: at.u64()?, open: BTreeMap::new() };
@@ -156,9 +155,9 @@ impl Mark {
 
 /// A segment whose live records were moved.
 pub struct Victim {
-    /// Which.
+    /// Its number.
     pub segment: u32,
-    /// Once everything up to this sequence is durable, nothing in the segment is needed.
+    /// When everything up to this sequence is durable, the segment is not needed any more.
     pub upto: u64,
     /// Its records with values, all stale.
     pub keys: Vec<Key>,
@@ -171,7 +170,7 @@ pub struct Victim {
 pub enum Stage {
     /// Its live records have been appended elsewhere.
     Emptied,
-    /// It is durable that none of its records counts.
+    /// A durable record says that its records do not count.
     Void,
     /// It has been trimmed.
     Trimmed,
@@ -214,13 +213,13 @@ pub struct Memory {
     pub segments: usize,
 }
 
-/// All of it.
+/// All state of a store.
 pub struct State {
     /// How the pages are divided.
     pub shape: SegmentShape,
-    /// Newest record of every key.
+    /// The newest record of every key.
     pub index: KeyMap<Entry>,
-    /// One for each thread, and the last one for cleaning.
+    /// One for each thread; the last one is cleaning's.
     pub streams: Vec<Stream>,
     /// All segments.
     pub segments: Vec<Segment>,
@@ -232,9 +231,9 @@ pub struct State {
     pub next_sequence: u64,
     /// Every record up to this one is durable.
     pub synced: u64,
-    /// The value of `synced` that pages contain. During recovery it lags.
+    /// The value of `synced` that is written to pages. During recovery it lags.
     pub watermark: u64,
-    /// Sum over segments.
+    /// Sum of live bytes over segments.
     pub live_bytes: u64,
     /// Keys that have a value.
     pub pairs: u64,
@@ -249,9 +248,9 @@ pub struct State {
     pub under_way: VecDeque<UnderWay>,
     /// A write failed: records that were not durable may never become so.
     pub failed: Option<StoreError>,
-    /// Torn pages are being removed: pages must not yet say what is durable.
+    /// Torn pages are being removed: pages must not say yet what is durable.
     pub is_recovering: bool,
-    /// Records that recovery has found not to count.
+    /// Records that recovery found invalid.
     pub ignored: HashSet<(u32, u16)>,
     /// Pages that recovery could not read: their records do not count, even if they can be read later.
     pub unread: HashSet<u32>,
@@ -260,7 +259,7 @@ pub struct State {
 }
 
 impl State {
-    /// Nothing in memory, nothing on pages.
+    /// The state of blank pages.
     pub fn new(shape: SegmentShape) -> State {
         let segment = Segment { phase: Phase::Free, live: 0, pins: 0 };
         State {
@@ -288,7 +287,7 @@ impl State {
         }
     }
 
-    /// The stream that cleaning writes to.
+    /// The index of cleaning's stream.
     pub fn cleaner(&self) -> usize {
         self.shape.threads as usize
     }
@@ -321,7 +320,8 @@ impl State {
         stream.open.as_ref().filter(|open| !open.is_too_far(self.next_sequence)).map_or(0, OpenPage::room)
     }
 
-    /// Appends a record and makes it the newest of its key. [`State::segments_for`] has been asked.
+    /// Appends a record and makes it the newest of its key. The caller has reserved [`State::segments_for`]
+    /// it.
     pub fn append(&mut self, stream: usize, key: &Key, value: Option<&Value<'_>>, flags: Flags) {
         let (bytes, sequence) = (value.map_or(0, Value::bytes), self.next_sequence);
         self.next_sequence += 1;
@@ -342,7 +342,7 @@ impl State {
         self.enter(key, RecordAt { page, slot, pages }, value.map(Value::bytes));
     }
 
-    /// Appends that nothing in a segment counts which is older than this.
+    /// Appends a record that makes all older records of a segment invalid.
     pub fn append_void(&mut self, segment: u32) {
         let (stream, key, sequence) = (self.cleaner(), Key::from_u32_be(segment), self.next_sequence);
         self.next_sequence += 1;
@@ -351,7 +351,7 @@ impl State {
         open.begin_record(&key, &Value::from(&[][..]), sequence, Flags::VOID);
     }
 
-    /// Makes sure that the record begins on the page that is open and ends in its segment.
+    /// Ensures that the record begins on the open page and ends in the same segment.
     fn begin_page(&mut self, stream: usize, key: &Key, bytes: u32) {
         let at = &self.streams[stream];
         let room = self.open_room(at);
@@ -361,7 +361,7 @@ impl State {
             let segment = self.free.pop_front().expect("an append reserves its segments first");
             self.segments[segment as usize].phase = Phase::Open;
             let at = &mut self.streams[stream];
-            // The record that follows has its number already.
+            // The life is the sequence of the record that follows, which has been taken already.
             (at.segment, at.life, at.next) = (Some(segment), self.next_sequence - 1, 0);
             self.next_page(stream);
         } else if room < crate::records::HEAD_BYTES + key.len() as u32 + bytes.min(1) {
@@ -379,7 +379,7 @@ impl State {
         at.open = Some(OpenPage::new(self.shape.format, PageId(page.into()), spare));
     }
 
-    /// The open page of a stream, if it has one, is to be written.
+    /// Closes the open page of a stream, if it has one; the page is to be written.
     pub fn close_page(&mut self, stream: usize) {
         self.close_page_as(stream, false);
     }
@@ -396,8 +396,8 @@ impl State {
         self.unwritten.insert(number, page);
     }
 
-    /// Nothing more is written to the segment of a stream. Its last page says so, or is the last there can be;
-    /// there are two at least, so that one of them is missed if the other is lost.
+    /// Closes the segment of a stream. Its last page says that it is the last, or is the last possible one.
+    /// The segment has at least two pages, so that if one is lost, the other shows that it is missing.
     fn leave_segment(&mut self, stream: usize) {
         let at = &self.streams[stream];
         let needs_page = at.open.is_none() || at.next == 1;
@@ -412,7 +412,7 @@ impl State {
         }
     }
 
-    /// A run of pages of a stream to be written: a block, or whatever there is.
+    /// Pages of a stream to be written: a whole block, or with `is_all` fewer pages, too.
     pub fn take_block(&mut self, stream: usize, is_all: bool) -> Option<Block> {
         let closed = &mut self.streams[stream].closed;
         let first = closed.front()?.0;
@@ -427,7 +427,7 @@ impl State {
         Some(Block { id, first, run })
     }
 
-    /// A write has ended.
+    /// Notes that a write has ended.
     pub fn written(&mut self, block: &Block, result: Result<(), StoreError>) -> Result<(), StoreError> {
         self.writes.remove(&block.id);
         if let Err(error) = &result {
@@ -440,7 +440,7 @@ impl State {
         Ok(())
     }
 
-    /// Has every write ended that had begun when `mark` was taken ([`State::write_mark`])?
+    /// Have all writes ended that had begun when `mark` was taken ([`State::write_mark`])?
     pub fn are_written(&self, mark: u64) -> bool {
         self.writes.first().is_none_or(|oldest| *oldest >= mark)
     }
@@ -450,7 +450,7 @@ impl State {
         self.next_write
     }
 
-    /// A record has become the newest of its key.
+    /// Notes that a record has become the newest of its key.
     pub fn enter(&mut self, key: &Key, place: RecordAt, value_bytes: Option<u32>) {
         let charge = self.shape.charge(key, value_bytes.unwrap_or(0));
         self.live_bytes += charge;
@@ -469,7 +469,7 @@ impl State {
         }
     }
 
-    /// The record of an entry is not live any more.
+    /// Notes that the record of an entry is not live any more.
     pub fn forget(&mut self, key: &Key, entry: &Entry) {
         let charge = self.shape.charge(key, entry.value_bytes().unwrap_or(0));
         self.live_bytes -= charge;
@@ -482,7 +482,8 @@ impl State {
         self.index.remove(key);
     }
 
-    /// Frees a victim whose records are off the pages, and removes tombstones that only they needed.
+    /// Frees a victim whose records are off the pages, and removes tombstones that were kept only because of
+    /// them.
     pub fn free_victim(&mut self, segment: u32) {
         let Some(index) = self.victims.iter().position(|victim| victim.segment == segment) else { return };
         let victim = self.victims.swap_remove(index);
@@ -508,7 +509,7 @@ impl State {
         Mark { synced: self.synced, open: self.streams.iter().filter_map(open).collect() }
     }
 
-    /// A page that is in memory, and which records it has: of the open page of a stream as it is now.
+    /// A page that is in memory; for a stream's open page a copy as it is now, with its header fields.
     pub fn page_in_memory(&self, page: u32) -> Option<(Page, Option<crate::frame::Facts>)> {
         if let Some(page) = self.unwritten.get(&page) {
             return Some((page.clone(), None));

@@ -1,5 +1,5 @@
-//! The block cache: blocks of tables that lookups have read. The least recently used one leaves first; cursors and merges
-//! do not use it.
+//! The block cache: blocks of tables that lookups have read. It evicts the least recently used block; cursors
+//! and merges do not use it.
 
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -12,8 +12,8 @@ use crate::pages::{Page, PageId};
 /// The pages of a block with their numbers.
 pub type BlockPages = Rc<[(PageId, Page)]>;
 
-/// Blocks by the number of their table and their first page in it. No two tables have one number, so a block of a table
-/// that is gone is not found any more, and leaves in its turn.
+/// Blocks by the number of their table and their first page in it. A table's number is never reused, so
+/// blocks of a removed table are not found any more, and are evicted like others.
 pub struct BlockCache {
     most_bytes: u64,
     page_bytes: u32,
@@ -22,18 +22,18 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(most_bytes: u64, page_bytes: u32) -> BlockCache {
         let blocks = LruCache::unbounded_with_hasher(BuildHasherDefault::default());
         BlockCache { most_bytes, page_bytes, blocks, bytes: 0 }
     }
 
-    /// The block, which counts as used.
+    /// The block, which then counts as used.
     pub fn get(&mut self, table: u64, first: u32) -> Option<BlockPages> {
         self.blocks.get(&(table, first)).cloned()
     }
 
-    /// Puts a block in.
+    /// Inserts a block, and evicts others if there is no room.
     pub fn insert(&mut self, table: u64, first: u32, pages: &BlockPages) {
         self.bytes += self.bytes_of(pages);
         if let Some((_, old)) = self.blocks.push((table, first), pages.clone()) {

@@ -13,7 +13,7 @@ pub fn hash_of(key: &Key) -> u64 {
     hasher.finish()
 }
 
-/// A filter for keys with these hashes, of so many bits for each; empty for 0.
+/// A filter for keys with these hashes, with `bits_per_key` bits for each; empty for 0.
 pub fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     let bits = hashes.len() as u64 * u64::from(bits_per_key);
     let mut filter = vec![0u8; bits.div_ceil(8) as usize];
@@ -25,13 +25,13 @@ pub fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     filter
 }
 
-/// May the table have it? Never wrong when it says no; an empty filter says yes.
+/// May the table have the key? `false` is certain; an empty filter says `true`.
 pub fn may_have(filter: &[u8], hash: u64, bits_per_key: u32) -> bool {
     let bits = filter.len() as u64 * 8;
     bits == 0 || probes(hash, bits, bits_per_key).all(|bit| filter[(bit / 8) as usize] >> (bit % 8) & 1 == 1)
 }
 
-/// The bits of a key: double hashing, 0.69 probes for each bit a key has.
+/// The bits of a key: double hashing, with 0.69 probes for each bit per key.
 fn probes(hash: u64, bits: u64, bits_per_key: u32) -> impl Iterator<Item = u64> {
     let (mut at, step) = (hash as u32, (hash >> 32) as u32 | 1);
     let count = (bits_per_key * 69 / 100).clamp(1, 30);

@@ -26,13 +26,13 @@ enum Source {
         from: Bound<Key>,
         ready: VecDeque<Pair>,
     },
-    /// Tables that follow each other; the first is being walked.
+    /// Tables that follow each other; the first one is being read.
     Tables {
         streams: VecDeque<TableStream>,
     },
 }
 
-/// A walk.
+/// Position of a cursor.
 pub struct LsmtreeCursor {
     tree: Rc<Tree>,
     upto: u64,
@@ -41,7 +41,7 @@ pub struct LsmtreeCursor {
 }
 
 impl LsmtreeCursor {
-    /// A walk through what there is now.
+    /// A cursor over the present pairs.
     pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> LsmtreeCursor {
         let (upto, sources) = {
             let state = tree.state.borrow();

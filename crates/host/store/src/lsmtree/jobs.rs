@@ -20,7 +20,7 @@ const PAGES_AT_ONCE: usize = 64;
 /// Pages reserved for a table at a time.
 const PAGES_TAKEN: u32 = 256;
 
-/// A merge to be made.
+/// A planned merge.
 pub struct Merge {
     /// Tables of the upper level.
     upper: Vec<Rc<Table>>,
@@ -28,12 +28,12 @@ pub struct Merge {
     level: usize,
     /// Tables of the next level that share keys with them.
     lower: Vec<Rc<Table>>,
-    /// Free pages that it leaves, or it is given up: nothing asks for it.
+    /// Set for an optional merge, which is given up if it would leave fewer free pages.
     keep_pages: Option<u64>,
 }
 
 impl Merge {
-    /// Pages that what it writes takes at most, while what it reads is still there.
+    /// Most pages that its output takes, while its input is still on pages.
     fn most_pages(&self) -> u64 {
         self.upper.iter().chain(&self.lower).map(|table| table.pages() + 1).sum()
     }
@@ -46,7 +46,7 @@ impl Tree {
         self.options.max_bytes_for_level_base.saturating_mul(factor.saturating_pow(level as u32 - 1))
     }
 
-    /// The merge that is needed most, if any is.
+    /// The most needed merge, if one is needed.
     fn choose_merge(&self, state: &State) -> Option<Merge> {
         let version = &*state.version;
         let page_bytes = self.layout.page_bytes;
@@ -62,12 +62,12 @@ impl Tree {
         if state.without_room == Some(state.edition) {
             return None;
         }
-        // Memtables need their room more.
+        // The merge is optional, so it leaves the room for memtables.
         let keep_pages = Some(self.options.memtables_reserve_bytes() / u64::from(page_bytes));
         merge_of_deletes(version).map(|merge| Merge { keep_pages, ..merge })
     }
 
-    /// Is there a job that no thread is doing, and that has not failed since it was last requested?
+    /// Is there a job that no thread is doing, and has none failed since jobs were last requested?
     pub(super) fn is_due(&self, state: &State) -> bool {
         if state.failures.has_given_up {
             return false;
@@ -76,7 +76,7 @@ impl Tree {
         can_flush || !state.is_merging && self.choose_merge(state).is_some()
     }
 
-    /// Does a job; `false` if no job is left. Puts that wait for it get the error if it fails.
+    /// Does a job; `false` if no job is left. If the job fails, puts that wait for it get the error.
     pub(super) fn job(&self, thread: Thread) -> Result<bool, StoreError> {
         let result = self.flush_or_merge(thread);
         if let Err(error) = &result {
@@ -99,8 +99,8 @@ impl Tree {
         self.run_merge(thread, merge)
     }
 
-    /// Merges although no level is too large: every merge drops what is dead in it. `false` if all pairs are
-    /// on one level, where nothing is dead, or no merge fits into the free pages.
+    /// Merges although no level is too large, since every merge drops dead entries. `false` if all pairs are
+    /// on one level, where no entry is dead, or if no merge fits into the free pages.
     pub(super) fn merge_for_room(&self, thread: Thread) -> Result<bool, StoreError> {
         if self.flush_job(thread)? {
             return Ok(true);
@@ -113,10 +113,10 @@ impl Tree {
                 return Ok(true);
             }
             let deepest = (0..LEVELS).rev().find(|level| !state.version.levels[*level].is_empty());
-            // Level 0 is never the last one: its tables may share keys.
+            // Level 0 never counts as the deepest: its tables may share keys.
             let upper = 0..deepest.map_or(0, |deepest| deepest.max(1));
             let used = upper.filter(|level| !state.version.levels[*level].is_empty());
-            // A merge that does not fit does not begin: merges of a full level find the room that puts leave.
+            // A merge begins only if its output fits. (Merges of a full level use the room that puts leave.)
             let mut merges = used.map(|level| merge_of(&state.version, level));
             let merge = merges.find(|merge| merge.most_pages() < state.free.pages());
             state.is_merging |= merge.is_some();
@@ -141,7 +141,7 @@ impl Tree {
     }
 
     /// Writes the oldest full memtable to a table of level 0; `false` if there is none, or if another thread
-    /// does.
+    /// is writing it.
     pub(super) fn flush_job(&self, thread: Thread) -> Result<bool, StoreError> {
         let memtable = {
             let mut state = self.state.borrow_mut();
@@ -177,7 +177,7 @@ impl Tree {
     fn merge(&self, thread: Thread, merge: Merge) -> Result<(), StoreError> {
         let to = merge.level + 1;
         let removed: Vec<u64> = merge.upper.iter().chain(&merge.lower).map(|table| table.number).collect();
-        // With tombstones in it, a table is written anew: the last level for their keys has no use for them.
+        // A table with tombstones is written anew: on the last level of their keys they are dropped.
         if let ([only], []) = (&merge.upper[..], &merge.lower[..])
             && only.tombstones == 0
         {
@@ -185,7 +185,7 @@ impl Tree {
             self.state.borrow_mut().counters.moved_tables += 1;
             return Ok(());
         }
-        // Newest first: where keys are equal, the first one counts.
+        // Newest first: of equal keys, the first one counts.
         let newest_first = merge.upper.into_iter().rev().chain(merge.lower);
         let mut merging = Merging::new(newest_first.map(|table| TableStream::new(table, None)).collect());
         let keep_pages = merge.keep_pages.unwrap_or(0);
@@ -207,7 +207,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a new version durable. `is_flush`: the oldest full memtable is in a table now.
+    /// Makes a new version durable. `is_flush`: it has the oldest full memtable as a table.
     pub(super) fn install(
         &self,
         thread: Thread,
@@ -229,7 +229,7 @@ impl Tree {
         };
         self.ground.pages.flush(thread, Purpose::Manifest)?;
         if let Err(error) = self.write_manifest(thread, &header, &version) {
-            // Full means that nothing was written; after any other error a slot may name the new tables.
+            // `Full` means that no slot was written; after any other error a slot may name the new tables.
             if error == StoreError::Full {
                 let mut state = self.state.borrow_mut();
                 let is_new = |table: &Table| !removed.contains(&table.number);
@@ -239,7 +239,7 @@ impl Tree {
             return Err(error);
         }
         let mut state = self.state.borrow_mut();
-        // Numbers have been given out meanwhile.
+        // Other jobs may have taken table numbers meanwhile.
         state.header = Header { next_table: state.header.next_table, ..header };
         let is_kept = |number: u64| added.iter().any(|(_, table)| table.number == number);
         let gone: Vec<Rc<Table>> = state
@@ -279,8 +279,8 @@ impl Tree {
     }
 }
 
-/// The merge of a level into the next: all of level 0, or the table of a deeper level with the fewest bytes to be
-/// merged with for its size.
+/// The merge of a level into the next one: all tables of level 0, or of a deeper level the table with the
+/// smallest ratio of bytes that it is merged with to its own.
 fn merge_of(version: &Version, level: usize) -> Merge {
     let tables = &version.levels[level];
     if level == 0 {
@@ -299,8 +299,8 @@ fn merge_of(version: &Version, level: usize) -> Merge {
     Merge { upper: vec![cheapest.clone()], level, lower, keep_pages: None }
 }
 
-/// The merge of tables of mostly tombstones with the tables below, the uppermost first. Nothing else would bring
-/// them there before the store is full.
+/// The merge of tables that are mostly tombstones with the tables below, uppermost level first. No other
+/// merge would move them down before the store is full.
 fn merge_of_deletes(version: &Version) -> Option<Merge> {
     let is_one = |table: &&Rc<Table>| table.mostly_deletes();
     let level = (0..LEVELS - 1).find(|level| version.levels[*level].iter().any(|table| is_one(&table)))?;
@@ -312,7 +312,7 @@ fn merge_of_deletes(version: &Version) -> Option<Merge> {
     Some(Merge { upper: vec![table.clone()], level, lower, keep_pages: None })
 }
 
-/// Tables that a job writes.
+/// Tables that a job is writing.
 struct Output<'a> {
     tree: &'a Tree,
     thread: Thread,
@@ -345,7 +345,7 @@ impl<'a> Output<'a> {
         });
         let missing = writer.missing_pages(key, value.as_ref().map_or(0, |value| value.bytes()));
         if missing > 0 {
-            // Long runs as long as there are any; a table of many short ones makes a long manifest.
+            // Long runs while there are any, since a table of many short runs makes a long manifest.
             let free = tree.state.borrow().free.pages().saturating_sub(self.keep_pages);
             let share = (free / 8).min(PAGES_TAKEN.into()) as u32;
             if free < missing.into() {
@@ -404,7 +404,7 @@ impl<'a> Output<'a> {
         Ok(self.done)
     }
 
-    /// Nothing comes of it: its pages are free again.
+    /// Gives the output up and frees its pages.
     fn give_up(&mut self, error: StoreError) -> StoreError {
         let mut state = self.tree.state.borrow_mut();
         let begun = self.writer.take().into_iter().flat_map(|writer| writer.extents);

@@ -9,7 +9,7 @@ pub struct Layout {
     pub slot_pages: u64,
     /// First page of the write-ahead log.
     pub wal_first: u64,
-    /// Its pages, used in turn.
+    /// Pages of the log, used as a ring.
     pub wal_pages: u64,
     /// First page of tables.
     pub first_free: u64,

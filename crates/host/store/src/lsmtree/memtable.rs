@@ -9,20 +9,20 @@ use kvdrive_spec::Key;
 
 use crate::value::Kept;
 
-/// A key and its value, or that it has none.
+/// A key with its value; `None`: deleted.
 pub type Pair = (Key, Option<Kept>);
 
-/// What a pair takes in memory beside its key and value: a node's share of links, its sequence number and lengths.
-/// RocksDB 7.8.3 takes 29 B in its arena with values of 16 B, 36 B with values of 128 B (measured).
+/// Bytes of memory of a pair beside its key and value: a node's share of links, its sequence number and
+/// lengths. RocksDB 7.8.3 takes 29 B in its arena with values of 16 B, 36 B with values of 128 B (measured).
 const PAIR_BYTES: u64 = 32;
 
 /// Values by key, newest first.
 type Versions = BTreeMap<(Key, Reverse<u64>), Option<Kept>>;
 
-/// A memtable. It is shared with cursors; what they see of it is bounded by a sequence number.
+/// A memtable. Cursors share it, and see the versions up to their sequence number.
 pub struct Memtable {
     versions: RefCell<Versions>,
-    /// Bytes it is counted with.
+    /// Bytes charged for its pairs.
     pub bytes: Cell<u64>,
     /// Position in the log at which its records begin.
     pub wal_from: u64,
@@ -31,12 +31,12 @@ pub struct Memtable {
 }
 
 impl Memtable {
-    /// An empty one.
+    /// An empty memtable.
     pub fn new(wal_from: u64) -> Memtable {
         Memtable { versions: RefCell::default(), bytes: Cell::new(0), wal_from, newest: Cell::new(0) }
     }
 
-    /// No pair?
+    /// Has it no pairs?
     pub fn is_empty(&self) -> bool {
         self.versions.borrow().is_empty()
     }

@@ -1,4 +1,5 @@
-//! A merge of several iterators over tables: yields the lowest key, of equal keys that of the newest table.
+//! A merge of several streams of tables: yields the lowest key, and of equal keys the pair of the newest
+//! table.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,20 +13,20 @@ use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::store::StoreError;
 
-/// Walks that are merged.
+/// Streams that are merged.
 pub struct Merging {
-    /// Newest first: where keys are equal, the first one counts.
+    /// Newest first: of equal keys, the first one counts.
     runs: Vec<TableStream>,
-    /// The next key of each walk that has read one, with the walk's place.
+    /// The next key of each stream that has read one, with the stream's index.
     heads: BinaryHeap<Reverse<(Key, usize)>>,
-    /// Walks that have to read on before the next pair is known, in their order.
+    /// Indexes of the streams that have to read before the next pair is known, in their order.
     empty: Vec<usize>,
     /// Pairs that were read.
     pub entries: u64,
 }
 
 impl Merging {
-    /// Of walks, the newest first.
+    /// A merge of streams, the newest first.
     pub fn new(runs: Vec<TableStream>) -> Merging {
         Merging {
             heads: BinaryHeap::with_capacity(runs.len()),
@@ -62,7 +63,7 @@ impl Merging {
         Ok(found)
     }
 
-    /// Takes a walk's pair; what follows it there is a head, or has to be read.
+    /// Takes a stream's pair; the pair after it becomes a head, or has to be read.
     fn take(&mut self, run: usize) -> Option<Pair> {
         let ready = &mut self.runs[run].ready;
         let pair = ready.pop_front();

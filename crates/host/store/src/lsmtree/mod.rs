@@ -4,18 +4,18 @@
 //!   pages   | manifest slot 0 | manifest slot 1 | write-ahead log, a ring | tables, anywhere ... |
 //! ```
 //!
-//! A pair goes to the log and to a memtable; a full memtable becomes a table of level 0; tables of level 0,
-//! which may overlap, are merged into level 1, and from there on down; each level from 1 on is one run of
-//! tables that do not overlap. Options have RocksDB's names and defaults, except that it has a block cache only when
-//! asked for one. Block indexes and filters of tables are in memory. Not here: compression, column families.
+//! A pair goes to the log and to a memtable. A full memtable becomes a table of level 0; tables of level 0,
+//! which may overlap, are merged into level 1, and so on down; each level from 1 on is one run of tables that
+//! do not overlap. Options have RocksDB's names and defaults, but the block cache is off by default. Block
+//! indexes and filters of tables are in memory. Not here: compression, column families.
 //!
 //! Flushes of memtables and merges are *jobs* of the background ([`Store::background_step`]). A reader or
 //! cursor keeps the tables with which it began; pages of tables are freed when no reader uses them and the
 //! manifest does not name them.
 //!
 //! A page contains the number of its table, its edition or its position in the log, so none is mistaken for
-//! another. Pages alone cannot tell where the log ends and which manifest is the newest once the newest are
-//! lost; a caller can that remembers up to which record everything was durable ([`Store::mark`]).
+//! another. If the newest pages are lost, the others cannot tell where the log ended and which manifest was
+//! the newest; a caller can, if it remembers up to which record everything was durable ([`Store::mark`]).
 
 mod block_cache;
 mod bloom;
@@ -86,7 +86,7 @@ pub const ROW: StoreRow = StoreRow {
 /// The store.
 struct Lsmtree(Rc<Tree>);
 
-/// What the store and its cursors share.
+/// State shared by the store and its cursors.
 struct Tree {
     ground: Ground,
     options: LsmtreeOptions,
@@ -149,12 +149,13 @@ struct Memory {
     block_cache: u64,
 }
 
-/// Background jobs that failed. Every caller that was waiting before gets the error of the last one.
+/// Failed background jobs. Every caller that was waiting before gets the error of the last one.
 #[derive(Default)]
 struct Failures {
     count: u64,
     last: Option<StoreError>,
-    /// The background is idle until it is requested again: its threads wake each other after each job.
+    /// The background is idle until it is requested again; otherwise its threads would wake each other after
+    /// each failed job.
     has_given_up: bool,
 }
 
@@ -171,11 +172,11 @@ struct State {
     header: Header,
     edition: u64,
     free: FreePages,
-    /// Tables that the manifest does not name any more, and that readers may still use.
+    /// Tables that the manifest does not name any more, and that readers may still be using.
     obsolete: Vec<Rc<Table>>,
     is_flushing: bool,
     is_merging: bool,
-    /// Edition of the manifest at which a merge that nothing asked for found no room.
+    /// Edition of the manifest at which an optional merge found no room.
     without_room: Option<u64>,
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
@@ -187,7 +188,7 @@ struct State {
 }
 
 impl State {
-    /// The first position of the log that a memtable needs.
+    /// The first position of the log that memtables need.
     fn oldest_needed(&self) -> u64 {
         self.full.front().unwrap_or(&self.active).wal_from
     }
@@ -196,7 +197,7 @@ impl State {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The active memtable is full; another one begins.
+    /// Closes the active memtable, which is full, and begins another one.
     fn rotate(&mut self) {
         self.wal.close_page();
         let next = Rc::new(Memtable::new(self.wal.next));
@@ -211,7 +212,7 @@ impl State {
         };
         let bytes = |key: &Key, value: &Kept| {
             let content = match value {
-                // Counted with its length, as if it were bytes.
+                // A pattern counts with its length, as bytes do.
                 Kept::Pattern(pattern) => pattern.bytes,
                 other => other.bytes(),
             };
@@ -293,7 +294,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// What a table says of a key.
+    /// The value of a key in a table; `Some(None)`: deleted there.
     fn get_from(
         &self,
         thread: Thread,
@@ -329,7 +330,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// The pages of a block, which has been searched: from the cache, or from flash.
+    /// The pages of a block to search, from the cache or from the store's pages.
     fn block(&self, thread: Thread, table: &Rc<Table>, block: (u32, u32)) -> Result<BlockPages, StoreError> {
         let cached = self.state.borrow_mut().blocks.get(table.number, block.0);
         if let Some(pages) = cached {
@@ -380,7 +381,7 @@ impl Tree {
     }
 }
 
-/// Which level a table is on, and the table.
+/// A table and its level.
 type Placed = (usize, Rc<Table>);
 
 impl Store for Lsmtree {

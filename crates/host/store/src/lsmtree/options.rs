@@ -59,8 +59,8 @@ pub struct LsmtreeOptions {
     /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
     #[setting(image)]
     pub wal: bool,
-    /// On whose cores memtables are written to tables, and those merged. Puts go on meanwhile, unless there are too
-    /// many memtables or tables of level 0.
+    /// On whose cores memtables are written to tables, and those merged. Puts go on meanwhile, unless there
+    /// are too many memtables or tables of level 0.
     pub background: Background,
 }
 
@@ -91,7 +91,7 @@ impl Default for LsmtreeOptions {
 }
 
 impl LsmtreeOptions {
-    /// Gives the options that are 0 their values for so many pages.
+    /// Gives the options that are 0 their values for this number of pages.
     pub fn fit(&mut self, page_bytes: u32, pages: u64) {
         const MEMTABLES: u64 = 256;
         let page = u64::from(page_bytes);
@@ -107,7 +107,7 @@ impl LsmtreeOptions {
         }
     }
 
-    /// Are these possible on so many pages? If not, a line that begins with the key.
+    /// Checks the options for this number of pages. Errors: a line that begins with the key of an option.
     pub fn check(&self, page_bytes: u32, pages: u64) -> Result<(), String> {
         let at_least = |key: &str, value: u64, least: u64| match value < least {
             true => Err(format!("{key}: {value} is less than {least}")),
@@ -146,13 +146,13 @@ impl LsmtreeOptions {
     /// The division of the pages that these options ask for.
     pub(super) fn layout(&self, page_bytes: u32, pages: u64) -> Layout {
         let page = u64::from(page_bytes);
-        // As many tables as fit if merges write them of full size, half as many again for the others, each
-        // with a few runs of pages.
+        // As many tables as fit if merges write them at full size, and half as many again for smaller ones;
+        // each has a few runs of pages.
         let table_bytes = self.target_file_size_base.min(self.write_buffer_size);
         let tables = pages * page * 3 / 2 / table_bytes;
         let slot_pages = 4 + tables * TABLE_BYTES / (page - u64::from(FRAME_BYTES));
-        // Memtables are counted with more than a log needs for them; syncs leave pages that are not full, and
-        // when the log is short of pages, a memtable is written early.
+        // Memtables count more bytes than the log needs for them; syncs write pages that are not full, and if
+        // the log is short of pages, a memtable is written early.
         let memtables = self.write_buffer_size * u64::from(self.max_write_buffer_number);
         let longest =
             u64::from(MAX_VALUE_BYTES).min(pages * page / 64) / (page - u64::from(FRAME_BYTES) - 64);
@@ -161,8 +161,8 @@ impl LsmtreeOptions {
         Layout { page_bytes, slot_pages, wal_first, wal_pages, first_free: wal_first + wal_pages, pages }
     }
 
-    /// Bytes of pages that puts leave free, so that memtables can be written and every merge can be made:
-    /// what it reads stays until all of what it writes is there.
+    /// Bytes of pages that puts leave free for writing memtables and for every merge: a merge's input stays
+    /// until all of its output is written.
     pub fn reserve_bytes(&self) -> u64 {
         let top = u64::from(self.level0_file_num_compaction_trigger + 1) * self.write_buffer_size
             + 2 * self.max_bytes_for_level_base;
@@ -170,7 +170,7 @@ impl LsmtreeOptions {
         self.memtables_reserve_bytes() + top.max(table) * 2
     }
 
-    /// Of these, what is there for memtables.
+    /// The part of these for memtables.
     pub fn memtables_reserve_bytes(&self) -> u64 {
         u64::from(self.max_write_buffer_number + 1) * self.write_buffer_size * 3 / 2
     }

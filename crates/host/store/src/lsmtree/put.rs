@@ -12,14 +12,14 @@ use crate::records::Flags;
 use crate::store::{Request, StoreError};
 use crate::value::Kept;
 
-/// What must be waited for before a put.
+/// What a put has to wait for.
 enum Stall {
     No,
     /// The rate is limited.
     Slow,
-    /// A job has to end first.
+    /// A job has to end.
     Stop,
-    /// There is no room, unless merges find some.
+    /// There is no room, unless merges make some.
     Full,
 }
 
@@ -53,8 +53,8 @@ impl Tree {
         let bytes: u64 = records.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
         let free = state.free.pages() * u64::from(self.layout.page_bytes);
         let needed = self.options.reserve_bytes() + 2 * bytes;
-        // The reserve is for merges of as many tables of level 0 as ask for one. Where there is no room for more of
-        // them, the background comes first.
+        // The reserve suffices for merges of as many tables of level 0 as trigger one. If there is no room
+        // for more tables, the put waits for the background.
         let top_bytes = state.version.level_bytes(0, self.layout.page_bytes);
         let is_busy = || state.is_flushing || state.is_merging || self.is_due(&state);
         if free < needed + top_bytes && is_busy() {
@@ -70,7 +70,7 @@ impl Tree {
     }
 
     /// Waits until records may be put. Does not suspend between its last check and its return.
-    /// `may_be_refused`: where there is no room but what puts leave free.
+    /// `may_be_refused`: if only the room that puts leave is free.
     fn make_room(
         &self,
         thread: Thread,
@@ -102,8 +102,9 @@ impl Tree {
                         }
                         (*count, state.full.len() > full)
                     };
-                    // The background looks for more when it has done a job, so it is asked once, and again for a
-                    // memtable that has become full here: puts that wait would wake each other for ever.
+                    // After each job the background looks for another one, so it is requested once, and again
+                    // if this put has filled a memtable: otherwise waiting puts would wake each other for
+                    // ever.
                     if is_new || asked_after.is_none() {
                         asked_after.get_or_insert(failures);
                         self.state.borrow_mut().failures.has_given_up = false;
@@ -117,12 +118,13 @@ impl Tree {
                     if self.free_bytes() > before {
                         continue;
                     }
-                    // Merges give room back for as long as something is dead.
+                    // Merges make room as long as there are dead entries.
                     merged += 1;
                     let tables = self.state.borrow().version.tables().count();
                     if merged > 4 * tables + 64 || !self.merge_for_room(thread)? {
-                        // Deletes go on: sooner or later they meet what they delete, and both are gone. So do
-                        // puts from before a cut: their first copies, if there are any, are gone then.
+                        // Deletes go on: in a later merge they meet the pairs that they delete, and both are
+                        // dropped. So do puts repeated after a power cut: a merge drops their first copies,
+                        // if there are any.
                         if !may_be_refused {
                             return Ok(());
                         }
@@ -134,7 +136,7 @@ impl Tree {
         }
     }
 
-    /// Writes closed pages of the log; waits only when many are under way, or for all of them.
+    /// Writes closed pages of the log; waits until at most `most_under_way` are under way.
     fn write_wal(&self, thread: Thread, most_under_way: usize) -> Result<(), StoreError> {
         loop {
             let taken = self.state.borrow_mut().wal.take_closed();

@@ -19,7 +19,7 @@ use crate::space::Extent;
 use crate::store::{Recovered, StoreError, mark_number};
 use crate::value::{Kept, Part};
 
-/// What a slot holds.
+/// The content of a manifest slot.
 enum Slot {
     Blank,
     Torn,
@@ -33,7 +33,7 @@ struct Logged {
     sequence: u64,
 }
 
-/// A page of the log: durable below, records.
+/// A page of the log: the position below which all was durable, and its records.
 struct LogPage {
     durable: u64,
     id: PageId,
@@ -91,7 +91,7 @@ impl Tree {
         Ok(recovered)
     }
 
-    /// Enters what the log had, and makes a manifest of the new life, which begins with an empty log.
+    /// Enters the records of the log, and writes a manifest for the new life, whose log is empty.
     fn begin_life(
         &self,
         thread: Thread,
@@ -108,7 +108,7 @@ impl Tree {
                 state.sequence = state.sequence.max(sequence);
                 memtable.insert(key, sequence, value);
             }
-            // A whole turn of the ring on: positions of an earlier life are not met again.
+            // One whole ring further, so that no position of an earlier life is used again.
             let next = header.wal_from + self.layout.wal_pages;
             (state.header.epoch, state.header.wal_pages) = (header.epoch + 1, self.layout.wal_pages);
             state.wal.epoch = header.epoch + 1;
@@ -169,7 +169,8 @@ impl Tree {
         Ok(parsed.map_or(Slot::Torn, |(header, tables)| Slot::Whole(edition, header, tables)))
     }
 
-    /// Claims the pages of a table and reads its blocks and its filter, or finds the blocks again.
+    /// Claims the pages of a table, and reads its blocks and filter, or rebuilds the blocks from its data
+    /// pages.
     fn read_table(
         &self,
         thread: Thread,
@@ -199,7 +200,7 @@ impl Tree {
         Ok(Table { blocks, filter, ..table })
     }
 
-    /// Blocks and filter of a table, whose pages end at `end`.
+    /// Blocks and filter of a table whose pages end at `end`.
     fn read_meta(
         &self,
         thread: Thread,
@@ -223,8 +224,8 @@ impl Tree {
         parse_meta(&bytes, table.data_pages).ok_or_else(missing)
     }
 
-    /// The blocks of a table whose list of them is lost, from its data pages. Keys of a data page that cannot be read
-    /// are looked for in the block before it, which ends after that page.
+    /// Rebuilds the lost block list of a table from its data pages. The block before an unreadable data page
+    /// extends over that page, so that lookups of its keys meet the error.
     fn find_blocks(
         &self,
         thread: Thread,
@@ -251,7 +252,7 @@ impl Tree {
         Ok(blocks)
     }
 
-    /// A page of the log, if it is the one of that position.
+    /// A page of the log, if it is the page of that position.
     fn read_log_page(
         &self,
         thread: Thread,
@@ -276,7 +277,7 @@ impl Tree {
         is_it.then_some(LogPage { durable, id, page, facts })
     }
 
-    /// The records of the log from where tables end, as far as they are whole.
+    /// The complete records of the log that are not in tables.
     fn read_log(
         &self,
         thread: Thread,
@@ -319,7 +320,7 @@ impl Tree {
             position += 1;
         }
         recovered.dropped_records += batch.len() as u64 + u64::from(pending.is_some());
-        // After a missing page there may be pages that were in flight with it, and no others.
+        // After a missing page, only pages that were in flight with it can be valid.
         for later in position + 1..end.min(position + 2 * MOST_UNDER_WAY as u64 + 2) {
             let page = self.read_log_page(thread, later, header.epoch, recovered)?;
             if page.is_some_and(|page| page.durable > position) {

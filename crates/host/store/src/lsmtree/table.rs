@@ -33,14 +33,14 @@ use crate::value::{Kept, Part, Value};
 /// Pages read at a time when a whole table is read.
 const READ_AHEAD: u32 = 32;
 
-/// Pages that are read to find a pair.
+/// The pages that are read to find a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its first key.
     pub first: Key,
-    /// The page on which that begins.
+    /// The page on which its first record begins.
     pub page: u32,
-    /// The page begins with the end of the block before.
+    /// That page begins with the end of the block before.
     pub is_shared: bool,
 }
 
@@ -50,7 +50,7 @@ pub type Blocks = Vec<Block>;
 /// A table.
 #[derive(Debug)]
 pub struct Table {
-    /// Higher numbers were begun later.
+    /// Its number; a table that was begun later has a higher one.
     pub number: u64,
     /// Lowest key.
     pub min: Key,
@@ -58,17 +58,17 @@ pub struct Table {
     pub max: Key,
     /// Records in it.
     pub entries: u64,
-    /// Records that say that a key has no value.
+    /// Records of deleted keys.
     pub tombstones: u64,
     /// Data pages.
     pub data_pages: u32,
     /// Bytes in meta pages.
     pub meta_bytes: u32,
-    /// Where its pages are.
+    /// Its pages.
     pub extents: Vec<Extent>,
     /// Its blocks.
     pub blocks: Blocks,
-    /// Which keys it may have.
+    /// The filter: keys that it may have.
     pub filter: Vec<u8>,
 }
 
@@ -78,13 +78,13 @@ impl Table {
         self.extents.iter().map(|extent| u64::from(extent.pages)).sum()
     }
 
-    /// Does it hold more tombstones than values? Then, as long as the two are not merged, the pairs that it
-    /// deletes take more room than those it keeps.
+    /// Does it have more tombstones than values? Then the pairs that it deletes take more room than its own,
+    /// until the two are merged.
     pub fn mostly_deletes(&self) -> bool {
         self.tombstones * 2 > self.entries
     }
 
-    /// May this key be in it, by its bounds?
+    /// Is the key within its bounds?
     pub fn covers(&self, key: &Key) -> bool {
         self.min <= *key && *key <= self.max
     }
@@ -94,7 +94,7 @@ impl Table {
         (self.blocks.len() * size_of::<Block>() + self.filter.len()) as u64
     }
 
-    /// The pages of the block that may have `key`: the first one, and the end.
+    /// The pages of the block that may have `key`: the first one, and the one after the last.
     pub fn block_for(&self, key: &Key) -> Option<(u32, u32)> {
         let index = self.blocks.partition_point(|block| block.first <= *key).checked_sub(1)?;
         let end =
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-/// Reads pages `from..to` of a table, wherever they are, with their numbers.
+/// Reads pages `from..to` of a table, in whichever runs they are, with their numbers.
 pub fn read_pages(
     pages: &Rc<dyn PageStore>,
     thread: Thread,
@@ -126,14 +126,14 @@ pub fn read_pages(
     Ok(found)
 }
 
-/// Records of consecutive data pages put together.
+/// Assembles the records of consecutive data pages.
 #[derive(Default)]
 struct Joining {
     pending: Option<(Record, Vec<Part>)>,
 }
 
 impl Joining {
-    /// Adds the records of a page; hands out those that are whole.
+    /// Takes the records of a page; passes complete ones on.
     fn page(
         &mut self,
         format: &Format,
@@ -145,7 +145,7 @@ impl Joining {
         let mut on_page = records(format, page, id, facts);
         while let Some(record) = on_page.next()? {
             if record.flags.has(Flags::CONTINUES) {
-                // Without its beginning, it belongs to the block before.
+                // A part without its beginning belongs to the block before.
                 let Some((first, parts)) = &mut self.pending else { continue };
                 parts.push(record.part(page));
                 let have: u32 = parts.iter().map(|part| part.bytes).sum();
@@ -168,8 +168,8 @@ impl Joining {
     }
 }
 
-/// The block that begins with the first record that begins on this data page; `None`: a value of an earlier page fills
-/// it.
+/// The block that begins with the first record that begins on this data page; `None`: a value from an earlier
+/// page fills the page.
 pub fn block_on(
     format: &Format,
     table: &Table,
@@ -197,7 +197,7 @@ fn open_data(format: &Format, number: u64, id: PageId, page: &Page) -> Result<Fa
     Ok(facts)
 }
 
-/// How data pages are cut up.
+/// The format of data pages.
 pub fn data_format(page_bytes: u32) -> Format {
     Format::new(page_bytes, 0, Kind::Table)
 }
@@ -233,25 +233,25 @@ pub fn find_in_block(
     Ok(None)
 }
 
-/// A scan of a table.
+/// A sequential read of a table.
 pub struct TableStream {
     /// The table.
     pub table: Rc<Table>,
     next_page: u32,
     joining: Joining,
-    /// Pairs that have been read.
+    /// Pairs that have been read and not taken.
     pub ready: VecDeque<Pair>,
     from: Option<Key>,
 }
 
 impl TableStream {
-    /// A walk from the first pair at or after `from`.
+    /// A stream from the first pair at or after `from`.
     pub fn new(table: Rc<Table>, from: Option<Key>) -> TableStream {
         let begin = from.and_then(|from| table.block_for(&from)).map_or(0, |(begin, _)| begin);
         TableStream { table, next_page: begin, joining: Joining::default(), ready: VecDeque::new(), from }
     }
 
-    /// Reads on until there is a pair, or the table has ended. Returns how many pairs were read.
+    /// Reads until there is a pair, or the table has ended. Returns how many pairs were read.
     pub fn fill(
         &mut self,
         pages: &Rc<dyn PageStore>,
@@ -285,7 +285,7 @@ pub struct TableWriter {
     number: u64,
     block_pages: u32,
     bloom_bits: u32,
-    /// Where its pages are.
+    /// Its pages.
     pub extents: Vec<Extent>,
     /// Pages begun.
     begun: u32,
@@ -303,7 +303,7 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// An empty one.
+    /// An empty table.
     pub fn new(page_bytes: u32, number: u64, block_size: u32, bloom_bits: u32) -> TableWriter {
         TableWriter {
             format: data_format(page_bytes),
@@ -329,8 +329,8 @@ impl TableWriter {
         u64::from(self.begun) * u64::from(self.format.page_bytes)
     }
 
-    /// Pages that it still needs for one more record, and to be finished after it; their extents have to be
-    /// there before either.
+    /// Pages that it still needs for one more record and to be finished after that; the caller provides them
+    /// before either.
     pub fn missing_pages(&self, key: &Key, value_bytes: u32) -> u32 {
         let room = self.open.as_ref().map_or(0, OpenPage::room);
         let fit = self.format.fit(room, key, value_bytes);
@@ -341,7 +341,7 @@ impl TableWriter {
         (self.begun + fit.new_pages + meta).saturating_sub(have)
     }
 
-    /// Further pages for it.
+    /// Adds pages.
     pub fn give_room(&mut self, extents: Vec<Extent>) {
         for extent in extents {
             match self.extents.last_mut() {
@@ -379,7 +379,7 @@ impl TableWriter {
         }
     }
 
-    /// Adds a pair; keys ascend.
+    /// Adds a pair; keys must ascend.
     pub fn add(&mut self, key: &Key, value: Option<&Kept>) {
         self.tombstones += u64::from(value.is_none());
         let (empty, flags) = (Kept::Bytes(Rc::new([])), Flags::TOMBSTONE);
@@ -409,7 +409,7 @@ impl TableWriter {
         self.entries += 1;
     }
 
-    /// The table, with the rest of its pages in `closed`; pages it has and does not need are returned.
+    /// The table, with its last pages in `closed`; also returns the pages that it does not need.
     pub fn finish(&mut self) -> (Table, Vec<Extent>) {
         self.close_page();
         let filter = bloom::build(&self.hashes, self.bloom_bits);
@@ -444,7 +444,7 @@ impl TableWriter {
         (table, spare)
     }
 
-    /// Keeps the extents of pages that were begun.
+    /// Cuts the extents after the pages that were begun; returns the others.
     fn cut_extents(&mut self) -> Vec<Extent> {
         let (mut left, mut spare) = (self.begun, Vec::new());
         self.extents.retain_mut(|extent| {
@@ -461,10 +461,10 @@ impl TableWriter {
 }
 
 const BLOCK_BYTES: u32 = 1 + 16 + 4;
-/// Beside the key's length: the block's page begins with the rest of the block before.
+/// Flag beside the key's length: the block's page begins with the end of the block before.
 const SHARED: u8 = 1 << 7;
 
-/// Pages for so many bytes.
+/// Number of meta pages for `bytes` bytes.
 pub fn meta_pages(page_bytes: u32, bytes: u32) -> u32 {
     bytes.div_ceil(page_bytes - FRAME_BYTES)
 }
@@ -494,7 +494,7 @@ pub fn page_of_bytes(
     Ok(page.to_bytes(page_bytes)[FRAME_BYTES as usize..].to_vec())
 }
 
-/// Blocks and filter from the bytes of meta pages; `None` if they make no sense.
+/// Blocks and filter from the bytes of meta pages; `None` if these are malformed.
 pub fn parse_meta(bytes: &[u8], data_pages: u32) -> Option<(Blocks, Vec<u8>)> {
     let (count, mut rest) = bytes.split_first_chunk::<4>()?;
     let count = u32::from_le_bytes(*count);

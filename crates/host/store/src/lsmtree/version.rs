@@ -9,7 +9,7 @@
 //!           extents u32 | first u64, pages u32 | ...                       min, max: bytes u8, key 16 B
 //! ```
 //!
-//! Edition `e` is written to slot `e mod 2`, after everything it names has become durable.
+//! Edition `e` is written to slot `e mod 2`, after all its tables have become durable.
 
 use std::rc::Rc;
 
@@ -80,14 +80,14 @@ impl Version {
     }
 }
 
-/// What a manifest says besides its tables.
+/// The fields of a manifest besides its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Pages of the log: they are where other options would have tables.
+    /// Pages of the log; with another number, tables would begin elsewhere.
     pub wal_pages: u64,
-    /// Which life of the log counts.
+    /// The life of the log.
     pub epoch: u64,
-    /// First position of the log that is in no table.
+    /// First position of the log with a record that is in no table.
     pub wal_from: u64,
     /// Number of the next table.
     pub next_table: u64,
@@ -127,7 +127,7 @@ pub fn manifest(header: &Header, version: &Version) -> Vec<u8> {
     out
 }
 
-/// Takes the bytes of a manifest apart; `None` if they make no sense. Tables have no blocks and filters yet.
+/// Parses a manifest; `None` if it is malformed. The tables have no blocks and filters yet.
 pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
     let mut at = Decoder::new(bytes.get(4..)?);
     let (wal_pages, epoch, wal_from) = (at.u64()?, at.u64()?, at.u64()?);

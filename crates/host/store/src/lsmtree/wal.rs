@@ -22,16 +22,16 @@ use crate::value::Value;
 
 /// Bytes between frame and records.
 pub const OWN_BYTES: u32 = 24;
-/// Pages under way at most.
+/// Most pages under way.
 pub const MOST_UNDER_WAY: usize = 64;
 
 /// The log in memory.
 pub struct Wal {
-    /// How its pages are cut up.
+    /// The format of its pages.
     pub format: Format,
     first: u64,
     ring: u64,
-    /// Which life this is.
+    /// The life of the log.
     pub epoch: u64,
     /// Position of the next page.
     pub next: u64,
@@ -48,7 +48,7 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// An empty one.
+    /// An empty log.
     pub fn new(layout: &Layout) -> Wal {
         Wal {
             format: format(layout.page_bytes),
@@ -78,12 +78,12 @@ impl Wal {
         pages
     }
 
-    /// May so many pages be begun while those from `oldest` on are needed?
+    /// Can `pages` pages be begun while those from `oldest` on are needed?
     pub fn has_room(&self, pages: u64, oldest: u64) -> bool {
         self.next + pages - oldest <= self.ring
     }
 
-    /// Could so many pages ever be begun?
+    /// Could `pages` pages be begun in an empty log?
     pub fn could_have_room(&self, pages: u64) -> bool {
         pages + 2 <= self.ring
     }
@@ -119,7 +119,7 @@ impl Wal {
         self.next += 1;
     }
 
-    /// The open page, if there is one, is to be written.
+    /// Closes the open page, if there is one; it is to be written.
     pub fn close_page(&mut self) {
         let Some(open) = self.open.take() else { return };
         let mut own = [0; OWN_BYTES as usize];
@@ -131,7 +131,7 @@ impl Wal {
         self.closed.push_back((self.open_position, page));
     }
 
-    /// The oldest closed pages that are consecutive, to be written: position of the first.
+    /// The oldest closed pages that are consecutive, and the position of the first one.
     pub fn take_closed(&mut self) -> Option<(u64, Vec<Page>)> {
         let first = self.closed.front()?.0;
         let until_wrap = self.ring - first % self.ring;
@@ -141,7 +141,7 @@ impl Wal {
     }
 }
 
-/// How pages of the log are cut up.
+/// The format of the log's pages.
 pub fn format(page_bytes: u32) -> Format {
     Format::new(page_bytes, OWN_BYTES, Kind::Wal)
 }

@@ -1,5 +1,4 @@
-//! Functions that Rust and C++ call of each other. `cxx` generates both sides of each function and checks
-//! that they agree.
+//! Functions between Rust and C++. `cxx` generates both sides of each function and checks that they agree.
 //!
 //! The generated code is unsafe, as every call between the two languages is; only this module may contain
 //! such code.
@@ -11,7 +10,7 @@ use super::Disk;
 #[cxx::bridge(namespace = "kvdrive")]
 #[allow(missing_docs)]
 mod ffi {
-    /// What pages are read or written for, as far as files tell.
+    /// The purpose of pages that are read or written, as far as it follows from the file.
     #[derive(Debug)]
     enum Why {
         Wal,
@@ -47,7 +46,7 @@ mod ffi {
         type Disk;
         /// A new file, open.
         fn create(self: &Disk, name: &str) -> u64;
-        /// Opens a file; 0: there is none.
+        /// Opens a file; 0: it does not exist.
         fn open(self: &Disk, name: &str) -> u64;
         fn close(self: &Disk, file: u64);
         fn append(self: &Disk, file: u64, bytes: &[u8], why: Why) -> Result<()>;
@@ -56,7 +55,7 @@ mod ffi {
         fn finish(self: &Disk, file: u64, why: Why) -> Result<()>;
         fn commit(self: &Disk) -> Result<()>;
         fn length(self: &Disk, file: u64) -> u64;
-        /// Bytes of the file of this name; -1: there is none.
+        /// Bytes of the file of this name; -1: it does not exist.
         fn find(self: &Disk, name: &str) -> i64;
         fn rename(self: &Disk, name: &str, to: &str) -> bool;
         fn remove(self: &Disk, name: &str) -> bool;
@@ -85,8 +84,8 @@ mod ffi {
 
 pub use ffi::{Database, OpenOptions, Why, open_database, open_in_memory, version};
 
-// SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of everything
-// that `Database` calls); `Database` has nothing else that changes. The file system below it is `Sync` in Rust.
+// SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of all calls
+// that `Database` makes); `Database` has no other state that changes. Its file system is `Sync` in Rust.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}

@@ -7,8 +7,8 @@
 //!   pages ◄─ files ([`crate::files`]) ◄─ Disk
 //! ```
 //!
-//! It is not a row of [`crate::STORES`]: its threads are the machine's and have no model time, and skip lists
-//! draw their heights from a thread's identity, so two runs are not equal to the digit.
+//! It is not a row of [`crate::STORES`]: its threads are the machine's and have no model time, and its skip
+//! lists derive heights from a thread's identity, so two runs differ.
 
 mod bridge;
 
@@ -20,12 +20,12 @@ use crate::pages::{PageStore, Purpose};
 use crate::store::StoreError;
 use bridge::{Database, OpenOptions, Why};
 
-/// Pages that threads of the machine call at once. All of them say that they are thread 0.
+/// Pages that threads of the machine call at once, all of them as thread 0.
 pub trait SharedPages: PageStore + Send + Sync {}
 
 impl<P: PageStore + Send + Sync> SharedPages for P {}
 
-/// Files that RocksDB calls.
+/// The files that RocksDB calls.
 struct Disk(Arc<Files<Arc<dyn SharedPages>>>);
 
 /// Why an operation of RocksDB failed.
@@ -45,16 +45,16 @@ impl From<cxx::Exception> for RocksDbError {
     }
 }
 
-/// Options of RocksDB: those of `lsmtree`, with the same meaning, and those that `lsmtree` does not have. Compression is off,
-/// and all others have RocksDB's defaults.
+/// Options of RocksDB: those of `lsmtree`, with the same meaning, and those that `lsmtree` does not have.
+/// Compression is off, and all others have RocksDB's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RocksDbOptions {
-    /// Options of both. `background` and `row_bytes` have no effect: RocksDB has threads of its own, and charges its rows
-    /// as it does.
+    /// Options that both have. `background` and `row_bytes` have no effect: RocksDB has threads of its own,
+    /// and its own charge for rows.
     pub shared: LsmtreeOptions,
-    /// No block lies on two pages; it ends where the next pair would not fit.
+    /// A block never crosses a page boundary: it ends if the next pair would not fit.
     pub block_align: bool,
-    /// Merges end their files where those of the level below begin, if that is near.
+    /// Merges end their output files at boundaries of the level below, if one is near.
     pub level_compaction_dynamic_file_size: bool,
 }
 
@@ -65,7 +65,7 @@ impl From<LsmtreeOptions> for RocksDbOptions {
 }
 
 impl RocksDbOptions {
-    /// As RocksDB names them.
+    /// The options by RocksDB's names.
     fn by_name(&self) -> OpenOptions {
         let RocksDbOptions { shared, block_align, level_compaction_dynamic_file_size } = self;
         OpenOptions {
@@ -100,7 +100,7 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// A database of RocksDB. Threads may share it.
 pub struct RocksDb {
     database: cxx::UniquePtr<Database>,
-    /// `None`: RocksDB's own, in memory.
+    /// `None`: RocksDB's own files in memory.
     files: Option<Arc<Files<Arc<dyn SharedPages>>>>,
 }
 
@@ -108,17 +108,18 @@ impl RocksDb {
     /// Opens the database on these pages; pages that are all zero get an empty one.
     ///
     /// # Errors
-    /// The pages hold something else, or what RocksDB says.
+    /// The pages have other content, or RocksDB's message.
     pub fn open(pages: Arc<dyn SharedPages>, options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
         let files = Arc::new(Files::open_on(pages)?);
         let database = bridge::open_database(Box::new(Disk(files.clone())), &options.by_name())?;
         Ok(RocksDb { database, files: Some(files) })
     }
 
-    /// Opens an empty database on RocksDB's files in memory (`env/mock_env.h`), for measurements of RocksDB's own work.
+    /// Opens an empty database on RocksDB's files in memory (`env/mock_env.h`), for measurements of RocksDB's
+    /// own work.
     ///
     /// # Errors
-    /// What RocksDB says.
+    /// RocksDB's message.
     pub fn in_memory(options: &RocksDbOptions) -> Result<RocksDb, RocksDbError> {
         Ok(RocksDb { database: bridge::open_in_memory(&options.by_name())?, files: None })
     }
@@ -127,15 +128,15 @@ impl RocksDb {
         self.database.as_ref().expect("it is there until it is closed")
     }
 
-    /// Gives `key` this value; with `sync` it is durable when this returns, and all that was put before.
+    /// Gives `key` this value; with `sync` this put and all earlier ones are durable when it returns.
     ///
     /// # Errors
-    /// What RocksDB says; so have the calls below.
+    /// RocksDB's message; the calls below have the same error.
     pub fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), RocksDbError> {
         Ok(self.database().put(key, value, sync)?)
     }
 
-    /// Takes the value of `key` away; there need not be one.
+    /// Deletes `key`, which need not exist.
     pub fn delete(&self, key: &[u8], sync: bool) -> Result<(), RocksDbError> {
         Ok(self.database().remove(key, sync)?)
     }
@@ -146,7 +147,7 @@ impl RocksDb {
         Ok(self.database().get(key, &mut value)?.then_some(value))
     }
 
-    /// Whether `key` has a value, which is read as [`RocksDb::get`] does, but not handed over.
+    /// Does `key` have a value? The value is read as in [`RocksDb::get`], but not returned.
     pub fn find(&self, key: &[u8]) -> Result<bool, RocksDbError> {
         Ok(self.database().find(key)?)
     }
@@ -157,7 +158,7 @@ impl RocksDb {
         Ok(self.database().seek(from, &mut key, &mut value)?.then_some((key, value)))
     }
 
-    /// Makes durable what was put.
+    /// Makes all puts and deletes durable.
     pub fn sync(&self) -> Result<(), RocksDbError> {
         Ok(self.database().sync()?)
     }
@@ -172,20 +173,20 @@ impl RocksDb {
         self.database().row_cache_bytes()
     }
 
-    /// Waits until RocksDB's threads have nothing to do.
+    /// Waits until RocksDB's threads are idle.
     pub fn wait_until_idle(&self) -> Result<(), RocksDbError> {
         Ok(self.database().wait_until_idle()?)
     }
 
-    /// A property of RocksDB's, such as `rocksdb.num-files-at-level0`; `None`: there is none.
+    /// A property of RocksDB, such as `rocksdb.num-files-at-level0`; `None`: there is no such property.
     pub fn property(&self, name: &str) -> Option<String> {
         Some(self.database().property(name)).filter(|text| !text.is_empty())
     }
 
-    /// Closes it, with its log: what was put is durable then.
+    /// Closes the database and its log; all puts are durable then.
     ///
     /// # Errors
-    /// The pages refused.
+    /// The pages failed.
     pub fn close(self) -> Result<(), RocksDbError> {
         let RocksDb { database, files } = self;
         drop(database);
