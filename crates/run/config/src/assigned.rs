@@ -1,5 +1,6 @@
-//! Settings that are given by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line of a sweep. Each
-//! is expected to matter, so two different values for one key are refused, and so is a setting that no run reads.
+//! Settings that are given by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line of a
+//! sweep. Each must have an effect, so two different values for one key are refused, and so is a setting that
+//! no run reads.
 
 use kvdrive_declare::Problem as ConfigError;
 
@@ -9,10 +10,10 @@ use crate::sections::Config;
 /// One setting.
 #[derive(Clone, Debug)]
 struct NamedSetting {
-    /// The option or line that set it, as messages name it.
+    /// The option or line that set it, for messages.
     name: String,
     key: String,
-    /// The value as the document has it: 4 KiB and 4096 are one.
+    /// The value in the document's form: 4 KiB and 4096 are the same.
     value: String,
 }
 
@@ -23,11 +24,11 @@ pub struct Assigned {
 }
 
 impl Assigned {
-    /// Lays `settings`, each with the name it was asked for by and KEY=VALUE, over `document`. A preset is a
-    /// starting point and goes ahead of all others, wherever it stands.
+    /// Sets `settings` in `document`, each with the name it was given by and KEY=VALUE. A preset is applied
+    /// before all others, wherever it stands.
     ///
     /// # Errors
-    /// A wrong setting, or two that contradict each other.
+    /// A setting is wrong, or two contradict each other.
     pub fn lay_over(
         document: &mut Document,
         settings: impl IntoIterator<Item = (String, String)>,
@@ -38,7 +39,7 @@ impl Assigned {
         for (name, assignment) in settings {
             document.set(&assignment)?;
             let key = key_of(&assignment).to_owned();
-            // A preset is no key of the document; its name is all there is to compare.
+            // A preset is no key of the document, so its name is compared.
             let value = document.plain(&key).unwrap_or_else(|| assignment.clone());
             if let Some(first) = assigned.asked.iter().find(|first| first.key == key && first.value != value)
             {
@@ -51,7 +52,7 @@ impl Assigned {
         Ok(assigned)
     }
 
-    /// Refuses a setting that none of the runs would read.
+    /// Refuses a setting that none of the runs reads.
     ///
     /// # Errors
     /// The setting, and why the first run does not read it.

@@ -1,4 +1,4 @@
-//! The document: a profile's text with files and settings laid over it, comments kept.
+//! The document: a profile's text with files and settings applied to it; comments are kept.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -55,7 +55,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A whole configuration as text with comments. `Display` prints it; what it prints can be read again.
+/// A whole configuration as text with comments. `Display` prints it in a form that can be read again.
 #[derive(Clone, Debug)]
 pub struct Document {
     toml: DocumentMut,
@@ -63,7 +63,7 @@ pub struct Document {
     pub(super) dram_point: Option<&'static DramPoint>,
     /// Is the number of operations set explicitly?
     says_ops: bool,
-    /// Rows that the calling program brings; no text can name them.
+    /// Rows of the calling program, which no text can name.
     own_workload: Option<OwnWorkload>,
     own_packing: Option<OwnPacking>,
 }
@@ -77,14 +77,14 @@ impl fmt::Display for Document {
 /// Number of operations that stands for a whole trace: more than any trace has.
 const TRACE_OPS: u64 = 1 << 48;
 
-/// `workload.preset` is not a setting itself: it sets the flags of a published model or run.
+/// `workload.preset` is not a setting itself: it sets the keys of a published model or run.
 pub(super) const PRESET: &str = "workload.preset";
 
 impl Document {
     /// The embedded profile of that name.
     ///
     /// # Errors
-    /// There is none; the message lists those there are.
+    /// There is no such profile; the message lists all names.
     pub fn profile(name: &str) -> Result<Document, ConfigError> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
@@ -127,16 +127,16 @@ impl Document {
         self.profile
     }
 
-    /// The DRAM point it was [set to](Document::set_dram), if nothing was laid over that.
+    /// The DRAM point it was [set to](Document::set_dram), unless a later setting replaced it.
     pub fn dram_point(&self) -> Option<&'static str> {
         self.dram_point.map(|point| point.name)
     }
 
-    /// Overrides keys of the document by those in a TOML text, which may be any. Messages begin with `name` and the
-    /// line.
+    /// Overrides keys of the document by those in a TOML text, which may have any of them. Messages begin
+    /// with `name` and the line.
     ///
     /// # Errors
-    /// It is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
+    /// The text is not TOML, or has a wrong key, type, unit or value. The document is then unchanged.
     pub fn merge_text(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
         let given = toml_edit::Document::parse(text).map_err(|error| {
@@ -145,7 +145,7 @@ impl Document {
         })?;
         let mut leaves = Vec::new();
         collect(given.as_table(), "", &mut leaves);
-        // A preset is a starting point, wherever it stands in the file.
+        // A preset is applied first, wherever it stands in the file.
         leaves.sort_by_key(|leaf| leaf.key != PRESET);
         let mut merged = self.clone();
         for Leaf { key, value, at } in &leaves {
@@ -170,19 +170,19 @@ impl Document {
         let (key, text) = (key.trim(), text.trim());
         let word = || Value::from(text);
         let value = match self.current(key) {
-            // Text needs no quotes here, and may look like anything.
+            // Text needs no quotes here, even if it looks like another type.
             Some(Value::String(_)) if !text.starts_with('"') => word(),
             _ => text.parse().unwrap_or_else(|_| word()),
         };
         self.assign(key, &value)
     }
 
-    /// Takes a workload that is in no table, instead of `workload.name`.
+    /// Uses a workload that is in no table, instead of `workload.name`.
     pub fn bring_workload(&mut self, row: &'static Row) {
         self.own_workload = Some(row.into());
     }
 
-    /// Takes a packing policy that is in no table, instead of `packing.policy`.
+    /// Uses a packing policy that is in no table, instead of `packing.policy`.
     pub fn bring_packing(&mut self, row: &'static PackingRow) {
         self.own_packing = Some(row.into());
     }
@@ -194,7 +194,7 @@ impl Document {
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut values = self.values();
         if self.own_packing.is_some() {
-            // The name of a policy that is in no table would be refused.
+            // A policy that is in no table would be refused by its name.
             values["packing"]["policy"] = self.plain_text("packing.policy").into();
         }
         let mut config = Config::of_values(&values)?;
@@ -207,9 +207,9 @@ impl Document {
         Ok(config)
     }
 
-    /// The value of every key, as reports show it: sections and keys in the order of the document. The distribution is
-    /// the one that the workload really uses: its own, or its usual one if none is set. For a trace, the number of
-    /// operations is that of the whole trace unless it is set.
+    /// The value of every key, as reports show it: sections and keys in the order of the document. The
+    /// distribution is the one that the workload uses: its own, or its usual one if none is set. For a trace,
+    /// the number of operations is that of the whole trace unless it is set.
     pub fn values(&self) -> serde_json::Value {
         let values = toml_edit::de::from_document(self.toml.clone());
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
@@ -243,8 +243,8 @@ impl Document {
         origins
     }
 
-    /// The weaker sources of the model's times: those of `fit`, `set`, `measured`, `guess` and `user` that occur among
-    /// the keys in nanoseconds, and for a store in picoseconds. Times of SAKER count if it is on.
+    /// The weaker sources of the model's times: those of `fit`, `set`, `measured`, `guess` and `user` that
+    /// occur among the keys in nanoseconds, and for a store in picoseconds. Times of SAKER count if it is on.
     pub fn time_sources(&self) -> String {
         let is_row = |key: &str| {
             self.current(key).and_then(Value::as_str).is_some_and(|name| store_row(name).is_some())
@@ -293,7 +293,7 @@ impl Document {
     /// The value of a key that is a count.
     ///
     /// # Panics
-    /// The key is missing or not an integer.
+    /// Panics if the key is missing or not an integer.
     pub(super) fn integer(&self, key: &str) -> u64 {
         let value = self.current(key).and_then(Value::as_integer);
         value.and_then(|value| value.try_into().ok()).expect("a key that is known to be a count")
@@ -323,7 +323,8 @@ impl Document {
         let before = current.clone().decorated("", "").to_string();
         if value.to_string() != before {
             *value.decor_mut() = current.decor().clone();
-            // A key that is set twice keeps the comment with the profile's value: the first setting tells a reader nothing.
+            // A key that is set twice keeps the comment with the profile's value: the value of the first
+            // setting means nothing to a reader.
             let marked = current.decor().suffix().and_then(|s| s.as_str());
             if marked.is_none_or(|text| origin_of(text) != Some(Origin::User)) {
                 value.decor_mut().set_suffix(format!(" # [user] instead of {before}"));
@@ -363,8 +364,8 @@ impl Document {
     }
 }
 
-/// Takes `base` out of a profile's text; returns the name of the base profile, and the comment before it, which
-/// describes this profile.
+/// Removes `base` from a profile's text; returns the name of the base profile, and the comment before it,
+/// which describes this profile.
 fn take_base(toml: &mut DocumentMut) -> Option<(String, String)> {
     let (key, name) = toml.remove_entry("base")?;
     let comment = key.leaf_decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or("");
@@ -372,7 +373,8 @@ fn take_base(toml: &mut DocumentMut) -> Option<(String, String)> {
     Some((name.as_str().expect("a profile's base is a name").to_owned(), head))
 }
 
-/// Replaces keys of `table` by those of `over`, with their comments. A section keeps its comment unless `over` has one.
+/// Replaces keys of `table` by those of `over`, with their comments. A section keeps its comment unless
+/// `over` has one.
 fn lay_over(table: &mut Table, over: &Table) {
     for (name, item) in over.iter() {
         let key = over.key(name).expect("it is in the table");
@@ -433,7 +435,7 @@ fn collect(table: &dyn TableLike, path: &str, leaves: &mut Vec<Leaf>) {
         match (item.as_table_like(), item.as_value()) {
             (Some(table), _) => collect(table, &key, leaves),
             (None, Some(value)) => leaves.push(Leaf { key, value: value.clone().decorated("", ""), at }),
-            // An array of tables: no key is one, and its name is reported as unknown.
+            // An array of tables: no key has this type, so its name is reported as unknown.
             (None, None) => leaves.push(Leaf { key, value: Value::from(""), at }),
         }
     }
@@ -464,13 +466,13 @@ fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
     }
 }
 
-/// The error for a key that is not there, with the nearest that is.
+/// The error for an unknown key, with the most similar known one.
 fn unknown(key: &str) -> ConfigError {
     let known = rules().map(|(name, _)| name);
     let leaf = key.rsplit('.').next().unwrap_or(key);
     let likeness = |name: &str| {
         let name_leaf = name.rsplit('.').next().unwrap_or(name);
-        // The whole key first; a right name in a wrong section counts nearly as much.
+        // The whole key counts most; a right name in a wrong section counts nearly as much.
         strsim::jaro_winkler(key, name).max(0.99 * strsim::jaro_winkler(leaf, name_leaf))
     };
     let nearest = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -500,7 +502,7 @@ fn unknown(key: &str) -> ConfigError {
 mod tests {
     use super::{Document, DocumentMut, PROFILES, Table, take_base};
 
-    /// The keys of `over`, including those in its sections, that have the same value and comment in `table`.
+    /// The keys of `over`, including those in its sections, with the same value and comment as in `table`.
     fn said_twice(table: &Table, over: &Table, path: &str, found: &mut Vec<String>) {
         for (name, item) in over.iter() {
             let path = format!("{path}.{name}");

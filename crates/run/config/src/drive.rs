@@ -12,7 +12,7 @@ use kvdrive_store::StoreOptions;
 use super::Config;
 
 impl Config {
-    /// The drive it describes.
+    /// The drive that the configuration describes.
     pub fn drive(&self) -> DriveConfig {
         let copy = self.controller.costs.copy;
         DriveConfig {
@@ -46,11 +46,11 @@ impl Config {
     }
 }
 
-/// With `wait` a store that opens a page waits for a program. Otherwise programs run side by side, and the cost of a
-/// page is its share of the resource that limits them.
+/// The costs that packing policies compare. With `wait` a store that opens a page waits for a program.
+/// Otherwise programs run side by side, and the cost of a page is its share of the resource that limits them.
 fn packing_costs(config: &Config) -> PackingCosts {
     let flash = &config.flash;
-    // One that is not in the table is refused where the drive is made.
+    // An unknown name is refused where the drive is built.
     let timing = timing::row(&flash.timing.name);
     let ProgramTimes { alone_ns, share_ns } = timing.map(|row| (row.program)(flash)).unwrap_or_default();
     PackingCosts {

@@ -17,8 +17,8 @@
 //! nth = 1                         # the first that matches, and no other
 //! ```
 //!
-//! A fault that can strike at several moments has `at` (`command`, `read`, `program`, `erase`). `name` is what
-//! reports call the rule. Whatever is wrong is one line that begins with file, line and column.
+//! A fault that can strike at several moments has `at` (`command`, `read`, `program`, `erase`). `name` is
+//! what reports call the rule. Whatever is wrong is one line that begins with file, line and column.
 
 use std::ops::Range;
 
@@ -32,19 +32,19 @@ use kvdrive_text::{Unit, quantity};
 /// Keys that every rule may have.
 const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "probability", "times"];
 
-/// The rules in `text`, for a drive of `geometry`. `name` stands in messages.
+/// The rules in `text`, for a drive of `geometry`. Messages begin with `name`.
 ///
 /// # Errors
-/// One line that begins with the spot: no TOML, an unknown key, a value that is not allowed, or a key that this kind of
-/// rule does not read.
+/// One line that begins with the place: the text is not TOML, a key is unknown, a value is not allowed, or
+/// this kind of rule does not read the key.
 pub fn rules(name: &str, text: &str, geometry: &Geometry) -> anyhow::Result<Vec<Rule>> {
     rules_beside(name, text, geometry, &[])
 }
 
-/// As [`rules`], for a drive that has rules of the names `taken`.
+/// As [`rules`], for a drive that already has rules of the names `taken`.
 ///
 /// # Errors
-/// As [`rules`]; or one has a name that is taken.
+/// As [`rules`]; or a name is taken.
 pub fn rules_beside(
     name: &str,
     text: &str,
@@ -106,8 +106,8 @@ struct RuleReader<'a> {
 }
 
 impl RuleReader<'_> {
-    /// Rule number `number` of the file. One without a name is called after its kind and that number, or the
-    /// next one that no other rule has.
+    /// Rule number `number` of the file. A rule without a name gets the name of its kind with that number, or
+    /// with the next one that is free.
     fn rule(&self, number: usize, is_taken: &dyn Fn(&str) -> bool) -> Result<Rule, Problem> {
         let Some(fault) = self.text("fault")? else {
             return wrong(self.table.span(), format!("fault: missing; there are {}", names(FAULTS)));
@@ -152,7 +152,7 @@ impl RuleReader<'_> {
         }
     }
 
-    /// A key that would change nothing is a mistake in the file.
+    /// Refuses a key that would change nothing, since it is a mistake in the file.
     fn refuse_unlooked_at(&self, kind: &FaultKind, moment: Moment) -> Result<(), Problem> {
         let known = [&COMMON[..], moment.matching_keys(), kind.keys].concat();
         match self.table.iter().find(|(key, _)| !known.contains(key)) {
@@ -264,7 +264,7 @@ impl RuleReader<'_> {
     }
 
     fn duration(&self, key: &str) -> Result<Option<u64>, Problem> {
-        /// A day: sums of delays stay times.
+        /// Longest delay, ns: one day, so that sums of delays stay within range.
         const LONGEST_NS: i64 = 86_400_000_000_000;
         let Some(value) = self.value(key)? else { return Ok(None) };
         let span_ns = match value {
@@ -337,7 +337,7 @@ fn names(kinds: &[FaultKind]) -> String {
     kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-/// `88h`, as statuses and opcodes are written.
+/// A status or opcode in hexadecimal, as in `88h`.
 fn hexadecimal(text: &str) -> Option<u32> {
     text.strip_suffix('h').and_then(|digits| u32::from_str_radix(digits, 16).ok())
 }

@@ -1,12 +1,13 @@
-//! Settings that a run would not read. They are refused if a user sets one by an option or makes it an axis of a sweep,
-//! since the user expects it to matter.
+//! Settings that a run does not read. They are refused if a user sets one by an option or makes it an axis of
+//! a sweep, since the user expects an effect.
 
 use kvdrive_declare::Values;
 
 use super::{Config, rules};
 
 impl Config {
-    /// Why a run of this would not look at `key`, and what would; `None` if it does.
+    /// The reason why a run of this configuration ignores `key`, and what would make it read it; `None` if it
+    /// reads it.
     pub fn ignores(&self, key: &str) -> Option<String> {
         let values = self.values();
         let values = Values::new(&values);
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Keys of a distribution matter where a run draws by it.
+    /// A key of a distribution has an effect exactly if the run draws by that distribution.
     #[test]
     fn what_shapes_a_distribution_matters_under_that_one() {
         for (distribution, theta, scramble) in
@@ -115,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Settings of options: an option that is accepted changes the operations of the workload.
+    /// A setting of a workload that is accepted changes the operations of the workload.
     #[test]
     fn what_a_workload_does_not_ignore_alters_what_it_asks_for() {
         for row in WORKLOADS {
@@ -129,7 +130,7 @@ mod tests {
             assert_eq!(sizes, is_taken("workload.value_size"), "value_size for {}", row.name);
             let pairs = differs("workload.num=1000", "workload.num=1001");
             assert_eq!(pairs, is_taken("workload.num"), "num for {}", row.name);
-            // One with a distribution of its own says so in its report, and is compared under it.
+            // A workload with a distribution of its own is compared with that one.
             if row.own_distribution().is_none() {
                 let keys = differs("workload.distribution=uniform", "workload.distribution=zipfian");
                 assert_eq!(keys, is_taken("workload.distribution"), "distribution for {}", row.name);

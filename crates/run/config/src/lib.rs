@@ -1,8 +1,8 @@
 //! The configuration: one TOML document that holds every number of a run, each with its source in a comment.
 //!
-//! A [`Document`] begins as an embedded profile, takes files and single settings on top, prints itself with
-//! comments and overrides visible, and yields a typed [`Config`]. Nothing is read from the environment, and
-//! there is no number outside the document.
+//! A [`Document`] begins as an embedded profile; files and single settings override its keys; it prints
+//! itself with comments and overrides, and yields a typed [`Config`]. Nothing is read from the environment,
+//! and there is no number outside the document.
 
 mod assigned;
 mod document;

@@ -1,4 +1,4 @@
-//! The embedded profiles, and which one an engine was published on.
+//! The embedded profiles, and the one that each engine was published on.
 
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::hash::SCHEMES;
@@ -10,8 +10,8 @@ pub struct Profile {
     pub name: &'static str,
     /// Description and origin, in one line.
     pub origin: &'static str,
-    /// Every key of the configuration but those of `[workload]`; or `base`, the profile that it is but for
-    /// the keys that follow, each with its comment.
+    /// Every key of the configuration except those of `[workload]`; or `base`, the name of another profile,
+    /// and only the keys that differ from it, each with its comment.
     pub(crate) text: &'static str,
 }
 
@@ -87,9 +87,9 @@ pub static PROFILES: &[Profile] = &[
 /// The profile of a run that names neither profile nor engine.
 pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
-/// The default profile of an engine: the drive on which it was published. Stores have the same profile in the drive
-/// and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`], and is refused by the configuration
-/// later.
+/// The default profile of an engine: the drive on which it was published. Stores have the same profile in the
+/// drive and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`], and is refused by the
+/// configuration later.
 pub fn default_profile(engine: &str) -> &'static str {
     if SCHEMES.iter().any(|row| row.name == engine) {
         "kvvirt"

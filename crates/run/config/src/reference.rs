@@ -34,7 +34,7 @@ pub fn reference() -> String {
     page
 }
 
-/// The page with a row at the end of its section: a room may have keys in the section of another one.
+/// The page with a row at the end of its section: a crate may declare keys in the section of another one.
 fn with_row(mut page: String, section: &str, row: &str) -> String {
     let begin = page.find(&format!("\n## {section}\n")).expect("the section was begun");
     let end = page[begin + 1..].find("\n\n## ").map_or(page.len(), |at| begin + 1 + at + 1);
@@ -49,7 +49,7 @@ fn row(setting: &Setting, document: &Document) -> String {
     let conditions: Vec<_> = rules::conditions(key)
         .iter()
         .map(|condition| condition.in_words(key, &rules::rule))
-        // Half a table of workloads would say less than the comment.
+        // Half of the table of workloads would be less clear than the comment.
         .filter(|condition| !condition.is_empty() && condition.len() < 100)
         .map(|condition| format!("`{condition}`"))
         .collect();

@@ -1,7 +1,7 @@
-//! Every setting there is, and the conditions between settings of several rooms.
+//! All settings, and the conditions between settings of several crates.
 //!
-//! A value is checked when it is set, so that the message can name the key; conditions between keys when the
-//! configuration is taken.
+//! A value is checked when it is set, so that the message can name the key. Conditions between keys are
+//! checked when the configuration is built.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use toml_edit::Value;
 
 use crate::sections::Config;
 
-/// Every setting with all conditions under which a run looks at it, in the order of the declarations.
+/// Every setting with all conditions under which a run reads it, in the order of the declarations.
 static SETTINGS: LazyLock<Vec<(&'static Setting, Vec<&'static When>)>> =
     LazyLock::new(|| settings(Config::ENTRIES));
 
@@ -35,7 +35,7 @@ pub fn setting(key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.key == key)
 }
 
-/// The conditions under which a run looks at a setting.
+/// The conditions under which a run reads a setting.
 pub fn conditions(key: &str) -> &'static [&'static When] {
     SETTINGS.iter().find(|(setting, _)| setting.key == key).map_or(&[], |(_, conditions)| conditions)
 }
@@ -45,7 +45,7 @@ pub(super) fn rule(key: &str) -> Option<&'static Rule> {
     setting(key).map(|setting| &setting.rule)
 }
 
-/// A value as a message repeats it, on one line.
+/// A value as messages show it, on one line.
 pub(super) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.clone().decorated("", "").to_string(), |text| format!("{text:?}"))
 }
@@ -53,7 +53,7 @@ pub(super) fn shown(value: &Value) -> String {
 /// Checks that `value` is allowed for a key.
 ///
 /// # Errors
-/// A key that is no setting, a wrong type, a value out of range; the message says what is allowed.
+/// The key is no setting, or the value has a wrong type or is out of range; the message says what is allowed.
 pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     let Some(rule) = rule(key) else {
         return Err(ConfigError::new(key, "unknown key"));
@@ -84,10 +84,10 @@ pub(super) fn allowed(key: &str) -> String {
     rule(key).map_or_else(String::new, Rule::allowed)
 }
 
-/// A condition between keys: `Some` says what is wrong.
+/// A condition between keys: `Some` is the problem, if it does not hold.
 type Condition = fn(&Config) -> Option<String>;
 
-/// Conditions between keys, each with the key to blame.
+/// Conditions between keys, each with the key that messages name.
 const CONDITIONS: &[(&str, Condition)] = &[
     ("host.depth", |c| {
         let most = u64::from(c.queue_pairs()) * u64::from(c.host.queue_entries - 1);
@@ -125,7 +125,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
         Some(format!("true; {problem}"))
     }),
     ("saker.in_flight", |c| {
-        // One slot more is for reads and for writes on their own.
+        // One slot is for reads and for writes that bypass batches.
         let most = c.host.queue_entries.saturating_sub(2);
         (c.saker.enabled && c.saker.in_flight > most).then(|| {
             format!("{}; host.queue_entries of {} hold {most}", c.saker.in_flight, c.host.queue_entries)
@@ -137,7 +137,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| format!("{}; controller.max_value_bytes is {most}", c.saker.container_bytes))
     }),
     ("nand.enabled", |c| {
-        // Engine lsm finds keys and sizes in memory, and answers that the value is lost.
+        // Engine `lsm` has keys and sizes in memory, and answers that the value is lost.
         (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
@@ -190,8 +190,8 @@ const CONDITIONS: &[(&str, Condition)] = &[
 ];
 
 impl Config {
-    /// Refuses a workload that leaves more bytes of values than the drive has flash: it would end with a drive that is
-    /// full. A run asks this before it begins.
+    /// Refuses a workload whose values have more bytes than the drive has flash, since it would fill the
+    /// drive. A run checks this before it begins.
     ///
     /// # Errors
     /// The key that determines the number of values, with both sizes.
@@ -211,10 +211,10 @@ impl Config {
     }
 }
 
-/// Checks the conditions between keys: those of the drive itself, and those of this file.
+/// Checks the conditions between keys, those of the drive and those in this module.
 ///
 /// # Errors
-/// The first that does not hold.
+/// The first condition that does not hold.
 pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
     for (key, condition) in CONDITIONS {
         if let Some(problem) = condition(config) {

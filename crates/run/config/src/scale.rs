@@ -1,12 +1,13 @@
 //! Studies at a part of their full size: drive, pairs and operations shrink together.
 //!
-//! Numbers of parallel parts (channels, dies, cores, clients) stay, and so do the sizes of a superblock, of the write
-//! buffer and of data on their way to flash, which follow from dies and clients. There are therefore fewer superblocks,
-//! and those that collection keeps free are a larger share: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
+//! Numbers of parallel parts (channels, dies, cores, clients) stay, and so do the sizes of a superblock, of
+//! the write buffer and of data on their way to flash, which follow from dies and clients. There are
+//! therefore fewer superblocks, and those that collection keeps free are a larger share: 8 of 16384 at full
+//! size; at 1/64 not less than 4 of 256.
 //!
-//! Buffers of a store over pages (memtables, levels, nodes in memory) and read caches shrink as well, so that a short
-//! run fills and empties them as often as a long one and has the same hit rate. A duration of a run, and its intervals,
-//! are divided, too.
+//! Buffers of a store over pages (memtables, levels, nodes in memory) and read caches shrink as well, so that
+//! a short run fills and empties them as often as a long one and has the same hit rate. A duration of a run,
+//! and its intervals, are divided, too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,9 +22,9 @@ use crate::document::Document;
 use crate::rules;
 use crate::sections::Config;
 
-/// Divisor of the rows of tpcc; shrinking multiplies it.
+/// Divisor of the rows of `tpcc`; shrinking multiplies it.
 const FEWER_ROWS: &str = "workload.shrink";
-/// Superblocks that are kept free, which are divided too, and the least number that must be left.
+/// Keys of superblocks that are kept free, which are divided too, with the least value of each.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
 const DRAM: &str = "hash.dram_bytes";
 const ACCOUNTING: &str = "hash.dram_accounting";
@@ -37,23 +38,23 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As it is written down.
+    /// The full size.
     pub const FULL: Scale = Scale { divisor: 1 };
-    /// Below this too little is left of a run to say anything.
+    /// Largest divisor: with a larger one so little is left of a run that its figures mean nothing.
     const SMALLEST: u64 = 256;
-    /// The same for engines that collect superblocks: at 1/256 an eighth of them is kept free or open, and what is
-    /// counted is not that of a larger drive any more.
+    /// The same for engines that collect superblocks: at 1/256 an eighth of the superblocks is kept free or
+    /// open, and counts do not represent a larger drive any more.
     const SMALLEST_OF_HASH: u64 = 128;
 
-    /// A quarter of it, but no less than every engine can have.
+    /// A quarter of this scale, but at least the smallest that every engine can have.
     pub fn quarter(self) -> Scale {
         Scale { divisor: (4 * self.divisor).min(self.divisor.max(Scale::SMALLEST_OF_HASH)) }
     }
 
-    /// Refuses a size at which the engine of a drive that was shrunk to it counts otherwise than at full size.
+    /// Refuses a scale at which the drive's engine counts otherwise than at full size.
     ///
     /// # Errors
-    /// What is left of the drive, and the least scale.
+    /// The size of the shrunk drive, and the least scale.
     pub fn check(self, config: &Config) -> Result<(), ConfigError> {
         if self.divisor <= Scale::SMALLEST_OF_HASH || config.ignores(KEPT_FREE[0].0).is_some() {
             return Ok(());
@@ -104,7 +105,7 @@ impl Document {
             return Ok(());
         }
         let config = self.config()?;
-        // Pairs and operations are divided also if only another workload would read the key.
+        // Pairs and operations are divided even if this workload does not read the key.
         let shrinks = |key: &str| !is_buffer(key) || config.ignores(key).is_none();
         for setting in rules::all().filter(|setting| setting.shrinks && shrinks(setting.key)) {
             let value = self.integer(setting.key);
@@ -135,7 +136,8 @@ fn is_buffer(key: &str) -> bool {
     !["flash.", "workload.", "run."].iter().any(|section| key.starts_with(section))
 }
 
-/// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
+/// Bytes of the write buffer and of pages on their way to flash: part of a DRAM budget for everything, and
+/// not shrunk.
 fn buffered_bytes(config: &Config) -> u64 {
     let drive = config.drive();
     let Ok((_, hash)) = hash::of_config(&drive.of_engine()) else { return 0 };
@@ -180,7 +182,7 @@ impl Document {
     /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no such point.
     pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
         let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
             let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();

@@ -1,6 +1,6 @@
-//! The typed configuration: one struct for each section of a document. Most of them belong to the crates that read
-//! them, where the meaning of a key is documented; the sections of runs themselves are here. Defaults with their
-//! sources are in `profiles/`.
+//! The typed configuration: one struct for each section of a document. Most of them belong to the crates that
+//! read them, where the meaning of a key is documented; the sections of runs themselves are here. Defaults
+//! with their sources are in `profiles/`.
 
 use kvdrive_declare::{GivenValues, Problem as ConfigError, Section, Value, Values, When, read};
 use kvdrive_device::MediaConfig;
@@ -27,10 +27,10 @@ use kvdrive_workload::WorkloadParams;
 
 use crate::rules::setting;
 
-/// The engine, or the store on the host, looks at the section of the setting. A section that no engine has to itself is
-/// looked at by all.
+/// The setting is read if the engine, or the store on the host, reads its section. A section that belongs to
+/// no engine in particular is read by all.
 const OF_ENGINE: When = When::row("engine.name", engine_has);
-/// Stores lie in the drive or on the host.
+/// Stores are in the drive or on the host.
 const OF_ENGINE_OR_HOST: When =
     When::Any(&[When::row("engine.name", engine_has), When::row("host.store", store_has)]);
 
@@ -45,7 +45,7 @@ fn store_has(store: &str, key: &str) -> bool {
     store_row(store).is_some_and(|row| row.sections.contains(&section))
 }
 
-/// Name of `host.store` where the drive takes pairs.
+/// Name in `host.store` of a drive that takes pairs.
 pub const NO_STORE: &str = "none";
 
 /// Everything a run depends on.
@@ -119,12 +119,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Do pairs end at a store on the host, and only its pages at the drive?
+    /// Is the key-value store on the host, so that the drive has only its pages?
     pub fn has_store_on_host(&self) -> bool {
         self.host.store != NO_STORE
     }
 
-    /// Threads of the host, which have a core and a queue pair each; `None`: its drivers share their cores.
+    /// Threads of the host, which have a core and a queue pair each; `None`: drivers share the host's cores.
     pub fn threads(&self) -> Option<u32> {
         match self.host.threads {
             0 => (self.has_store_on_host() || self.saker.enabled).then_some(1),
@@ -158,7 +158,7 @@ impl Config {
     }
 }
 
-/// The keys of all values below `values` that are no objects.
+/// The keys of all values below `values` that are not objects.
 fn collect_keys(values: &Value, path: &str, keys: &mut Vec<String>) {
     for (name, value) in values.as_object().into_iter().flatten() {
         let key = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -169,10 +169,10 @@ fn collect_keys(values: &Value, path: &str, keys: &mut Vec<String>) {
     }
 }
 
-/// Drivers share cores and queue pairs; otherwise each thread has its own.
+/// Condition: drivers share cores and queue pairs; otherwise each thread has its own.
 const OWN_CORES: &[When] =
     &[When::off("host.threads"), When::one_of("host.store", &[NO_STORE]), When::off("saker.enabled")];
-/// SAKER is on.
+/// Condition: SAKER is on.
 const ON: When = When::on("saker.enabled");
 /// Condition: SAKER has a cache.
 const CACHES: When = When::on("saker.cache_bytes");
@@ -193,8 +193,8 @@ pub struct Host {
     /// The store that runs on the host; `none` where the drive takes pairs.
     #[setting(is = Row(|| [NO_STORE].into_iter().chain(STORES.iter().map(|row| row.name)).collect()))]
     pub store: String,
-    /// Threads of the host, each with a core and a queue pair of its own; 0: all operations share `host.cores` cores
-    /// and `host.queues` queue pairs.
+    /// Threads of the host, each with a core and a queue pair of its own; 0: all operations share
+    /// `host.cores` cores and `host.queues` queue pairs.
     #[setting(is = Integer(0, 256), option = "threads")]
     pub threads: u32,
     /// Queue pairs.
@@ -251,8 +251,8 @@ pub struct Saker {
 }
 
 impl Saker {
-    /// As SAKER itself has its settings. In model time nothing is gained by shards, and one makes what leaves the
-    /// cache independent of hashes.
+    /// The settings of SAKER itself. In model time shards gain nothing, and with one shard evictions do not
+    /// depend on hashes.
     pub fn settings(&self) -> kvdrive_saker::Config {
         kvdrive_saker::Config {
             batch: match self.batch {
@@ -266,7 +266,7 @@ impl Saker {
             max_age_ns: 0,
             cache: CacheConfig {
                 bytes: self.cache_bytes,
-                // As RocksDB's row cache, which the paper's cache is and is compared with.
+                // As RocksDB's row cache, which the paper uses and compares with.
                 charge: Charge::Content { beside: self.cache_pair_bytes },
                 admit_bytes: self.admit_bytes,
                 eviction: self.eviction.clone(),

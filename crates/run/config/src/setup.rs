@@ -15,7 +15,7 @@ use kvdrive_store::store_row;
 
 use crate::Config;
 
-/// The host's cores: one for each of its threads, or all that its drivers share as one.
+/// The host's cores: one for each of its threads, or the shared ones of its drivers.
 pub fn cores(config: &Config, sim: &Sim) -> Vec<Rc<Resource>> {
     let core = |name: String, servers| Rc::new(Resource::new(sim, name, servers));
     match config.threads() {
@@ -24,7 +24,7 @@ pub fn cores(config: &Config, sim: &Sim) -> Vec<Rc<Resource>> {
     }
 }
 
-/// One driver a queue pair, each for its share of the operations under way at once, on its core of `cores`.
+/// One driver for each queue pair, with its share of the operations under way, on its core of `cores`.
 pub fn drivers(
     config: &Config,
     link: &Rc<Link>,
@@ -35,7 +35,7 @@ pub fn drivers(
         |core: &Rc<Resource>| Host::connect(link.clone(), memory.clone(), core.clone(), config.host.costs);
     let hosts = cores.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let per_queue = match config.saker.enabled {
-        // Its batches, and one operation that bypasses them.
+        // Its batches, and one command that bypasses them.
         true => config.saker.in_flight + 1,
         false => config.host.depth.div_ceil(config.queue_pairs()),
     };
@@ -56,7 +56,8 @@ pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSak
     Ok(saker.enabled.then(make).transpose()?)
 }
 
-/// The store that runs on the host, over the blocks of the drive that `link` connects, with a thread on each core.
+/// The store that runs on the host, over the blocks of the drive at the other end of `link`, with a thread on
+/// each core.
 pub fn store_on_host(
     config: &Config,
     link: &Rc<Link>,
@@ -76,14 +77,14 @@ pub fn store_on_host(
         entries: config.host.queue_entries,
         depth: config.host.depth.div_ceil(threads),
     };
-    // The medium of such a drive is always empty at first.
+    // The medium of such a drive always starts empty.
     HostKv::create(&blocks, cores, &setup).map_err(|error| match error {
         OpenError::Options(line) => anyhow::anyhow!("{name}.{line}"),
         error => anyhow::anyhow!("host.store: {name:?} on this drive: {error}"),
     })
 }
 
-/// For each task that runs at once, the number of its driver.
+/// For each task that runs at once, the index of its driver.
 pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use<> {
     let queues = config.queue_pairs() as usize;
     (0..config.host.depth as usize).map(move |task| task % queues)

@@ -7,8 +7,9 @@ use kvdrive_sim::Histogram;
 /// Latencies of a run by kind of operation, in ns.
 pub type Latencies = Vec<(&'static str, Histogram)>;
 
-/// The table of several runs: a line for each latency that occurred, as exact as the histogram has it, with the share
-/// of its kind of operation that took no longer. Runs have numbers from 1 on, and the settings by which they differ.
+/// The table of several runs: a line for each latency that occurred, as exact as the histogram has it, with
+/// the share of operations of its kind that took no longer. Runs are numbered from 1 and listed with the
+/// settings by which they differ.
 pub fn csv<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Latencies)>) -> String {
     let mut text = "run,settings,operation,latency_ns,share\n".to_owned();
     for (number, (settings, latencies)) in (1..).zip(runs) {
@@ -18,7 +19,7 @@ pub fn csv<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Latencies)>) -> Stri
             let mut below = 0;
             for step in histogram.values().iter_recorded() {
                 below += step.count_at_value();
-                // A step ends where its bucket does, which may lie above every value in it.
+                // A step ends at the end of its bucket, which may be above every value in it.
                 let latency_ns = step.value_iterated_to().min(max_ns);
                 let share = below as f64 / all;
                 let settings = settings.replace('"', "\"\"");

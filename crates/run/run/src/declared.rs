@@ -1,5 +1,5 @@
-//! Every counter that a report can have, from small drives of every kind; the page that lists them; and counts that are
-//! read back from the JSON of a report.
+//! Every counter that a report can have, from small drives of every kind; the page that lists them; and
+//! counts that are read back from the JSON of a report.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ Where the times of *modelled* ones come from is said by each report.
 
 /// A counter, and where it is.
 pub struct Declared {
-    /// Its section.
+    /// Its section of the report.
     pub section: &'static str,
     /// Its declaration.
     pub counter: &'static Counter,
@@ -41,7 +41,7 @@ pub struct Declared {
     pub of: Vec<String>,
 }
 
-/// What a new drive counts that is set so, with its host.
+/// The counters of a new drive with these settings, and of its host.
 ///
 /// # Errors
 /// There is no such drive.
@@ -83,14 +83,14 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         let counts = counts_of(profile, &settings)?;
         counts.iter().for_each(|(section, counts)| add(&mut all, section, counts, name));
     }
-    // A drive counts these when it has had such values.
+    // A drive has these counters only after it had such values.
     for row in ENGINES.iter().filter(|row| row.largest == Largest::Divided) {
         add(&mut all, "engine", &divided::counters(), row.name);
         add(&mut all, "dram", &divided::memory(), row.name);
     }
     let of_cache = CacheCounters::default().counts().and(&TokenCounters::default());
     add(&mut all, "workload", &of_cache, "kvcache");
-    // A counter that every kind of drive has is of none of them.
+    // A counter that every kind of drive has is listed without kinds.
     let everywhere = all.iter().map(|declared| declared.of.len()).max().unwrap_or(0);
     all.iter_mut()
         .filter(|declared| declared.of.len() == everywhere)
@@ -111,15 +111,15 @@ fn add(all: &mut Vec<Declared>, section: &'static str, counts: &Counts, of: &str
     }
 }
 
-/// The declaration of a counter, by its section and name. Engines of the same section declare counters of the same name
-/// alike but for the help text, so the first declaration serves for all.
+/// The declaration of a counter, by its section and name. Engines of the same section declare counters of the
+/// same name with equal properties except for the help text, so the first declaration serves for all.
 pub(crate) fn find(section: &str, name: &str) -> Option<&'static Declared> {
     static DECLARED: LazyLock<Vec<Declared>> =
         LazyLock::new(|| declared().expect("small drives of every kind are powered on in tests, too"));
     DECLARED.iter().find(|known| known.section == section && known.counter.name == name)
 }
 
-/// Reads the sections that the JSON of a report has beside its other keys.
+/// Reads the sections of counters from the JSON of a report, in which they stand beside other keys.
 pub(crate) fn sections<'de, D: Deserializer<'de>>(from: D) -> Result<Sections, D::Error> {
     let mut sections = Sections::default();
     for (section, json) in Named::<Value>::deserialize(from)?.iter() {

@@ -49,8 +49,7 @@ impl<W: Write> HistogramLog<W> {
         let mut serializer = V2DeflateSerializer::new();
         let mut lines = IntervalLogWriterBuilder::new();
         lines.with_max_value_divisor(MS);
-        // The lines that the serialiser writes first are in the head already; a log may have comments
-        // anywhere.
+        // The head already has the lines that the serialiser writes first; a log may have comments anywhere.
         let mut text = Vec::new();
         let mut writer = lines.begin_log_with(&mut text, &mut serializer)?;
         for (kind, histogram) in latencies {

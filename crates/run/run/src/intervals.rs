@@ -55,7 +55,7 @@ impl Slices {
     /// Ends the present interval at `now`; `tally` covers the whole run.
     ///
     /// # Panics
-    /// The interval began later.
+    /// Panics if the interval began later.
     pub(super) fn end(&mut self, now: Snapshot, tally: Tally) {
         assert!(now.at >= self.before.at, "an interval from {} to {} ns", self.before.at, now.at);
         if now.at == self.before.at {
@@ -83,7 +83,8 @@ impl Interval<'_> {
         pairs.filter(|(_, histogram)| histogram.summary().count > 0)
     }
 
-    /// The interval as one line of JSON, with the counters of [`kvdrive_declare::Counters`] by section. Latencies are in ns.
+    /// The interval as one line of JSON, with the counters of [`kvdrive_declare::Counters`] by section.
+    /// Latencies are in ns.
     pub fn to_json(&self) -> Value {
         let span_s = (self.ended_ns - self.began_ns).max(1) as f64 / 1e9;
         let latency: Map<String, Value> = self

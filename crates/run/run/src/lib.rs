@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain after them; latency, throughput and the
-//! utilisation of resources cover the operations alone. The host ([`places`]) decides how many tasks there are
-//! and what they send operations to. A task begins its next operation when its last one has completed and the
-//! host's work between two operations is done. The same tasks first load the pairs of the workload and
+//! utilisation of resources cover the operations alone. The host ([`places`]) decides how many tasks there
+//! are and what they send operations to. A task begins its next operation when its last one has completed and
+//! the host's work between two operations is done. The same tasks first load the pairs of the workload and
 //! overwrite them as often as it asks; if `workload.timed_load` is off, loading takes no time. The report
 //! contains the cost of loading, too.
 //!

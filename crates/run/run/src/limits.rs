@@ -132,8 +132,8 @@ pub(crate) fn limit(
     limit(asked_by, format!("{threads}no resource is busy more than {} of the time", percent(share)))
 }
 
-/// The key by which the host asks for more, and how much it asks for at once; none where operations begin when they
-/// are due.
+/// The key by which the host asks for more, and how much it asks for at once; none where operations begin
+/// when they are due.
 fn host_limit(config: &Config) -> (&'static str, Option<u32>) {
     if config.workload.rate_per_s > 0 {
         return ("workload.rate_per_s", None);

@@ -16,7 +16,8 @@ use kvdrive_config::{Config, Document};
 use kvdrive_text::output::spelled_out;
 use kvdrive_workload::is_preconditioned;
 
-/// Yields the reports of runs that follow each other on one drive: [`run_session`], or a cache before it.
+/// Yields the reports of runs that follow each other on one drive: [`run_session`], or a cache in front of
+/// it.
 pub type RunSession<'a> = &'a (dyn Fn(&[Document], Progress<'_>) -> anyhow::Result<Vec<Report>> + Sync);
 
 /// Runs every document, on up to `threads` threads; reports are in the order of the documents.
@@ -33,8 +34,8 @@ pub fn run_many(
 }
 
 /// As [`run_many`], for documents grouped into sessions by index; the runs of a session follow each other on
-/// one drive, by `run`. Every document belongs to one session; sessions begin in their order. Progress is that of a
-/// session, under the index of its first run.
+/// one drive, by `run`. Every document belongs to one session; sessions begin in their order. Progress is
+/// reported for a session as a whole, under the index of its first run.
 ///
 /// # Errors
 /// [`check`] refuses a document, or a run fails.
@@ -49,8 +50,8 @@ pub fn run_sessions(
     Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
 }
 
-/// As [`run_sessions`]; after `stop` is set, no session begins. A run has no report if its session had not begun then, or
-/// failed after: `run` may end early by the same flag.
+/// As [`run_sessions`]; after `stop` is set, no session begins. A run has no report if its session had not
+/// begun then, or failed after that: `run` may end early by the same flag.
 ///
 /// # Errors
 /// As [`run_sessions`].
@@ -90,7 +91,8 @@ pub fn run_sessions_until(
 }
 
 /// Refuses drives (each given by its first run) that cannot run side by side: with a clock that only `kvdrive
-/// run` has, or with one image file for several drives, each of which would start from what another one left.
+/// run` has, or with one image file for several drives, each of which would start from the state that another
+/// one left.
 ///
 /// # Errors
 /// One line that names the key.
@@ -139,7 +141,7 @@ pub fn sessions(documents: &[Document]) -> anyhow::Result<Vec<Vec<usize>>> {
     Ok(sessions.into_iter().map(|(_, session)| session).collect())
 }
 
-/// Drive, host and load alone; settings of the measured part are made equal.
+/// Drive, host and load alone; settings of the measured part are set to equal values.
 fn without_measured(mut config: Config) -> Config {
     let workload = &mut config.workload;
     workload.name.clear();
@@ -151,9 +153,9 @@ fn without_measured(mut config: Config) -> Config {
     config
 }
 
-/// Runs the documents `order` has the indices of, in that order, by `run`, and passes each report to `ended`, with
-/// the index of its run, as soon as it is made, from several threads. After `ended` has returned false, no further
-/// run begins. The caller has [checked](check) the drives.
+/// Runs the documents with the indices in `order`, in that order, by `run`, and passes each report with the
+/// index of its run to `ended` as soon as it is made, from several threads. After `ended` has returned false,
+/// no further run begins. The caller has [checked](check) the drives.
 pub fn run_each(
     documents: &[Document],
     order: &[usize],

@@ -41,7 +41,8 @@ pub struct FinishedRun {
     pub latencies: Vec<(&'static str, Histogram)>,
     /// Whether it was stopped before its end.
     pub is_stopped: bool,
-    /// Why it ended before its end by itself: over a network, the connection was lost. The report is of what was done.
+    /// Why it ended before its end without a request: over a network, the connection was lost. The report
+    /// covers what was done.
     pub failure: Option<anyhow::Error>,
 }
 
@@ -57,7 +58,7 @@ pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Resul
     Ok((ran.pop().expect("a report for the run").report, events))
 }
 
-/// Runs `documents` in sequence on one drive, which is loaded as the first of them says.
+/// Runs `documents` in sequence on one drive, which is loaded by the settings of the first one.
 ///
 /// # Errors
 /// Two of them describe different drives or hosts, or a run fails.
@@ -112,11 +113,12 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
     Ok(workload.preload() + config.workload.ops)
 }
 
-/// Model time of an operation, about, where a run ends by its time: its number of operations is not known before.
+/// Approximate model time of an operation, ns: used if a run ends by its time, so that its number of
+/// operations is not known before.
 const OPERATION_NS: Ns = 10_000;
 
-/// Number of operations of runs that follow each other on one drive, which is loaded once; of those that end by their time an
-/// estimate.
+/// Number of operations of runs that follow each other on one drive, which is loaded once; for runs that end
+/// by their time, an estimate.
 ///
 /// # Errors
 /// The workload cannot be built.
@@ -140,7 +142,7 @@ struct Measured {
     began: Snapshot,
     ended: Snapshot,
     series: Option<Series>,
-    /// Operations of loading, before them.
+    /// Operations of loading, which came before.
     loaded: u64,
 }
 
@@ -206,7 +208,7 @@ impl Bench {
             notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, ended.at));
             host.sync()?;
             drive.drain();
-            // A file that cannot be written ends the run. Flash without a spare block (a failure without a
+            // If a file cannot be written, the run fails. Flash without a spare block (a failure without a
             // path) may be the subject of the run: its report says so.
             if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
                 return Err(failure.into());
@@ -294,7 +296,7 @@ impl Bench {
         stream.cut_into_slices(watch, began, now)
     }
 
-    /// Loads the pairs that the workload begins with.
+    /// Loads the pairs that the workload starts with.
     fn load(
         &self,
         stream: &Rc<Stream>,
@@ -335,8 +337,8 @@ impl Bench {
     }
 }
 
-/// The workload of `params`, and the number of its operations; instead, if `workload.verify` asks for that, reads of
-/// what an earlier run left, which `verifier` is told.
+/// The workload of `params`, and the number of its operations; or, if `workload.verify` asks for that, reads
+/// of what an earlier run left, whose expected values `verifier` gets.
 pub(crate) fn open_workload(
     config: &Config,
     params: &WorkloadParams,
@@ -353,8 +355,8 @@ pub(crate) fn open_workload(
     Ok((Box::new(read_back), ops))
 }
 
-/// Continues with a workload on the same drive after another one: it knows the pairs that were inserted, and
-/// no version of a value occurs twice.
+/// Continues with a workload on the same drive after another one: it knows the pairs that were inserted
+/// before, and no version of a value occurs twice.
 fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
     params.num = before.num;
     params.overwrites = before.num + before.overwrites + before.ops;

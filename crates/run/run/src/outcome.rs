@@ -1,4 +1,4 @@
-//! Makes a report from what was seen and counted.
+//! Makes a report from counts and from what applications saw.
 
 use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::engines::ENGINES;
@@ -15,7 +15,7 @@ use crate::report::{self, Named, Report};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::grouped;
 
-/// What a run left to be reported.
+/// The results of a run before they are a report.
 pub(crate) struct Outcome {
     pub seen: Seen,
     pub began: Snapshot,
@@ -23,13 +23,13 @@ pub(crate) struct Outcome {
     pub ended: Snapshot,
     /// After the drain as well: the end of the counters.
     pub drained: Snapshot,
-    /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots tell.
+    /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots have.
     pub wall_ns: Option<Ns>,
     pub notes: Vec<String>,
     /// Counters of the workload.
     pub workload: Counts,
     pub loading: Option<Loading>,
-    /// What was done over time, if requested.
+    /// Operations over time, if requested.
     pub series: Option<report::Series>,
     /// Result of checking values, with the first wrong one.
     pub verified: Option<(report::Verified, Option<String>)>,
@@ -56,7 +56,7 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
     (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
 }
 
-/// A note for runs whose reads mostly find nothing: those take less time than others.
+/// A note for runs whose reads mostly find no pair: those take less time than others.
 fn most_were_missed(ops: &report::Ops, not_found: &Named<u64>) -> Option<String> {
     let reads = ops.retrieve + ops.exist + ops.seek;
     let missed: u64 =
@@ -67,7 +67,8 @@ fn most_were_missed(ops: &report::Ops, not_found: &Named<u64>) -> Option<String>
     })
 }
 
-/// A note for runs by `byte-express` some of whose values were too long for the queue, and were sent as by `prp`.
+/// A note for runs by `byte-express` some of whose values were too long for the queue, and were sent as by
+/// `prp`.
 fn too_long_for_the_queue(counts: &Sections, config: &Config) -> Option<String> {
     let bytes = counts.get("traffic.payload_bytes.to_drive").unwrap_or(0);
     (config.host.transfer.method == BYTE_EXPRESS && bytes > 0).then(|| {
@@ -82,7 +83,7 @@ fn too_long_for_the_queue(counts: &Sections, config: &Config) -> Option<String> 
 /// Kinds of operation that read one key.
 const READS: [&str; 3] = [KINDS[RETRIEVE], KINDS[EXIST], KINDS[SEEK]];
 
-/// With the number of reads that were not compared.
+/// Adds the number of reads that were not compared.
 fn with_unchecked(verified: report::Verified, ops: &report::Ops) -> report::Verified {
     let reads = ops.retrieve + ops.exist + ops.list + ops.seek + ops.next;
     report::Verified { unchecked: reads.saturating_sub(verified.checked + verified.unknown), ..verified }
@@ -123,7 +124,7 @@ impl Outcome {
         let read_bytes = read_bytes.into_iter().filter(|(_, count)| *count > 0);
         let read_bytes = read_bytes.map(|(kind, _)| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended.at - began.at;
-        // What applications saw took time of their own clock.
+        // Times that applications saw are of the clock of the run.
         let seen_ns = wall_ns.unwrap_or(span_ns);
         let mut counts = drained.counts.since(&began.counts);
         notes.extend(too_long_for_the_queue(&counts, config));
@@ -173,14 +174,14 @@ impl Outcome {
     }
 }
 
-/// `KEY=VALUE` of every key that is not as in the profile.
+/// `KEY=VALUE` of every key that differs from the profile.
 fn user_settings(document: &Document) -> Vec<String> {
     document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
 impl Report {
-    /// Says of a report how `document` came to the values that it was run with: documents of equal values have
-    /// equal reports but for this.
+    /// Notes in a report how `document` came to its values: reports of documents with equal values differ in
+    /// nothing else.
     pub fn describe(&mut self, document: &Document) {
         self.set = user_settings(document);
         self.dram_point = document.dram_point().map(str::to_owned);
@@ -241,7 +242,7 @@ fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions>
         (units.kind, report::Transactions { committed, rolled_back: units.rolled_back, per_s, latency_ns })
     };
     let mut of_kinds: Vec<_> = units.iter().map(of).collect();
-    // In a fixed order, not that of the first units that ended.
+    // The order is fixed and does not depend on which unit ended first.
     of_kinds.sort_by_key(|(kind, _)| *kind);
     of_kinds.into_iter().collect()
 }

@@ -6,7 +6,7 @@
 //! | SAKER in front of the drive | one for each thread | one for each thread |
 //! | a store on the host | one for each thread | one for each thread |
 //!
-//! Writes that a drive has answered are durable. The other clients have something to sync: [`TaskClient`].
+//! Answered writes of a drive are durable. Other clients need a sync: [`TaskClient`].
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ pub(super) trait TaskClient: Client {
     /// Carries out these stores as one atomic batch: all or none.
     ///
     /// # Errors
-    /// What the drive answered; or the way to it.
+    /// The status that the drive answered; or the connection failed.
     fn commit(&mut self, stores: &[(Key, Vec<u8>)]) -> Result<(), Error> {
         let mut batch = BatchBuilder::new();
         let mut value = vec![0; BATCH_HEAD_BYTES as usize];
@@ -56,16 +56,17 @@ pub(super) trait TaskClient: Client {
         }
     }
 
-    /// The iterator's next pair, if an earlier call has brought it: it takes no command, and no time. Its value comes into
-    /// `into`.
+    /// The iterator's next pair, if an earlier call has brought it: it takes no command and no time. Its
+    /// value is written to `_into`.
     ///
     /// # Errors
-    /// As of [`Calls::next`](kvdrive_host::Calls::next).
+    /// As [`Calls::next`](kvdrive_host::Calls::next).
     fn next_brought(&mut self, _iterator: IteratorId, _into: &mut Region) -> Result<Option<Pair>, Status> {
         Ok(None)
     }
 
-    /// Called before the task waits for another task of the run: completes what that task may be waiting for.
+    /// Called before the task waits for another task of the run: completes calls that the other task may be
+    /// waiting for.
     fn before_waiting(&mut self) {}
 }
 
@@ -129,7 +130,7 @@ pub(super) enum ConnectedClient {
 #[derive(Clone)]
 pub(super) struct TaskPlace {
     pub(super) client: ConnectedClient,
-    /// The core of its work between two operations, and how long that takes.
+    /// The core of its work between two operations, and the time of that work.
     pub(super) core: Rc<Resource>,
     pub(super) think_ns: Ns,
 }
@@ -143,7 +144,7 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    /// Connects to the drive behind `link`, which is powered on.
+    /// Connects to the drive at the other end of `link`, which is powered on.
     pub(super) fn connect(
         config: &Config,
         link: &Rc<Link>,
@@ -187,7 +188,7 @@ impl HostSide {
         Ok(HostSide { places, cores, kv: None, saker })
     }
 
-    /// Makes durable what a store on the host holds in memory.
+    /// Makes durable what a store on the host has in memory.
     pub(super) fn sync(&self) -> anyhow::Result<()> {
         match &self.places[0].client {
             // Tasks of SAKER sync before they end.
@@ -197,7 +198,7 @@ impl HostSide {
         }
     }
 
-    /// Adds what a store on the host and SAKER count.
+    /// Adds the counts of a store on the host and of SAKER.
     pub(super) fn count(&self, counts: &mut Sections) {
         if let Some(kv) = &self.kv {
             counts.set("store", kv.counts());

@@ -1,8 +1,9 @@
 //! The report of a run: every figure by name, as JSON and as tables.
 //!
-//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says
-//! of every table whether its figures are counted (exact), modelled (times from a profile) or measured (on
-//! this machine). A report without fault rules is read back from its JSON as it was; crate `results` stands on that.
+//! Plain data. The runner fills it in; this module counts nothing, computes no model and reads no clock. The
+//! text says of every table whether its figures are counted (exact), modelled (times from a profile) or
+//! measured (on this machine). A report without fault rules can be read back from its JSON, unchanged; crate
+//! `results` relies on that.
 
 mod compare;
 mod connected;
@@ -49,12 +50,12 @@ pub struct Report {
     /// [`Document::time_sources`](kvdrive_config::Document::time_sources) lists them. Empty when no modelled
     /// time is in the report.
     pub time_sources: String,
-    /// Notes: how the workload departs from its source, and how the run ended.
+    /// Notes: how the workload differs from its source, and how the run ended.
     pub notes: Vec<String>,
     /// Operations answered.
     pub ops: Ops,
-    /// Operations among them that found nothing, by kind, where there are some: keys that are not there, seeks
-    /// past the last key.
+    /// Operations among them that found no pair, by kind, if there are any: absent keys, seeks past the last
+    /// key.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub not_found: Named<u64>,
     /// Bytes of values, as applications count them.
@@ -77,8 +78,9 @@ pub struct Report {
     /// What was done over time, if `run.interval_ns` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
-    /// What drive, link, host and workload counted ([`kvdrive_declare::Counters`]), by section; JSON has the sections beside
-    /// the other keys. States are those at the end, and section `flash_health` is there if faults were injected or happened.
+    /// The counts of drive, link, host and workload ([`kvdrive_declare::Counters`]), by section; JSON has the
+    /// sections beside the other keys. States are those at the end. Section `flash_health` is included if
+    /// faults were injected or occurred.
     #[serde(flatten, deserialize_with = "declared::sections")]
     pub counts: Sections,
     /// Bytes moved per byte of value.
@@ -146,8 +148,8 @@ pub struct Series {
     pub transactions: Option<Vec<u64>>,
 }
 
-/// Loading a drive with pairs and overwriting them, before anything is measured. Includes programming what
-/// that left in buffers; a drive that is served in wall time programs it during the run instead.
+/// Loading a drive with pairs and overwriting them, before anything is measured. Includes programming the
+/// pages that this left in buffers; a drive that is served in wall time programs them during the run instead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Precondition {
@@ -159,7 +161,7 @@ pub struct Precondition {
     pub virtual_ns: Option<u64>,
     /// Bytes programmed per byte of value stored; `None` if nothing was stored.
     pub write_amplification: Option<f64>,
-    /// What flash and engine counted.
+    /// The counts of flash and engine.
     #[serde(flatten, deserialize_with = "declared::sections")]
     pub counts: Sections,
 }
@@ -169,19 +171,19 @@ pub struct Precondition {
 pub struct Verified {
     /// Reads that were compared.
     pub checked: u64,
-    /// Reads among them that found nothing, where nothing was stored.
+    /// Reads among them that found no pair where none was stored.
     #[serde(default)]
     pub absent: u64,
     /// Reads that returned a value that was not stored.
     pub wrong: u64,
-    /// Reads that found nothing although something was stored.
+    /// Reads that found no pair although one was stored.
     pub missing: u64,
-    /// Reads that were answered with an error, so nothing can be compared. They are among the errors, too.
+    /// Reads that were answered with an error and so could not be compared. They count as errors, too.
     pub unread: u64,
     /// Reads of pairs from an earlier life of the drive, for which no expectation exists.
     pub unknown: u64,
-    /// Operations that read and are not compared: exists, lists, seeks and nexts that found nothing, and what SAKER
-    /// answers to one of several threads.
+    /// Read operations that are not compared: exists and lists, seeks and nexts that found no pair, and
+    /// answers of SAKER to one of several threads.
     #[serde(default)]
     pub unchecked: u64,
 }
@@ -217,7 +219,7 @@ pub struct Ops {
     pub list: u64,
     pub seek: u64,
     pub next: u64,
-    /// Operations answered with an error, which count as no other kind; not finding a key is no error.
+    /// Operations answered with an error, which count as no other kind; a key that is not found is no error.
     pub errors: u64,
 }
 
@@ -240,7 +242,7 @@ impl Ops {
         self.by_name().into_iter().map(|(_, count)| count).sum()
     }
 
-    /// All operations, refused ones included: their traffic on the link is counted, too.
+    /// All operations, refused ones included: the counts of the link include their traffic.
     pub fn answered(&self) -> u64 {
         self.total() + self.errors
     }
@@ -251,7 +253,7 @@ impl Ops {
 pub struct ValueBytes {
     /// Of stores that succeeded.
     pub stored: u64,
-    /// Of retrieves, seeks and nexts that found something.
+    /// Of retrieves, seeks and nexts that found a pair.
     pub retrieved: u64,
 }
 
@@ -304,7 +306,7 @@ pub struct Resource {
     pub queue_ns_mean: f64,
 }
 
-/// Tasks of the controller that carry out commands, one after another, during the operations of the run.
+/// Tasks of the controller that carry out commands, one after another, over the operations of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Occupied {
     /// Their number.
@@ -322,7 +324,7 @@ pub struct Limit {
     pub key: String,
     /// What it is set to.
     pub value: Value,
-    /// How that is known.
+    /// The evidence.
     pub because: String,
 }
 

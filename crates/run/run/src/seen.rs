@@ -1,4 +1,5 @@
-//! What applications saw of a run: how long operations took, what was returned, and what was refused.
+//! What applications saw of a run: how long operations took, which bytes they returned, and which were
+//! refused.
 
 use std::fmt::Display;
 
@@ -15,7 +16,7 @@ pub(crate) struct Seen {
     /// Latencies of operations that were not refused: a refusal is fast, and would make a full drive look
     /// fast.
     pub latency: [Histogram; KINDS.len()],
-    /// Operations among them that found nothing, by kind: keys that are not there, seeks past the last key.
+    /// Operations among them that found no pair, by kind: absent keys, seeks past the last key.
     pub missed: [u64; KINDS.len()],
     pub errors: u64,
     pub first_error: Option<String>,
@@ -40,8 +41,8 @@ pub(crate) struct UnitsSeen {
 }
 
 impl Seen {
-    /// Notes that an operation was answered `span_ns` after it began. Not finding a key is an answer, not an
-    /// error.
+    /// Notes that an operation was answered `span_ns` after it began. A key that is not found is an answer,
+    /// not an error.
     pub(crate) fn note(&mut self, kind: usize, key: &Key, span_ns: Ns, result: Result<(), Status>) {
         match result {
             Err(status) if status != Status::KEY_NOT_FOUND => self.note_error(kind, key, &status),
@@ -76,7 +77,7 @@ impl Seen {
         pairs.map(|(kind, histogram)| (kind, histogram.clone())).collect()
     }
 
-    /// Adds what another connection saw.
+    /// Adds what the application on another connection saw.
     pub(crate) fn add(&mut self, other: &Seen) {
         for (all, of) in self.latency.iter_mut().zip(&other.latency) {
             all.add(of);
@@ -112,7 +113,7 @@ impl Seen {
         Tally { recent, ..self.sums() }
     }
 
-    /// As [`Seen::tally`], and the interval goes on.
+    /// As [`Seen::tally`], but the interval continues.
     pub(crate) fn sums(&self) -> Tally {
         Tally {
             stored_bytes: self.stored_bytes,
@@ -123,7 +124,7 @@ impl Seen {
         }
     }
 
-    /// Notes that a seek or a next returned a pair, or found none: a next then was the last one.
+    /// Notes that a seek or a next returned a pair, or that there was none left.
     pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
         self.missed[kind] += u64::from(pair.is_none() && kind == SEEK);
         self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.came_bytes));

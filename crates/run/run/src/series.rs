@@ -1,14 +1,14 @@
 //! A run over time, for its report: how much was done in each interval of its clock (`run.interval_ns`).
 //!
-//! Latencies and flash operations by interval are reported as intervals end ([`super::intervals`]); here are
-//! only counts, which a report keeps and a figure draws.
+//! Latencies and flash operations by interval are reported as intervals end ([`super::intervals`]); this
+//! module has only counts, which a report keeps and a figure draws.
 
 use kvdrive_sim::Ns;
 
 use super::tally::Tally;
 use crate::report::Series;
 
-/// Most intervals of a series: more are more memory than a report is worth.
+/// Most intervals of a series, so that a report does not fill memory.
 pub(super) const INTERVALS_MAX: usize = 1 << 20;
 
 /// The consecutive intervals of one run.

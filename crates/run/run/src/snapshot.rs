@@ -1,4 +1,4 @@
-//! What was counted at one moment of a run.
+//! The counts at one moment of a run.
 
 use std::rc::Rc;
 
@@ -13,13 +13,13 @@ use kvdrive_sim::{Ns, OccupationStatistics, Resource, Sim};
 pub struct Snapshot {
     /// Model time.
     pub at: Ns,
-    /// What drive, link and host counted, by section.
+    /// The counts of drive, link and host, by section.
     pub counts: Sections,
     /// Statistics of host cores, link, firmware cores, channels and dies.
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
     /// How long each die and each channel was busy, by the name of their resource, ns.
     pub parts: Vec<(String, Vec<Ns>)>,
-    /// What the time of the controller's contexts and threads went to.
+    /// How the controller's contexts and threads spent their time.
     pub occupations: Vec<OccupationStatistics>,
     /// Fault rules, with how often each matched and struck.
     pub faults: Vec<FaultCount>,

@@ -1,6 +1,7 @@
-//! The application of a run: how a task takes an operation, does it through its client and records it, in model
-//! time, in wall time and over a network alike. What differs is the clock and the client of a task ([`TaskClient`]);
-//! what tasks of all threads share is [`Work`]. Power-on, snapshots and the sequence of runs are in [`super`].
+//! The application of a run: how a task takes an operation, carries it out through its client and records it,
+//! in model time, in wall time and over a network alike. Only the clock and the client of a task
+//! ([`TaskClient`]) differ; tasks of all threads share [`Work`]. Power-on, snapshots and the sequence of runs
+//! are in [`super`].
 //!
 //! ```text
 //!   Work ─► draw ─► Stream (a thread): operation, due time ─► task: wait until due ─► client ─► record
@@ -34,15 +35,17 @@ use kvdrive_workload::Op;
 /// Operations between two calls of a progress hook.
 pub(super) const PROGRESS_STEP: u64 = 8192;
 
-/// A task that waits by the machine's clock looks so often whether the run is over, ns.
+/// Longest time, ns, for which a task that waits by the machine's clock does not check whether the run is
+/// over.
 const LONGEST_WAIT_NS: Ns = 100_000_000;
 
 /// The clock of an application.
 #[derive(Clone)]
 pub(super) enum Clock {
-    /// That of the model.
+    /// The clock of the model.
     Model(Sim),
-    /// The machine's, from when it was started. Tasks are woken by an executor whose time is never ahead of it.
+    /// The machine's clock, counted from its start. Tasks are woken by an executor whose time is never ahead
+    /// of it.
     Wall(Arc<Stopwatch>),
 }
 
@@ -57,18 +60,18 @@ impl Clock {
     }
 }
 
-/// The tasks of one thread: operations that it has drawn, and what was seen of them.
+/// The tasks of one thread: the operations that it has drawn, and what its tasks saw.
 pub(super) struct Stream {
     pub(super) work: Arc<Work>,
     /// Runs the tasks.
     pub(super) sim: Sim,
     pub(super) clock: Clock,
-    /// Told ahead of keys, if it is in this program and on this thread.
+    /// Gets the keys of coming operations in advance, if the drive is in this program and on this thread.
     drive: Option<Rc<Drive>>,
     drawn: TaskCell<Drawn>,
     pub(super) seen: TaskCell<Seen>,
-    /// Tasks that have not ended; the run waits here for their end and for their progress, tasks for rows that
-    /// another task of this thread has locked.
+    /// Tasks that have not ended; the run waits here for their end and for their progress, tasks for rows
+    /// that another task of this thread has locked.
     pub(super) running: Cell<usize>,
     pub(super) is_over: Cell<bool>,
     news: WaitQueue,
@@ -91,8 +94,8 @@ impl Stream {
         })
     }
 
-    /// The next operation: a store of the next pair while pairs are left to load. After an error, no more is
-    /// loaded.
+    /// The next operation, or the store of the next pair while pairs are left to load. After an error, no
+    /// more pairs are loaded.
     fn next(&self) -> Option<(Op, Option<Ns>)> {
         if self.work.is_over() {
             return None;
@@ -120,7 +123,7 @@ impl Stream {
         drawn.pop_front()
     }
 
-    /// Loads the pairs into the drive in no time.
+    /// Loads the pairs into the drive without taking time.
     pub(super) fn load_at_once(&self, tell: &dyn Fn(u64)) {
         let drive = self.drive.as_ref().expect("a drive of this thread is loaded so");
         let mut pairs = std::iter::from_fn(|| {
@@ -148,8 +151,8 @@ impl Stream {
         }
     }
 
-    /// Does all operations, with one task for each place. A single place is served by the caller's task,
-    /// several by tasks of their own.
+    /// Carries out all operations, with one task for each place. The caller is the task of a single place;
+    /// several places get tasks of their own.
     pub(super) fn run_tasks(self: &Rc<Self>, places: &[TaskPlace], tell: &dyn Fn(u64)) {
         self.is_over.set(false);
         if let [place] = places {
@@ -178,8 +181,8 @@ impl Stream {
         });
     }
 
-    /// Calls `end` at the end of each interval, the first of which ends at `first`, until the operations are over; it
-    /// gets that time and returns when the next one ends, if there is one.
+    /// Calls `end` at the end of each interval, the first of which ends at `first`, until the operations are
+    /// over; `end` gets that time and returns the end of the next interval, if there is one.
     pub(super) fn at_intervals(
         self: &Rc<Self>,
         first: Ns,
@@ -198,8 +201,8 @@ impl Stream {
         });
     }
 
-    /// Reports the run in intervals if `watch` asks for that, from `began` on; `now` tells how the drive is when one
-    /// ends.
+    /// Reports the run in intervals from `began` on, if `watch` asks for that; `now` returns the drive's
+    /// counts when an interval ends.
     pub(super) fn cut_into_slices(
         self: &Rc<Self>,
         watch: &Watch<'_>,
@@ -220,8 +223,8 @@ impl Stream {
         Some(slices)
     }
 
-    /// Counts the run in intervals of `interval_ns`, from `began` on; 0: not at all. The last interval ends with the
-    /// run.
+    /// Counts operations in intervals of `interval_ns`, from `began` on; 0: not at all. The last interval
+    /// ends with the run.
     pub(super) fn sample(self: &Rc<Self>, interval_ns: Ns, began: Ns) -> Option<Rc<TaskCell<Sampler>>> {
         let has_units = self.work.units.is_some();
         let sampler = (interval_ns > 0).then(|| Sampler::new(interval_ns, began, has_units))?;
@@ -244,7 +247,7 @@ impl Stream {
         Some(sampler)
     }
 
-    /// What tasks of all threads have done, as far as the others have told.
+    /// What tasks of all threads have done, as far as other threads have published it.
     fn tally(&self) -> Tally {
         let mut tally = self.seen.borrow_mut().tally();
         for other in lock(&self.work.elsewhere).iter_mut() {
@@ -254,7 +257,7 @@ impl Stream {
         tally
     }
 
-    /// Makes what the tasks of this thread, number `thread`, have done visible to the other threads.
+    /// Publishes what the tasks of this thread, number `thread`, have done to the other threads.
     pub(super) fn tell(&self, thread: usize) {
         let now = self.seen.borrow_mut().tally();
         let other = &mut lock(&self.work.elsewhere)[thread];
@@ -276,8 +279,8 @@ impl Stream {
         }
     }
 
-    /// Does one operation after the other until none is left, with so much work on a core between two of them.
-    /// Without a way to the drive the run ends.
+    /// Carries out one operation after another until none is left, with the host's work on a core between two
+    /// of them. If the connection to the drive fails, the run ends.
     pub(super) fn application(
         &self,
         client: &mut impl TaskClient,
@@ -313,8 +316,8 @@ impl Stream {
         }
     }
 
-    /// Waits until an operation is due; `false`: the run is over, and the operation does not begin. A wait by the
-    /// machine's clock is cut into parts, so that the end of a run is seen soon.
+    /// Waits until an operation is due; `false`: the run is over, and the operation does not begin. A wait by
+    /// the machine's clock is cut into parts, so that the end of a run is noticed soon.
     fn wait_until(&self, due: Ns) -> bool {
         let is_over = || self.is_over.get() || self.work.is_over();
         if let Clock::Wall(clock) = &self.clock {
@@ -344,10 +347,10 @@ impl Stream {
         }
     }
 
-    /// Does one step that was due at `began`.
+    /// Carries out one step that was due at `began`.
     ///
     /// # Errors
-    /// There is no way to the drive.
+    /// The connection to the drive failed.
     fn perform(
         &self,
         client: &mut impl TaskClient,
@@ -436,7 +439,7 @@ impl Stream {
         }
     }
 
-    /// Compares what a retrieve has found.
+    /// Compares the result of a retrieve.
     fn check(&self, reading: Option<Reading>, key: &Key, found: Result<u32, Status>, buffer: &Region) {
         self.compare(reading, key, found.map(Found::whole), buffer);
     }

@@ -1,4 +1,4 @@
-//! Sums of what applications have done, of one thread or of several.
+//! Sums of the work of applications, of one thread or of several.
 
 use kvdrive_sim::Histogram;
 
@@ -21,7 +21,7 @@ impl Recent {
     }
 }
 
-/// What has been done since the start of a run, and what was seen in the present interval.
+/// The work since the start of a run, and what applications saw in the present interval.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub stored_bytes: u64,

@@ -1,5 +1,5 @@
-//! Runs units of a workload ([`kvdrive_workload::units`]) on the clients of a run: row locks, the time of
-//! each operation and of each unit.
+//! Runs units of a workload ([`kvdrive_workload::units`]) on the clients of a run: locks rows, and times each
+//! operation and each unit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,8 +16,8 @@ use kvdrive_workload::units::{Failed, Pairs, UnitEnd};
 
 /// Units of a workload.
 impl Stream {
-    /// Does a unit that was due at `began`. A refusal is recorded, and the run continues; any other error
-    /// ends it.
+    /// Carries out a unit that was due at `began`. A refusal is recorded, and the run continues; any other
+    /// error ends it.
     pub(super) fn perform_unit(
         &self,
         client: &mut impl TaskClient,
@@ -39,7 +39,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads back through `place` what the units left; see [`Stream::check_units_by`].
+    /// Reads back, through `place`, what the units stored; see [`Stream::check_units_by`].
     pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
         match &place.client {
             ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Reads back what the units left, after everything that is measured; returns the findings as one line.
+    /// Reads back what the units stored, after all measured operations; returns the findings as one line.
     pub(super) fn check_units_by(
         &self,
         client: &mut impl TaskClient,
@@ -65,7 +65,7 @@ impl Stream {
     }
 }
 
-/// How long a unit waits before it looks again for a row that a unit of another thread has locked, ns.
+/// How long a unit waits before it tries again to lock a row that a unit of another thread has locked, ns.
 const LOOK_AGAIN_NS: Ns = 20_000;
 
 /// Pairs as a unit accesses them, through a client of any kind.
@@ -73,10 +73,10 @@ pub(super) struct ClientPairs<'a, C> {
     client: &'a mut C,
     buffer: &'a mut Region,
     stream: &'a Stream,
-    /// Is it needed that rows are locked? Not where there is only one client.
+    /// Are rows locked? A single client needs no locks.
     locks: bool,
     held: Vec<Key>,
-    /// What the unit writes, until it commits; `None`: each write goes at once.
+    /// The unit's writes, kept until it commits; `None`: each write is sent at once.
     kept: Option<Vec<(Key, Vec<u8>)>>,
 }
 
@@ -152,7 +152,7 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
         };
         let began = self.stream.clock.now();
         let committed = super::scan::answered(self.client.commit(&kept)).map_err(Failed::lost)?;
-        // Each of them took as long as all.
+        // Each of these stores is noted with the time of the whole batch.
         for (key, value) in &kept {
             self.note(STORE, *key, began, committed)?;
             self.stream.seen.borrow_mut().stored_bytes += value.len() as u64;
@@ -166,7 +166,7 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
         }
         while !self.try_lock(rows) {
             self.client.before_waiting();
-            // That may have run other tasks, which may have unlocked the rows.
+            // Other tasks may have run meanwhile and unlocked the rows.
             if self.try_lock(rows) {
                 break;
             }

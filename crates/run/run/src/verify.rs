@@ -6,7 +6,7 @@
 //! be the last. A refused write may have happened or not. A scan sees the drive as it was when the scan was
 //! opened.
 //!
-//! Pairs from an earlier life of the drive are not known, and not judged.
+//! Pairs from an earlier life of the drive are unknown, and are not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,12 +41,12 @@ pub(crate) struct Reading(u64);
 pub(crate) struct Found {
     /// Size of the value.
     pub(crate) bytes: u32,
-    /// How much of it came: of a long one a scan brings the front.
+    /// How many bytes of it came: of a long value a scan brings only the front.
     pub(crate) came_bytes: u32,
 }
 
 impl Found {
-    /// A value that came whole.
+    /// A value of which all bytes came.
     pub(crate) fn whole(bytes: u32) -> Found {
         Found { bytes, came_bytes: bytes }
     }
@@ -133,7 +133,7 @@ impl Verifier {
         self.readings.swap_remove(at);
     }
 
-    /// Compares what a read found under `key`: a value of which what came is in `region`, or nothing.
+    /// Compares the result of a read of `key`: a value whose bytes that came are in `region`, or no value.
     pub(crate) fn check(
         &mut self,
         Reading(began): Reading,
@@ -300,7 +300,7 @@ mod tests {
         region
     }
 
-    /// The versions that a read which begins now may return, and whether it may find nothing.
+    /// The versions that a read which begins now may return, and whether it may find no pair.
     fn right(verifier: &mut Verifier, versions: u64) -> (Vec<u64>, bool) {
         let key = Key::new(KEY).unwrap();
         let reading = verifier.begin_read();

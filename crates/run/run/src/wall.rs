@@ -1,10 +1,10 @@
-//! Runs in wall time, and recordings of them that can be replayed in virtual time. The drive runs on a thread of
-//! its own and the application on others; or the calls of the only application thread carry out an unpaced
-//! drive.
+//! Runs in wall time, and recordings of them that can be replayed in model time. The drive runs on a thread
+//! of its own and the application on others; or, if the drive is unpaced and the application has one thread,
+//! calls of that thread carry the drive out.
 //!
 //! What the application sees (latency, throughput) is measured on this machine. What the drive does is
-//! counted and modelled as always: after loading, or from power-on if nothing is loaded. Pages that loading
-//! left in buffers are programmed during the run, since a served drive is not drained. A recording holds the
+//! counted and modelled as always: after loading, or from power-on if nothing is loaded. A served drive is
+//! not drained, so pages that loading left in buffers are programmed during the run. A recording holds the
 //! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
 //! counters and the same model times, loading included.
 
@@ -62,13 +62,13 @@ pub struct WallOptions<'a> {
     pub pace: Pace,
     /// File for the recording.
     pub record: Option<&'a Path>,
-    /// The drive has a thread of its own even where the calls of the only application thread could carry it out
-    /// ([`kvdrive_host::threaded::serve_here`]): unpaced and not recorded.
+    /// Gives the drive a thread of its own even if the calls of the only application thread could carry it
+    /// out ([`kvdrive_host::threaded::serve_here`]): unpaced and not recorded.
     pub own_thread: bool,
 }
 
 impl WallOptions<'_> {
-    /// Do the calls of the application's thread carry the drive of `config` out?
+    /// Do calls of the application's thread carry out the drive of `config`?
     fn is_here(&self, config: &Config) -> bool {
         let is_unpaced = self.pace != Pace::Model && self.record.is_none();
         is_unpaced && !self.own_thread && config.queue_pairs() == 1
@@ -149,13 +149,13 @@ impl ServedDrive {
     }
 
     /// The state from which a drive in memory can be powered on again after a power cut; a drive on files has
-    /// its state there.
+    /// its state in its files.
     pub fn take_survivors(&mut self) -> Option<Survivors> {
         self.survivors.take()
     }
 
-    /// The report of a drive that `document` describes and that was used from outside for `seconds`. Like the
-    /// report of a replay it contains what the drive did, not what hosts saw.
+    /// The report of a drive that `document` describes and that hosts used for `seconds`. Like the report of
+    /// a replay it contains what the drive did, not what hosts saw.
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
         self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
         let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
@@ -167,8 +167,8 @@ impl ServedDrive {
     }
 }
 
-/// Returns what builds the drive of `config` on the thread that serves it, from the survivors of a power cut
-/// if there was one. The namespace is that of a run; there is no workload.
+/// Returns a closure that builds the drive of `config` on the thread that serves it, from the survivors of a
+/// power cut if there was one. The namespace is that of a run; there is no workload.
 pub fn served(
     config: Config,
     survivors: Option<Survivors>,
@@ -191,7 +191,7 @@ pub fn served(
 
 /// Ends a served drive.
 pub type Finish = Box<dyn FnOnce(shared::RunEnd) -> ServedDrive>;
-/// A served drive, or why there is none.
+/// A served drive, or the error of building it.
 pub type ServedBuild = Result<Built<Running, Finish>, BuildError>;
 
 /// Runs `document` in wall time.
@@ -268,7 +268,7 @@ struct Application {
     saker: Counts,
 }
 
-/// Loads and runs. A recording starts here.
+/// Loads pairs and runs the operations. A recording starts here.
 fn run_application(
     config: &Config,
     connector: &Connector,
@@ -297,7 +297,7 @@ fn run_application(
         anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
     });
     let seeing = control.clone();
-    // A drive that is off has nothing to show: the run ends with it.
+    // If the drive is off, no counts can be read; the run then ends.
     let look = Rc::new(move || seeing.look(|_, running| running.snapshot()).unwrap_or_default());
     let Measured { seen, wall_ns, notes, workload, series, verified, failure } =
         threads.measure(config, look, watch)?;
@@ -306,13 +306,13 @@ fn run_application(
     Ok(Application { seen, loading, wall_ns: Some(wall_ns), notes, workload, series, verified, saker })
 }
 
-/// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not make.
+/// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not send.
 fn drivers(config: &Config, connector: &Connector) -> anyhow::Result<Vec<Driver>> {
     let threads = config.queue_pairs();
     let connect = |thread: u32| {
         let method = transfer::method(&config.host.transfer)
             .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method))?;
-        // Operations are spread evenly.
+        // Operations under way are spread evenly.
         let more = u32::from(thread < config.host.depth % threads);
         let depth = if config.saker.enabled { 1 } else { (config.host.depth / threads + more).max(1) };
         Ok(connector.connect(method, config.host.queue_entries, depth)?)
@@ -320,7 +320,7 @@ fn drivers(config: &Config, connector: &Connector) -> anyhow::Result<Vec<Driver>
     (0..threads).map(connect).collect()
 }
 
-/// SAKER, if it is there.
+/// SAKER, if it is on.
 fn threaded_saker(config: &Config, connector: &Connector) -> anyhow::Result<Option<Arc<Threaded<Queues>>>> {
     let (host, depth) = (&config.host, config.saker.in_flight + 1);
     if !config.saker.enabled {
@@ -332,7 +332,7 @@ fn threaded_saker(config: &Config, connector: &Connector) -> anyhow::Result<Opti
     Ok(Some(Threaded::new(saker, queues, Arc::new(move || clock.ns()))))
 }
 
-/// A recorder for the drive of `document`, if there is a path. The file is not touched until the returned
+/// A recorder for the drive of `document`, if there is a path. The file is not touched before the returned
 /// flag is set.
 ///
 /// # Errors
@@ -422,7 +422,7 @@ fn report(
     Ok(report)
 }
 
-/// Counts and latencies that the drive has for one opcode.
+/// Count and latencies of one opcode on the drive.
 fn commands((code, spans): (&u8, &Buckets)) -> (String, Commands) {
     let name = opcode::name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
     let mean_ns = spans.sum_ns() as f64 / spans.count().max(1) as f64;

@@ -1,5 +1,5 @@
-//! The operations of a run and what all of its tasks share, on whichever threads they are: the workload, the times
-//! at which operations begin, pairs to load, rows that are locked, the verifier, and why the run ends.
+//! The operations of a run and all that its tasks share, on whichever threads they are: the workload, the
+//! times at which operations begin, pairs to load, rows that are locked, the verifier, and why the run ends.
 //!
 //! In model time there is one thread, and every lock is free.
 
@@ -21,7 +21,7 @@ use kvdrive_text::grouped;
 use kvdrive_workload::units::Units;
 use kvdrive_workload::{Op, ValueSpec, Workload, WorkloadParams};
 
-/// What a run does besides its workload.
+/// The shared state of a run: its workload and everything around it.
 pub(crate) struct Work {
     source: Mutex<Source>,
     /// Checks values, if requested.
@@ -41,13 +41,13 @@ pub(crate) struct Work {
     load_end: AtomicU64,
     /// Operations answered, loading included.
     done: AtomicU64,
-    /// No operation begins at this time or later, and has one been drawn that would have?
+    /// The time at which the run ends, and whether an operation was drawn that is due after it.
     until: AtomicU64,
     has_late: AtomicBool,
-    /// Does the first store that does not fit end the run, and has that happened?
+    /// Does the first store that does not fit end the run, and has one not fitted?
     until_full: bool,
     full: AtomicBool,
-    /// What threads but the first have told of what their tasks did.
+    /// What threads other than the first have published of their tasks' work.
     pub(super) elsewhere: Mutex<Vec<Tally>>,
     stop: Arc<AtomicBool>,
     /// Why the run cannot continue.
@@ -55,10 +55,10 @@ pub(crate) struct Work {
     failure: Mutex<Option<anyhow::Error>>,
 }
 
-/// Where operations come from.
+/// The source of operations.
 struct Source {
     workload: Box<dyn Workload>,
-    /// Operations to draw, and how many at a time.
+    /// Operations left to draw, and how many to draw at a time.
     left: u64,
     ahead: u64,
     /// Due times, and when the measured operations began.
@@ -72,7 +72,7 @@ struct Source {
 pub(super) type Drawn = VecDeque<(Op, Option<Ns>)>;
 
 impl Work {
-    /// The work of a run with these parameters. `sees_all`: see the field.
+    /// The work of a run with these parameters. `sees_all`: see the field of that name.
     pub(super) fn new(
         workload: Box<dyn Workload>,
         params: &WorkloadParams,
@@ -105,7 +105,7 @@ impl Work {
         }
     }
 
-    /// Asks the workload.
+    /// Calls `ask` with the workload.
     pub(super) fn of_workload<T>(&self, ask: impl FnOnce(&dyn Workload) -> T) -> T {
         ask(&*lock(&self.source).workload)
     }
@@ -119,14 +119,14 @@ impl Work {
         if params.duration_ns > 0 {
             self.until.store(now.saturating_add(params.duration_ns), Relaxed);
         }
-        // If the run may end early, no operation is drawn that does not begin; and of several threads none draws
-        // due times that another one could keep.
+        // If the run may end early, only operations that begin are drawn; and if there are several threads,
+        // none draws due times that another one could have served.
         let has_times = source.at_recorded_times || source.arrivals.is_some();
         let is_single = self.until_full || params.duration_ns > 0 || (threads > 1 && has_times);
         source.ahead = if is_single { 1 } else { KNOWN_AHEAD as u64 };
     }
 
-    /// Is nothing to begin any more, measured or not?
+    /// Is no operation left to begin, measured or not?
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Relaxed) || self.has_failed.load(Relaxed)
     }
@@ -136,7 +136,7 @@ impl Work {
         self.full.load(Relaxed) || now >= self.until.load(Relaxed)
     }
 
-    /// Does a drawn operation that is due at `at` not begin, because the time is over then? It stays undone.
+    /// Is an operation due at `at` too late to begin, because the run ends before? It stays undone.
     pub(super) fn is_due_late(&self, at: Ns) -> bool {
         let is_late = at >= self.until.load(Relaxed);
         self.has_late.fetch_or(is_late, Relaxed);
@@ -170,7 +170,7 @@ impl Work {
         }
     }
 
-    /// Loads so many pairs before anything is measured.
+    /// Begins to load `pairs` pairs, before anything is measured.
     pub(super) fn begin_loading(&self, pairs: u64) {
         self.load_end.store(pairs, Relaxed);
     }
@@ -189,7 +189,7 @@ impl Work {
         (index < self.load_end.load(Relaxed)).then(|| lock(&self.source).workload.preload_pair(index))
     }
 
-    /// Counts an operation; how many have been answered.
+    /// Counts an operation; returns how many have been answered.
     pub(super) fn note_done(&self) -> u64 {
         self.done.fetch_add(1, Relaxed) + 1
     }
@@ -199,14 +199,14 @@ impl Work {
         self.done.load(Relaxed)
     }
 
-    /// A store did not fit: does that end the run?
+    /// Notes that a store did not fit; returns whether that ends the run.
     pub(super) fn ends_when_full(&self) -> bool {
         let ends = self.until_full && !self.is_loading();
         self.full.fetch_or(ends, Relaxed);
         ends
     }
 
-    /// The run cannot continue; the first reason counts.
+    /// Notes that the run cannot continue; the first reason is kept.
     pub(super) fn fail(&self, problem: anyhow::Error) {
         self.has_failed.store(true, Relaxed);
         lock(&self.failure).get_or_insert(problem);
@@ -215,15 +215,15 @@ impl Work {
     /// Why the run could not continue.
     ///
     /// # Errors
-    /// That.
+    /// The reason.
     pub(super) fn check_failure(&self) -> anyhow::Result<()> {
         lock(&self.failure).take().map_or(Ok(()), Err)
     }
 
-    /// Did all of `stores` pairs of the workload `name` get loaded?
+    /// Checks that all `stores` pairs of the workload `name` were loaded.
     ///
     /// # Errors
-    /// One was refused, there is no way to the drive, or the run was stopped meanwhile.
+    /// A store was refused, the connection to the drive failed, or the run was stopped meanwhile.
     pub(super) fn check_loaded(&self, name: &str, stores: u64, seen: &Seen) -> anyhow::Result<()> {
         self.check_failure()?;
         let done = self.done();

@@ -5,23 +5,24 @@ use kvdrive_declare::Rule;
 use super::{RunOptions, key_of, option_rows};
 use crate::{Config, ConfigError, Document, rules};
 
-/// Options whose lists vary slowest, slowest first, so that workloads follow each other on one drive.
+/// Options whose values change slowest, slowest first, so that runs of the workloads of a list follow each
+/// other on one drive.
 const SLOWEST: &[&str] = &["profile", "distribution", "workload", "dram", "engine", "side", "store", "saker"];
-/// The option that a list changes faster than all others: runs that differ in it alone are one row of a table.
+/// The option whose values change fastest: runs that differ in it alone are one row of a table.
 const SEED: &str = "seed";
 
 impl RunOptions {
-    /// Every combination of what these options have lists of, in the order in which they are run.
+    /// Every combination of the values in lists, in the order in which they are run.
     ///
     /// # Errors
-    /// An option or key that is wrong, contradicts another one, or changes none of the runs.
+    /// An option or key is wrong, contradicts another one, or changes none of the runs.
     pub fn documents(&self) -> Result<Vec<Document>, ConfigError> {
         let mut documents: Vec<(Config, Document)> = Vec::new();
         for options in self.combinations() {
             let document = options.document_of_one_run()?;
             let config = document.config()?;
-            // A workload with a distribution of its own gives the same configuration for each distribution in a list;
-            // it is run once.
+            // A workload with a distribution of its own gives the same configuration for each distribution in
+            // a list; it is run once.
             if documents.iter().all(|(known, _)| *known != config) {
                 documents.push((config, document));
             }
@@ -33,7 +34,8 @@ impl RunOptions {
         Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
 
-    /// Does `KEY=VALUE` have several values? A list in brackets is one value, and so is a text that may be anything.
+    /// Has `KEY=VALUE` several values? A list in brackets is one value, and so is the value of a key that
+    /// takes any text.
     pub fn is_list(set: &str) -> bool {
         let Some((key, value)) = set.split_once('=') else { return false };
         let is_text = rules::rule(key.trim()).is_some_and(|rule| matches!(rule, Rule::Text));
@@ -48,7 +50,7 @@ impl RunOptions {
             .or_else(|| self.sets.iter().find(|set| RunOptions::is_list(set)).map(|set| self.naming.set(set)))
     }
 
-    /// The configuration of one of several runs, which may ignore a key that is meant for the others.
+    /// The configuration of one of several runs; it may ignore a key that other runs read.
     fn document_of_one_run(&self) -> Result<Document, ConfigError> {
         let document = self.document()?;
         self.check_for_workload(&document.config()?)?;
@@ -67,7 +69,7 @@ impl RunOptions {
         all
     }
 
-    /// One for each value of the list of an option.
+    /// These options, once for each value in the list of an option.
     fn each_of(self, name: &str) -> Vec<RunOptions> {
         match self.get(name).map(str::to_owned) {
             Some(list) if list.contains(',') => {
@@ -77,7 +79,7 @@ impl RunOptions {
         }
     }
 
-    /// One for each combination of the lists of keys.
+    /// These options, once for each combination of values in the lists of keys.
     fn set_combinations(&self) -> Vec<RunOptions> {
         let mut all = vec![RunOptions { sets: Vec::new(), ..self.clone() }];
         for set in &self.sets {
@@ -102,8 +104,8 @@ impl RunOptions {
     }
 }
 
-/// Removes options of SAKER from those of several runs that have no SAKER, because their store is on the host or it is
-/// off. The option of the cache stays for a store on the host, which may have one, too.
+/// Removes options of SAKER from those runs among several that have no SAKER, because their store is on the
+/// host or SAKER is off. The option of the cache stays for a store on the host, which may have a cache, too.
 fn leave_out_saker(all: &mut [RunOptions]) {
     let has_it = |options: &RunOptions| !options.is_on_host() && options.get("saker") == Some("on");
     if !all.iter().any(has_it) {
@@ -118,7 +120,7 @@ fn leave_out_saker(all: &mut [RunOptions]) {
     }
 }
 
-/// Removes keys of image files from those of several runs whose medium has no file.
+/// Removes keys of image files from those runs among several whose medium has no file.
 fn leave_out_files(all: &mut [RunOptions]) {
     let has_file = |options: &RunOptions| options.get("media") == Some("file");
     if !all.iter().any(has_file) {

@@ -1,9 +1,10 @@
-//! The options of a run, or of several, and the documents that follow from them. It reads no command line: the command
-//! and the Python package fill [`RunOptions`].
+//! The options of one or several runs, and the documents that follow from them. This module reads no command
+//! line: the command and the Python package fill [`RunOptions`].
 //!
-//! An option is an abbreviation of a key: `transfer` `prp` is `host.transfer=prp`. The order is profile, `dram` and
-//! `scale`, then files, then options and single keys, so values that are given explicitly are not shrunk by a scale. If
-//! options and keys contradict each other, the run is refused; neither takes precedence.
+//! An option is an abbreviation of a key: `transfer` `prp` is `host.transfer=prp`. The order is profile,
+//! `dram` and `scale`, then files, then options and single keys, so values that are given explicitly are not
+//! shrunk by a scale. If options and keys contradict each other, the run is refused; neither takes
+//! precedence.
 
 mod lists;
 mod refused;
@@ -22,11 +23,11 @@ pub use rows::{OptionRow, option_rows};
 /// Sides of the wire that a store may run on.
 const HOST: &str = "host";
 const DISK: &str = "disk";
-/// Keys that say which store a run has, and whether it has SAKER.
+/// Keys that select the store of a run, and whether it has SAKER.
 const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
-/// Words of options that are numbers in the configuration: option, word, number.
+/// Options with words for numbers of the configuration: option, word, number.
 const WORDS: &[(&str, &str, &str)] = &[("batch", "adaptive", "0")];
-/// Options whose value is above 0 where they are given, each with what to do for what 0 could mean.
+/// Options whose value must be above 0, each with what to do for the meaning that 0 could have.
 const ABOVE_ZERO: &[(&str, &str)] = &[
     ("ops", "a run has at least one operation"),
     ("rate", "leave it out, and each client begins its next operation when its last one has ended"),
@@ -66,7 +67,7 @@ impl Naming {
         }
     }
 
-    /// As a `KEY=VALUE` is given.
+    /// The name of a `KEY=VALUE` in messages.
     fn set(self, assignment: &str) -> String {
         match (self, assignment.split_once('=')) {
             (Naming::Keyword, Some((key, value))) => format!("{}={value:?}", key.trim()),
@@ -86,7 +87,7 @@ pub struct RunOptions {
     files: Vec<(String, String)>,
     /// `KEY=VALUE`.
     sets: Vec<String>,
-    /// `KEY=VALUE` that hold unless options, files or `sets` say otherwise.
+    /// `KEY=VALUE` of the caller that options, files and `sets` override.
     defaults: Vec<String>,
 }
 
@@ -96,24 +97,24 @@ impl std::fmt::Debug for OptionRow {
     }
 }
 
-/// A setting that an option or a single key asks for.
+/// A setting by an option or a single key.
 struct Wanted {
     /// Name of the option, or empty.
     option: &'static str,
     key: String,
     /// `KEY=VALUE`.
     assignment: String,
-    /// As messages name it.
+    /// Its name in messages.
     name: String,
 }
 
 impl RunOptions {
-    /// No option yet, and how messages name them.
+    /// No options; `naming` says how messages name them.
     pub fn new(naming: Naming) -> RunOptions {
         RunOptions { naming, ..RunOptions::default() }
     }
 
-    /// Gives an option, in place of what it was given before. A switch is given with any value.
+    /// Gives an option, replacing an earlier value of it. A switch is given with any value.
     ///
     /// # Errors
     /// There is no such option.
@@ -133,10 +134,10 @@ impl RunOptions {
         Ok(())
     }
 
-    /// These options with one more, or another value of it.
+    /// These options with one more, or with another value of it.
     ///
     /// # Panics
-    /// There is no such option.
+    /// Panics if there is no such option.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> RunOptions {
         self.give(name, value).unwrap_or_else(|error| panic!("{error}"));
@@ -174,12 +175,13 @@ impl RunOptions {
         &self.sets
     }
 
-    /// Sets a default of the caller, as `KEY=VALUE`, which replaces the profile's; everything else overrides it.
+    /// Sets a default of the caller, as `KEY=VALUE`, which replaces the profile's; everything else overrides
+    /// it.
     pub fn set_default(&mut self, assignment: impl Into<String>) {
         self.defaults.push(assignment.into());
     }
 
-    /// What options and keys set, as `KEY=VALUE`; profile, files, `dram` and `scale` are not among them.
+    /// The settings of options and keys, as `KEY=VALUE`, without profile, files, `dram` and `scale`.
     pub fn assignments(&self) -> Vec<String> {
         self.wanted().into_iter().map(|wanted| wanted.assignment).collect()
     }
@@ -189,7 +191,7 @@ impl RunOptions {
         self.files.push((name, text));
     }
 
-    /// Is a key left to its default, as far as `set`, files and `scale` go?
+    /// Is a key not set by `set`, files or `scale`?
     pub fn leaves(&self, key: &str) -> bool {
         let is_set = self.sets.iter().any(|set| key_of(set) == key);
         !is_set && self.files.is_empty() && self.get("scale").is_none()
@@ -198,7 +200,7 @@ impl RunOptions {
     /// The configuration that these options describe.
     ///
     /// # Errors
-    /// The option or key that is wrong, or that contradicts another one.
+    /// An option or key is wrong, or contradicts another one.
     pub fn document(&self) -> Result<Document, ConfigError> {
         self.check_values()?;
         self.check_store()?;
@@ -219,7 +221,7 @@ impl RunOptions {
             self.shrink(&mut document, scale)?;
         }
         self.lay_over(&mut document)?;
-        // A point that another setting was laid over is none any more.
+        // If a later setting replaces a part of the point, the drive has no named point any more.
         let over = self.sets.iter().find(|set| set.trim_start().starts_with("hash.dram_"));
         if let (Some(dram), None, Some(set)) = (self.get("dram"), document.dram_point(), over) {
             let dram = self.naming.given("dram", dram);
@@ -250,7 +252,7 @@ impl RunOptions {
         if self.get("num").is_none() && self.get("value-size").is_none() {
             refused::pairs_fit(document, &option)?;
         }
-        // The store and SAKER say which buffers are shrunk.
+        // The buffers to shrink depend on the store and on SAKER.
         for Wanted { key, assignment, .. } in self.wanted().iter().filter(|wanted| !wanted.option.is_empty())
         {
             if OF_STORES.contains(&key.as_str()) {
@@ -264,10 +266,10 @@ impl RunOptions {
         document.config().map(drop).map_err(too_small)
     }
 
-    /// As [`document`](RunOptions::document), for a command that asks the drive itself.
+    /// As [`document`](RunOptions::document), for a command whose commands go to the drive itself.
     ///
     /// # Errors
-    /// As `document`; SAKER, or a store on the host.
+    /// As `document`; the options ask for SAKER or for a store on the host.
     pub fn document_of_drive(&self, command: &str) -> Result<Document, ConfigError> {
         let document = self.document_of_pairs(command)?;
         match document.config()?.saker.enabled {
@@ -279,10 +281,11 @@ impl RunOptions {
         }
     }
 
-    /// As [`document`](RunOptions::document), for a command that asks a drive of pairs, with SAKER in front or not.
+    /// As [`document`](RunOptions::document), for a command that uses pairs of the drive, with or without
+    /// SAKER in front.
     ///
     /// # Errors
-    /// As `document`; a store on the host.
+    /// As `document`; the options ask for a store on the host.
     pub fn document_of_pairs(&self, command: &str) -> Result<Document, ConfigError> {
         let document = self.document()?;
         match document.config()?.has_store_on_host() {
@@ -294,21 +297,22 @@ impl RunOptions {
         }
     }
 
-    /// The configuration of a run: as [`document`](RunOptions::document), and no option or key that it would not look at.
+    /// The configuration of a run: as [`document`](RunOptions::document), without an option or key that the
+    /// run ignores.
     ///
     /// # Errors
-    /// As `document`; an option or key that changes nothing.
+    /// As `document`; an option or key has no effect.
     pub fn document_of_run(&self) -> Result<Document, ConfigError> {
         let document = self.document()?;
         self.check_for_run(&document)?;
         Ok(document)
     }
 
-    /// As [`document_of_drive`](RunOptions::document_of_drive), for a command whose work comes from `origin`: refuses
-    /// options and keys that describe work, and those that the drive would not read.
+    /// As [`document_of_drive`](RunOptions::document_of_drive), for a command whose work comes from `origin`:
+    /// refuses options and keys that describe work, and those that the drive does not read.
     ///
     /// # Errors
-    /// As `document_of_drive`; an option or key that changes nothing.
+    /// As `document_of_drive`; an option or key has no effect.
     pub fn document_without_work(&self, command: &str, origin: &str) -> Result<Document, ConfigError> {
         self.refuse_work(command, origin)?;
         let document = self.document_of_drive(command)?;
@@ -316,7 +320,7 @@ impl RunOptions {
         Ok(document)
     }
 
-    /// Refuses a value that a key of the configuration may have, and an option may not.
+    /// Refuses values that are allowed for keys and not for options.
     fn check_values(&self) -> Result<(), ConfigError> {
         for (name, instead) in ABOVE_ZERO {
             let value = self.get(name).unwrap_or_default();
@@ -326,7 +330,7 @@ impl RunOptions {
                 return Err(ConfigError::new(self.naming.given(name, value), problem));
             }
         }
-        // In a key a bare number is ns, because the name of the key ends so; an option needs the unit.
+        // In a key a bare number is ns, because the key's name ends so; an option needs the unit.
         let is_time =
             |row: &OptionRow| rules::setting(row.key).is_some_and(|setting| setting.unit == Unit::Ns);
         let is_bare = |value: &str| value.trim().ends_with(|last: char| last.is_ascii_digit());
@@ -382,7 +386,7 @@ impl RunOptions {
         store_row(self.get("store").filter(|_| self.is_on_host())?)?.read_cache
     }
 
-    /// The profile that is asked for; otherwise the profile of the engine that an option, a file or a key names.
+    /// The requested profile; otherwise the profile of the engine that an option, a file or a key names.
     fn profile(&self) -> Result<&str, ConfigError> {
         if let Some(profile) = self.get("profile") {
             return Ok(profile);
@@ -400,10 +404,10 @@ impl RunOptions {
         self.assign(document, |_| true).map(drop)
     }
 
-    /// Refuses a `KEY=VALUE` that none of `runs`, which were made with it, would look at.
+    /// Refuses a `KEY=VALUE` that none of `runs`, which were made with it, reads.
     ///
     /// # Errors
-    /// The `KEY=VALUE`, and why no run looks at it.
+    /// The `KEY=VALUE`, and why no run reads it.
     pub fn check_looked_at<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a Config> + Clone,
@@ -417,7 +421,7 @@ impl RunOptions {
         Assigned::lay_over(document, wanted.map(|one| (one.name, one.assignment)))
     }
 
-    /// Every setting that options and `set` ask for.
+    /// Every setting of the options and of `set`.
     fn wanted(&self) -> Vec<Wanted> {
         let options = self.given.iter().flat_map(|(row, value)| {
             let name = match row.means.is_empty() {
@@ -440,7 +444,7 @@ impl RunOptions {
         options.chain(sets).collect()
     }
 
-    /// The keys that an option stands for, with their values.
+    /// The keys that an option sets, with their values.
     fn settings_of(&self, row: &OptionRow, value: &str) -> Vec<(&'static str, String)> {
         let number = WORDS.iter().find(|(option, word, _)| (*option, *word) == (row.name, value));
         match (row.name, value) {
@@ -468,7 +472,7 @@ fn key_of(set: &str) -> &str {
     set.split_once('=').map_or(set, |(key, _)| key).trim()
 }
 
-/// A switch of an option as the configuration has it.
+/// The value of a switch in the configuration.
 fn switch(value: &str) -> &str {
     match value {
         "on" => "true",

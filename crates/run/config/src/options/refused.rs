@@ -1,4 +1,4 @@
-//! Options and keys that are given and would not be looked at: each is refused by its name, with the reason.
+//! Options and keys that were given and would have no effect: each is refused by its name, with the reason.
 
 use kvdrive_device::MediaConfig;
 use kvdrive_device::engines::ENGINES;
@@ -8,7 +8,7 @@ use crate::{Config, ConfigError, Document, default_profile};
 
 /// Sections of the configuration that describe the work of a run: operations, host, SAKER.
 const OF_WORK: &[&str] = &["workload.", "host.", "saker."];
-/// Keys that determine when operations begin and end, and whether values that they read are checked.
+/// Keys that decide when operations begin and end, and whether values that they read are checked.
 const OF_LOAD: &[&str] =
     &["workload.rate_per_s", "workload.arrivals", "workload.duration_ns", "workload.verify"];
 
@@ -25,7 +25,7 @@ impl OptionRow {
 }
 
 impl RunOptions {
-    /// Options that were given, as messages name them, each with a key that it stands for.
+    /// Options that were given, as messages name them, each with a key that it sets.
     fn keys_given(&self) -> Vec<(String, String)> {
         let option = |name: &str| self.naming.option(name);
         let dram = self.get("dram").map(|_| (option("dram"), "hash.dram_bytes".to_owned()));
@@ -33,12 +33,12 @@ impl RunOptions {
         dram.into_iter().chain(wanted.map(|wanted| (option(wanted.option), wanted.key))).collect()
     }
 
-    /// Refuses options that the drive would not look at.
+    /// Refuses options that the drive does not read.
     pub(super) fn check_for_drive(&self, config: &Config) -> Result<(), ConfigError> {
         self.refuse_ignored(config, |key| !key.starts_with("workload."))
     }
 
-    /// Refuses options that the workload would not look at.
+    /// Refuses options that the workload does not read.
     pub(super) fn check_for_workload(&self, config: &Config) -> Result<(), ConfigError> {
         self.refuse_ignored(config, |key| key.starts_with("workload."))
     }
@@ -59,10 +59,10 @@ impl RunOptions {
         })
     }
 
-    /// Refuses an option or `set` that the run of `document`, which was made of them, would not look at.
+    /// Refuses an option or `set` that the run of `document`, which was made of them, does not read.
     ///
     /// # Errors
-    /// It is named, with the reason.
+    /// Its name and the reason.
     pub fn check_for_run(&self, document: &Document) -> Result<(), ConfigError> {
         let config = document.config()?;
         if config.media.read_only && config.media.has_file() && config.workload.verify != "only" {
@@ -73,15 +73,15 @@ impl RunOptions {
         self.check_looked_at([&config])
     }
 
-    /// Refuses what describes work, for a command whose work comes from elsewhere.
+    /// Refuses settings that describe work, for a command whose work comes from elsewhere.
     pub(super) fn refuse_work(&self, command: &str, origin: &str) -> Result<(), ConfigError> {
         self.refuse(describes_work, &format!("{command} does not look at it; {origin}"))
     }
 
-    /// Refuses options of load, for a command that does one operation after the other.
+    /// Refuses options of load, for a command that does one operation after another.
     ///
     /// # Errors
-    /// The first that was given.
+    /// The first one that was given.
     pub fn refuse_load(&self, command: &str) -> Result<(), ConfigError> {
         let given = self.keys_given().into_iter().find(|(_, key)| OF_LOAD.contains(&key.as_str()));
         given.map_or(Ok(()), |(option, _)| {
@@ -102,7 +102,8 @@ impl RunOptions {
     }
 }
 
-/// Refuses settings of an image file for a medium that has none: a user who names a file expects to find the drive in it.
+/// Refuses settings of an image file for a medium without files: a user who names a file expects the drive to
+/// be in it.
 pub(super) fn check_for_medium(media: &MediaConfig) -> Result<(), ConfigError> {
     let MediaConfig { kind, path, sync, read_only } = media;
     if media.has_file() {
@@ -121,7 +122,7 @@ pub(super) fn check_for_medium(media: &MediaConfig) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
+/// Refuses a drive that is too small for the pairs of the Plus paper, whichever scale both have.
 pub(super) fn pairs_fit(document: &Document, option: &str) -> Result<(), ConfigError> {
     let config = document.config()?;
     let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);

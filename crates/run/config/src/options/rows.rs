@@ -1,5 +1,5 @@
-//! The table of options. An option that sets one key is declared at the field of that key; its help and the name of its
-//! value follow from the declaration. Options that set several keys are listed here.
+//! The table of options. An option that sets one key is declared at the field of that key; its help and the
+//! name of its value follow from the declaration. Options that set several keys are listed here.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ pub struct OptionRow {
     pub name: &'static str,
     /// What help calls its value: `N`; empty: it is a switch, which takes none.
     pub value: String,
-    /// What it is, in a sentence or two.
+    /// Its description, in a sentence or two.
     pub help: String,
     /// May it be given several times?
     pub repeats: bool,
@@ -58,7 +58,7 @@ const OWN: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Switches: name, the value of `workload.verify` that it stands for, help.
+/// Switches: name, value of `workload.verify`, help.
 const SWITCHES: &[(&str, &str, &str)] = &[
     (
         "verify",
@@ -71,7 +71,7 @@ const SWITCHES: &[(&str, &str, &str)] = &[
         "Stores nothing: reads and checks what an earlier run with the same options left in an image",
     ),
 ];
-/// The key of the switches.
+/// The key that the switches set.
 const VERIFY: &str = "workload.verify";
 
 static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
@@ -94,7 +94,7 @@ static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
     let declared = rules::all().filter_map(|setting| {
         let name = setting.option?;
         let help = setting.help.trim_end_matches('.').replace("[`", "`").replace("`]", "`");
-        // A key has a number for what follows if the option is not given, and the option refuses that number.
+        // The help of a key says what its 0 means; the option refuses 0, so its help leaves that out.
         let help = match help.split_once("; 0: ").filter(|_| is_above_zero(name)) {
             Some((what, without)) => format!("{what} [default: {without}]"),
             None => help,

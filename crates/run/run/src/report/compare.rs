@@ -9,8 +9,8 @@ use kvdrive_store::store_row;
 use kvdrive_text::{WIDTH, grouped, wrap};
 use serde_json::Value;
 
-/// Most settings named in the table; if reports differ in more, the profile and those in [`ASKED_FOR`] stand
-/// for all.
+/// Most settings named in the table; if reports differ in more, the profile and the settings in [`ASKED_FOR`]
+/// are named instead.
 const SETTINGS: usize = 5;
 /// Replaces the keys of a DRAM point if every report has one: its name instead of the bytes.
 const DRAM_POINT: &str = "hash.dram";
@@ -236,7 +236,7 @@ pub fn compare(reports: &[Report]) -> String {
     compare_in(reports, WIDTH)
 }
 
-/// As [`compare`], for `room` columns of text: what does not fit goes below, with the names of the rows
+/// As [`compare`], for `room` columns of text: columns that do not fit go below, with the names of the rows
 /// again.
 pub fn compare_in(reports: &[Report], room: usize) -> String {
     let Some(first) = reports.first() else {
@@ -390,7 +390,7 @@ fn against_first(
     (names, labels): (&[String], &[Vec<String>]),
     room: usize,
 ) -> String {
-    // Numbers alone do not say what they are of.
+    // A number alone does not say which setting it is of.
     let named = |index: usize| match (names, &labels[index][..]) {
         ([_], [value]) => value.clone(),
         (names, values) => {
@@ -429,7 +429,7 @@ fn against_first(
         if wide.chars().count() <= room + 1 || room >= WIDTH {
             text.push_str(&wide);
         } else {
-            // One row below the other, each with its number.
+            // Rows are listed below each other, each with its number.
             text.push_str(&format!("  {}\n", label(index)));
             changes.iter().for_each(|change| text.push_str(&format!("    {change}\n")));
         }

@@ -1,5 +1,5 @@
-//! The report of a run against a drive on a network, or several: what its application saw. The inside of the drive is not
-//! visible from there.
+//! The report of a run against one or several drives on a network: what its application saw. The inside of a
+//! drive is not visible over the network.
 
 use kvdrive_declare::Counts;
 use serde::ser::SerializeMap;
@@ -10,7 +10,7 @@ use super::table::{Table, bytes, edges};
 use super::text::Text;
 use kvdrive_text::{WIDTH, grouped, wrap};
 
-/// What the report lacks, in the words of its other tables.
+/// What the report lacks, for its text.
 const UNKNOWN: &str = "not known here: traffic over the drive's link, flash operations, amplification, its own \
                        clock; of a drive of kvdrive serve, kvdrive ctl status has them, and its report at the end";
 
@@ -45,13 +45,13 @@ pub struct Target {
     pub loaded_pairs: u64,
     /// Bytes of their values.
     pub loaded_bytes: u64,
-    /// How often a thread slept because no completion had arrived, loading included; otherwise it polled.
+    /// How often a thread slept because no completion had arrived, loading included; it polled otherwise.
     pub sleeps: u64,
-    /// Of several drives that share the keys: what this one was asked in the measured operations
+    /// Of several drives that share the keys: counts of this one's commands in the measured operations
     /// ([`kvdrive_host::spread::Share`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Counts>,
-    /// Of several drives: why it could not be asked any more.
+    /// Of several drives: the error by which this one was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Connected {
             + "\n"
     }
 
-    /// What each of several drives was asked.
+    /// Counts of commands of each of several drives.
     fn shares(&self, room: usize) -> String {
         let headings = ["stores", "retrieves", "deletes", "others", "failed", "stored", "returned"];
         let mut table = Table::new("DRIVES", &headings, "counted");
@@ -107,7 +107,7 @@ impl Connected {
 }
 
 impl Target {
-    /// What it is; of several drives each is named.
+    /// The notes of a drive; with several drives, with its name.
     fn notes(&self, is_one: bool) -> Vec<String> {
         let digests = match (self.header_digests, self.data_digests) {
             (false, false) => "no digests",

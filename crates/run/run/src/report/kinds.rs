@@ -1,4 +1,4 @@
-//! What kind of number each number of a report is, by its name in [`record`](super::record).
+//! The kind of each number in a report, by its name in [`record`](super::record).
 
 use kvdrive_declare::Kind;
 
@@ -7,8 +7,8 @@ use crate::declared;
 /// Parts of a report whose numbers are shares of the model's time.
 const SHARES_OF_TIME: &[&str] = &["resources", "occupied"];
 
-/// How a number came about: as its counter declares, or, for what is computed from counters and times, by its unit. A run
-/// in wall time has times of the machine's clock where this says modelled.
+/// The kind of a number: as its counter declares, or, for figures that are computed from counters and times,
+/// by its unit. In a run in wall time, some times that are modelled here are of the machine's clock.
 pub fn kind_of(name: &str) -> Kind {
     let name = name.strip_prefix("precondition.").unwrap_or(name);
     let (section, rest) = name.split_once('.').unwrap_or((name, ""));

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Values by name, in the order they were added; a JSON object.
+/// Values by name, in the order in which they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named<T>(Vec<(String, T)>);
 
@@ -20,7 +20,7 @@ impl<T> Named<T> {
     /// Appends a value.
     ///
     /// # Panics
-    /// When the name exists already.
+    /// Panics if the name exists already.
     pub fn push(&mut self, name: impl Into<String>, value: T) {
         let name = name.into();
         assert!(self.get(&name).is_none(), "{name} twice in a report");

@@ -1,11 +1,12 @@
-//! Means above a 99th percentile, in a line: a few operations wait so long that they decide the mean.
+//! A line about means above the 99th percentile: a few operations wait so long that they dominate the mean.
 
 use kvdrive_text::{grouped, wrap};
 
 use super::Report;
 use super::table::time;
 
-/// A line for each kind of operation whose mean lies above its p99 in one of the reports; empty without one.
+/// A line for each kind of operation whose mean is above its p99 in one of the reports; empty if there is
+/// none.
 pub(super) fn stalls(reports: &[Report], room: usize) -> String {
     let kinds = reports.iter().flat_map(|report| report.latency_ns.iter().map(|(kind, _)| kind));
     let mut known: Vec<&str> = Vec::new();
@@ -37,8 +38,8 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
 /// Kinds of operations that change what is stored, and wait for room.
 const CHANGES: [&str; 3] = ["store", "delete", "modify"];
 
-/// What the longest operations of a kind wait for. Engine `lsm` collects inside the store that needs room, and looks up each
-/// value's key in the index. What only reads needs no room.
+/// The wait of the longest operations of a kind. Engine `lsm` collects inside the store that needs room, and
+/// looks up each value's key in the index. Operations that only read need no room.
 fn waits_for(report: &Report, kind: &str) -> String {
     if !CHANGES.contains(&kind) {
         return "reads of flash, and for what is ahead of them on its dies".to_owned();

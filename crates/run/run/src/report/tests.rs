@@ -13,11 +13,11 @@ fn latency(mean: f64, [p50, p95, p99, p999, p9999, max]: [u64; 6]) -> Latency {
 
 #[derive(Counters)]
 struct Pages {
-    /// Of an engine with a value log.
+    /// For an engine with a value log.
     value_pages_opened: Option<u64>,
-    /// Copied.
+    /// Bytes that were copied.
     memcpy_bytes: u64,
-    /// Time of that.
+    /// Time of copying, ns.
     #[counter(modelled)]
     memcpy_ns: u64,
 }
@@ -172,7 +172,7 @@ fn a_column_is_as_wide_as_its_widest_cell() {
     assert_eq!(heading.find("two").map(|at| at + 3), Some(ends[0]), "{text}");
 }
 
-/// At a scale, rows are not named by the bytes that a budget comes to.
+/// At a scale, rows are named by the DRAM point and not by the bytes that it amounts to.
 #[test]
 fn a_comparison_names_dram_points_as_they_were_asked_for() {
     let at = |point: &str, further: &[&str]| {
@@ -198,7 +198,7 @@ fn a_comparison_names_dram_points_as_they_were_asked_for() {
     assert!(text.contains("dram_accounting") && !text.contains("total-128"), "laid over: {text}");
 }
 
-/// A workload that scans is compared by its scans, also beside workloads that do not.
+/// A workload that scans is compared by its scans, also together with workloads that do not scan.
 #[test]
 fn a_comparison_shows_the_scans_of_a_workload_that_scans() {
     let mut scans = sample("prp", "block");
@@ -250,7 +250,7 @@ fn a_comparison_shows_errors_and_notes() {
     assert!(story[1].starts_with("    "), "{text}");
 }
 
-/// Rows are named by what only they have in common, or each by itself.
+/// A note names its rows by a setting that only they have in common, or else one by one.
 #[test]
 fn a_note_names_the_rows_it_is_about() {
     let mut reports: Vec<Report> = ["prp", "piggyback"]
@@ -481,7 +481,7 @@ fn what_is_not_as_in_the_profile_stands_under_the_head() {
     assert!(!sample("prp", "all").to_string().contains("set:"));
 }
 
-/// Seeds make no rows: a row shows their mean and their spread.
+/// Reports that differ in their seeds are one row, with their mean and their spread.
 #[test]
 fn reports_that_differ_in_their_seeds_are_one_row() {
     let seeded = |seed: u64, throughput: f64, packing: &str| {
@@ -526,7 +526,7 @@ fn a_record_is_flat_and_has_everything() {
     assert!(record["notes"].as_str().unwrap().starts_with("keys are 16 B"));
 }
 
-/// At any width, no line is wider, every number is whole beside its unit, and none is missing.
+/// At any width, no line is wider than that, every number stands with its unit, and none is missing.
 #[test]
 fn tables_fit_the_room_there_is() {
     let reports: Vec<_> = ["prp", "piggyback"].iter().map(|method| sample(method, "backfill")).collect();

@@ -80,16 +80,16 @@ impl fmt::Display for Text<'_> {
 impl Text<'_> {
     fn heading(&self) -> String {
         let engine = self.setting("engine", "name");
-        // The heading of an engine without a packing policy is its own name.
+        // An engine without a packing policy is headed by its own name.
         let how_placed =
             if looks_at(&engine, "packing") { self.setting("packing", "policy") } else { engine };
         let store = self.setting("host", "store");
         let (transfer, how_placed) = match store == NO_STORE {
             true => (self.setting("host", "transfer"), how_placed),
-            // Blocks move by PRP, whatever the profile says of pairs.
+            // Blocks move by PRP, whichever method the profile has for pairs.
             false => ("prp".to_owned(), format!("{store} on host")),
         };
-        // What hosts asked of a served drive is no workload.
+        // The commands of hosts to a served drive are not a workload.
         let work = match self.ops.answered() {
             0 if !self.commands.is_empty() || self.clock == "wall" => "served".to_owned(),
             _ => self.setting("workload", "name"),
@@ -173,7 +173,7 @@ impl Text<'_> {
         text + "\n"
     }
 
-    /// A figure for each operation; a replay does not know the operations.
+    /// A figure per operation; a replay does not know the operations.
     fn if_operated(&self, figure: String) -> String {
         if self.ops.answered() > 0 { figure } else { "-".to_owned() }
     }

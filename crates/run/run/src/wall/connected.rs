@@ -1,8 +1,9 @@
-//! A run against a drive on a network, or several: our NVMe/TCP initiator and any target that has a namespace of pairs.
+//! A run against a drive on a network, or several: our NVMe/TCP initiator and any target that has a namespace
+//! of pairs.
 //!
 //! The application is the same as in every run in wall time, with a thread and a connection for each of
-//! `host.queues`; with several drives each thread has a connection to every one of them. The inside of a drive is not visible
-//! over the network, and is not in the report.
+//! `host.queues`; with several drives each thread has a connection to every drive. The inside of a drive is
+//! not visible over the network, and is not in the report.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use kvdrive_config::{Config, Document};
 /// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
 const TRANSFER_UNIT_BYTES: u32 = 4096;
 
-/// Address of the drive, and how to connect.
+/// The address of a drive, and how to connect to it.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
     /// `HOST:PORT`.
@@ -37,17 +38,17 @@ pub struct Remote {
     pub nsid: Option<u32>,
     /// How to connect.
     pub options: Options,
-    /// Store nothing: read and check what an earlier run of the same workload left.
+    /// Store nothing: read and check what an earlier run of the same workload stored.
     pub only_verifies: bool,
 }
 
-/// A subsystem was not named, and discovery does not say which one it is.
+/// The subsystem was not named, and discovery does not report exactly one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unnamed(String);
 
 impl Unnamed {
-    /// Discovery knows these, in one line.
+    /// Discovery reports these, in one line.
     pub fn several(names: &str) -> Unnamed {
         Unnamed(format!("there are {names}; one has to be named"))
     }
@@ -57,8 +58,9 @@ impl Unnamed {
 /// ([`kvdrive_host::spread`]).
 ///
 /// # Errors
-/// A line with the address: no answer there, no such namespace, or the connection was lost while loading. One that is lost
-/// later ends the run with [`FinishedRun::failure`]; of several the others go on, and it is there at the end.
+/// A line with the address: no answer there, no such namespace, or the connection was lost while loading. A
+/// connection that is lost later ends the run with [`FinishedRun::failure`]; with several drives the others
+/// continue, and the failure is reported at the end.
 pub fn run_connected(
     document: &Document,
     remotes: &[Remote],
@@ -80,13 +82,13 @@ pub fn run_measured(
         config.workload.verify = "only".into();
     }
     let mut drives = Drives::connect(&config, remotes)?;
-    // The drives may hold pairs of other origin.
+    // The drives may hold pairs from other programs.
     let mut threads = Threads::new(&config, drives.pipelines(), true, watch)?;
     let (loaded_pairs, loaded_bytes) =
         threads.load(&config, watch).with_context(|| drives.lost().unwrap_or_else(|| drives.names()))?;
     drives.note_loaded(loaded_pairs, loaded_bytes);
     look();
-    // The inside of the drive is not seen from here.
+    // The inside of the drive is not visible from here.
     let inside = Rc::new(Snapshot::default);
     let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
         threads.measure(&config, inside, watch).with_context(|| drives.names())?;
@@ -116,7 +118,7 @@ pub fn run_measured(
     Ok((targets, FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure }))
 }
 
-/// Refuses what a run on a network does not look at, or several drives cannot do.
+/// Refuses settings that a run over a network ignores, and workloads that several drives cannot carry out.
 fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     let of_threads = [
         ("host.threads", config.host.threads > 0, "each of host.queues has a thread and a connection"),
@@ -133,7 +135,7 @@ fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where hosts look for a drive unless they are told otherwise.
+/// The port at which hosts look for a drive by default.
 const PORT: u16 = 4420;
 
 /// `HOST:PORT` of `tcp://HOST:PORT`.
@@ -157,13 +159,13 @@ pub struct Reached {
     pub initiator: Initiator,
     /// Name of the subsystem.
     pub nqn: String,
-    /// What it says that it is.
+    /// Its Identify data.
     pub identity: identify::Controller,
     /// The namespace.
     pub nsid: u32,
-    /// What it says of itself.
+    /// The namespace's Identify data.
     pub namespace: KvNamespace,
-    /// Most bytes of one command.
+    /// Most bytes that one command moves.
     pub transfer_max_bytes: u32,
 }
 
@@ -202,10 +204,10 @@ struct Connected {
 /// The drives of the run.
 struct Drives {
     drives: Vec<Connected>,
-    /// Operations under way at once, of each thread.
+    /// Operations that each thread has under way at once.
     depths: Vec<u32>,
     spread: Spread,
-    /// Of several drives, what the pipeline of each thread says of them.
+    /// With several drives, the counts of each thread's pipeline.
     tallies: Vec<Tally>,
 }
 
@@ -213,13 +215,13 @@ impl Drives {
     /// Connects the I/O queues of the run to all drives.
     ///
     /// # Errors
-    /// A line with the address of one that cannot be reached. When several are only read back, it counts as lost instead, unless
-    /// none can.
+    /// A line with the address of a drive that cannot be reached. If several drives are only read back, that
+    /// drive counts as lost instead, unless none can be reached.
     fn connect(config: &Config, remotes: &[Remote]) -> anyhow::Result<Drives> {
         let addresses: Vec<&str> = remotes.iter().map(|remote| remote.address.as_str()).collect();
         let spread = Spread::new(&addresses).map_err(anyhow::Error::msg)?;
         let queues = config.host.queues.min(config.host.depth);
-        // Operations are spread evenly.
+        // Operations under way are spread evenly.
         let depth = |number| config.host.depth / queues + u32::from(number < config.host.depth % queues);
         let depths: Vec<u32> = (0..queues).map(depth).collect();
         let (mut drives, mut failure) = (Vec::new(), None);
@@ -259,7 +261,7 @@ impl Drives {
         depths.iter().enumerate().map(pipeline).collect()
     }
 
-    /// What each drive was asked since this was called last; of one alone nothing is said.
+    /// Counts of each drive since the last call; empty for a single drive.
     fn shares(&self) -> Vec<Share> {
         let mut shares = vec![Share::default(); self.drives.len()];
         for tally in &self.tallies {
@@ -278,7 +280,7 @@ impl Drives {
         }
     }
 
-    /// Which drives were lost, and why, in a line.
+    /// The lost drives and their errors, in a line.
     fn lost(&self) -> Option<String> {
         let mut lost: Vec<Option<String>> =
             self.drives.iter().map(|drive| drive.target.lost.clone()).collect();
@@ -300,7 +302,8 @@ impl Drives {
         self.drives.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Leaves the drives; what they are, and what each was asked. `has_failed`: not all of them are there.
+    /// Disconnects from the drives; returns each with its identity and counts. `has_failed`: a drive was
+    /// lost.
     fn end(mut self, has_failed: bool) -> anyhow::Result<Vec<Target>> {
         let shares = self.shares();
         for (number, (drive, share)) in self.drives.iter_mut().zip(shares).enumerate() {
@@ -312,7 +315,7 @@ impl Drives {
                 target.lost = target.lost.take().or(lost.map(|error| error.to_string()));
             }
             drive.clients.clear();
-            // One that is lost would be waited for.
+            // A lost drive would be waited for.
             let there = drive.initiator.as_mut().filter(|_| target.lost.is_none());
             match there.map(Initiator::shut_down) {
                 Some(Err(error)) if !has_failed => {
@@ -321,13 +324,13 @@ impl Drives {
                 _ => {}
             }
         }
-        // Of several drives threads wait for any.
+        // With several drives a thread sleeps for all of them together.
         self.drives[0].target.sleeps += self.tallies.iter().map(Tally::sleeps).sum::<u64>();
         Ok(self.drives.into_iter().map(|drive| drive.target).collect())
     }
 }
 
-/// Connects a queue for each thread, which has so many operations under way at once, and reports what the drive is.
+/// Connects a queue for each thread, with its number of operations under way, and identifies the drive.
 fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<Connected> {
     let Reached { mut initiator, nqn, identity, nsid, namespace, transfer_max_bytes } = reach(remote)?;
     let format = namespace.format();
@@ -335,7 +338,7 @@ fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<C
     let granted = initiator.ask_for_queues(queues)?;
     anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
     let most = (initiator.property(property::CAP)? as u16).saturating_add(1);
-    // The smallest queues that hold the depth: a ring keeps one entry empty.
+    // The smallest queues that hold the depth: a ring has one entry that stays empty.
     let entries = config.host.depth.div_ceil(queues.into()).saturating_add(1).max(2);
     let entries = u16::try_from(entries).ok().filter(|entries| *entries <= most).with_context(|| {
         format!(

@@ -31,7 +31,7 @@ const CUT_TORN: &str = "power cut torn";
 const CUT_WHOLE: &str = "power cut whole";
 
 /// A change of a drive that is served. Its text is the argument of
-/// [`Control::change`](kvdrive_link::shared::Control::change) takes.
+/// [`Control::change`](kvdrive_link::shared::Control::change).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Adds rules: the content of a file of fault rules ([`kvdrive_config::faults`]). The answer has their
@@ -76,7 +76,7 @@ impl FromStr for Change {
     }
 }
 
-/// A drive in wall time, as its control channel accesses it.
+/// A drive in wall time, as [`Control`](kvdrive_link::shared::Control) accesses it.
 pub struct Running {
     pub(super) sim: Sim,
     pub(super) link: Rc<Link>,

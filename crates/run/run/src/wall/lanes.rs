@@ -7,10 +7,11 @@
 //!     └────── woken with its answer ◄┘
 //! ```
 //!
-//! A NEXT brings several pairs, and its task gets them all with the answer: it takes the later ones without a call.
+//! A NEXT brings several pairs, and its task gets all of them with the answer: it takes the later ones
+//! without another call.
 //!
-//! A task suspends while its call is under way. When no task is ready, the loop waits for a completion, or until the
-//! next task is due: so commands of tasks that are ready together cross together.
+//! A task suspends while its call is under way. When no task is ready, the loop waits for a completion, or
+//! until the next task is due: so commands of all ready tasks are submitted together.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +31,7 @@ use crate::kinds::{DELETE, STORE};
 use crate::places::{OnRefused, TaskClient};
 use crate::stream::Stream;
 
-/// A value on its way, and the lane whose call it is of.
+/// The value of a call under way, and the lane of the call.
 pub(super) struct Sent {
     lane: usize,
     value: Owned,
@@ -50,7 +51,7 @@ impl Content for Sent {
     }
 }
 
-/// What a lane asks the loop for.
+/// A lane's request to the loop.
 enum Request {
     Call(Call<()>, Sent, Region),
     /// Make durable what this thread wrote.
@@ -59,22 +60,22 @@ enum Request {
     },
 }
 
-/// What a lane is answered.
+/// The reply to a lane.
 enum Reply {
     Answer(Result<Answer, Status>, Region, Pairs),
     /// Acknowledged writes that have failed.
     Settled(Vec<(FailedWrite, Key, Status)>),
-    /// There is no way to the drive.
+    /// The connection to the drive failed.
     Lost(Error),
 }
 
-/// Between the tasks of a thread and its loop.
+/// Requests and replies between the tasks of a thread and its loop.
 #[derive(Default)]
 pub(super) struct Mailbox {
     requests: RefCell<VecDeque<Request>>,
     /// By lane: the task that waits, and its reply.
     waiting: RefCell<Vec<(Option<TaskKey>, Option<Reply>)>>,
-    /// Set once there is no way to the drive.
+    /// The error by which the connection to the drive failed.
     lost: RefCell<Option<Error>>,
 }
 
@@ -94,7 +95,7 @@ impl Mailbox {
         }
     }
 
-    /// There is no way to the drive: every call under way and every later one says so.
+    /// Notes that the connection failed: every call under way and every later one returns the error.
     fn lose(&self, sim: &Sim, error: &Error) {
         *self.lost.borrow_mut() = Some(error.clone());
         let lanes = self.waiting.borrow().len();
@@ -107,7 +108,7 @@ pub(super) struct LaneClient {
     mailbox: Rc<Mailbox>,
     sim: Sim,
     number: usize,
-    /// By iterator: pairs that its last NEXT has brought and that were not asked for.
+    /// By iterator: pairs that its last NEXT brought and that were not returned.
     brought: BTreeMap<IteratorId, Pairs>,
 }
 
@@ -135,7 +136,7 @@ pub(super) struct AnsweredCall<V> {
     call: PhantomData<V>,
 }
 
-/// A call is carried out where it is submitted: a task does one thing at a time.
+/// A call is carried out when it is submitted: a task does one thing at a time.
 impl Client for LaneClient {
     type Ticket<V: Content> = AnsweredCall<V>;
 
@@ -209,15 +210,16 @@ impl TaskClient for LaneClient {
     }
 }
 
-/// Runs the tasks of `stream`, which call through `mailbox`, until all have ended; `tell` gets the progress.
+/// Runs the tasks of `stream`, which call through `mailbox`, until all have ended; `tell` gets their
+/// progress.
 pub(super) fn run(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelined<Sent>, tell: &dyn Fn()) {
     let sim = &stream.sim;
-    // A task that sleeps waits for the machine's clock, and never moves that of the executor itself.
+    // A task that sleeps waits for the machine's clock, and does not advance the executor's own.
     sim.step_every_event();
     let mut is_lost = false;
     while stream.running.get() > 0 {
-        // Without a way to the drive no task waits for its time: the executor's clock runs ahead of the machine's, and
-        // no interval ends by it.
+        // After the connection failed no task waits for its time: the executor's clock may run ahead of the
+        // machine's, and ends no interval.
         if is_lost || sim.next_due() == Some(sim.now()) {
             sim.step();
             continue;
@@ -231,7 +233,7 @@ pub(super) fn run(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelin
     }
 }
 
-/// Begins what tasks have asked for and takes what has been answered, waiting until something is or a task is due.
+/// Begins the calls that tasks have requested and takes completions, waiting for one or until a task is due.
 fn exchange(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelined<Sent>) -> Result<(), Error> {
     let sim = &stream.sim;
     let answer = |pipeline: &mut dyn Pipelined<Sent>, completion: Completion<Sent>| {
@@ -263,7 +265,7 @@ fn exchange(stream: &Stream, mailbox: &Mailbox, pipeline: &mut dyn Pipelined<Sen
     if sim.next_due() == Some(sim.now()) {
         return Ok(());
     }
-    // The end of a wait for the clock is spent awake, because sleepers wake up late.
+    // The end of a wait for the clock is polled, because threads that sleep wake up late.
     let wait = sim.next_due().map(|due| Duration::from_nanos(due.saturating_sub(stream.clock.now())));
     let timeout = wait.map(|wait| wait.saturating_sub(SPIN));
     if wait == Some(Duration::ZERO) {

@@ -1,4 +1,4 @@
-//! A file that stays untouched until it is known to be needed.
+//! A file that is not touched before it is needed.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file that is opened for writing once `started` is set. If the drive or workload cannot be built, an
-/// existing file stays: an earlier recording is worth more than a run that never happened.
+/// A file that is opened for writing when `started` is set. If the drive or workload cannot be built, an
+/// existing file stays: an earlier recording is worth more than a run that never began.
 pub(super) struct LateFile {
     path: PathBuf,
     started: Arc<AtomicBool>,

@@ -1,6 +1,6 @@
 //! The threads of an application by the machine's clock. Each has a pipeline to the drive and runs its tasks
-//! ([`super::lanes`]); all of them do the same [`Work`]. What connects them to the drive they do not know: it is on
-//! another thread of this program, on this one, or on a network.
+//! ([`super::lanes`]); all of them share one [`Work`]. They do not know how a pipeline reaches the drive: on
+//! another thread of this program, on the same one, or over a network.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub(super) struct ThreadDriver<'d> {
     pub(super) tasks: u32,
 }
 
-/// Tells how the drive is at a time of the machine's clock, if that can be seen.
+/// Returns the drive's state at a time of the machine's clock, if it is visible.
 pub(super) type SnapshotSource = Rc<dyn Fn() -> Snapshot>;
 
 /// What the threads of a run do, in phases: first they load, then they are measured.
@@ -44,7 +44,7 @@ pub(super) struct Threads<'d> {
     ops: u64,
 }
 
-/// What the measured phase came to.
+/// The result of the measured phase.
 pub(super) struct Measured {
     pub(super) seen: Seen,
     pub(super) wall_ns: Ns,
@@ -52,12 +52,13 @@ pub(super) struct Measured {
     pub(super) workload: Counts,
     pub(super) series: Option<report::Series>,
     pub(super) verified: Option<(report::Verified, Option<String>)>,
-    /// Why it ended before its last operation: there is no way to the drive any more, or the workload cannot go on.
+    /// The reason if it ended before its last operation: the connection to the drive failed, or the workload
+    /// cannot continue.
     pub(super) failure: Option<anyhow::Error>,
 }
 
 impl<'d> Threads<'d> {
-    /// Threads that do the work of `config`, on a drive that may have pairs of an earlier life.
+    /// Threads for the work of `config`, on a drive that may have pairs of an earlier life.
     pub(super) fn new(
         config: &Config,
         drivers: Vec<ThreadDriver<'d>>,
@@ -72,10 +73,10 @@ impl<'d> Threads<'d> {
         Ok(Threads { work, drivers, clock: Arc::new(Stopwatch::start()), stores, ops })
     }
 
-    /// Loads the pairs that the workload begins with; how many, and their bytes.
+    /// Loads the pairs that the workload starts with; returns their number and bytes.
     ///
     /// # Errors
-    /// One was refused, there is no way to the drive, or the run was stopped meanwhile.
+    /// A store was refused, the connection to the drive failed, or the run was stopped meanwhile.
     pub(super) fn load(&mut self, config: &Config, watch: &Watch<'_>) -> anyhow::Result<(u64, u64)> {
         self.work.begin_loading(self.stores);
         let seen = self.run(watch, &|_| (), &|_, _| ());
@@ -83,11 +84,11 @@ impl<'d> Threads<'d> {
         Ok((self.stores, seen.stored_bytes))
     }
 
-    /// Does the operations; `look` sees the drive where an interval ends. What was done is there even if they cannot go
-    /// on.
+    /// Carries out the operations; `look` reads the drive's state at the end of each interval. If the
+    /// operations cannot continue, the result covers those that were done.
     ///
     /// # Errors
-    /// What units left cannot be read back.
+    /// The pairs that units stored cannot be read back.
     pub(super) fn measure(
         &mut self,
         config: &Config,
@@ -148,8 +149,8 @@ impl<'d> Threads<'d> {
         Ok(Measured { seen, wall_ns, notes, workload, series, verified, failure })
     }
 
-    /// Runs the tasks of every thread, those of the first on this one; what all have seen. `first` and `others`
-    /// prepare them.
+    /// Runs the tasks of every thread, those of the first on this one; returns what all of them saw. `first`
+    /// and `others` prepare them.
     fn run(
         &mut self,
         watch: &Watch<'_>,
@@ -184,7 +185,7 @@ impl<'d> Threads<'d> {
         })
     }
 
-    /// Reads back what the units left, through a task of its own; returns the findings as one line.
+    /// Reads back what the units stored, through a task of its own; returns the findings as one line.
     fn check_units(&mut self, errors: u64) -> anyhow::Result<Option<String>> {
         if self.work.units.is_none() {
             return Ok(None);
@@ -205,7 +206,7 @@ fn stream_of(work: &Arc<Work>, clock: &Arc<Stopwatch>) -> Rc<Stream> {
     Stream::new(work.clone(), &Sim::new(), Clock::Wall(clock.clone()), None)
 }
 
-/// Runs the tasks of one thread until no operation is left, and makes what they wrote durable; what they have seen.
+/// Runs the tasks of one thread until no operation is left, and syncs their writes; returns what they saw.
 fn run_tasks(
     work: &Arc<Work>,
     driver: &mut ThreadDriver<'_>,
@@ -223,10 +224,10 @@ fn run_tasks(
     stream.seen.take()
 }
 
-/// What a task does.
+/// The body of a task.
 type Body = Rc<dyn Fn(&Stream, &mut LaneClient)>;
 
-/// Runs so many tasks on this thread, to their ends.
+/// Runs `tasks` tasks on this thread, until all have ended.
 fn in_tasks(stream: &Rc<Stream>, driver: &mut ThreadDriver<'_>, tasks: u32, body: Body, tell: &dyn Fn()) {
     let mailbox = Rc::<Mailbox>::default();
     for _ in 0..tasks {
