@@ -1,7 +1,8 @@
-//! Planning of runs: which of them are remembered, in which order the others run, and how long they will take.
+//! Planning of runs: which of them are remembered, in which order the others run, and how long these will
+//! take.
 //!
-//! The estimate for a session is the time in an earlier entry of it, under any revision of the program. Without such an
-//! entry, it is the number of its operations times the usual cost of an operation of its kind.
+//! The estimate for a session is the time in an earlier entry of it, of any revision of the program. Without
+//! such an entry, it is the number of its operations times the usual time of one operation.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use kvdrive_run::operations_of_session;
 use crate::key::Key;
 use crate::{ResultCache, entry};
 
-/// Seconds of an operation where nothing is known of its run: `claims bandslim` took 687 s of processor time for its 360 M,
-/// beside other work.
+/// Seconds per operation if no earlier entry exists: `claims bandslim` took 687 s of processor time for its
+/// 360 M operations, beside other work.
 const OPERATION_S: f64 = 2e-6;
 
 /// More operations than any run has. Workloads that end by themselves ask for more than this.
@@ -21,17 +22,18 @@ const LONGER_THAN_ANY: u64 = 1 << 40;
 /// Sessions in the order in which they run, and their estimated times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunOrder {
-    /// Sessions to run, longest first, so that no thread is left with a long one at the end; then the remembered ones.
+    /// Sessions to run, longest first, so that no thread is left with a long one at the end; then the
+    /// remembered ones.
     pub sessions: Vec<Vec<usize>>,
     /// Estimated seconds of each session to run.
     seconds: Vec<f64>,
 }
 
 impl ResultCache {
-    /// What is ahead of these runs, grouped into sessions by index.
+    /// The order and the estimates for these runs, grouped into sessions by index.
     ///
     /// # Errors
-    /// A document is no configuration, or its workload cannot be built.
+    /// A document is no valid configuration, or its workload cannot be built.
     pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<RunOrder> {
         let mut latest: BTreeMap<String, _> = BTreeMap::new();
         for (name, used) in self.folder.iter().flat_map(|folder| folder.names()) {
@@ -53,7 +55,7 @@ impl ResultCache {
             let seconds = match before {
                 Some(seconds) => seconds,
                 None => match operations_of_session(&runs)? {
-                    // A trace to its end, of which nothing is known.
+                    // A trace that is read to its end, and whose length is unknown.
                     LONGER_THAN_ANY.. => f64::INFINITY,
                     operations => operations as f64 * OPERATION_S,
                 },
@@ -88,7 +90,7 @@ impl RunOrder {
         }
     }
 
-    /// Seconds from the first run's beginning to the last one's end, on `threads` threads.
+    /// Seconds from the beginning of the first run to the end of the last one, on `threads` threads.
     pub fn seconds_on(&self, threads: usize) -> f64 {
         let mut ends = vec![0.0_f64; threads.max(1)];
         for seconds in &self.seconds {
@@ -99,7 +101,7 @@ impl RunOrder {
     }
 }
 
-/// A span as an estimate is worth: `about 40 s`, `about 7 min`.
+/// A time with the precision of an estimate: `about 40 s`, `about 7 min`.
 fn about(seconds: f64) -> String {
     match seconds {
         s if s.is_infinite() => "until the traces end".to_owned(),

@@ -16,8 +16,8 @@ use crate::key::Key;
 
 const HEAD: &str = "kvdrive results 1\n";
 
-/// The entry of a session. `None` if its reports would not be read back unchanged, for example with fault rules or a
-/// number that JSON cannot express.
+/// The entry of a session. `None` if its reports would not be read back unchanged, for example with fault
+/// rules or a number that JSON cannot express.
 pub(crate) fn encode(key: &Key, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
     let body = format!("{}\n{}\n", key.text, serde_json::to_string(reports).ok()?);
     let bytes = format!("{HEAD}{:032x}\n{body}", xxh3_128(body.as_bytes())).into_bytes();
@@ -32,7 +32,7 @@ pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<
     if reports.len() != documents.len() {
         return None;
     }
-    // Documents of equal values may differ in which of them were set, which reports repeat.
+    // Documents of equal values may differ in which values were set, and reports repeat those.
     for (report, document) in reports.iter_mut().zip(documents) {
         report.describe(document);
     }
@@ -45,7 +45,7 @@ struct Timed {
     time: Time,
 }
 
-/// Seconds that the runs of an entry took, whichever program it is of.
+/// Seconds that the runs of an entry took, for an entry of any program.
 pub(crate) fn seconds(bytes: &[u8]) -> Option<f64> {
     let (_, reports) = body(bytes)?.split_once('\n')?;
     let reports: Vec<Timed> = serde_json::from_str(reports).ok()?;

@@ -1,4 +1,4 @@
-//! The folder of a cache: a file an entry, written whole or not at all, of bounded size.
+//! The folder of a cache: one file an entry, written as a whole or not at all, of bounded size.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,16 +12,17 @@ use kvdrive_text::output::shown;
 /// Most bytes of all entries, unless a limit was set: some 30 000 runs.
 pub const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
 
-/// End of the names of entries. Other files in the folder are neither read nor removed, except unfinished entries.
+/// End of the names of entries. Other files in the folder are neither read nor removed, except unfinished
+/// entries.
 const SUFFIX: &str = ".results";
 /// Prefix of the names of entries that are being written. A killed program leaves such files.
 const UNFINISHED: &str = ".unfinished-";
 /// File with the limit in bytes, if one was set.
 const LIMIT: &str = "limit";
-/// When the entries exceed the limit, some are removed until the rest takes this share of it, in percent.
+/// If the entries exceed the limit, some are removed until the others take this share of it, in percent.
 const TRIM_PERCENT: u64 = 90;
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of entries, a session each.
@@ -79,14 +80,14 @@ impl Folder {
         self.file(name).exists()
     }
 
-    /// Notes that an entry was used. If that fails, the entry is removed earlier than others, which is no error.
+    /// Notes that an entry was used. A failure is no error: the entry is only removed earlier than others.
     #[expect(clippy::disallowed_methods, reason = "which entry leaves first; no run sees it")]
     pub fn touch(&self, name: &str) {
         let file = File::options().append(true).open(self.file(name));
         _ = file.and_then(|file| file.set_modified(SystemTime::now()));
     }
 
-    /// Writes an entry, whole or not at all; makes room if the limit is exceeded then.
+    /// Writes an entry, as a whole or not at all; makes room if the limit is then exceeded.
     ///
     /// # Errors
     /// One line that names the file.
@@ -116,8 +117,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the entries that were not used for longest until the others have at most `limit_bytes`; returns their
-    /// bytes.
+    /// Removes the entries that were unused for longest, until the others have at most `limit_bytes`; returns
+    /// the bytes of those that are left.
     fn trim(&self, limit_bytes: u64) -> io::Result<u64> {
         let mut all = self.stored()?;
         all.sort_by_key(|stored| stored.used);
@@ -153,7 +154,7 @@ impl Folder {
         Ok(all)
     }
 
-    /// Names of all entries that begin so, the one that was used last at the end.
+    /// The name of every entry, with the time of its last use, in no order.
     pub fn names(&self) -> Vec<(String, SystemTime)> {
         let name = |stored: Stored| {
             let name = stored.path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned();
@@ -168,7 +169,7 @@ impl Folder {
         Ok(Usage { entries: all.len() as u64, bytes, limit_bytes: self.limit_bytes() })
     }
 
-    /// Removes every entry, and says how many bytes they had.
+    /// Removes every entry; returns how many bytes they had.
     pub fn clear(&self) -> anyhow::Result<u64> {
         let before = self.usage()?;
         let left = self.trim(0).map_err(|error| self.wrong(error))?;

@@ -1,4 +1,4 @@
-//! All that the reports of a session are a function of.
+//! Everything that the reports of a session depend on.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -28,16 +28,17 @@ struct Parts<'a> {
 struct RunParts {
     profile: &'static str,
     config: Value,
-    /// Digest of the trace that it reads from a file.
+    /// Digest of the trace file that the run reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
 }
 
 impl Key {
-    /// The key of runs that follow each other on one drive; `None` if their reports depend on more than a key can hold.
+    /// The key of runs that follow each other on one drive; `None` if their reports depend on more than a key
+    /// can express.
     ///
     /// # Errors
-    /// A document is no configuration, or its trace cannot be read.
+    /// A document is no valid configuration, or its trace cannot be read.
     pub fn of(program: &str, documents: &[Document]) -> anyhow::Result<Option<Key>> {
         let mut runs = Vec::with_capacity(documents.len());
         for document in documents {
@@ -52,7 +53,7 @@ impl Key {
                     Some(digest(path).with_context(|| config.workload.trace.clone())?)
                 }
                 Ok(_) => return Ok(None),
-                // No trace, or one that comes with the program.
+                // There is no trace, or one that is part of the program.
                 Err(_) => None,
             };
             runs.push(RunParts { profile: document.profile_name(), config: document.values(), trace });
@@ -73,9 +74,9 @@ impl Key {
     }
 }
 
-/// The identity of a program in keys. A revision as committed says which source a program was built from. One that is
-/// not (`is_committed` is false) has the digest of the program's file besides: a source may be edited between the moment when
-/// its digest is taken and the moment when it is compiled.
+/// The identity of a program in keys. A committed revision identifies the source of a program. If the
+/// revision is not committed (`is_committed` is false), the digest of the program's file is added: a source
+/// may be edited between the moment when its digest is taken and the moment when it is compiled.
 ///
 /// # Errors
 /// The file cannot be read.

@@ -1,17 +1,19 @@
 //! Reports of runs in model time, remembered on disk.
 //!
-//! Such a run is a function of the program, of its configuration (the seed included) and of the trace that it reads.
-//! [`ResultCache::run_session`] looks up the reports of a session by these, and runs the session if there are none.
+//! Such a run is a function of the program, of its configuration (the seed included) and of the trace that it
+//! reads. [`ResultCache::run_session`] looks up the reports of a session by these three, and runs the session
+//! if there are none.
 //!
 //! ```text
 //!   session ─► key (program, profile, configuration, digest of the trace) ─► entry on disk? ─► its reports
 //!                                                                             └─ no ─► run ─► entry, reports
 //! ```
 //!
-//! Not remembered: a drive on an image file, since the run changes the image; a trace that is no regular file; workloads and
-//! packing policies that a program brings as code; runs with fault rules, which do not come here.
+//! Not remembered: runs of a drive on an image file, since the run changes the image; of a trace that is no
+//! regular file; of workloads and packing policies that a program brings as code; and runs with fault rules,
+//! which do not use the cache.
 //!
-//! This crate takes no part in a run and computes no number: without a cache the reports are the same.
+//! This crate takes no part in a run and computes no figure: without a cache the reports are the same.
 
 mod ahead;
 mod entry;
@@ -37,7 +39,7 @@ pub struct ResultCache {
     folder: Option<Folder>,
     /// Identity of the program, see [`program`].
     program: String,
-    /// Why results are not remembered; reported once.
+    /// The first error that kept a result from being written; reported once.
     failure: Mutex<Option<String>>,
 }
 
@@ -47,7 +49,7 @@ impl ResultCache {
         ResultCache { folder: Some(Folder::open(folder)), program, failure: Mutex::new(None) }
     }
 
-    /// Remembers nothing.
+    /// A cache that remembers nothing.
     pub fn none() -> ResultCache {
         ResultCache { folder: None, program: String::new(), failure: Mutex::new(None) }
     }
@@ -56,16 +58,17 @@ impl ResultCache {
     /// [`kvdrive_run::run_session`], which are then remembered.
     ///
     /// # Errors
-    /// As there. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).
+    /// As [`kvdrive_run::run_session`]. A cache that cannot be written is no error; see
+    /// [`failure`](ResultCache::failure).
     pub fn run_session(&self, documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
         self.run_session_watched(documents, &Watch::progress(progress))
     }
 
-    /// As [`run_session`](ResultCache::run_session); `watch` may stop the runs, and reports of runs that were stopped are
-    /// returned and not remembered.
+    /// As [`run_session`](ResultCache::run_session); `watch` may stop the runs, and reports of runs that were
+    /// stopped are returned and not remembered.
     ///
     /// # Errors
-    /// As there.
+    /// As [`run_session`](ResultCache::run_session).
     pub fn run_session_watched(
         &self,
         documents: &[Document],
@@ -85,10 +88,10 @@ impl ResultCache {
         stopped.map_or(remembered, Ok)
     }
 
-    /// As [`run_session`](ResultCache::run_session), computing what is not remembered by `run`.
+    /// As [`run_session`](ResultCache::run_session); sessions that are not remembered are run by `run`.
     ///
     /// # Errors
-    /// Those of `run`.
+    /// The errors of `run`.
     pub fn reports(
         &self,
         documents: &[Document],
@@ -113,12 +116,12 @@ impl ResultCache {
         Ok(reports)
     }
 
-    /// Where entries lie; `None`: nothing is remembered.
+    /// The folder of the entries; `None`: nothing is remembered.
     pub fn path(&self) -> Option<&Path> {
         self.folder.as_ref().map(Folder::path)
     }
 
-    /// What the cache holds.
+    /// The contents of the cache.
     ///
     /// # Errors
     /// One line: the folder cannot be read.
@@ -126,7 +129,7 @@ impl ResultCache {
         self.folder.as_ref().map_or_else(|| Ok(Usage::default()), Folder::usage)
     }
 
-    /// Removes every entry, and says how many bytes they had.
+    /// Removes every entry; returns how many bytes they had.
     ///
     /// # Errors
     /// One line: an entry cannot be removed.
@@ -134,7 +137,8 @@ impl ResultCache {
         self.folder.as_ref().map_or(Ok(0), Folder::clear)
     }
 
-    /// Sets the limit of this cache from now on; entries that were not used for longest leave until it is kept.
+    /// Sets the limit of this cache, in bytes; removes the entries that were unused for longest until it is
+    /// kept.
     ///
     /// # Errors
     /// One line: the folder cannot be written.
@@ -142,7 +146,7 @@ impl ResultCache {
         self.folder.as_ref().map_or(Ok(()), |folder| folder.set_limit(limit_bytes))
     }
 
-    /// The first reason why a result could not be written, in one line.
+    /// The first error that kept a result from being written, in one line.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().expect("nothing panics under it").clone()
     }

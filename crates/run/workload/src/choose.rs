@@ -12,7 +12,7 @@ pub(super) struct Chooser {
     distribution: Distribution,
     /// Number of times in a row that each rank is returned.
     replicas: u64,
-    /// The last rank, and how often it is still to be returned.
+    /// The last rank, and how many more times it will be returned.
     rank: (u64, u64),
 }
 

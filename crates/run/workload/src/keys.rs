@@ -24,7 +24,8 @@ impl KeyFormat {
     /// The format of keys of `key_size` bytes that can name `num` pairs.
     ///
     /// # Errors
-    /// One line if the KV command set has no such length, or if it is too short for `num` different keys.
+    /// One line if the KV command set has no keys of this length, or if it is too short for `num` different
+    /// keys.
     pub fn new(key_size: u32, num: u64) -> Result<KeyFormat, String> {
         if !(1..=KEY_MAX_BYTES).contains(&key_size) {
             return Err(format!("workload.key_size: {key_size} B; a key has 1 to {KEY_MAX_BYTES} B"));
@@ -43,8 +44,8 @@ impl KeyFormat {
         })
     }
 
-    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest of the command set; then the second
-    /// result says so.
+    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest of the command set, and the second
+    /// result is then a note that says so.
     ///
     /// # Errors
     /// As [`new`](KeyFormat::new), except for the upper limit.
@@ -98,7 +99,7 @@ impl KeyPermutation {
             x = x.wrapping_mul(odd);
         }
         x ^= x >> 15;
-        // A fixed, well-mixing multiplier (golden ratio) after the seeded ones, so that an unlucky seed gives
+        // A fixed multiplier that mixes well (golden ratio) after the seeded ones, so that a bad seed gives
         // no pattern either.
         x = x.wrapping_mul(0x9e37_79b1);
         x ^ (x >> 16)

@@ -53,8 +53,8 @@ pub const DEFAULTS: &str = include_str!("../workload.toml");
 pub struct ValueSpec {
     /// Length in bytes; zero is valid.
     pub bytes: u32,
-    /// Number of this store within the run, counted after the preloaded pairs. It differs between two stores of one
-    /// key.
+    /// Number of this store within the run, counted after the preloaded pairs. It differs between two stores
+    /// of one key.
     pub version: u64,
 }
 
@@ -113,7 +113,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The key of its first operation; `None` for a unit, which finds its keys while it runs.
+    /// The key of its first operation; `None` for a unit, which chooses its keys while it runs.
     pub fn key(&self) -> Option<Key> {
         match *self {
             Op::Store { key, .. }
@@ -153,7 +153,8 @@ pub trait Workload: Send {
     }
 
     /// Number of pairs that must be in the drive before the first operation: `preload_pair(0)` to
-    /// `preload_pair(preload() - 1)`.
+    /// Number of this store within the run, counted after the preloaded pairs. Two stores of one key have
+    /// different numbers.
     fn preload(&self) -> u64 {
         0
     }
@@ -182,7 +183,8 @@ pub trait Workload: Send {
         0
     }
 
-    /// Its own counters, over the operations drawn so far: section `workload` of reports. Most workloads have none.
+    /// Its own counters, over the operations drawn so far: section `workload` of reports. Most workloads have
+    /// none.
     fn counts(&self) -> Counts {
         Counts::default()
     }
@@ -192,8 +194,8 @@ pub trait Workload: Send {
         None
     }
 
-    /// Departures of this run from what its name promises (a clamped key, for example), one sentence each.
-    /// Reports print them.
+    /// Differences between this run and what its name promises (a clamped key, for example), one sentence
+    /// each, for reports.
     fn notes(&self) -> &[String] {
         &[]
     }
@@ -205,8 +207,8 @@ impl WorkloadParams {
         self.own.map(OwnWorkload::row).or_else(|| row(&self.name))
     }
 
-    /// The least number of values of `value_size` that the drive will hold at once during the run, and the setting that
-    /// determines it; `None` if it is not known in advance.
+    /// The least number of values of `value_size` that the drive will hold at one time during the run, and
+    /// the setting that determines it; `None` if it is not known in advance.
     pub fn least_values(&self) -> Option<(&'static str, u64)> {
         let row = self.row().filter(|row| self.own.is_none() && !row.own_sizes && !row.ends)?;
         let may_end_early = self.until_full || self.duration_ns > 0;

@@ -152,7 +152,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
         (None, Some(power)) => KeyModel::Power(power),
         (None, None) => KeyModel::Uniform,
     };
-    // Only stores: nothing to find, so nothing to load.
+    // If there are only stores, no pair needs to be loaded.
     let preload = if get_end == 0 && put_end == KIND_PARTS { 0 } else { params.num };
     Ok(Box::new(Mixgraph {
         format,

@@ -119,35 +119,37 @@ pub struct WorkloadParams {
     /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub overwrites: u64,
-    /// Whether the preloaded pairs are stored and overwritten by the clients of the run, in model time. Otherwise the
-    /// firmware and the flash do the same work, but no time passes.
+    /// Whether the preloaded pairs are stored and overwritten by the clients of the run, in model time.
+    /// Otherwise the firmware and the flash do the same work, but no time passes.
     pub timed_load: bool,
     /// Warehouses of `tpcc`.
     #[setting(is = Integer(1, (1 << 20) - 1))]
     pub warehouses: u32,
-    /// `tpcc`: divides the number of rows that the specification asks for in each table of a warehouse; a power of two.
+    /// `tpcc`: divides the number of rows that the specification asks for in each table of a warehouse; a
+    /// power of two.
     #[setting(is = PowerOfTwo(1, 256))]
     pub shrink: u32,
     /// `tpcc`: whether a New Order writes the rows of STOCK that it reads.
     pub stock_update: bool,
-    /// `tpcc`: whether the host keeps the writes of a transaction back until it commits, and then sends them as one
-    /// atomic batch, which the drive carries out wholly or not at all. Otherwise each row is a store of its own.
+    /// `tpcc`: whether the host keeps the writes of a transaction back until it commits, and then sends them
+    /// as one atomic batch, which the drive carries out wholly or not at all. Otherwise each row is a store
+    /// of its own.
     pub atomic: bool,
     /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     #[setting(is = Integer(1, 1 << 20))]
     pub scan_length_max: u32,
     /// Whether a run ends, without an error, at the first store that does not fit any more.
     pub until_full: bool,
-    /// Operations that begin in a second, whatever the drive does; 0: each client begins its next one when its
-    /// last one has ended.
+    /// Operations that begin in a second, whatever the drive does; 0: each client begins its next one when
+    /// its last one has ended.
     #[setting(is = Integer(0, 1_000_000_000), option = "rate")]
     pub rate_per_s: u64,
-    /// When operations begin. With `workload.rate_per_s`: equally spaced (`fixed`) or at random (`poisson`). `trace`:
-    /// at the times that the trace recorded.
+    /// When operations begin. With `workload.rate_per_s`: equally spaced (`fixed`) or at random (`poisson`).
+    /// `trace`: at the times that the trace recorded.
     #[setting(is = Word(&["fixed", "poisson", "trace"]), option = "arrivals", when = &[When::Any(&[When::on("workload.rate_per_s"), When::one_of("workload.arrivals", &["trace"])])])]
     pub arrivals: String,
-    /// How many times in a row each rank of a `zipfian` or `latest` distribution is drawn. This stands for the clients
-    /// of a published benchmark, which all have one seed and so draw the same ranks.
+    /// How many times in a row each rank of a `zipfian` or `latest` distribution is drawn. This stands for
+    /// the clients of a published benchmark, which all have one seed and so draw the same ranks.
     #[setting(is = Integer(1, 1024), when = &[When::one_of("workload.distribution", &["zipfian", "latest"])])]
     pub replayed_by: u64,
     /// The run ends when this much of its clock has passed, or after `ops`; 0: after `ops`.
@@ -161,16 +163,16 @@ pub struct WorkloadParams {
     /// checked).
     #[setting(is = Word(&["off", "values", "only"]))]
     pub verify: String,
-    /// File of workload `trace`. For `kvcache`: a file, or the name of a trace that comes with the program; empty for
-    /// the first of those.
+    /// File of workload `trace`. For `kvcache`: a file, or the name of a trace that comes with the program;
+    /// empty for the first of those.
     #[setting(is = Text)]
     pub trace: String,
     /// The format of the trace (`kvdrive list traces`); empty: told by how the file begins.
     #[setting(is = Text)]
     pub trace_format: String,
-    /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace reads before
-    /// it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after all operations of that
-    /// trace.
+    /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace
+    /// reads before it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after
+    /// all operations of that trace.
     #[setting(is = Text, option = "load")]
     pub load: String,
     /// `kvcache`: the language model (`kvdrive list models`).
@@ -202,7 +204,7 @@ pub struct WorkloadParams {
     pub own: Option<OwnWorkload>,
 }
 
-/// A row that [`WORKLOADS`](super::WORKLOADS) does not have, of a program that brings its own.
+/// A row of a program that brings its own workload, and so not in [`WORKLOADS`](super::WORKLOADS).
 #[derive(Clone, Copy)]
 pub struct OwnWorkload(&'static Row);
 

@@ -10,7 +10,7 @@ use crate::{
 /// Builds a workload; the error is one line that starts with the parameter at fault.
 pub type Build = fn(&WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String>;
 
-/// The choice of a workload's keys, and so the settings that apply to it.
+/// The choice of a workload's keys, which decides the settings that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// Each key is unique: `num` has no meaning.
@@ -39,15 +39,15 @@ pub struct Row {
     pub has_units: bool,
     /// The choice of its keys.
     pub keys: Keys,
-    /// It begins with `num` pairs of `value_size`, as every workload does whose keys are `Asked` or `Latest`.
+    /// It begins with `num` pairs of `value_size`, as every workload with `Asked` or `Latest` keys does.
     pub loads_num: bool,
     /// Settings of `[workload]` that this workload uses and not every workload does, besides those implied by
     /// `keys` and `own_sizes`.
     pub looks_at: &'static [&'static str],
     /// Builds it.
     pub build: Build,
-    /// It reads a file and ends with it: its operations are drawn with [`Workload::draw`], all of them unless
-    /// `ops` is set. Only `run`, `compare` and `sweep` accept one.
+    /// It reads a file and ends with the file: its operations are drawn with [`Workload::draw`], all of them
+    /// unless `ops` is set. Only `run`, `compare` and `sweep` accept it.
     pub ends: bool,
 }
 
@@ -71,7 +71,7 @@ impl Row {
         self.keys != Unique
     }
 
-    /// Does it use `distribution`, if only to report that its own is another one?
+    /// Does it use `distribution`, even if only to report that its own is another one?
     pub fn has_distribution(&self) -> bool {
         matches!(self.keys, Asked | Latest | Spread)
     }
@@ -342,7 +342,7 @@ pub static FROM_FILES: &[Row] = &[
     },
 ];
 
-/// Every workload, those that are read from a file among them.
+/// Every workload, including those that are read from a file.
 pub fn all_rows() -> impl Iterator<Item = &'static Row> {
     WORKLOADS.iter().chain(FROM_FILES)
 }
@@ -358,7 +358,7 @@ pub fn is_preconditioned(params: &WorkloadParams) -> bool {
     params.overwrites > 0 && params.row().is_some_and(|row| row.looks_at("overwrites"))
 }
 
-/// Does the workload of this name look at the setting of this key? `true` for a workload that is in no table.
+/// Does the workload of this name read the setting of this key? `true` for a workload that is in no table.
 pub fn looks_at(workload: &str, key: &str) -> bool {
     let setting = key.strip_prefix("workload.").unwrap_or(key);
     let Some(row) = row(workload) else { return true };

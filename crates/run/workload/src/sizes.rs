@@ -58,7 +58,7 @@ impl ParetoSizes {
     /// The table for `num` equally likely draws.
     ///
     /// # Errors
-    /// One line when a parameter is not usable.
+    /// One line if a parameter is invalid.
     pub fn new(pareto: Pareto, num: u64, max_bytes: u32, floor_bytes: u32) -> Result<ParetoSizes, String> {
         // Bounds keep the scaled index in 64 bits and the table small.
         if !(1..=1 << 32).contains(&num) {
@@ -86,8 +86,8 @@ impl ParetoSizes {
             guide: Vec::new(),
             bucket_scale: (BUCKETS << 32) / num,
         };
-        // Smallest size of bucket b = number of sizes that all of the bucket's indices reach; found at the
-        // first index after it.
+        // Smallest size of bucket b = number of sizes that all of the bucket's indices reach, looked up at
+        // the first index after the bucket.
         sizes.guide = (0..BUCKETS)
             .map(|bucket| {
                 let last = (((bucket + 1) << 32).div_ceil(sizes.bucket_scale.max(1))).min(num) - 1;
@@ -105,7 +105,7 @@ impl ParetoSizes {
     /// Size of a draw in bytes.
     ///
     /// # Panics
-    /// When `index` is not below `num`.
+    /// Panics if `index` is not below `num`.
     #[inline]
     pub fn size_bytes(&self, index: u64) -> u32 {
         assert!(index < self.num, "draw {index} of {}", self.num);
@@ -120,7 +120,8 @@ impl ParetoSizes {
         (size as u32).max(self.floor_bytes)
     }
 
-    /// Sizes the table does not hold: above the limit, below zero, infinite. A few draws in ten thousand.
+    /// Sizes that the table does not hold: above the limit, negative, infinite. They are a few draws in ten
+    /// thousand.
     #[cold]
     fn odd_size(&self, index: u64) -> u32 {
         let size = match self.pareto.ceil(index as f64 / self.num as f64) {

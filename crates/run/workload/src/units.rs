@@ -21,13 +21,13 @@ pub trait Pairs {
     /// As [`Pairs::read`].
     fn write(&mut self, key: Key, value: &[u8]) -> Result<(), Failed>;
 
-    /// Ends the writes of a unit, before its rows are unlocked: those that were kept back ([`WorkloadParams::atomic`]) are
-    /// carried out now, all or none.
+    /// Ends the writes of a unit, before its rows are unlocked: writes that were held back
+    /// ([`WorkloadParams::atomic`]) are carried out now, all or none.
     ///
     /// [`WorkloadParams::atomic`]: super::WorkloadParams::atomic
     ///
     /// # Errors
-    /// As [`Pairs::read`]; none of them was carried out.
+    /// As [`Pairs::read`]; no write was carried out.
     fn commit(&mut self) -> Result<(), Failed>;
 
     /// Locks all of these rows until [`Pairs::unlock`], after waiting until no other unit holds any of them.
@@ -61,7 +61,7 @@ impl Failed {
 pub struct UnitEnd {
     /// Index into [`Units::kinds`].
     pub kind: usize,
-    /// Was it committed? If not, it was rolled back by intention, and has written nothing.
+    /// Was it committed? If not, it was rolled back on purpose and has written nothing.
     pub is_committed: bool,
 }
 
@@ -76,8 +76,8 @@ pub trait Units: Send + Sync {
     /// The drive refused, or returned wrong data.
     fn run(&self, number: u64, pairs: &mut dyn Pairs) -> Result<UnitEnd, Failed>;
 
-    /// Reads the pairs after the units below `units` have all succeeded, and checks the invariants; returns a line that
-    /// says what was checked.
+    /// Reads the pairs after the units below `units` have all succeeded, and checks the invariants; returns a
+    /// line that lists the checks.
     ///
     /// # Errors
     /// The first violated invariant, as [`Failed::Wrong`]; or the drive refused.

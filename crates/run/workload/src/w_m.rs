@@ -1,14 +1,14 @@
 //! `w-m`: BandSlim's workload M. Stores of unique 4 B keys whose sizes are those of mixgraph's `All_random`.
 //!
-//! Only the sizes are mixgraph's: the paper makes every query a PUT. The sizes are drawn from a grid of one million
-//! points, the number of the paper's operations, whatever `ops` and `num` are, because the grid determines the largest
-//! possible size.
+//! Only the sizes are mixgraph's: the paper makes every query a PUT. The sizes are drawn from a grid of one
+//! million points, the number of the paper's operations, whatever `ops` and `num` are, because the grid
+//! determines the largest possible size.
 
 use super::keys::{KeyPermutation, check_unique};
 use super::{Op, Pareto, ParetoSizes, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
 
-/// Draws the sizes are taken from: `num` of the published runs.
+/// Draws that the sizes are taken from: the operations of the published runs.
 const DRAWS: u64 = 1_000_000;
 
 struct MixSizes {

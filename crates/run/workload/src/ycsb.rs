@@ -14,9 +14,9 @@
 //! `scramble`, `ycsb-` spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does
 //! (its client's rank is the key).
 //!
-//! If pairs are inserted, the hash spreads ranks over all loaded keys and twice the expected number of new ones, and a
-//! pair that does not exist yet is drawn again (`CoreWorkload.nextKeynum`). A hash over the existing keys alone would
-//! move the hot keys with every insert.
+//! If pairs are inserted, the hash spreads ranks over all loaded keys and twice the expected number of new
+//! ones, and if a drawn pair does not exist yet, another one is drawn (`CoreWorkload.nextKeynum`). A hash
+//! over the existing keys alone would move the hot keys with every insert.
 //!
 //! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted.
 //! The seek of a scan brings its first pair.
@@ -60,7 +60,7 @@ struct Ycsb {
     notes: Vec<String>,
 }
 
-/// The workload of a row with this mix, which says whether it is of the latest and may be scrambled.
+/// The workload of a row with this mix, which also decides whether keys are the latest and may be scrambled.
 pub(super) fn build(mix: Mix, params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     let row = params.row().ok_or("workload.name: no such workload")?;
     let scramble = params.scramble && row.looks_at("scramble");
@@ -135,7 +135,7 @@ impl Workload for Ycsb {
         let number = if index < self.loaded {
             index
         } else {
-            // A hash instead of a stream: the result must not depend on earlier calls.
+            // A hash instead of a random stream: the result must not depend on earlier calls.
             let mixed = fnv64(index ^ fnv64(self.seed)) ^ fnv64(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             ((u128::from(mixed) * u128::from(self.loaded)) >> 64) as u64
         };

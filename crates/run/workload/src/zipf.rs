@@ -27,11 +27,11 @@ fn term(rank: u64, theta: f64) -> f64 {
     1.0 / libm::pow(rank as f64, theta)
 }
 
-/// Long sums that were computed, by items and the bits of theta: one takes a tenth of a second, and every run of a
-/// comparison needs the same.
+/// Long sums that were computed, by items and the bits of theta: one takes 0.1 s, and every run of a
+/// comparison needs the same sum.
 static LONG_SUMS: Mutex<BTreeMap<(u64, u64), f64>> = Mutex::new(BTreeMap::new());
 
-/// [`zeta_sum`], computed once where it is long.
+/// [`zeta_sum`], remembered if it is long.
 fn zeta(items: u64, theta: f64) -> f64 {
     if items < EXACT_TERMS {
         return zeta_sum(items, theta);
@@ -60,7 +60,7 @@ impl Zipf {
     /// Ranks below `items`.
     ///
     /// # Errors
-    /// One line when `theta` is not above 0 and at most [`THETA_MAX`], or there is nothing to draw.
+    /// One line if `theta` is not above 0 and at most [`THETA_MAX`], or `items` is 0.
     pub fn new(items: u64, theta: f64) -> Result<Zipf, String> {
         if !(theta > 0.0 && theta <= THETA_MAX) {
             return Err(format!("workload.zipf_theta: {theta}; must be above 0 and at most {THETA_MAX}"));
@@ -82,7 +82,7 @@ impl Zipf {
         };
     }
 
-    /// Draws from `items` items from now on; never fewer than before.
+    /// Draws from `items` items from now on, which must not be fewer than before.
     pub fn grow_to(&mut self, items: u64) {
         if items <= self.items {
             return;

@@ -1,5 +1,6 @@
-//! Which missing blocks a cache of a language model stores. Flash wears with every store, and most blocks of a public
-//! trace are never requested again. What is evicted for an admitted block is the policy's choice (`eviction.rs`).
+//! The choice of missing blocks that a cache of a language model stores. Flash wears with every store, and
+//! most blocks of a public trace are never requested again. The block that is evicted for an admitted one is
+//! the policy's choice (`eviction.rs`).
 //!
 //! A new admission is one struct with its row in [`ADMISSIONS`].
 
@@ -33,7 +34,7 @@ pub struct AdmissionRow {
     pub build: fn() -> Box<dyn Admission>,
 }
 
-/// Every admission there is.
+/// Every admission.
 pub static ADMISSIONS: &[AdmissionRow] = &[
     AdmissionRow {
         name: "all",
@@ -60,7 +61,7 @@ impl Admission for All {
     }
 }
 
-/// Remembers every block that it has seen: 8 bytes each.
+/// Remembers every block that was requested: 8 bytes each.
 #[derive(Default)]
 struct SecondUse {
     seen: HashSet<BlockId>,
@@ -84,7 +85,8 @@ impl Admission for Full {
 mod tests {
     use super::*;
 
-    /// The names of the admissions that store a block of `tokens` tokens on its first and on its second request.
+    /// The names of the admissions that store a block of `tokens` tokens on its first and on its second
+    /// request.
     fn admitting(tokens: u64) -> [Vec<&'static str>; 2] {
         let mut first_and_second = [Vec::new(), Vec::new()];
         for row in ADMISSIONS {

@@ -1,5 +1,5 @@
-//! The cache itself: which blocks are cached, what a request finds, and what is stored and deleted for it. It
-//! moves no data and knows no pairs.
+//! The cache itself: the blocks that are cached, what a request finds, and what is stored and deleted for it.
+//! It moves no data and knows no pairs.
 //!
 //! A request looks its blocks up until one is missing: these are its *prefix* hits. Then every block of the
 //! request is passed in order: a cached block is touched (an *any* hit), and a missing block is stored, after
@@ -41,9 +41,9 @@ pub struct CacheCounters {
 /// What the cache does with one block of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is cached: nothing is moved in this pass.
+    /// It is cached and stays; this pass moves no data.
     Keep,
-    /// It is stored; this other block is evicted first, if there is one.
+    /// It is missing and is stored, after this other block was evicted, if there is one.
     Store(Option<BlockId>),
     /// It is missing and is not stored.
     Pass,
@@ -51,7 +51,7 @@ pub enum Step {
 
 /// A cache of blocks.
 pub struct Cache {
-    /// Most blocks it holds; `None`: any number.
+    /// Most blocks that it holds; `None`: any number.
     capacity: Option<u64>,
     admission: Box<dyn Admission>,
     policy: Box<dyn Policy>,

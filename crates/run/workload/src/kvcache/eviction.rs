@@ -1,5 +1,5 @@
-//! Which block a cache of a language model evicts when it is full. This is neither a policy of the drive nor
-//! SAKER's (`saker/src/cache`): the cache decides on the host, and the drive sees deletes.
+//! The choice of the block that a cache of a language model evicts when it is full. This is neither a policy
+//! of the drive nor SAKER's (`saker/src/cache`): the cache decides on the host, and the drive sees deletes.
 //!
 //! A policy identifies blocks by number and counts each as one, as published simulations of these traces do.
 //! A new policy is one struct with its row in [`POLICIES`].
@@ -31,7 +31,7 @@ pub struct PolicyRow {
     pub build: fn(capacity_blocks: u64) -> Box<dyn Policy>,
 }
 
-/// Every policy there is.
+/// Every policy.
 pub static POLICIES: &[PolicyRow] = &[
     PolicyRow {
         name: "lru",
@@ -122,8 +122,8 @@ const S3_MOST_REQUESTS: u8 = 3;
 /// The short queue has one tenth of the cache.
 const S3_SHORT_PART: u64 = 10;
 
-/// Three queues: a short one for new blocks, a long one for blocks that were requested again, and the numbers of blocks
-/// that left the short one (the *ghosts*). A ghost that is requested again goes to the long queue.
+/// Three queues: a short one for new blocks, a long one for blocks that were requested again, and the numbers
+/// of blocks that left the short one (the *ghosts*). A ghost that is requested again goes to the long queue.
 struct S3Fifo {
     short_blocks: u64,
     long_blocks: u64,

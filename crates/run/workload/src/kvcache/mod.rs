@@ -1,6 +1,6 @@
-//! `kvcache`: a cache of a language model's attention keys and values on the drive, driven by a trace of requests. It
-//! decides which pairs are looked up, read, stored and deleted; the run decides when an operation starts and how long
-//! it takes.
+//! `kvcache`: a cache of a language model's attention keys and values on the drive, driven by a trace of
+//! requests. It decides which pairs are looked up, read, stored and deleted; the run decides when an
+//! operation starts and how long it takes.
 //!
 //! ```text
 //!  request ──► look up: Exist of each block until one is missing ──► Retrieve those that are there
@@ -9,8 +9,9 @@
 //!                          Delete what goes (eviction.rs), Store what was missing and is admitted (admission.rs)
 //! ```
 //!
-//! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With more than
-//! one operation in flight a look-up may overtake an earlier store; reports count the results of the look-ups.
+//! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With
+//! more than one operation in flight a look-up may overtake an earlier store; reports count the results of
+//! the look-ups.
 
 mod admission;
 mod cache;
@@ -50,9 +51,9 @@ struct KvCache {
     shape: Shape,
     /// Tokens of each cached block, which determine its pairs.
     tokens: HashMap<BlockId, u64>,
-    /// The request that was read last, until all of it is done.
+    /// The request that was read last, until all its operations are drawn.
     turn: Option<Turn>,
-    /// Operations of its last block, and their start times.
+    /// Operations of the last block of this request, and their start times.
     ready: VecDeque<(Op, Ns)>,
     version: u64,
     tokens_moved: TokenCounters,
@@ -65,14 +66,14 @@ struct Turn {
     /// Blocks before the first missing one.
     found: usize,
     stage: Stage,
-    /// The block of the request that is next in this stage.
+    /// Index of the block that is next in this stage.
     index: usize,
 }
 
 /// The stages of a request, each of which goes through its blocks in order.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Exist commands for the pair of each block that is stored last, until the first missing block.
+    /// Exist commands for each block, by its pair that is stored last, until the first missing block.
     LookUp,
     Retrieve,
     /// Missing blocks are stored if they are admitted, and cached ones touched.
@@ -80,7 +81,7 @@ enum Stage {
 }
 
 impl Turn {
-    /// The next stage of a block, by its index; `None` when all is done.
+    /// The next stage, and the index of the block that is next in it; `None` when the request is done.
     fn next(&mut self) -> Option<(Stage, usize)> {
         loop {
             let blocks = self.request.blocks.len();
@@ -125,7 +126,7 @@ pub(super) fn build(params: &WorkloadParams, _seed: u64) -> Result<Box<dyn Workl
     }))
 }
 
-/// The row of a table that has this name.
+/// The row of a table with this name.
 fn named<Row>(
     key: &str,
     kind: &str,
@@ -140,7 +141,7 @@ fn named<Row>(
 }
 
 impl KvCache {
-    /// Looks the next request up; `None` at the end of the trace.
+    /// Looks up the next request; `None` at the end of the trace.
     fn begin_request(&mut self) -> Result<Option<Turn>, String> {
         if self.requests_left == Some(0) {
             return Ok(None);
@@ -152,8 +153,8 @@ impl KvCache {
         Ok(Some(Turn { request, found, stage: Stage::LookUp, index: 0 }))
     }
 
-    /// Turns one more block of a request into operations: only these are in memory, however long the request. `false`
-    /// at the end of the trace.
+    /// Turns the next block of a request into operations, so that only these are in memory, however long the
+    /// request is. `false` at the end of the trace.
     fn advance(&mut self) -> Result<bool, String> {
         let turn = match self.turn.take() {
             Some(turn) => Some(turn),
@@ -201,7 +202,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Deletes the pairs of a block; first the one that makes it visible.
+    /// Deletes the pairs of a block, first the pair that makes the block visible.
     fn delete(&mut self, block: BlockId, at_ns: Ns) {
         let tokens = self.tokens.remove(&block).expect("a block that goes was stored");
         let keys: Vec<Key> = self.shape.objects(block, tokens).iter().map(|object| object.key).collect();
@@ -236,7 +237,8 @@ impl Workload for KvCache {
     }
 }
 
-/// What the requests are worth: tokens, the computing that cached ones save, and the time that the trace took.
+/// What the requests are worth: tokens, the computing that cached ones save, and the time that the trace
+/// took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct TokenCounters {
     /// Time of the last request after the start of the trace, ms.
@@ -251,7 +253,8 @@ pub struct TokenCounters {
     /// Tokens of stored blocks.
     #[counter(name = "tokens_stored")]
     pub stored: u64,
-    /// Floating-point operations of prefilling all inputs whole, in units of 10^9 (`models.rs` has the formula).
+    /// Floating-point operations of prefilling all inputs whole, in units of 10^9 (`models.rs` has the
+    /// formula).
     pub prefill_gflop: u64,
     /// The part of them that prefix hits save.
     pub prefill_saved_gflop: u64,

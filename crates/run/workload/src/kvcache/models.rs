@@ -1,13 +1,14 @@
-//! Language models: the bytes of attention keys and values that a token of each takes, and the floating-point
-//! operations of computing them again.
+//! Language models: bytes of attention keys and values of a token, and the floating-point operations of
+//! computing them again.
 //!
-//! A token takes 2 (key and value) x layers x heads x head size x 2 bytes (BF16); a model with latent attention
-//! keeps one tensor, layers x (rank + rotary part) x 2 bytes. The numbers are those of the models' public
-//! configuration files.
+//! A token takes 2 (key and value) x layers x heads x head size x 2 bytes (BF16); a model with latent
+//! attention keeps one tensor, layers x (rank + rotary part) x 2 bytes. The numbers are those of the models'
+//! public configuration files.
 //!
-//! Prefilling n tokens takes 2 n operations for each parameter that a token uses, and 4 layers x width x n² of
-//! attention (scores and weighted sum, two operations each; width: query heads x head size), the quadratic term of
-//! Mooncake's section 2.2 (FAST'25). Kernels that skip the masked half of the scores do half of the second term.
+//! Prefilling n tokens takes 2 n operations for each parameter that a token uses, and 4 layers x width x n²
+//! of attention (scores and weighted sum, two operations each; width: query heads x head size), the quadratic
+//! term of Mooncake's section 2.2 (FAST'25). Kernels that skip the masked half of the scores do half of the
+//! second term.
 
 /// Bytes of one number of a tensor: BF16.
 const NUMBER_BYTES: u64 = 2;
@@ -39,7 +40,7 @@ const fn latent(rank: u64, rotary: u64) -> u64 {
     rank + rotary
 }
 
-/// Every model there is.
+/// Every model.
 pub static MODELS: &[Model] = &[
     Model {
         name: "llama-3.1-8b",
@@ -126,8 +127,8 @@ impl Model {
         self.layers * self.layer_token_bytes()
     }
 
-    /// Floating-point operations of prefilling the first `tokens` of an input, in units of 10^9. With a prefix of p
-    /// tokens cached, an input of n takes those of n less those of p.
+    /// Floating-point operations of prefilling the first `tokens` of an input, in units of 10^9. With a
+    /// prefix of p tokens cached, an input of n takes those of n less those of p.
     pub fn prefill_gflop(&self, tokens: u64) -> u64 {
         let attention = 4 * u128::from(self.layers * self.width) * u128::from(tokens).pow(2);
         2 * self.active_millions * tokens / 1000 + (attention / 1_000_000_000) as u64
@@ -152,8 +153,8 @@ mod tests {
         assert_eq!(bytes("deepseek-v3"), 70_272);
     }
 
-    /// Mooncake's section 2.2 has layers x (4 n² d + 22 n d²) for 80 layers of d = 8192: 22 d² layers is 118 x 10^9
-    /// operations a token, where twice 70.6 x 10^9 parameters are 141. The quadratic term is the same.
+    /// Mooncake's section 2.2 has layers x (4 n² d + 22 n d²) for 80 layers of d = 8192: 22 d² layers is 118
+    /// x 10^9 operations a token, where twice 70.6 x 10^9 parameters are 141. The quadratic term is the same.
     #[test]
     fn prefilling_takes_what_the_published_formula_has() {
         let model = MODELS.iter().find(|model| model.name == "llama-3.1-70b").unwrap();

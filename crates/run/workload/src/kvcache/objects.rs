@@ -76,7 +76,8 @@ pub static LAYOUTS: &[LayoutRow] = &[
     },
 ];
 
-/// An object that fits into the root is stored in it. The last chunk and the root are rounded up to `unit` bytes.
+/// An object that fits into the root is stored in it. The last chunk and the root are rounded up to `unit`
+/// bytes.
 fn chunked(content: Content, unit: u64) -> Vec<u64> {
     let Content { layers, layer_bytes, chunk_bytes } = content;
     let (bytes, head) = (layers * layer_bytes, ROOT_HEAD_BYTES + LOGICAL_KEY_BYTES);
@@ -91,7 +92,7 @@ fn chunked(content: Content, unit: u64) -> Vec<u64> {
     sizes
 }
 
-/// How blocks become pairs.
+/// How a block is divided into pairs.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub layout: &'static LayoutRow,

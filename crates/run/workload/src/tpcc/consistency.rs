@@ -10,8 +10,9 @@
 //! | 8, 9 | W_YTD and D_YTD are the sums of H_AMOUNT there |
 //! | lost updates | D_NEXT_O_ID has grown by the New Orders that were committed there; S_ORDER_CNT by the lines of all |
 //!
-//! Conditions 2 to 4 also cover orders that were loaded, at both ends of their range. The transactions are
-//! drawn again, each by its number, so the check needs nothing of the run but the drive.
+//! Conditions 2 to 4 also cover orders that were loaded, at both ends of their range. The inputs of the
+//! transactions are drawn again, each by its number, so the check needs only the drive and no other state of
+//! the run.
 
 use std::collections::BTreeMap;
 

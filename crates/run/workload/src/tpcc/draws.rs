@@ -14,7 +14,7 @@ const ITEM_A: u64 = 8191;
 /// (clause 2.1.6.1).
 const NAME_C_DELTA: u64 = 100;
 
-/// New Orders and Payments among both: of 100 transactions of all five kinds, 45 and 43.
+/// Weights of New Order and Payment: of 100 transactions of all five kinds, 45 and 43.
 const NEW_ORDERS: u64 = 45;
 const PAYMENTS: u64 = 43;
 
@@ -163,7 +163,7 @@ mod tests {
 
     const FULL: Size = Size { warehouses: 10, shrink: 1 };
 
-    /// Shares of the specification, over enough transactions that a wrong share shows.
+    /// The shares of the specification, over enough transactions for a wrong share to show.
     #[test]
     fn inputs_have_the_shares_that_the_specification_asks_for() {
         let draws = Draws::new(1, FULL);
@@ -200,8 +200,8 @@ mod tests {
         near(named / payments, 0.60, "by name");
     }
 
-    /// NURand is far from uniform: with A = 8191 over 100 000, the most popular tenth of items has more than a
-    /// quarter of the draws.
+    /// NURand is far from uniform: with A = 8191 over 100 000, the most popular tenth of items has more than
+    /// a quarter of the draws.
     #[test]
     fn popular_items_are_popular() {
         let popular_share = |size: Size| {

@@ -32,11 +32,11 @@ fn lines_of(order: u32) -> u8 {
     5 + ((order - 1) % 11) as u8
 }
 
-/// Lines of all first orders up to and without `order`.
+/// Lines of all first orders before `order`.
 fn lines_before(order: u32) -> u64 {
     let before = u64::from(order - 1);
     let (rounds, rest) = (before / 11, before % 11);
-    // 5 + 6 + ... + 15 a round.
+    // 5 + 6 + ... + 15 lines in each round of orders.
     rounds * 110 + rest * 5 + rest * rest.saturating_sub(1) / 2
 }
 
@@ -161,7 +161,7 @@ impl Loaded {
                     ..History::new_zeroed()
                 }
                 .as_bytes());
-                // Above the numbers of payments in a run of any length.
+                // Above the number of any payment, however long a run is.
                 keys::history(place, (1 << 35) + number)
             }
             4 => {

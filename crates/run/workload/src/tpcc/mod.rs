@@ -1,5 +1,5 @@
-//! `tpcc`: the two transactions that are 88 of 100 in TPC-C (revision 5.11), New Order and Payment, 45 to 43, as
-//! SAKER's paper runs them: on tables whose rows are pairs under keys of 8 bytes.
+//! `tpcc`: the two transactions that are 88 of 100 in TPC-C (revision 5.11), New Order and Payment, 45 to 43,
+//! as SAKER's paper runs them: on tables whose rows are pairs under keys of 8 bytes.
 //!
 //! ```text
 //!   number ─► draws.rs ─► transactions.rs ─► reads, computes, writes rows.rs under keys.rs ─► consistency.rs
@@ -7,17 +7,17 @@
 //! ```
 //!
 //! A transaction is a unit ([`super::units`]): its client executes one operation after the other. Values are
-//! bytes computed from what was read, so data that a drive loses or returns in a wrong version is detected at
-//! the end.
+//! bytes computed from values that were read, so data that a drive loses or returns in a wrong version is
+//! detected at the end.
 //!
-//! With `stock_update = false` STOCK is read and not written, as the paper describes an order line. Then 61 % of the
-//! operations are reads; the paper says 60 %. By the specification it is 50 %.
+//! With `stock_update = false` STOCK is read and not written, as the paper describes an order line. Then 61 %
+//! of the operations are reads; the paper says 60 %. By the specification it is 50 %.
 //!
 //! A loaded row's [`ValueSpec::version`] is its number (`loaded.rs`).
 //!
-//! `shrink` divides the rows of every warehouse, for short runs; the distribution of popularity stays that of a whole
-//! warehouse (`nurand.rs`). A transaction's warehouse and district are drawn uniformly; there are no terminals, and no
-//! keying or think times.
+//! `shrink` divides the rows of every warehouse, for short runs; the distribution of popularity stays that of
+//! a whole warehouse (`nurand.rs`). A transaction's warehouse and district are drawn uniformly; there are no
+//! terminals, and no keying or think times.
 
 mod consistency;
 mod draws;

@@ -1,9 +1,9 @@
 //! NURand (clause 2.1.6): draws of rows, some of which are more popular than others.
 //!
-//! A shrunk table (`shrink`) is drawn from like the whole one: NURand draws a row of the whole table, and each row that
-//! is kept stands for several rows of neighbouring popularity. So the same share of the rows gets the same share of the
-//! draws, and a cache that is shrunk with the table has the same hit rate. (A smaller A would not do: its fewer bits
-//! make fewer degrees of popularity.)
+//! A shrunk table (`shrink`) is drawn from like the whole one: NURand draws a row of the whole table, and
+//! each row that is kept stands for several rows of neighbouring popularity. So the same share of the rows
+//! gets the same share of the draws, and a cache that is shrunk with the table has the same hit rate. (A
+//! smaller A would not do: it has fewer bits, and so fewer degrees of popularity.)
 
 use kvdrive_sim::Rng;
 
@@ -12,7 +12,7 @@ use kvdrive_sim::Rng;
 pub(super) struct NuRand {
     a: u64,
     c: u64,
-    /// The numbers of the whole table: its first, and how many there are.
+    /// The first number of the whole table, and how many there are.
     first: u64,
     rows: u64,
     /// For each row of the whole table, the kept row that stands for it; empty for a whole table.
@@ -20,7 +20,8 @@ pub(super) struct NuRand {
 }
 
 impl NuRand {
-    /// NURand(A, `first`, `first + rows - 1`) with the constant C, over a table of which one in `shrink` rows is kept.
+    /// NURand(A, `first`, `first + rows - 1`) with the constant C, over a table of which one in `shrink` rows
+    /// is kept.
     pub fn new(a: u64, c: u64, (first, rows): (u64, u64), shrink: u64, seed: u64) -> NuRand {
         let mut draws = NuRand { a, c, first, rows, stands_for: Vec::new() };
         if shrink > 1 {
@@ -29,19 +30,19 @@ impl NuRand {
         draws
     }
 
-    /// A row, the first being 0.
+    /// The index of a row, from 0.
     pub fn draw(&self, rng: &mut Rng) -> u32 {
         let (or, plain) = (rng.below(self.a + 1), self.first + rng.below(self.rows));
         let row = ((or | plain) + self.c) % self.rows;
         self.stands_for.get(row as usize).copied().unwrap_or(row as u32)
     }
 
-    /// For each row of the whole table, which of the `kept` rows stands for it.
+    /// For each row of the whole table, the index of the kept row that stands for it.
     fn shrunk_to(&self, kept: u32, shrink: u64, seed: u64) -> Vec<u32> {
         let weights = self.weights();
         let mut by_popularity: Vec<u32> = (0..self.rows as u32).collect();
         by_popularity.sort_by_key(|row| std::cmp::Reverse(weights[*row as usize]));
-        // Popular rows do not lie together in the whole table either.
+        // Popular rows are not neighbours in the whole table either.
         let mut places: Vec<u32> = (0..kept).collect();
         let mut rng = Rng::stream(seed, "tpcc.rows");
         for last in (1..places.len()).rev() {
@@ -55,14 +56,15 @@ impl NuRand {
         stands_for
     }
 
-    /// Of each row, how many of all pairs of equally likely draws give it.
+    /// For each row, the number of pairs of equally likely draws that give it.
     fn weights(&self) -> Vec<u64> {
         let low = self.a + 1;
         assert!(low.is_power_of_two(), "A is a number of ones");
         let mut weights = vec![0; self.rows as usize];
         let last = self.first + self.rows - 1;
         for high in (self.first / low)..=(last / low) {
-            // A plain draw p becomes v if it has no bit that v lacks; of the other draw, the bits that p has are free.
+            // A plain draw p becomes v if it has no bit that v lacks; of the other draw, the bits that p has
+            // are free.
             let free = |p: u64| match (self.first..=last).contains(&(high * low + p)) {
                 true => 1_u64 << p.count_ones(),
                 false => 0,

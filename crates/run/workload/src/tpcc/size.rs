@@ -10,7 +10,7 @@ pub struct Size {
 
 impl Size {
     pub const DISTRICTS: u8 = 10;
-    /// Of a whole database: items, customers of a district, last names.
+    /// Rows of a whole database: items, customers of a district, last names.
     pub const ITEMS: u64 = 100_000;
     pub const CUSTOMERS: u64 = 3000;
     pub const NAMES: u64 = 1000;
@@ -38,7 +38,7 @@ impl Size {
         self.part(3000)
     }
 
-    /// Those of them that are not delivered.
+    /// Those of the first orders that are not delivered.
     pub const fn new_orders(&self) -> u32 {
         self.part(900)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// Pairs in memory; counts, and remembers what was locked.
+/// Pairs in memory; counts calls and notes which rows were locked.
 #[derive(Default)]
 struct Map {
     pairs: BTreeMap<Key, Vec<u8>>,
@@ -92,7 +92,7 @@ fn a_run_leaves_a_consistent_database() {
     }
 }
 
-/// Reads are 60 % as the paper has it, and half as the specification has it.
+/// The share of reads is 60 %, as in the paper, and 50 % by the specification.
 #[test]
 fn reads_and_writes_have_the_published_shares() {
     for (stock_update, share) in [(true, 0.50), (false, 0.61)] {
@@ -104,8 +104,8 @@ fn reads_and_writes_have_the_published_shares() {
     }
 }
 
-/// Rows are as many as the specification says: 499 000 of a warehouse (1000 names of each district are ours),
-/// but for the lines, of which there are ten an order.
+/// The number of rows is that of the specification: 499 000 for a warehouse (1000 names of each district are
+/// ours), except for lines, of which an order has ten.
 #[test]
 fn a_warehouse_has_its_rows() {
     let (one, two) = (params(1, 1, true), params(1, 2, true));
@@ -117,7 +117,7 @@ fn a_warehouse_has_its_rows() {
     assert!(lines.abs_diff(300_000) < 1000, "{lines}");
 }
 
-/// The checks notice every lost write, except writes that nothing depends on.
+/// The checks notice every lost write, except writes on which no other row depends.
 #[test]
 fn a_lost_write_is_noticed() {
     for every in [7, 50, 333, 2500] {
@@ -130,7 +130,7 @@ fn a_lost_write_is_noticed() {
     }
 }
 
-/// Two transactions that both read before either writes: what locks are there to prevent.
+/// Two transactions that both read before either writes: locks prevent this.
 #[test]
 fn a_lost_update_is_noticed() {
     let (workload, mut map) = loaded(&params(64, 1, true));

@@ -7,7 +7,7 @@
 //!
 //! A row that is read and then written is locked from before the read until after the write: D and the lines'
 //! S of a New Order; W, D and C of a Payment. So no update is lost. Rows that are only read (taxes,
-//! discounts, prices) never change. A New Order writes after all reads: one that meets an unknown item ends
+//! discounts, prices) never change. A New Order writes after all reads: if it meets an unknown item, it ends
 //! there, and has nothing to undo.
 
 use kvdrive_spec::Key;
@@ -23,7 +23,7 @@ use crate::units::{Failed, Pairs};
 
 /// Bytes of a customer's number in the index of names.
 const NUMBER_BYTES: usize = 4;
-/// What a payment of a customer with bad credit leaves in C_DATA, bytes.
+/// Bytes of the note that a payment by a customer with bad credit adds to C_DATA.
 const NOTE_BYTES: usize = 21;
 
 /// Rows that are locked while this lives.
@@ -95,7 +95,7 @@ pub(super) fn new_order(
     Ok(true)
 }
 
-/// Takes the quantity of a line out of a stock, and refills the stock when it runs low.
+/// Subtracts the quantity of a line from a stock, and refills the stock if it is low.
 fn take_from(stock: &mut Stock, line: &Line, is_remote: bool) {
     let (quantity, taken) = (stock.quantity.get(), u16::from(line.quantity));
     stock.quantity.set(if quantity >= taken + 10 { quantity - taken } else { quantity + 91 - taken });
@@ -115,7 +115,7 @@ fn entered(line: &Line, item: &Item, stock: &Stock, place: DistrictId) -> OrderL
     }
 }
 
-/// Takes a customer's money.
+/// Records a customer's payment.
 pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> Result<(), Failed> {
     let Payment { place, home, amount, .. } = *inputs;
     let buffer = &mut Vec::new();
@@ -152,7 +152,7 @@ pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> R
     pairs.commit()
 }
 
-/// The customer in the middle, rounded up, of those with a last name in the order of their first names.
+/// The middle one, rounded up, of the customers with a last name, in the order of their first names.
 fn middle_of(
     pairs: &mut dyn Pairs,
     home: DistrictId,
@@ -169,7 +169,7 @@ fn middle_of(
         .ok_or_else(|| Failed::Wrong(format!("row {key}: a last name in use has no customer")))
 }
 
-/// The payment is inserted before the customer's other data (clause 2.5.2.2).
+/// Inserts the payment before the customer's other data (clause 2.5.2.2).
 fn note_payment(data: &mut [u8; 500], customer: u32, inputs: &Payment) {
     let (place, home) = (inputs.place, inputs.home);
     let mut note = [0; NOTE_BYTES];

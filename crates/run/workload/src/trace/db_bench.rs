@@ -11,7 +11,7 @@
 //!
 //! From 0.2 on a payload of types 3 and above begins with 8 bytes of flags, one for each part that follows.
 //! All column families are one here. A merge is a store of its operand; range deletes, which the KV command
-//! set does not have, are passed over.
+//! set does not have, are skipped.
 
 use std::collections::VecDeque;
 
@@ -165,16 +165,16 @@ fn each_write<'a>(
                 let (key, value) = (rest.string()?, rest.string()?);
                 wrote(key, TraceOp::Store(value.len() as u32))?;
             }
-            // Delete of a range: passed over.
+            // A range delete is skipped.
             0x0f => {
                 rest.string()?;
                 rest.string()?;
             }
-            // Something for the log; the end of a prepared transaction, its commit, its rollback.
+            // Data for the log; the end of a prepared transaction, its commit, its rollback.
             0x03 | 0x0a | 0x0b | 0x0c => {
                 rest.string()?;
             }
-            // The begin of a prepared transaction; nothing.
+            // The begin of a prepared transaction; no operation.
             0x09 | 0x0d | 0x12 | 0x13 => {}
             tag => return Err(format!("a write batch with tag {tag:02x}h, which is not known here")),
         }

@@ -1,7 +1,8 @@
-//! What is on the drive before a trace begins (`workload.load`). A trace of a store that had been filled before it
-//! was recorded reads keys that it never stores: on an empty drive they are missed.
+//! The pairs on the drive before a trace begins (`workload.load`). A trace of a store that had been filled
+//! before recording reads keys that it never stores; an empty drive does not have them.
 //!
-//! The pairs are found by reading a trace once, ahead of the run, and are kept in memory: a key and a size each.
+//! The pairs are found by reading a trace once, before the run, and are kept in memory as a key and a size
+//! each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +56,7 @@ fn reads_of(mut trace: Trace, value_bytes: u32) -> Result<Loaded, String> {
     Ok((pairs, Some(note)))
 }
 
-/// What the stores and deletes of a trace leave.
+/// The pairs that the stores and deletes of a trace leave.
 fn left_by(mut trace: Trace) -> Result<Loaded, String> {
     let mut pairs = BTreeMap::new();
     trace.each(|key, asked| match asked {

@@ -35,7 +35,7 @@ fn columns(heading: &[u8]) -> Option<Columns> {
     })
 }
 
-/// Ours has the same two words in its heading, and `time` before them.
+/// kvdrive's own format has the same two words in its heading, but `time` before them.
 pub(super) fn is_it(head: &[u8]) -> bool {
     let heading = first_line(head);
     !heading.starts_with(b"time,") && columns(heading).is_some()

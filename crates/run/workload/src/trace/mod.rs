@@ -5,8 +5,8 @@
 //! [`FORMATS`]. A key of more than 16 B, which the KV command set does not have, is replaced by a digest, and
 //! the report says so; a value is bytes of the recorded length.
 //!
-//! [`load`] determines the pairs that are loaded beforehand. Usually there are none, so keys that the trace reads
-//! before it stores them are not found.
+//! [`load`] determines the pairs that are loaded beforehand. Usually there are none, so keys that the trace
+//! reads before it stores them are not found.
 
 mod csv;
 mod db_bench;
@@ -29,7 +29,7 @@ pub(crate) use source::Source;
 
 /// Bytes at the beginning of a file that say which format it has.
 const HEAD_BYTES: usize = 8192;
-/// A time may lie this much before that of an earlier entry.
+/// How far a time may lie before that of an earlier entry, ns.
 const BACKWARD_NS: Ns = 1_000_000_000;
 /// Host buffer of a List, bytes.
 const LIST_BUFFER_BYTES: u32 = 4096;
@@ -50,7 +50,7 @@ enum TraceOp {
 /// One entry of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// When it was asked, in ns from any beginning; none where that is not recorded.
+    /// Its time, in ns from any beginning; `None` if the trace has no times.
     at_ns: Option<Ns>,
     key: Key,
     asked: TraceOp,
@@ -63,7 +63,7 @@ trait Format: Send {
     /// Reads the next entries, at least one, into `entries`; `false` at the end.
     ///
     /// # Errors
-    /// What is wrong, without the position, which the source knows.
+    /// The problem, without the position, which the source knows.
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String>;
 }
 
@@ -71,17 +71,17 @@ trait Format: Send {
 pub struct FormatRow {
     /// Its name in `workload.trace_format`.
     pub name: &'static str,
-    /// What writes it, in one line.
+    /// The program that writes it, in one line.
     pub origin: &'static str,
-    /// A short file that has it.
+    /// A short file in this format.
     pub example: &'static [u8],
-    /// Whether a file that begins with these bytes has it.
+    /// Does a file that begins with these bytes have this format?
     is_it: fn(&[u8]) -> bool,
     build: fn() -> Box<dyn Format>,
 }
 
-/// Every format there is, the more certain ones first: a file has the first format that recognises it.
-/// A file that no other format recognises is `csv`, the last.
+/// Every format, the more certain ones first: a file has the first format that recognises it. A file that no
+/// other format recognises is `csv`, the last one.
 pub static FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "db_bench",
@@ -147,8 +147,8 @@ pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
     Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
 }
 
-/// Opens the trace at `path`, in the named format; if `format` is empty, its first bytes tell. Errors begin with `key`,
-/// the setting that names the trace.
+/// Opens the trace at `path`, in the named format; if `format` is empty, the file's first bytes decide.
+/// Errors begin with `key`, the setting that names the trace.
 fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
     let wrong = |error| format!("{key}: {error}");
     let mut source = Source::open(Path::new(path)).map_err(wrong)?;
@@ -178,8 +178,9 @@ fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
 }
 
 impl Trace {
-    /// When an entry begins, ns after the first entry. A time up to a second before that of the previous entry is
-    /// replaced by the latter, because threads of one program write entries only roughly in the order of their times.
+    /// When an entry begins, ns after the first entry. A time up to a second before that of the previous
+    /// entry is replaced by the latter, because threads of one program write entries only roughly in the
+    /// order of their times.
     fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
         if self.wants_times && at_ns.is_none() {
             return Err(format!("format {} has no times, so workload.arrivals cannot be trace", self.name));
@@ -194,7 +195,7 @@ impl Trace {
         Ok(at_ns.map(|_| self.last_ns))
     }
 
-    /// Reads entries until there is one; `false` at the end.
+    /// Reads entries until there is one in memory; `false` at the end.
     fn fill(&mut self) -> Result<bool, String> {
         while self.entries.is_empty() {
             if !self.format.read(&mut self.source, &mut self.entries)? {
@@ -299,7 +300,8 @@ fn seconds(field: &[u8]) -> Result<Ns, String> {
     if !(0.0..1e10).contains(&seconds) {
         return Err(format!("time: {:?} is no number of seconds it could be", shortened(field)));
     }
-    // Whole seconds exactly: a time since 1970 has more digits than a fraction leaves room for.
+    // Whole seconds are converted exactly: a time since 1970 has so many digits that its fraction would lose
+    // some.
     Ok(seconds.trunc() as u64 * 1_000_000_000 + (seconds.fract() * 1e9).round() as u64)
 }
 

@@ -23,14 +23,14 @@ pub(crate) struct Source {
     /// Number of the line, or of the record in binary formats, from 1 on.
     number: u64,
     unit: &'static str,
-    /// Bytes of the file: read, and in all if it is a file that has an end.
+    /// Bytes of the file that were read, and its size if it has an end.
     read_bytes: Arc<AtomicU64>,
     file_bytes: Option<u64>,
-    /// Where the first key stands that was too long.
+    /// Position of the first key that was too long.
     pub(crate) first_long_key: Option<String>,
 }
 
-/// Counts the bytes that are read of a file.
+/// Counts the bytes that are read from a file.
 struct Counted<R>(R, Arc<AtomicU64>);
 
 impl<R: Read> Read for Counted<R> {
@@ -133,7 +133,7 @@ impl Source {
         Ok(&head[..head.len().min(bytes)])
     }
 
-    /// How much of the file has been read, from 0 to 1; none of a pipe.
+    /// Fraction of the file that was read, from 0 to 1; `None` for a pipe.
     pub(crate) fn read_share(&self) -> Option<f64> {
         self.file_bytes.map(|bytes| self.read_bytes.load(Ordering::Relaxed) as f64 / bytes.max(1) as f64)
     }
@@ -143,8 +143,8 @@ impl Source {
         format!("{}, {} {}", self.name, self.unit, self.number)
     }
 
-    /// The next line that is neither empty nor a comment (`#`), without its end; none at the end. It is lent
-    /// by taking it: [`Source::give_back`] saves its memory.
+    /// The next line that is neither empty nor a comment (`#`), without its end; `None` at the end. The
+    /// caller gets the buffer itself: [`Source::give_back`] returns it for reuse.
     pub(crate) fn line(&mut self) -> Result<Option<Vec<u8>>, String> {
         loop {
             let mut line = std::mem::take(&mut self.line);
@@ -168,25 +168,25 @@ impl Source {
         }
     }
 
-    /// A line that is not looked at any more.
+    /// Takes the buffer of a line back, for reuse.
     pub(crate) fn give_back(&mut self, line: Vec<u8>) {
         self.line = line;
     }
 
-    /// Has this been the first line?
+    /// Was the last line the first one of the file?
     pub(crate) fn is_first(&self) -> bool {
         self.number == 1
     }
 
-    /// A new record of a binary format begins.
+    /// Notes that a new record of a binary format begins.
     pub(crate) fn begin_record(&mut self) {
         (self.number, self.unit) = (self.number + 1, "record");
     }
 
-    /// Fills `out`; `false` if there is nothing more at all.
+    /// Fills `out`; `false` if the file has ended.
     ///
     /// # Errors
-    /// It ends in the middle.
+    /// The file ends within `out`.
     pub(crate) fn bytes(&mut self, out: &mut [u8]) -> Result<bool, String> {
         let mut done = 0;
         while done < out.len() {
@@ -199,11 +199,11 @@ impl Source {
         Ok(true)
     }
 
-    /// The next `bytes` bytes. Memory is allocated as bytes are read, so a wrong length in a damaged file allocates
-    /// nothing.
+    /// The next `bytes` bytes. Memory is allocated as bytes are read, so a wrong length in a damaged file
+    /// allocates nothing.
     ///
     /// # Errors
-    /// There are fewer.
+    /// The file has fewer.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         (&mut self.input).take(bytes).read_to_end(&mut out).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Twitter's cache traces (Yang et al., OSDI'20; the description beside them on GitHub, twitter/cache-trace):
-//! `time in s,key,key size,value size,client,operation,TTL`. A key may have commas in it.
+//! Twitter's cache traces (Yang et al., OSDI'20; described on GitHub, twitter/cache-trace): `time in
+//! s,key,key size,value size,client,operation,TTL`. A key may contain commas.
 
 use std::collections::VecDeque;
 

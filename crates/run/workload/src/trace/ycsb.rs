@@ -1,4 +1,4 @@
-//! What YCSB's `BasicDB` prints of each operation (`bin/ycsb load basic -P workloads/workloada`):
+//! The output of YCSB's `BasicDB` for each operation (`bin/ycsb load basic -P workloads/workloada`):
 //!
 //! ```text
 //!   INSERT usertable user6284781860667377211 [ field0=... field1=... ]
@@ -26,7 +26,7 @@ fn operation(line: &[u8]) -> Option<(&'static [u8], &[u8])> {
 }
 
 pub(super) fn is_it(head: &[u8]) -> bool {
-    // Whole lines: the last one may be cut off.
+    // Whole lines only: the last one may be cut off.
     let mut lines = head.split(|byte| *byte == b'\n');
     lines.any(|line| operation(line).is_some_and(|(_, rest)| rest.contains(&b'[')))
 }
