@@ -1,4 +1,4 @@
-//! How fast a drive on a network answers, and the cost at either end: the figures of `kvdrive bench
+//! How fast a drive on a network answers, and what that costs at either end: the figures of `kvdrive bench
 //! --connect`. All are measured.
 
 use std::cell::RefCell;
@@ -17,24 +17,24 @@ use kvdrive_text::with_decimals;
 
 /// Default size of values, bytes.
 pub const DEFAULT_VALUE_BYTES: u32 = 4096;
-/// Default number of keys. With as many keys as users have, the drive reads its index from flash; with a thousand keys
-/// everything is in memory, and it answers twice as fast.
+/// Default number of keys. With as many keys as users have, the drive reads its index from flash; with a
+/// thousand keys the whole index is in memory, and the drive answers twice as fast.
 pub const DEFAULT_KEYS: u64 = 100_000;
-/// The larger depth, at which all operations are done. A tenth of them is also done at depth 1.
+/// The larger depth, at which all operations are carried out. A tenth of them is also carried out at depth 1.
 const DEEP: u32 = 32;
-/// Most bytes of values that are under way at once, so that large values have a smaller depth.
+/// Most bytes of values under way at once: large values have a smaller depth.
 const UNDER_WAY_BYTES: u32 = 64 << 20;
-/// A thread that slept less than once in this many operations counts as spinning.
+/// A thread that slept less than once in this many operations counts as polling.
 const OPERATIONS_PER_SLEEP: f64 = 2.0;
 
-/// Use of a thread of the server during a measurement.
+/// A server thread's use of its core during a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadUse {
     /// Its name.
     pub name: String,
-    /// Seconds for which it had a core.
+    /// Time on a core, s.
     pub cpu_s: f64,
-    /// How often it gave its core away because it had nothing to do.
+    /// How often it slept because it had nothing to do.
     pub sleeps: u64,
 }
 
@@ -45,9 +45,9 @@ pub struct Row {
     pub operation: &'static str,
     /// Operations under way at once.
     pub depth: u32,
-    /// How many there were.
+    /// Number of operations.
     pub operations: u64,
-    /// How long they took.
+    /// Their duration, s.
     pub seconds: f64,
     /// Operations a second.
     pub per_s: f64,
@@ -55,11 +55,11 @@ pub struct Row {
     pub p50_ns: u64,
     /// 99th percentile of the latency, ns.
     pub p99_ns: u64,
-    /// Seconds for which our thread had a core; none where the system does not say.
+    /// Time that our thread was on a core, s; `None` if the system does not report it.
     pub client_cpu_s: Option<f64>,
-    /// How often it slept.
+    /// How often our thread slept.
     pub client_sleeps: u64,
-    /// Threads of the server that did something; `None` if the server's process is unknown.
+    /// Threads of the server that did any work; `None` if the server's process is unknown.
     pub server: Option<Vec<ThreadUse>>,
 }
 
@@ -81,7 +81,7 @@ pub struct Connected {
     pub revision: &'static str,
     /// The drives, which share the keys if there are several.
     pub targets: Vec<Target>,
-    /// Keys that the values were stored under.
+    /// Keys under which the values are stored.
     pub keys: u64,
     /// Size of the values, bytes.
     pub value_bytes: u32,
@@ -91,12 +91,13 @@ pub struct Connected {
     pub rows: Vec<Row>,
 }
 
-/// Use of each thread of a process so far, from `/proc`: the first number of `schedstat` is the time on a core, ns.
+/// Use of cores by each thread of a process so far, from `/proc`: the first number of `schedstat` is the time
+/// on a core, ns.
 fn threads(pid: u32) -> Option<Vec<(PathBuf, ThreadUse)>> {
     let mut threads = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
         let path = task.ok()?.path();
-        // A thread may end meanwhile.
+        // A thread may have ended meanwhile.
         let read = |file: &str| fs::read_to_string(path.join(file)).ok();
         let Some(((name, time), status)) = read("comm").zip(read("schedstat")).zip(read("status")) else {
             continue;
@@ -112,7 +113,7 @@ fn threads(pid: u32) -> Option<Vec<(PathBuf, ThreadUse)>> {
     Some(threads)
 }
 
-/// The difference for each thread that did anything.
+/// The difference for each thread that did any work.
 fn between(before: &[(PathBuf, ThreadUse)], after: Vec<(PathBuf, ThreadUse)>) -> Vec<ThreadUse> {
     let since = |(path, now): (PathBuf, ThreadUse)| {
         let was = before.iter().find(|(known, _)| *known == path);
@@ -122,7 +123,7 @@ fn between(before: &[(PathBuf, ThreadUse)], after: Vec<(PathBuf, ThreadUse)>) ->
     after.into_iter().map(since).filter(|thread| thread.cpu_s > 0.0).collect()
 }
 
-/// Depths for values of a size, each with the part of the operations that is done at it.
+/// Depths for values of this size, each with a divisor of the number of operations.
 fn depths(value_bytes: u32) -> Vec<(u32, u64)> {
     match (UNDER_WAY_BYTES / value_bytes.max(1)).clamp(1, DEEP) {
         1 => vec![(1, 1)],
@@ -130,11 +131,12 @@ fn depths(value_bytes: u32) -> Vec<(u32, u64)> {
     }
 }
 
-/// Stores and retrieves values of `value_bytes` under `keys` keys at a drive on a network, `operations` times at depth 32 (fewer
-/// large values at once) and a tenth of it at depth 1. Before retrieves every key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
+/// Stores and retrieves values of `value_bytes` bytes under `keys` keys on drives on a network: `operations`
+/// operations at depth 32 (less for large values), and a tenth of them at depth 1. Before the retrieves every
+/// key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
 ///
 /// # Errors
-/// The way to the drive, or an operation that it refuses.
+/// The connection failed, or the drive refused an operation.
 pub fn connected(
     remotes: &[Remote],
     value_bytes: u32,

@@ -3,7 +3,7 @@
 //! | figure | kind | what runs |
 //! |---|---|---|
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
-//! | the same of processor time | measured | without the time in which other work had the core; Linux only |
+//! | the same of processor time | measured | without the time in which other programs had the core; Linux only |
 //! | events a store | counted | the same |
 //! | deepest stack | measured | the same: the most stack that a task had in use when it was suspended |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
@@ -16,7 +16,7 @@
 //! | an idle drive's share of a core | measured | a drive that is served unpaced without commands; Linux only |
 //! | its wake-ups a second | counted | the same |
 //!
-//! Seconds depend on the other load of the machine: of several runs the best one counts, and all are in the
+//! Seconds depend on the other load of the machine, so the best of several runs is shown, and all are in the
 //! JSON. Nothing here is modelled.
 
 pub mod connected;
@@ -42,7 +42,7 @@ const PROFILE: &str = "cosmos-plus";
 const HASH_PROFILE: &str = "kvvirt";
 /// Size of the values that fill the memory, bytes.
 const MEMORY_VALUE_BYTES: u32 = 1000;
-/// Size of the values that are served, bytes: one command each.
+/// Size of the values that are served, bytes: such a store is one command.
 const WALL_VALUE_BYTES: u32 = 32;
 /// Commands under way at once when serving.
 const WALL_DEPTH: u32 = 32;
@@ -50,19 +50,19 @@ const WALL_DEPTH: u32 = 32;
 /// Several runs of the same operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Speed {
-    /// Operations of each run: stores, but for the hash engine.
+    /// Operations of each run: stores, except for the hash engine.
     pub operations: u64,
     /// Seconds of each run.
     pub seconds: Vec<f64>,
     /// Operations a second of the fastest run.
     pub per_s: f64,
-    /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall
-    /// time, where threads wait for each other awake.
+    /// For each run, the time that its thread was on a core, s; empty if the system does not report it, and
+    /// in wall time, where threads poll while they wait for each other.
     pub cpu_seconds: Vec<f64>,
     /// Operations a CPU second, in the run that took the fewest CPU seconds.
     pub per_cpu_s: Option<f64>,
-    /// Events of the simulation for each operation; `None` in wall time, where waiting takes events, too, and if a load
-    /// ran beside it.
+    /// Events of the simulation for each operation; `None` in wall time, where waiting takes events, too, and
+    /// if a load ran at the same time.
     pub events_each: Option<f64>,
 }
 
@@ -84,7 +84,7 @@ impl Speed {
 /// The result of a counter of instructions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Instructions {
-    /// Instructions in user mode, of each store; `None`: no counter works here.
+    /// Instructions per store, in user mode; `None`: no counter works here.
     pub per_store: Option<f64>,
     /// The counter that was used.
     pub counter: Option<&'static str>,
@@ -101,9 +101,9 @@ pub struct Collecting {
     pub loading: Speed,
     /// The workload after them.
     pub speed: Speed,
-    /// Most resident bytes the process ever had; `None` where the system does not say.
+    /// Peak resident bytes of the process; `None` if the system does not report it.
     pub peak_bytes: Option<u64>,
-    /// The most of its stack that a task had in use when it gave way.
+    /// The most of its stack that a task had in use when it was suspended.
     pub deepest_stack_bytes: usize,
 }
 
@@ -112,14 +112,14 @@ pub struct Collecting {
 pub struct Memory {
     /// Pairs stored.
     pub pairs: u64,
-    /// Most resident bytes the process ever had; `None` where the system does not say.
+    /// Peak resident bytes of the process; `None` if the system does not report it.
     pub peak_bytes: Option<u64>,
-    /// What it had before the drive was powered on.
+    /// Resident bytes before the drive was powered on.
     pub before_bytes: Option<u64>,
 }
 
 impl Memory {
-    /// Resident bytes of each pair.
+    /// Resident bytes per pair.
     pub fn bytes_per_pair(&self) -> Option<f64> {
         Some((self.peak_bytes? - self.before_bytes?) as f64 / self.pairs.max(1) as f64)
     }
@@ -130,7 +130,7 @@ impl Memory {
 pub struct Idle {
     /// Duration without commands.
     pub seconds: f64,
-    /// For how much of that its thread had a core; `None` where the system does not say.
+    /// Time of it that its thread was on a core, s; `None` if the system does not report it.
     pub cpu_seconds: Option<f64>,
     /// How often it woke up.
     pub wake_ups: u64,
@@ -147,7 +147,7 @@ pub struct Figures {
     pub machine: String,
     /// Stores in virtual time.
     pub simulated: Speed,
-    /// What one of them takes.
+    /// Instructions of such a store.
     pub instructions: Instructions,
     /// Memory of a drive with many pairs.
     pub memory: Memory,
@@ -157,7 +157,7 @@ pub struct Figures {
     pub stores: Vec<Simulated>,
     /// Stores in wall time, drive unpaced.
     pub wall: Speed,
-    /// Nothing in wall time.
+    /// A served drive without commands.
     pub idle: Idle,
 }
 
@@ -228,7 +228,7 @@ pub fn idle(span: Duration) -> anyhow::Result<Idle> {
     let (connector, serving) =
         serve_thread(server, served(config, None)).map_err(|error| anyhow::anyhow!("{error}"))?;
     let look = || serving.control().look(|_, _| thread_cpu_seconds());
-    // The first looks wake it up as it comes to rest.
+    // The first looks wake the drive while it comes to rest.
     std::thread::sleep(Duration::from_millis(1));
     let (before, stopwatch) = (look()?, Stopwatch::start());
     std::thread::sleep(span);
@@ -238,8 +238,8 @@ pub fn idle(span: Duration) -> anyhow::Result<Idle> {
     Ok(Idle { seconds, cpu_seconds, wake_ups: serving.join().sleeps() })
 }
 
-/// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of
-/// its own.
+/// Fills a drive with `pairs` pairs and returns the memory of this process: to be called in a process of its
+/// own.
 pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
     let document = document(&[
         "workload.name=fillseq".into(),
@@ -293,18 +293,17 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
     })
 }
 
-/// Seconds since some time, of the clock and of this thread's core.
+/// The clock, and the time that this thread was on a core, both in seconds.
 type Times = (f64, Option<f64>);
 
-/// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it,
-/// in ns.
+/// Time that the calling thread was on a core, s: the first number of Linux's `schedstat`, which is in ns.
 fn thread_cpu_seconds() -> Option<f64> {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let on_core_ns: u64 = statistics.split_whitespace().next()?.parse().ok()?;
     Some(on_core_ns as f64 / 1e9)
 }
 
-/// A line of what Linux says of this process.
+/// A line of Linux's status of this process, in bytes.
 fn status_bytes(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -316,15 +315,15 @@ fn status_bytes(field: &str) -> Option<u64> {
 struct Counter {
     name: &'static str,
     program: &'static str,
-    /// In front of the command that is counted.
+    /// Arguments in front of the counted command.
     arguments: &'static [&'static str],
-    /// About how many times slower the counter makes the run; the number of stores is divided by this.
+    /// How many times slower the counter makes a run, about; the number of stores is divided by this.
     slowdown: u64,
-    /// The count, out of what it wrote to standard error.
+    /// Reads the count from the counter's standard error.
     read: fn(&str) -> Option<u64>,
 }
 
-/// In the order in which they are tried.
+/// Counters in the order in which they are tried.
 const COUNTERS: &[Counter] = &[
     Counter {
         name: "perf",
@@ -345,8 +344,8 @@ const COUNTERS: &[Counter] = &[
     },
 ];
 
-/// Counts the instructions of a simulated store. `simulate` makes the command that simulates a number of stores, in a
-/// process of its own. The instructions of such a process without stores are subtracted.
+/// Counts the instructions of a simulated store. `simulate` returns the command that simulates a number of
+/// stores in a process of its own. The instructions of such a process with 0 stores are subtracted.
 pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
     for counter in COUNTERS {
         let counted = (stores / counter.slowdown).max(2);
@@ -373,7 +372,7 @@ fn count(counter: &Counter, command: Command) -> Option<u64> {
 }
 
 impl Figures {
-    /// With what this program and machine are.
+    /// The figures, with the revision of this program and the machine.
     pub fn new(
         simulated: Speed,
         instructions: Instructions,
@@ -488,7 +487,7 @@ mod tests {
         assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
         let memory = memory(500, &|_, _| {}).unwrap();
         let idle = idle(Duration::from_millis(100)).unwrap();
-        // Three looks and the end wake it up.
+        // Three looks and the end of the drive wake it.
         assert!(idle.wake_ups <= 8, "{idle:?}");
         let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
         assert!(speed_on_wall.per_s > 0.0);

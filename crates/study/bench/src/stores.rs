@@ -1,7 +1,7 @@
 //! How fast stores are simulated, on either side of the wire.
 //!
-//! Each row is a run in model time: stores of 16 B on class Mid with 4 threads. The measured time is that for
-//! which this thread had a core; it excludes the loading of a workload's pairs and includes power-on.
+//! Each row is a run in model time: stores of 16 B on class Mid with 4 threads. The measured time is that of
+//! this thread on a core; it excludes the loading of a workload's pairs and includes power-on.
 
 use std::cell::Cell;
 
@@ -12,10 +12,10 @@ use kvdrive_config::Document;
 use kvdrive_run::{Progress, operations, run_counted};
 use kvdrive_sim::wall::Stopwatch;
 
-/// What is simulated.
+/// A run to be simulated.
 struct Row {
     name: &'static str,
-    /// Operations in thousands, of a run of the usual length.
+    /// Thousands of operations of a run of the usual length.
     thousands: u64,
     set: &'static [&'static str],
 }
@@ -23,7 +23,7 @@ struct Row {
 const COMMON: &[&str] =
     &["host.threads=4", "workload.name=fillrandom", "workload.key_size=8", "workload.value_size=16"];
 const ON_HOST: &str = "engine.name=block";
-/// Small enough that a million pairs are merged several times over.
+/// A memtable so small that a million pairs are merged several times.
 const MERGING: &str = "lsmtree.write_buffer_size=1048576";
 
 const ROWS: &[Row] = &[
@@ -49,16 +49,16 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// A row of it, measured.
+/// The measured row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Simulated {
-    /// What was simulated.
+    /// Its name.
     pub name: &'static str,
-    /// Requests, of the run itself.
+    /// Operations of the run itself.
     pub speed: Speed,
 }
 
-/// Simulates each row once, with a `part`th of its operations.
+/// Simulates each row once, with the usual number of operations divided by `part`.
 pub fn stores(part: u64, progress: Progress<'_>) -> anyhow::Result<Vec<Simulated>> {
     let mut all = Vec::with_capacity(ROWS.len());
     for (index, row) in ROWS.iter().enumerate() {
