@@ -1,8 +1,8 @@
-//! Numbers of runs that take too long for `claims`, for sentences of a claim: those of the published size.
+//! Numbers of runs that take too long for `claims`, for sentences of a claim: those at the published size.
 //!
-//! `scripts/full-size` does the runs and writes `full-size/SUITE.toml`: for each place of a figure the values of the
-//! quantities that sentences ask for. Sentences name them as those of the claim's own runs, with `full.` in front, and
-//! `{full.size}` is the size they were run at. No verdict depends on them.
+//! `scripts/full-size` does the runs and writes `full-size/SUITE.toml`: for each place of a figure the values
+//! of the quantities that sentences use. Sentences name them like those of the claim's own runs, with `full.`
+//! in front, and `{full.size}` is the size of the runs. No verdict depends on them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,17 +12,17 @@ use serde::Deserialize;
 use super::{Claim, Source};
 use kvdrive_experiments::from_toml;
 
-/// Begins a name of such a number.
+/// The beginning of such a number's name.
 const PREFIX: &str = "full.";
 /// Name of the size in a sentence.
 pub const SIZE: &str = "full.size";
 
-/// What a file has: all runs are of one size.
+/// The content of a file: all runs are of one size.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Numbers {
     scale: String,
-    /// Of runs by their places: quantities, as claims write them, and values.
+    /// For the place of each run, its quantities as claims write them, with their values.
     runs: BTreeMap<String, BTreeMap<String, f64>>,
     /// The program that did the runs, by place.
     #[serde(rename = "revisions")]
@@ -34,7 +34,7 @@ static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| {
     from_toml("full-size/plus.toml", text).expect("an embedded file, which scripts/full-size wrote")
 });
 
-/// The name behind [`PREFIX`], if it begins so.
+/// The name after [`PREFIX`], if `name` begins with it.
 pub fn own_name(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX)
 }

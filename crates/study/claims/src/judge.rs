@@ -19,18 +19,18 @@ pub enum Verdict {
     Reproduced,
     /// The order holds.
     Holds,
-    /// It is not reproduced here, where everything is charged, but with the costs of the source's emulator.
+    /// It is not reproduced here, where all costs are charged, but with the costs of the source's emulator.
     Emulated,
     /// It is not reproduced.
     NotReproduced,
     /// This build lacks the named part, which the claim needs.
     Skipped(String),
-    /// The few operations of a quick run leave it open: its verdict is another one with the usual ones.
+    /// A quick run has too few operations to decide it: its verdict with the usual number is another one.
     NeedsMore,
 }
 
 impl Verdict {
-    /// Whether the claim comes true.
+    /// Does the claim come true?
     pub fn comes_true(&self) -> bool {
         matches!(self, Verdict::Reproduced | Verdict::Holds)
     }
@@ -64,10 +64,10 @@ pub struct OtherCondition {
     pub ours: String,
 }
 
-/// A comparison of an order, with its numbers, at a point.
+/// One comparison of an order at a point, with its numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// The point, and the seed if it is not that of the claim's runs; empty if there is but one.
+    /// The point, with the seed if it is not that of the claim's runs; empty if there is only one point.
     pub at: String,
     /// The numbers.
     #[serde(flatten)]
@@ -89,7 +89,7 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Four significant digits, and every digit of the whole part.
+/// The value with four significant digits, and all digits of its whole part.
 fn significant(value: f64) -> String {
     let whole = value.abs().max(1e-9).log10().floor() as i32;
     let decimals = (3 - whole).clamp(0, 9) as usize;
@@ -97,7 +97,7 @@ fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A margin, without rounding a small one to nothing.
+/// A margin in percent; a small one is not rounded to 0.
 fn percent(margin: f64) -> String {
     let percent = 100.0 * margin;
     if percent.abs() < 0.095 { format!("{percent:.3} %") } else { format!("{percent:.1} %") }
@@ -114,29 +114,30 @@ pub struct Outcome {
     pub title: String,
     /// The statement: one sentence.
     pub statement: String,
-    /// How our number is obtained.
+    /// How our number was obtained.
     pub kind: Kind,
-    /// What the verdict is worth.
+    /// The standing of the verdict.
     pub standing: Standing,
     /// The published number, as text; `order` for an order.
     pub published: String,
     /// The published number.
     pub published_value: Option<f64>,
-    /// Ours, as text: one, a range over the points, or by how much an order holds where it is tightest.
+    /// Our value, as text: one value, a range over the points, or the margin of an order where it is
+    /// smallest.
     pub ours: String,
-    /// Ours, a value a point, the mean if there are several seeds; empty for an order.
+    /// Our values, one for each point, means if there are several seeds; empty for an order.
     pub values: Vec<f64>,
     /// Every comparison of an order at every point; empty for a number.
     pub comparisons: Vec<Compared>,
-    /// Smallest and largest value of several seeds, over all points, as text; empty with one.
+    /// Smallest and largest value over several seeds and all points, as text; empty with one seed.
     pub seeds: String,
-    /// Points the values belong to; empty if there is but one.
+    /// Points of the values; empty if there is only one.
     pub points: Vec<String>,
     /// The verdict, computed.
     pub verdict: Verdict,
     /// Difference from the expected result; `None`: there is none.
     pub regressed: Option<String>,
-    /// Interpretation of the source.
+    /// How the source was interpreted.
     pub reading: String,
     /// Why it is not reproduced, or not judged.
     pub because: String,
@@ -144,23 +145,23 @@ pub struct Outcome {
     pub beside: Vec<OtherCondition>,
 }
 
-/// Values at every point, or the comparisons there.
+/// Values at every point, or comparisons at every point.
 enum AtPoints {
     Values(Vec<f64>),
     Compared(Vec<Vec<Comparison>>),
 }
 
-/// Why a claim is left open by a quick run.
+/// The reason if a quick run leaves a claim open.
 const NEEDS_MORE: &str =
     "With so few operations it comes out otherwise than with the usual number, which judges it.";
 
-/// Runs of one condition, by point, by name.
+/// Runs of one condition: for each point, run by name.
 type Points = [Vec<(String, RunId)>];
 
 /// Judges a claim.
 ///
 /// # Errors
-/// A report lacks a number for a quantity.
+/// A report lacks a number that a quantity needs.
 pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
     let claim = &planned.claim;
     let runs = match &planned.runs {
@@ -396,20 +397,21 @@ fn verdict(claim: &Claim, found: &AtPoints) -> Verdict {
 }
 
 impl Outcome {
-    /// The comparison of an order that is nearest to turning, or farthest beyond it.
+    /// The comparison of an order with the smallest margin, or with the largest one in the wrong direction.
     pub fn tightest(&self) -> Option<&Compared> {
         self.comparisons.iter().min_by(|a, b| a.comparison.margin.total_cmp(&b.comparison.margin))
     }
 }
 
-/// What differs from what is expected. Our own values are only expected of the runs they were taken from.
+/// The difference from the expected result, if there is any. Our own values are only expected of the runs
+/// that they were taken from.
 fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
     if planned.is_altered {
         return None;
     }
     let expected = &planned.claim.expected;
     let as_expected = match outcome.verdict {
-        // Without the emulator's runs there is no telling.
+        // Without the emulator's runs its verdict is unknown.
         Verdict::NotReproduced if planned.claim.emulator.is_none() => !expected.comes_true,
         Verdict::NotReproduced => !expected.comes_true && !expected.is_emulated,
         Verdict::Emulated => expected.is_emulated,

@@ -27,18 +27,19 @@
 //! drift = 0.00001
 //! ```
 //!
-//! `standing = "set"` says that a constant or a switch was chosen by this very claim, where its kind does not.
+//! `standing = "set"` says that a constant or a switch was chosen by this very claim, where its kind does
+//! not.
 //!
 //! `order = ["piggy < base"]` in place of `value` and its keys either holds or does not; the distance of its
 //! sides is shown. `reading` and `because` contain numbers of the run between braces ([`prose`]); `also`
 //! names quantities for them that the test does not use. `full.` in front of a name is the same number at the
-//! published size, where a script has run it ([`full_size`]). With `seeds = [2, 3]` the claim is also run with
+//! published size, if a script has run it ([`full_size`]). With `seeds = [2, 3]` the claim is also run with
 //! these seeds: its verdict is that of the mean, and its spread is shown. `emulator = "PROFILE"` is for
 //! claims about times whose source was measured on an emulator that leaves costs out: a claim that fails here
 //! and is reproduced with that profile gets a verdict of its own.
 //!
-//! A quick run leaves a claim open ([`Verdict::NeedsMore`]) whose verdict is not the expected one with so few operations;
-//! further seeds and conditions beside are left out of it.
+//! A quick run leaves a claim open ([`Verdict::NeedsMore`]) if its verdict with so few operations is not the
+//! expected one; a quick run has no further seeds and no other conditions.
 
 mod full_size;
 mod judge;
@@ -80,13 +81,13 @@ pub static FILES: &[(&str, &str)] = &[
 pub struct Claim {
     /// Name, unique within its suite.
     pub id: String,
-    /// Where it stands: figure, table or section.
+    /// Its place in the source: figure, table or section.
     pub source: String,
-    /// In half a line.
+    /// Its title: half a line.
     pub title: String,
-    /// In a sentence of ours.
+    /// The statement: one sentence in our words.
     pub statement: String,
-    /// How our number comes about.
+    /// How our number is obtained.
     pub kind: Kind,
     /// The computation and the comparison.
     pub test: Test,
@@ -96,7 +97,7 @@ pub struct Claim {
     runs: Vec<(String, Source)>,
     each: Vec<String>,
     quantities: Vec<(String, Expression)>,
-    /// How the source is understood, where it leaves a choice.
+    /// How the source is interpreted, if it is ambiguous.
     reading: Prose,
     /// Why it is not reproduced, with the arithmetic that shows it.
     because: Prose,
@@ -107,14 +108,14 @@ pub struct Claim {
     beside: Vec<Condition>,
 }
 
-/// A condition that the source did not have, under which a claim is looked at besides.
+/// A condition that the source did not have, under which a claim is also run.
 #[derive(Clone, Debug)]
 struct Condition {
-    /// As it is shown.
+    /// Its name in results.
     name: String,
-    /// Profile in place of the runs' own.
+    /// A profile in place of that of the runs.
     profile: Option<String>,
-    /// Settings on top.
+    /// Settings that override those of the runs.
     set: Assignments,
 }
 
@@ -125,13 +126,13 @@ impl Condition {
         Condition { name: format!("run.seed = {seed}"), profile: None, set }
     }
 
-    /// Whether it says something of the key that `assignment` sets.
+    /// Does it set the key of `assignment`?
     fn sets_as(&self, assignment: &str) -> bool {
         let key = assignment.split_once('=').map_or(assignment, |(key, _)| key).trim();
         self.set.iter().any(|(known, _)| known == key)
     }
 
-    /// Puts a run under it, and with it the other runs of its drive.
+    /// Applies the condition to a run, and to the other runs of its drive.
     fn lay_over(&self, found: &mut PlacedRun) {
         for asked in &mut found.session {
             if let Some(profile) = &self.profile {
@@ -142,7 +143,7 @@ impl Condition {
     }
 }
 
-/// Puts settings of a claim on top of a run's; they are its own from then on.
+/// Applies settings of a claim to a run; they then count as the run's own.
 fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
     asked.settings.extend(set.iter().cloned());
     asked.own.extend(set.iter().map(|(key, _)| (key.clone(), what.to_owned())));
@@ -153,35 +154,35 @@ fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
 pub struct Expected {
     /// Whether the claim comes true.
     pub comes_true: bool,
-    /// Whether it comes out at least under the accounting of the source's emulator.
+    /// Does it at least come true with the costs of the source's emulator?
     pub is_emulated: bool,
     /// Our value, one or one per point; `None`: only the verdict counts.
     pub ours: Vec<f64>,
-    /// How far ours may be from that, in the unit of the value.
+    /// How far our value may be from that, in the unit of the value.
     pub drift: f64,
 }
 
-/// What is computed and what it is held against.
+/// The computation of a claim, and the comparison of its result.
 #[derive(Clone, Debug)]
 pub enum Test {
-    /// A number against a published one.
+    /// A number that is compared with a published one.
     Value {
-        /// Over quantities of the runs.
+        /// The number, over quantities of the runs.
         value: Expression,
-        /// How it is written.
+        /// How it is printed.
         show: Show,
         /// The published number.
         published: f64,
-        /// How ours has to stand to it.
+        /// The required relation of our number to the published one.
         relation: Relation,
-        /// How far it may miss: absolute, relative for [`Relation::About`].
+        /// The tolerance: absolute, or relative for [`Relation::About`].
         tolerance: f64,
     },
     /// An order, all of which must hold.
     Order(Vec<Order>),
 }
 
-/// How our number has to stand to the published one.
+/// The required relation of our number to the published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Relation {
     /// The same, up to an absolute tolerance.
@@ -190,10 +191,10 @@ pub enum Relation {
     /// The same, up to a relative tolerance.
     #[serde(rename = "~")]
     About,
-    /// At most so much.
+    /// At most the published number.
     #[serde(rename = "<=")]
     AtMost,
-    /// At least so much.
+    /// At least the published number.
     #[serde(rename = ">=")]
     AtLeast,
 }
@@ -219,7 +220,7 @@ impl Relation {
     }
 }
 
-/// How a number of a claim is written.
+/// How a number of a claim is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Show {
@@ -227,15 +228,15 @@ pub enum Show {
     Percent,
     /// 13.04 as 13.04 x.
     Times,
-    /// As it is.
+    /// The number itself.
     #[default]
     Plain,
 }
 
 impl Show {
-    /// A published number as text: no more digits than it has.
+    /// A published number as text, with only the digits that it has.
     fn published(self, value: f64) -> String {
-        // So many digits, so that 100 times 0.979 is 97.9.
+        // As many digits as make 100 times 0.979 print as 97.9.
         let short =
             |value: f64| format!("{value:.10}").trim_end_matches('0').trim_end_matches('.').to_owned();
         match self {
@@ -259,10 +260,10 @@ impl Show {
     }
 }
 
-/// Where a run of a claim comes from.
+/// The origin of a claim's run.
 #[derive(Clone, Debug)]
 enum Source {
-    /// A run of a figure, with settings on top.
+    /// A run of a figure, with settings that override the figure's.
     Place(Place, Assignments),
     /// A run of its own.
     Own(PlacedRun),
@@ -273,9 +274,9 @@ enum Source {
 pub struct Suite {
     /// Name on the command line.
     pub name: String,
-    /// What it is about, one title a file.
+    /// Its subject, one title for each file.
     pub titles: Vec<String>,
-    /// What a reader should know of its numbers, a paragraph each.
+    /// Notes for readers of its numbers, a paragraph each.
     pub notes: Vec<String>,
     /// The claims in the order of the files.
     pub claims: Vec<Claim>,
@@ -308,7 +309,7 @@ fn names(files: &[Suite]) -> Vec<String> {
 /// The suite of that name, from every embedded file that belongs to it.
 ///
 /// # Errors
-/// There is none, or an embedded file is wrong (a test reads them all).
+/// There is no such suite, or an embedded file is wrong (a test reads them all).
 pub fn suite(name: &str) -> anyhow::Result<Suite> {
     let mut files = parsed()?;
     let names = names(&files);
@@ -338,9 +339,9 @@ pub struct Planned {
     as_usual: bool,
     /// Whether the runs have fewer operations than the expected verdict needs.
     is_quick: bool,
-    /// Whether settings were altered for all runs: nothing is expected of such.
+    /// Were settings altered for all runs? Then no result is expected.
     is_altered: bool,
-    /// In words, the seed of its own runs.
+    /// The seed of its own runs, in words.
     first_seed: String,
     runs: Result<Runs, String>,
 }
@@ -353,7 +354,7 @@ impl Planned {
     /// Asks `plan` for the runs of `claim`, which are places among `figures`.
     ///
     /// # Errors
-    /// A place that no figure has, or a setting that is wrong.
+    /// No figure has the place, or a setting is wrong.
     pub fn new(
         mut claim: Claim,
         figures: &[Figure],
@@ -371,7 +372,7 @@ impl Planned {
         }
         let first_seed =
             options.seeds.first().map_or("the usual seed".to_owned(), |seed| format!("seed {seed}"));
-        // What is set for all runs is no condition beside them.
+        // A setting that is made for all runs is not another condition.
         let is_free = |condition: &Condition| !options.set.iter().any(|set| condition.sets_as(set));
         claim.seeds.retain(is_free);
         claim.emulator = claim.emulator.filter(is_free);
@@ -386,22 +387,22 @@ impl Planned {
         &self.claim
     }
 
-    /// Whether the claim comes true in `results`.
+    /// Judges the claim by `results`.
     ///
     /// # Errors
-    /// A quantity that a report has no number for.
+    /// A report lacks a number that a quantity needs.
     pub fn judge(&self, results: &Results) -> anyhow::Result<Outcome> {
         judge::judge(self, results).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", self.claim.id))
     }
 }
 
 impl Claim {
-    /// What a verdict on it is worth.
+    /// The standing of a verdict on it.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// Points the claim is about; one without a name if it is about none in particular.
+    /// Points of the claim; one point without a name if it has none.
     fn points(&self) -> Vec<Option<&str>> {
         if self.each.is_empty() {
             vec![None]
@@ -410,12 +411,12 @@ impl Claim {
         }
     }
 
-    /// What it is run under besides its own, in the order of [`Runs`].
+    /// The conditions of its runs besides its own, in the order of [`Runs`].
     fn conditions(&self) -> impl Iterator<Item = &Condition> {
         self.seeds.iter().chain(&self.emulator).chain(&self.beside)
     }
 
-    /// The runs, or what this build lacks for them.
+    /// Adds the runs to `plan`; or returns the part that this build lacks for them.
     fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
         let mut all = Vec::new();
         for condition in std::iter::once(None).chain(self.conditions().map(Some)) {

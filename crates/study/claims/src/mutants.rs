@@ -1,11 +1,11 @@
-//! Wrong implementations, and which claims notice them: a claim that is reproduced whatever the drive does
-//! shows nothing.
+//! Wrong implementations, and the claims that notice them: a claim that is reproduced whatever the drive does
+//! proves nothing.
 //!
 //! A mutant is a row of a TOML file of `mutants/`: what is wrong, the runs that contain it, and the settings
-//! that cause it. Settings are laid over a run last, also over those that define the run of a series, so that
-//! `backfill` can be `selective` under its own name; the report of such a run has them in its configuration
-//! like any other. A claim notices a mutant when its verdict differs from the one without it, or when it has
-//! no number any more. Further seeds and conditions are left out.
+//! that cause it. These settings are applied to a run last and override also those that define a series, so
+//! that `backfill` can be `selective` under its own name; the report of such a run has them in its
+//! configuration like any other. A claim notices a mutant if its verdict differs from the one without it, or
+//! if a number of it is missing. Further seeds and conditions are left out.
 //!
 //! ```toml
 //! [[mutant]]
@@ -63,7 +63,7 @@ pub struct Mutant {
     pub id: String,
     /// What is wrong.
     pub what: String,
-    /// Which runs it is in, and what makes them wrong.
+    /// The runs that it is in, and the settings that make them wrong.
     alteration: Alteration,
     only: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub struct Mutants {
 /// The mutants of the suite of that name.
 ///
 /// # Errors
-/// There are none, or an embedded file is wrong (a test reads them all).
+/// There is no such suite of mutants, or an embedded file is wrong (a test reads them all).
 pub fn mutants(suite: &str) -> anyhow::Result<Mutants> {
     for (file, text) in FILES {
         let (name, mutants) = parse(file, text)?;
@@ -91,10 +91,10 @@ pub fn mutants(suite: &str) -> anyhow::Result<Mutants> {
     bail!("no mutants of the suite {suite}")
 }
 
-/// Parses one file, `name` being its own, for messages, and says which suite it is about.
+/// Parses one file; `name` is the file's, for messages. Returns the suite that it belongs to.
 ///
 /// # Errors
-/// One line: what is no TOML, unknown or missing, a setting that the configuration does not know.
+/// One line: the text is not TOML, a key is unknown or missing, or the configuration has no such setting.
 pub fn parse(name: &str, text: &str) -> anyhow::Result<(String, Mutants)> {
     let raw: RawFile = from_toml(name, text)?;
     let mut list: Vec<Mutant> = Vec::new();
@@ -114,7 +114,7 @@ impl RawMutant {
         for (key, value) in &set {
             document.set(&format!("{key}={value}"))?;
         }
-        // As documents have values: 4 KiB and 4096 are one.
+        // In the form of documents: 4 KiB and 4096 are the same.
         let plain = |(key, value): (String, String)| {
             document.set(&format!("{key}={value}"))?;
             let value = document.plain(&key).unwrap_or(value);
@@ -158,7 +158,7 @@ struct Both {
 /// Asks `plan` for the runs of every claim that a mutant could alter.
 ///
 /// # Errors
-/// A place that no figure has, or a setting that is wrong.
+/// No figure has the place, or a setting is wrong.
 pub fn plan(
     suite: &Suite,
     mutants: Mutants,
@@ -166,7 +166,7 @@ pub fn plan(
     plan: &mut Plan,
     options: &Options,
 ) -> anyhow::Result<Vec<Trial>> {
-    // The claims with their runs as they are, which say whether a mutant is in any of them.
+    // The claims without the mutant: their runs show whether the mutant is in any of them.
     let mut claims = Vec::new();
     for claim in &suite.claims {
         let mut claim = claim.clone();
@@ -200,7 +200,7 @@ pub struct Noticed {
     pub mutant: String,
     /// What is wrong.
     pub what: String,
-    /// How many claims have runs it is in.
+    /// Number of claims with a run that it is in.
     pub looked_at_by: usize,
     /// Claims that notice it.
     pub claims: Vec<NoticedBy>,
@@ -211,14 +211,14 @@ pub struct Noticed {
 pub struct NoticedBy {
     /// Name of the claim.
     pub claim: String,
-    /// What its verdict is worth.
+    /// The standing of its verdict.
     pub standing: Standing,
-    /// What is noticed: the verdict with our value then, or why there is none.
+    /// What is noticed: the verdict with our value under the mutant, or why there is none.
     pub verdict: String,
 }
 
 impl Noticed {
-    /// Whether a claim notices that is not ours.
+    /// Is it noticed by a published claim?
     pub fn by_published(&self) -> bool {
         self.claims.iter().any(|claim| claim.standing != Standing::Ours)
     }
@@ -230,7 +230,7 @@ impl Trial {
         &self.mutant.id
     }
 
-    /// How many published claims have runs that the mutant is in.
+    /// Number of published claims with a run that the mutant is in.
     pub fn published(&self) -> usize {
         self.claims.iter().filter(|both| both.usual.claim().standing() != Standing::Ours).count()
     }
@@ -238,7 +238,7 @@ impl Trial {
     /// The claims that notice.
     ///
     /// # Errors
-    /// A quantity that a report has no number for without the mutant.
+    /// A report without the mutant lacks a number that a quantity needs.
     pub fn judge(&self, results: &Results) -> anyhow::Result<Noticed> {
         let mut claims = Vec::new();
         for Both { usual, wrong } in &self.claims {
@@ -286,7 +286,7 @@ pub fn text(all: &[Noticed]) -> String {
     text
 }
 
-/// How many are noticed, each under the standing that is worth most among the claims that notice it.
+/// How many are noticed, each counted under the best standing among the claims that notice it.
 fn sum(all: &[Noticed]) -> String {
     let best = |one: &Noticed| {
         let has = |standing: &Standing| one.claims.iter().any(|claim| claim.standing == *standing);

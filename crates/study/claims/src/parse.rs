@@ -29,7 +29,8 @@ struct RawClaim {
     title: String,
     statement: String,
     kind: Kind,
-    /// What a verdict is worth, where it is not what its kind and source say: a count that a switch was chosen for.
+    /// The standing of the verdict, if it does not follow from kind and source: a switch was chosen for this
+    /// count.
     standing: Option<Standing>,
     runs: BTreeMap<String, RawRun>,
     #[serde(default)]
@@ -126,7 +127,7 @@ struct RawBeside {
 /// Parses one file; `name` is the file's, for messages.
 ///
 /// # Errors
-/// One line: what is no TOML, unknown, missing or contradictory.
+/// One line: the text is not TOML, or a key is unknown, missing or contradictory.
 pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
     let raw: RawSuite = from_toml(name, text)?;
     let mut claims: Vec<Claim> = Vec::new();
@@ -254,7 +255,7 @@ impl RawClaim {
     }
 }
 
-/// What expressions of a claim may name: `run` with one quantity, `run.quantity` with several.
+/// Names that expressions of a claim may use: `run` with one quantity, `run.quantity` with several.
 fn names<'a>(runs: impl Iterator<Item = &'a String>, quantities: &[(String, Expression)]) -> Vec<String> {
     runs.flat_map(|run| {
         quantities.iter().map(move |(quantity, _)| match quantity.as_str() {

@@ -1,4 +1,4 @@
-//! Sentences of a claim that contain numbers of its runs, so that the prose matches the run.
+//! Sentences of a claim that contain numbers of its runs, so that the text matches the runs.
 //!
 //! ```text
 //!   Backfill opens {backfill.pages | 0} pages, All {all.pages | 0}.
@@ -41,7 +41,7 @@ impl Prose {
     /// Parses `text`.
     ///
     /// # Errors
-    /// A few words: a brace without its other one, a wrong expression, no decimals.
+    /// A few words: an unmatched brace, a wrong expression, or no decimals.
     pub fn parse(text: &str) -> Result<Prose, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -78,7 +78,7 @@ impl Prose {
         self.numbers().filter_map(|number| number.point.as_deref()).collect()
     }
 
-    /// The text with the numbers that `values` has.
+    /// The text with the numbers of `values`.
     ///
     /// # Errors
     /// As `values`.
@@ -95,7 +95,7 @@ impl Prose {
         Ok(text)
     }
 
-    /// The text where nothing was run.
+    /// The text if nothing was run.
     pub fn without_numbers(&self) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) => text.clone(),

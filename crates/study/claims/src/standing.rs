@@ -31,7 +31,7 @@ const STANDINGS: [(Standing, &str); 4] = [
 ];
 
 impl Standing {
-    /// Of a claim of that kind and source.
+    /// The standing of a claim of this kind and source.
     pub(super) fn of(kind: Kind, source: &str) -> Standing {
         match kind {
             _ if NOT_PUBLISHED.contains(&source) => Standing::Ours,
@@ -46,7 +46,7 @@ impl Standing {
 pub fn counts(outcomes: &[Outcome]) -> String {
     let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
     let is_open = |outcome: &Outcome| outcome.verdict == Verdict::NeedsMore;
-    // How many come true, and of how many.
+    // The number of claims that come true, and of all.
     let count = |belongs: &dyn Fn(&Outcome) -> bool| {
         let all: Vec<_> =
             outcomes.iter().filter(|one| belongs(one) && !is_skipped(one) && !is_open(one)).collect();

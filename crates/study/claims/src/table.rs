@@ -1,11 +1,11 @@
-//! Outcomes as an aligned table, and the reasons below it.
+//! Outcomes as an aligned table, with explanations below it.
 
 use anstyle::{AnsiColor, Style};
 
 use super::{Outcome, Standing, Verdict, counts};
 use kvdrive_text::{WIDTH, wrap};
 
-/// How a verdict is painted: what is evidence stands out from what is not.
+/// The style of a verdict: evidence stands out.
 fn style(outcome: &Outcome) -> Style {
     let colour = match (&outcome.verdict, outcome.standing) {
         _ if outcome.regressed.is_some() => return AnsiColor::BrightRed.on_default().bold().invert(),
@@ -19,7 +19,7 @@ fn style(outcome: &Outcome) -> Style {
     colour.on_default()
 }
 
-/// The columns of the table, and which of them stand in the line of a claim where there is no room for all.
+/// The columns of the table, and which of them stay in the line of a claim if the room is too small for all.
 const COLUMNS: [(&str, bool); 7] = [
     ("id", true),
     ("claim", false),
@@ -43,8 +43,8 @@ fn cells(outcome: &Outcome) -> [String; 7] {
     ]
 }
 
-/// The table, with colours if `in_colour`: a terminal shows them. Where `room` columns are too few for a line a
-/// claim, what it says and where stands in a second one.
+/// The table, in colours if `in_colour`, for a terminal. If `room` columns are too few for one line a claim,
+/// its statement and source are in a second line.
 pub fn text(outcomes: &[Outcome], in_colour: bool, room: usize) -> String {
     let rows: Vec<[String; 7]> = outcomes.iter().map(cells).collect();
     let width = |column: usize| {
@@ -77,8 +77,7 @@ pub fn text(outcomes: &[Outcome], in_colour: bool, room: usize) -> String {
     text + &wrap(&counts(outcomes), if is_wide { usize::MAX } else { room })
 }
 
-/// What a reader of the table would ask: what regressed, what is not reproduced and why, what other
-/// conditions give.
+/// Explanations below the table: what regressed, what is not reproduced and why, what other conditions give.
 fn reasons(outcomes: &[Outcome], room: usize) -> String {
     let mut text = String::new();
     let mut say =
