@@ -1,4 +1,4 @@
-//! The parts of this build, for experiments and claims that need a part it may lack.
+//! The parts of this build: experiments and claims may need one that it lacks.
 
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::packing::PACKINGS;
@@ -6,7 +6,7 @@ use kvdrive_link::transfer::METHODS;
 
 use kvdrive_config::{Document, PROFILES};
 
-/// Whether this build has a part of that name.
+/// Does this build have a part of that name?
 type Has = fn(&str) -> bool;
 
 /// Kinds of parts.
@@ -26,7 +26,7 @@ pub fn missing(needs: &[String]) -> Option<&str> {
     needs.iter().map(String::as_str).find(|need| !is_here(need))
 }
 
-/// Whether a need can be understood at all.
+/// Has the need a form that can be looked up?
 pub fn is_need(need: &str) -> bool {
     need.split_once(':').is_some_and(|(part, _)| PARTS.iter().any(|(known, _)| *known == part))
 }

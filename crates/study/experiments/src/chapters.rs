@@ -1,8 +1,9 @@
-//! Chapters of the report, in its order. A new one is one row of [`CHAPTERS`]; figures name it as their `group`.
+//! Chapters of the report, in its order. A new one is one row of [`CHAPTERS`]; figures name it as their
+//! `group`.
 
 use serde::{Deserialize, Deserializer};
 
-/// A chapter: what figures have in common.
+/// A chapter of figures.
 #[derive(Debug, PartialEq)]
 pub struct Chapter {
     /// Its name in figures, and the part of its anchor after `chapter-`.
@@ -17,7 +18,7 @@ pub struct Chapter {
     pub says_best: bool,
 }
 
-/// Every chapter there is.
+/// Every chapter.
 pub static CHAPTERS: &[Chapter] = &[
     Chapter {
         name: "paper",

@@ -1,4 +1,4 @@
-//! Arithmetic over named numbers: a figure reads a quantity from a report by it, and a claim combines several
+//! Arithmetic over named numbers: figures use it to read a quantity from a report, claims to combine several
 //! quantities.
 //!
 //! ```text
@@ -40,8 +40,8 @@ pub struct Comparison {
     pub right: (String, f64),
     /// Whether the sign holds.
     pub holds: bool,
-    /// How far the sides are apart as a share of the larger one: positive in the direction of the sign,
-    /// negative against it. `==` never has more than 0.
+    /// The distance of the sides as a share of the larger one: positive in the direction of the sign,
+    /// negative against it. For `==` it is at most 0.
     pub margin: f64,
 }
 
@@ -85,14 +85,14 @@ const SIGNS: &[(&str, Sign)] = &[
     (">", Sign::Greater),
 ];
 
-/// Returns the number of a name, or says in a few words why there is none.
+/// Returns the number of a name, or in a few words why there is none.
 pub type Names<'a> = &'a dyn Fn(&str) -> Result<f64, String>;
 
 impl Expression {
     /// Parses `text`.
     ///
     /// # Errors
-    /// One line: what was expected, and where.
+    /// One line: what was expected, and at which place.
     pub fn parse(text: &str) -> Result<Expression, String> {
         let mut parser = Parser::new(text)?;
         let root = parser.sum()?;
@@ -103,7 +103,7 @@ impl Expression {
     /// Its value.
     ///
     /// # Errors
-    /// A name without a number, or a division by zero.
+    /// A name has no number, or a divisor is zero.
     pub fn value(&self, names: Names<'_>) -> Result<f64, String> {
         let value = self.root.value(names)?;
         if value.is_finite() { Ok(value) } else { Err(format!("{self} divides by zero")) }
@@ -145,7 +145,7 @@ impl Order {
     /// Every sign with the numbers on both sides; the order holds if all of them do.
     ///
     /// # Errors
-    /// A name without a number.
+    /// A name has no number.
     pub fn compare(&self, names: Names<'_>) -> Result<Vec<Comparison>, String> {
         let mut left = (self.first.text.clone(), self.first.value(names)?);
         let mut all = Vec::with_capacity(self.rest.len());

@@ -23,10 +23,10 @@
 //!
 //! A grid with `scale = "1/64"` states everything at full size and is run at that fraction; `--scale`
 //! overrides it. In a grid with `sequence = true` the points of a series follow each other on one drive,
-//! which is loaded as the first point says.
+//! which is loaded by the settings of the first point.
 //!
-//! A panel with `over_time = true` draws a quantity for each interval (`run.interval_ns`) of the runs of a grid with
-//! one point: `y = "ops / interval_ns"`.
+//! A panel with `over_time = true` draws a quantity for each interval (`run.interval_ns`) of the runs of a
+//! grid with one point: `y = "ops / interval_ns"`.
 //!
 //! A series that needs a part which this build lacks (`needs = ["transfer:cxl"]`) is left out, and the figure
 //! says so.
@@ -94,7 +94,7 @@ pub static FILES: &[(&str, &str)] = &[
     ("saker-8.toml", include_str!("../files/saker-8.toml")),
 ];
 
-/// How a number came about. Printed beside every one.
+/// How a number was obtained. Every number is printed with its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -109,7 +109,7 @@ pub enum Kind {
     ModelledSet,
     /// A time that was not used to choose any constant: agreement is evidence.
     ModelledCheck,
-    /// A time of this machine.
+    /// A time of this machine's clock.
     Measured,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for Kind {
 pub struct Figure {
     /// Name on the command line.
     pub id: String,
-    /// Where it was published.
+    /// The publication.
     pub source: String,
     /// What it shows.
     pub title: String,
@@ -164,7 +164,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The line above the figure; a figure of this project has no source to name.
+    /// The line above the figure, with the source if it has one.
     pub fn heading(&self) -> String {
         match self.source.as_str() {
             "ours" => self.title.clone(),
@@ -180,7 +180,7 @@ pub struct Grid {
     pub name: String,
     /// Label of the axis of points.
     pub axis: String,
-    /// Along the axis, in order.
+    /// Points along the axis, in order.
     pub points: Vec<Point>,
     /// One run at each point.
     pub series: Vec<Series>,
@@ -200,16 +200,16 @@ pub struct Grid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Style {
-    /// Points follow from each other: sizes.
+    /// Points have an order, such as sizes.
     Lines,
-    /// Points stand beside each other: workloads.
+    /// Points have no order, such as workloads.
     Bars,
 }
 
 /// A place on the axis of points.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// As drawn, `4K+32` or `W(M)`; claims name it.
+    /// As drawn, `4K+32` or `W(M)`; claims use it as a name.
     pub label: String,
     /// Operations of each run here.
     pub counts: Counts,
@@ -220,9 +220,9 @@ pub struct Point {
 /// A line, or a bar at each point.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// As in the legend; claims name it.
+    /// As in the legend; claims use it as a name.
     pub name: String,
-    /// Features that the build must have: `transfer:cxl`.
+    /// Parts that the build must have: `transfer:cxl`.
     pub needs: Vec<String>,
     profile: Option<String>,
     set: Assignments,
@@ -237,21 +237,21 @@ pub struct Panel {
     pub title: String,
     /// Computed from each report; in a panel over time, from each interval of a run.
     pub y: Expression,
-    /// Drawn over the time of the runs of the grid's one point.
+    /// Is it drawn over the time of the runs of the grid's one point?
     pub over_time: bool,
     /// Index of the series whose value at the same point is 1.
     pub relative_to: Option<usize>,
     /// Unit of the quantity, `B/store`.
     pub unit: String,
-    /// Whether the axis of the quantity is logarithmic.
+    /// Is the axis of the quantity logarithmic?
     pub log: bool,
-    /// How the numbers came about.
+    /// How the numbers were obtained.
     pub kind: Kind,
-    /// What the source states in its text.
+    /// Values that the source states in its text.
     pub published: Vec<Published>,
 }
 
-/// A value the source states in its text, for some points of a series.
+/// A value that the source states in its text, for some points of a series.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Index of the series.
@@ -260,7 +260,7 @@ pub struct Published {
     pub points: Vec<usize>,
     /// The value.
     pub value: Statement,
-    /// As the source has it, `97.9 % less than Baseline`.
+    /// In the source's words, `97.9 % less than Baseline`.
     pub says: String,
 }
 
@@ -279,7 +279,7 @@ impl Grid {
         self.drawn_as
     }
 
-    /// The run of a series at a point; settings go from the general to the particular.
+    /// The run of a series at a point; more specific settings come later.
     fn asked(&self, series: usize, point: usize) -> Asked {
         let (series, point) = (&self.series[series], &self.points[point]);
         let profile = point.profile.as_ref().or(series.profile.as_ref()).unwrap_or(&self.profile);
@@ -290,7 +290,7 @@ impl Grid {
         Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale, own }
     }
 
-    /// The runs that follow each other on the drive of this series and point, and which of them is the run at the
+    /// The runs that follow each other on the drive of this series and point, and the index of the run at the
     /// point.
     fn session(&self, series: usize, point: usize) -> (Vec<Asked>, usize) {
         if self.sequence {
@@ -300,10 +300,10 @@ impl Grid {
         }
     }
 
-    /// Asks `plan` for every run. A series that needs a part which this build lacks has no runs.
+    /// Adds every run to `plan`. A series that needs a part which this build lacks has no runs.
     ///
     /// # Errors
-    /// A setting that is wrong.
+    /// A setting is wrong.
     pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
         let all = 0..self.series.len();
         all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect())
@@ -330,7 +330,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 /// The embedded figure of that name.
 ///
 /// # Errors
-/// There is none; the message lists those there are.
+/// There is no such figure; the message lists all names.
 pub fn figure(id: &str) -> anyhow::Result<Figure> {
     let all = figures()?;
     let ids: Vec<&str> = all.iter().map(|figure| figure.id.as_str()).collect();
@@ -354,14 +354,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// A run as a figure has it, ready to be asked of a plan.
+/// A run of a figure, ready to be added to a plan.
 #[derive(Clone, Debug)]
 pub struct PlacedRun {
     /// The runs that follow each other on its drive.
     pub session: Vec<Asked>,
     /// Its index among them.
     pub place: usize,
-    /// Features that the build must have.
+    /// Parts that the build must have.
     pub needs: Vec<String>,
 }
 
@@ -371,10 +371,10 @@ impl PlacedRun {
         &self.session[self.place]
     }
 
-    /// Asks `plan` for it.
+    /// Adds it to `plan`.
     ///
     /// # Errors
-    /// A setting that is wrong.
+    /// A setting is wrong.
     pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<RunId> {
         Ok(plan.add_session(&self.session)?[self.place])
     }
@@ -384,7 +384,7 @@ impl Place {
     /// Parses `FIGURE / [GRID /] SERIES / POINT`.
     ///
     /// # Errors
-    /// Another number of parts.
+    /// The text has another number of parts.
     pub fn parse(text: &str) -> anyhow::Result<Place> {
         let parts: Vec<String> = text.split(" / ").map(|part| part.trim().to_owned()).collect();
         let (figure, grid, series, point) = match parts.as_slice() {
@@ -400,7 +400,7 @@ impl Place {
         Place { point: point.to_owned(), ..self.clone() }
     }
 
-    /// Whether the point is left open (`*`), to be filled in by [`Place::at`].
+    /// Is the point left open (`*`), for [`Place::at`]?
     pub fn is_open(&self) -> bool {
         self.point == "*"
     }
@@ -408,7 +408,7 @@ impl Place {
     /// Finds it among `figures`.
     ///
     /// # Errors
-    /// There is no such run, or the name of the grid is needed to tell two apart.
+    /// There is no such run, or only the grid's name distinguishes two.
     pub fn find(&self, figures: &[Figure]) -> anyhow::Result<PlacedRun> {
         let figure = figures.iter().find(|figure| figure.id == self.figure);
         let figure = figure.ok_or_else(|| anyhow!("{self}: no such figure"))?;

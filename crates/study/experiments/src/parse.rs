@@ -32,7 +32,7 @@ struct RawGrid {
     scale: Option<String>,
     #[serde(default)]
     sequence: bool,
-    /// Other counts from a point on.
+    /// Other numbers of operations from a point on.
     #[serde(default)]
     counts: Vec<RawCounts>,
     #[serde(default)]
@@ -119,7 +119,7 @@ fn default_profile() -> String {
 /// Parses one figure; `name` is the file's, for messages.
 ///
 /// # Errors
-/// One line: the text is no TOML, or a key is unknown, missing or refers to nothing.
+/// One line: the text is not TOML, or a key is unknown, missing or refers to nothing.
 pub fn parse(name: &str, text: &str) -> anyhow::Result<Figure> {
     let raw: RawFigure = from_toml(name, text)?;
     let wrong = |problem: anyhow::Error| anyhow!("{name}: {problem}");

@@ -2,8 +2,8 @@
 //!
 //! A [`Plan`] collects settings and assigns numbers to runs; equal settings are the same run. Runs that
 //! follow each other on one drive are requested together, as a session; sessions are the same if all their
-//! runs are. [`Plan::run`] executes all of them and yields [`Results`], from which numbers are read by
-//! expression. The caller decides how they are executed, on how many threads, and how progress is shown.
+//! runs are. [`Plan::run`] executes all of them and yields [`Results`], from which expressions read numbers.
+//! The caller decides how runs are executed, on how many threads, and how progress is shown.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use kvdrive_run::report::Report;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(usize);
 
-/// What distinguishes a run from the profile it begins with: keys and values, in order.
+/// The differences between a run and the profile it begins with: keys and values, in order.
 pub type Assignments = Vec<(String, String)>;
 
 /// How many operations a run has.
@@ -34,9 +34,9 @@ pub struct Counts {
 /// Which counts of operations are used, and at which size grids with a scale run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// Few: an answer in about a minute, which leaves claims open that need more.
+    /// Few: results in about a minute, which leave claims open that need more operations.
     Quick,
-    /// As the files say: enough for every claim.
+    /// As in the files: enough for every claim.
     #[default]
     Usual,
     /// As published.
@@ -65,7 +65,8 @@ pub struct Options {
     pub scale: Option<Scale>,
     /// `KEY=VALUE`, which overrides the settings of every run.
     pub set: Vec<String>,
-    /// Seeds instead of those in the files; mean and spread over them are shown. Empty: the seeds in the files.
+    /// Seeds instead of those in the files; mean and spread over them are shown. Empty: the seeds in the
+    /// files.
     pub seeds: Vec<u64>,
 }
 
@@ -74,13 +75,13 @@ impl Options {
         self.set.iter().map(|assignment| (assignment.clone(), assignment.clone()))
     }
 
-    /// Whether runs are as the files say.
+    /// Are runs as in the files?
     pub fn as_usual(&self) -> bool {
         self.extent == Extent::Usual && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
     }
 
-    /// Whether runs have neither the usual nor the published size, or settings that override theirs. Then it is not
-    /// known which claims should hold.
+    /// Have runs neither the usual nor the published size, or settings that override theirs? Then no claim is
+    /// expected to hold or to fail.
     pub fn is_altered(&self) -> bool {
         !self.set.is_empty()
             || !self.seeds.is_empty()
@@ -97,23 +98,24 @@ impl Options {
     }
 }
 
-/// A run that is asked for.
+/// A requested run.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Profile it begins with.
     pub profile: String,
     /// Operations.
     pub counts: Counts,
-    /// Settings on top; at full size if there is a scale.
+    /// Settings that override the profile's; at full size if there is a scale.
     pub settings: Assignments,
     /// Scale of the run, if it can be shrunk.
     pub scale: Option<Scale>,
-    /// Keys in which the run differs from others of its grid, and what each of them distinguishes. The labels in the
-    /// figure depend on these keys, so options must not override them.
+    /// Keys in which the run differs from others of its grid, and what each of them distinguishes. Labels of
+    /// the figure depend on these keys, so options must not override them.
     pub own: Vec<(String, String)>,
 }
 
-/// Settings that override those of every run within a scope, also the settings by which the series of a figure differ.
+/// Settings that override those of every run within a scope, also the settings by which the series of a
+/// figure differ.
 #[derive(Clone, Debug)]
 pub struct Alteration {
     /// The scope: only runs with these settings are altered.
@@ -123,11 +125,11 @@ pub struct Alteration {
 }
 
 impl Alteration {
-    /// Applies the alteration to a run, if the run is within its scope, reads these settings and has other values of
-    /// them. Returns whether it did.
+    /// Applies the alteration to a run, if the run is within its scope, reads these settings and has other
+    /// values of them. Returns whether it was applied.
     ///
     /// # Errors
-    /// A setting that is wrong.
+    /// A setting is wrong.
     pub fn lay_over(&self, document: &mut Document) -> anyhow::Result<bool> {
         if self.within.iter().any(|(key, value)| document.plain(key).as_ref() != Some(value)) {
             return Ok(false);
@@ -152,16 +154,17 @@ pub struct Plan {
     documents: Vec<Document>,
     /// Numbers of the runs that follow each other on one drive.
     sessions: Vec<Vec<usize>>,
-    /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
+    /// Profiles and typed configurations of a session as JSON: sessions with equal ones are the same.
     known: BTreeMap<String, Vec<RunId>>,
-    /// Runs by the text of their settings and alterations: many claims ask for the same run, once for each mutant.
+    /// Runs by the text of their settings and alterations: many claims request the same run, once for each
+    /// mutant.
     asked: BTreeMap<String, Vec<RunId>>,
     /// Documents by the text of their settings, before options and alterations.
     as_asked: BTreeMap<String, Document>,
     scales: Vec<Scale>,
-    /// Applied to runs that are asked for from now on.
+    /// Applied to runs that are requested from now on.
     alteration: Option<Alteration>,
-    /// Seed of runs that are asked for from now on, unless their own settings have one.
+    /// Seed of runs that are requested from now on, unless their own settings have one.
     seed: Option<u64>,
 }
 
@@ -171,10 +174,10 @@ impl Plan {
         Plan { seed: options.seeds.first().copied(), options, ..Plan::default() }
     }
 
-    /// The number of the run with these settings, a new one if no other has them.
+    /// The number of the run with these settings; a new number if no run has them.
     ///
     /// # Errors
-    /// One line: a setting the configuration does not know or allow.
+    /// One line: the configuration has no such setting, or does not allow its value.
     pub fn add(&mut self, profile: &str, counts: Counts, settings: &Assignments) -> anyhow::Result<RunId> {
         let (profile, settings) = (profile.to_owned(), settings.clone());
         let asked = Asked { profile, counts, settings, scale: None, own: Vec::new() };
@@ -218,17 +221,17 @@ impl Plan {
         Ok(runs)
     }
 
-    /// Has runs that are asked for from now on made wrong, or not any more.
+    /// Sets the alteration of runs that are requested from now on, or removes it.
     pub fn alter(&mut self, alteration: Option<Alteration>) {
         self.alteration = alteration;
     }
 
-    /// Gives runs that are asked for from now on this seed, unless their own settings say one.
+    /// Sets the seed of runs that are requested from now on, unless their own settings have one.
     pub fn seed(&mut self, seed: Option<u64>) {
         self.seed = seed;
     }
 
-    /// The document of a run that is asked for, before an alteration and before it is shrunk.
+    /// The document of a requested run, before alteration and scale.
     fn as_asked(&mut self, asked: &Asked) -> anyhow::Result<Document> {
         let Asked { profile, counts, settings, scale, .. } = asked;
         let name = format!("{profile:?} {counts:?} {settings:?} {scale:?} {:?}", self.seed);
@@ -236,7 +239,7 @@ impl Plan {
             return Ok(document.clone());
         }
         let mut document = Document::profile(profile)?;
-        // What has a scale is shrunk by it.
+        // A run with a scale gets its size from the scale.
         let extent = match (self.options.extent, scale) {
             (Extent::Quick, Some(_)) => Extent::Usual,
             (extent, _) => extent,
@@ -266,7 +269,8 @@ impl Plan {
         Ok(document)
     }
 
-    /// Applies options to a run. A preset sets many keys, so each value is compared to see whether it changes.
+    /// Applies options to a run. A preset sets many keys, so each value is compared to see whether it
+    /// changes.
     fn lay_over(&self, document: &mut Document, asked: &Asked) -> anyhow::Result<()> {
         if self.options.set.is_empty() {
             return Ok(());
@@ -284,7 +288,7 @@ impl Plan {
         Ok(())
     }
 
-    /// How it departs from the files.
+    /// How it differs from the files.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -299,10 +303,10 @@ impl Plan {
         &self.documents
     }
 
-    /// Refuses runs that cannot be had, before any is done.
+    /// Refuses runs that cannot be done, before any of them is done.
     ///
     /// # Errors
-    /// A setting that no run looks at, and as [`many::check`](kvdrive_run::many::check).
+    /// A setting that no run reads, and as [`many::check`](kvdrive_run::many::check).
     pub fn check(&self) -> anyhow::Result<()> {
         if let Some(first) = self.documents.first() {
             let configs = self.documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
@@ -311,11 +315,11 @@ impl Plan {
         kvdrive_run::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
     }
 
-    /// Executes every run by `run_all`, which takes documents and the sessions (numbers of documents that follow each
-    /// other on one drive), and returns the reports in the order of the documents.
+    /// Executes every run by `run_all`, which takes documents and the sessions (numbers of documents that
+    /// follow each other on one drive), and returns the reports in the order of the documents.
     ///
     /// # Errors
-    /// A run failed, or operations of it did, so that its numbers mean nothing.
+    /// A run failed, or its operations failed so that its numbers have no meaning.
     pub fn run(
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
@@ -324,11 +328,11 @@ impl Plan {
     }
 }
 
-/// What the runs of a plan yielded.
+/// The reports of the runs of a plan.
 #[derive(Debug)]
 pub struct Results {
     reports: Vec<Report>,
-    /// The reports again, as names and numbers.
+    /// The same reports as trees of names and numbers.
     trees: Vec<Value>,
 }
 
@@ -352,15 +356,15 @@ impl Results {
         &self.reports[run.0]
     }
 
-    /// Every report, in the order in which the runs were first asked for.
+    /// Every report, in the order in which the runs were first requested.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
 
-    /// The value of an expression whose names are keys of the report, `traffic.payload_bytes.total`.
+    /// The value of an expression over keys of the report, such as `traffic.payload_bytes.total`.
     ///
     /// # Errors
-    /// One line: a name that is no number of the report.
+    /// One line: the name of no number in the report.
     pub fn number(&self, run: RunId, expression: &Expression) -> anyhow::Result<f64> {
         let tree = &self.trees[run.0];
         let names = |name: &str| match leaf_at(tree, name) {
@@ -376,18 +380,18 @@ impl Results {
     }
 }
 
-/// Over time.
+/// Quantities over time.
 impl Results {
-    /// The value of an expression in each interval of a run that is as long as the others, and their length in ns.
-    /// Names are those of the report's series, and `interval_ns`.
+    /// The value of an expression in each interval of full length of a run, and that length in ns. Names are
+    /// those of the report's series, and `interval_ns`.
     ///
     /// # Errors
-    /// The report has no series, or none of that name.
+    /// The report has no series, or none with such a name.
     pub fn over_time(&self, run: RunId, expression: &Expression) -> anyhow::Result<(Vec<f64>, u64)> {
         let report = self.report(run);
         let series =
             report.series.as_ref().context("the report has no series; run.interval_ns asks for one")?;
-        // After the end of its time a run only waits for operations in flight.
+        // After its requested duration a run only waits for operations in flight.
         let asked_ns = report.config.pointer("/workload/duration_ns").and_then(Value::as_u64);
         let span_ns = asked_ns.filter(|ns| *ns > 0).unwrap_or(u64::MAX).min(report.time.virtual_ns);
         let whole = span_ns / series.interval_ns.max(1);
@@ -409,7 +413,7 @@ impl Results {
     }
 }
 
-/// Is this the name of a count of flash operations by purpose? A purpose without operations is missing in a report.
+/// Is this the name of a count of flash operations by purpose? A report lacks purposes without operations.
 fn is_purpose(name: &str) -> bool {
     let name = name.strip_prefix("precondition.").unwrap_or(name);
     let purpose =
@@ -417,7 +421,7 @@ fn is_purpose(name: &str) -> bool {
     purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
 }
 
-/// The number, text or null at a dotted path. Names of the report may hold dots themselves
+/// The number, text or null at a dotted path. Names of the report may contain dots themselves
 /// (`resources.host.core.busy_fraction`).
 fn leaf_at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
     let Value::Object(map) = tree else { return None };

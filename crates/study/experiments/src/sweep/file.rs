@@ -1,8 +1,8 @@
-//! The file of a sweep: a line for each row that has ended.
+//! The file of a sweep: a line for each row that is finished.
 //!
-//! A row is finished if its line is complete and its `config_hash` is that of a row of this sweep. A truncated last line,
-//! after a kill or on a full disk, does not count: it is removed before anything is added. Any other line that does not
-//! belong to this sweep is an error, and the file is not changed.
+//! A row is finished if its line is complete and its `config_hash` is that of a row of this sweep. A
+//! truncated last line, after a kill or on a full disk, does not count: it is removed before anything is
+//! added. Any other line that does not belong to this sweep is an error, and the file is not changed.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -16,8 +16,8 @@ use kvdrive_text::output::{check_is_file, shown};
 
 use super::Row;
 
-/// A file of lines, open at the end of its last whole line. One sweep holds it until it is closed or its process is
-/// killed.
+/// A file of lines, open at the end of its last complete line. One sweep locks it until the file is closed or
+/// its process ends.
 #[derive(Debug)]
 pub struct SweepFile {
     name: String,
@@ -26,10 +26,11 @@ pub struct SweepFile {
 }
 
 impl SweepFile {
-    /// Opens the file at `path`, or makes one, for lines of `rows`.
+    /// Opens or creates the file at `path`, for lines of `rows`.
     ///
     /// # Errors
-    /// One line with the path: it is no regular file, another sweep is writing to it, or as [`Finished::read`].
+    /// One line with the path: the file is not a regular one, another sweep is writing to it, or as
+    /// [`Finished::read`].
     pub fn open(path: &Path, rows: &[Row]) -> anyhow::Result<SweepFile> {
         check_is_file(path)?;
         let name = shown(path);
@@ -50,12 +51,12 @@ impl SweepFile {
         Ok(SweepFile { name, file, finished })
     }
 
-    /// What was there when it was opened.
+    /// The lines in the file when it was opened.
     pub fn finished(&self) -> &Finished {
         &self.finished
     }
 
-    /// Remarks on the lines that were found, for a user of program `revision`; a sentence each.
+    /// Remarks on these lines, for a user of program `revision`; a sentence each.
     pub fn remarks(&self, revision: &str) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.finished.cut_off {
@@ -77,14 +78,14 @@ impl SweepFile {
     }
 }
 
-/// What an earlier call of a sweep left in its file.
+/// The rows in a file that earlier calls of a sweep have finished.
 #[derive(Debug, Default, PartialEq)]
 pub struct Finished {
-    /// Bytes of complete lines; the rest was cut off.
+    /// Bytes of complete lines; the bytes after them were cut off.
     pub whole_bytes: usize,
-    /// Whether anything was.
+    /// Were any bytes cut off?
     pub cut_off: bool,
-    /// Rows that are done.
+    /// Finished rows.
     pub config_hashes: BTreeSet<String>,
     /// Revisions of the program that wrote them.
     pub revisions: BTreeSet<String>,
@@ -94,7 +95,7 @@ impl Finished {
     /// Reads the content of a file.
     ///
     /// # Errors
-    /// One line: a whole line that is no row of this sweep, or a row that is there twice.
+    /// One line: a complete line is no row of this sweep, or a row occurs twice.
     pub fn read(content: &[u8], rows: &[Row]) -> anyhow::Result<Finished> {
         let known: BTreeSet<&str> = rows.iter().map(|row| row.config_hash.as_str()).collect();
         let mut finished = Finished::default();

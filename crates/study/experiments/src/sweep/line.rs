@@ -1,4 +1,4 @@
-//! A row's line: every number of its report, flat.
+//! The line of a row: every number of its report, flat.
 
 use anyhow::bail;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ impl Row {
     pub fn line(&self, report: &Report) -> anyhow::Result<String> {
         let mut line = self.settings.clone();
         let Value::Object(mut tree) = serde_json::to_value(report)? else { bail!("a report is no object") };
-        // The line has the settings of the grid already, and a hash of all others.
+        // The line already has the settings of the grid, and a hash of all others.
         tree.remove("config");
         flatten(Value::Object(tree), String::new(), &mut line);
         line.insert("config_hash".into(), Value::from(self.config_hash.as_str()));
@@ -23,7 +23,7 @@ impl Row {
     }
 }
 
-/// Numbers and texts under their dotted names. A list is one text: a column of lists is of no use.
+/// Numbers and texts under their dotted names. A list becomes one text: lists are of no use in a column.
 fn flatten(value: Value, name: String, line: &mut Map<String, Value>) {
     match value {
         Value::Object(map) => {

@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 use super::{Finished, Row};
 
-/// The one number of a line that differs between two computations of a row: this machine's time.
+/// The only number of a line that may differ between two computations of a row: time of this machine's clock.
 pub const MEASURED: &str = "time.wall_s";
 
-/// The lines of `files` (name and content) in the order of `rows`, without [`MEASURED`]: the same bytes, however the
-/// rows were spread over files and machines.
+/// The lines of `files` (name and content) in the order of `rows`, without [`MEASURED`]: the same bytes, no
+/// matter how the rows were distributed over files and machines.
 ///
 /// # Errors
-/// One line: a line is no row of this sweep, a row is missing, or a row has two lines that differ in more than
-/// [`MEASURED`], as those of two revisions of the program do.
+/// One line: a line is no row of this sweep, a row is missing, or a row has two lines that differ in more
+/// than [`MEASURED`], as those of two revisions of the program do.
 pub fn merge(files: &[(String, Vec<u8>)], rows: &[Row]) -> anyhow::Result<String> {
     let mut lines: BTreeMap<String, (Map<String, Value>, &str)> = BTreeMap::new();
     for (name, content) in files {

@@ -17,8 +17,8 @@
 //! |---|---|
 //! | [`Row`] | one combination, and its line |
 //! | [`Point`] | a row as plain data, for another process or machine |
-//! | [`SweepFile`] | the file of lines, which says what an earlier call has finished |
-//! | [`Shard`] | a part of the rows, for a call of its own |
+//! | [`SweepFile`] | the file of lines, which shows the rows that earlier calls have finished |
+//! | [`Shard`] | a part of the rows, for a separate call |
 //! | [`merge`] | the lines of several files as one, in the order of the rows |
 
 mod file;
@@ -42,13 +42,13 @@ pub use merge::{MEASURED, merge};
 pub use point::Point;
 pub use shard::Shard;
 
-/// Most rows of a sweep: more is a mistake in the file rather than a wish.
+/// Most rows of a sweep; a larger number is taken for a mistake in the file.
 const MOST_ROWS: usize = 1_000_000;
 
 /// One combination of a sweep.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Settings of the grid, as the line has them.
+    /// Settings of the grid, as in the line.
     pub settings: Map<String, Value>,
     /// The whole configuration.
     pub document: Document,
@@ -61,8 +61,8 @@ pub struct Row {
 /// Every combination that `text` describes, the last key changing fastest.
 ///
 /// # Errors
-/// One line: no TOML, an unknown key, a setting that is wrong or that a row would not look at, or too many
-/// rows. `name` stands in messages.
+/// One line: the text is not TOML, a key is unknown, a setting is wrong or a row would ignore it, or there
+/// are too many rows. Messages begin with `name`.
 pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
     let toml: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
@@ -71,7 +71,7 @@ pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
     Plan::read(&toml).and_then(|plan| plan.rows()).map_err(|problem| anyhow!("{name}: {problem}"))
 }
 
-/// A sweep as its file has it.
+/// The content of a sweep's file.
 struct Plan {
     base: Document,
     /// Settings of every row.
@@ -109,7 +109,7 @@ impl Plan {
     fn read_grid(&mut self, item: &Item) -> anyhow::Result<()> {
         let table = item.as_table_like().ok_or_else(|| anyhow!("[grid]: expected a table"))?;
         for (key, item) in table.iter() {
-            // `host.transfer = [...]` without quotes is a table of its own.
+            // `host.transfer = [...]` without quotes is a table `host`.
             if let Some(section) = item.as_table_like() {
                 for (name, item) in section.iter() {
                     self.read_axis(&format!("{key}.{name}"), item)?;
@@ -162,7 +162,8 @@ impl Plan {
         }
         let configs = rows.iter().map(|row| row.document.config()).collect::<Result<Vec<_>, _>>()?;
         self.set.check_looked_at(&configs)?;
-        // All rows are checked, finished ones included: an image that rows share would hold what a finished row wrote.
+        // All rows are checked, finished ones included: if rows shared an image, it would hold what a
+        // finished row wrote.
         check(rows.iter().map(|row| &row.document))?;
         Ok(rows)
     }

@@ -1,4 +1,4 @@
-//! A row as plain data, for another process or machine, which makes the same row of it or says that it cannot.
+//! A row as plain data, for another process or machine, which builds the same row from it or refuses it.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ impl Point {
     /// The row of this point.
     ///
     /// # Errors
-    /// One line: it is no configuration here, or another one than where it was made; both are so if that program was
-    /// another one.
+    /// One line: it is no valid configuration here, or its configuration is not the one that it was made of.
+    /// Both happen if another program made it.
     pub fn row(self) -> anyhow::Result<Row> {
         let Point { profile, set, grid, config_hash: wanted } = self;
         let lines: Vec<&str> = set.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! A part of the rows of a sweep, for a call of its own.
+//! A part of the rows of a sweep, for a separate call.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use super::Row;
 
-/// Part `number` of `of` parts, which together have every row once.
+/// Part `number` of `of` parts; each row is in exactly one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// From 1 on.
+    /// Number of the part, from 1 on.
     number: usize,
     of: usize,
 }
@@ -33,12 +33,12 @@ impl fmt::Display for Shard {
 }
 
 impl Shard {
-    /// Its rows: every N-th, so that parts take about as long as each other where a setting makes runs longer.
+    /// Its rows: every N-th, so that parts take about equally long if a setting makes runs longer.
     pub fn of(self, rows: Vec<Row>) -> Vec<Row> {
         rows.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
 
-    /// Its file beside that of the sweep: `grid.1-of-8.jsonl`.
+    /// Its file in the folder of the sweep's file: `grid.1-of-8.jsonl`.
     pub fn file(self, sweep: &Path) -> PathBuf {
         sweep.with_extension(format!("{}-of-{}.jsonl", self.number, self.of))
     }
