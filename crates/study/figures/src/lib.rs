@@ -26,20 +26,20 @@ pub struct Chart {
     pub title: String,
     /// Unit of the quantity.
     pub unit: String,
-    /// How the numbers came about.
+    /// How the numbers were obtained.
     pub kind: Kind,
     /// Label of the axis of points.
     pub axis: String,
     /// Labels of the points.
     pub points: Vec<String>,
-    /// Only one point in this many has its label and sign drawn, and its numbers in tables: 1, unless there are many
-    /// points.
+    /// One point in this many has its label and sign drawn, and its numbers in tables: 1, unless there are
+    /// many points.
     pub every: usize,
     /// Lines or bars.
     pub style: Style,
-    /// Whether the axis of the quantity is logarithmic.
+    /// Is the axis of the quantity logarithmic?
     pub log: bool,
-    /// What this program computed: for each series a value at each point, none where this build lacks a part.
+    /// Values of this program: for each series a value at each point, `None` if this build lacks a part.
     pub series: Vec<Line>,
     /// Published values.
     pub marks: Vec<Mark>,
@@ -52,7 +52,7 @@ pub struct Chart {
 pub struct Line {
     /// As in the legend.
     pub name: String,
-    /// A value a point, the mean if there are several seeds.
+    /// One value for each point, the mean if there are several seeds.
     pub values: Vec<Option<f64>>,
     /// Least and greatest value over several seeds, a pair for each point; empty with one seed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -73,7 +73,7 @@ pub struct Mark {
 }
 
 impl Chart {
-    /// Points that are labelled, by their index.
+    /// Indices of the points that are labelled.
     pub fn labelled(&self) -> impl Iterator<Item = usize> + use<> {
         let every = self.every.max(1);
         (every - 1..self.points.len()).step_by(every)
@@ -128,14 +128,14 @@ impl Chart {
         }
     }
 
-    /// Every number in it, ours and theirs.
+    /// Every number in it, ours and published.
     fn all(&self) -> impl Iterator<Item = f64> {
         let ours = self.series.iter().flat_map(|line| line.values.iter().flatten());
         ours.copied().chain(self.marks.iter().map(|mark| mark.value))
     }
 
-    /// Least and greatest of the axis: from zero, or from the next lower power of ten to the next higher 1, 2
-    /// or 5. A logarithmic axis of numbers that are not all above zero is a linear one.
+    /// The range of the axis: from zero, or from the next lower power of ten to the next higher 1, 2 or 5. If
+    /// not all numbers are above zero, a logarithmic axis is drawn as a linear one.
     fn scale(&self) -> Scale {
         let (low, high) = self.all().fold((f64::MAX, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
         if high <= 0.0 {
@@ -164,7 +164,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Where on the axis a value lies, 0 to 1.
+    /// The position of a value on the axis, 0 to 1.
     fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             log10(value.max(self.low) / self.low) / log10(self.high / self.low)
@@ -174,7 +174,7 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// Values worth a label.
+    /// Values that get a label.
     fn ticks(&self) -> Vec<f64> {
         if self.log { self.log_ticks() } else { self.linear_ticks() }
     }
@@ -215,10 +215,10 @@ pub struct Planned {
 type FigureRuns = Vec<Vec<Vec<Option<RunId>>>>;
 
 impl Planned {
-    /// Asks `plan` for the runs of `figure`.
+    /// Adds the runs of `figure` to `plan`.
     ///
     /// # Errors
-    /// A setting that is wrong.
+    /// A setting is wrong.
     pub fn new(figure: Figure, plan: &mut Plan) -> anyhow::Result<Planned> {
         let seeds = plan.options().seeds.clone();
         let each = if seeds.is_empty() { vec![None] } else { seeds.iter().copied().map(Some).collect() };
@@ -240,7 +240,7 @@ impl Planned {
         &self.figure
     }
 
-    /// Series that are left out, with what they need.
+    /// Series that are left out, with the part that each needs.
     pub fn left_out(&self) -> Vec<(&str, &str)> {
         let series = self.figure.grids.iter().flat_map(|grid| &grid.series);
         let mut left_out: Vec<_> =
@@ -261,7 +261,7 @@ impl Planned {
     /// Its panels, drawn from `results`.
     ///
     /// # Errors
-    /// A quantity that a report has no number for.
+    /// A report lacks a number that a quantity needs.
     pub fn charts(&self, results: &Results) -> anyhow::Result<Vec<Chart>> {
         let mut charts = Vec::new();
         for (index, (grid, scale)) in self.figure.grids.iter().zip(&self.scales).enumerate() {
@@ -315,7 +315,7 @@ impl Planned {
         Ok(Chart { series, marks, ..self.frame(grid, runs, panel, results) })
     }
 
-    /// A panel over the grid's points, with nothing drawn in it.
+    /// A panel over the grid's points, without lines or bars.
     fn frame(&self, grid: &Grid, runs: &[Vec<Option<RunId>>], panel: &Panel, results: &Results) -> Chart {
         Chart {
             id: format!("{}{}", self.figure.id, panel.id),
@@ -355,7 +355,7 @@ impl Planned {
                 spread: Vec::new(),
             });
         }
-        // A run may end before the others.
+        // A run may end before others do.
         series.iter_mut().for_each(|line: &mut Line| line.values.resize(intervals, None));
         let all_ns = length_ns * intervals as u64;
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
@@ -371,7 +371,7 @@ impl Planned {
         })
     }
 
-    /// `20 000 operations a point, 1 000 from 4K on`, as they were run.
+    /// Numbers of operations of the runs: `20 000 operations a point, 1 000 from 4K on`.
     fn counts(&self, grid: &Grid, runs: &[Vec<Option<RunId>>], results: &Results) -> String {
         let mut text = String::new();
         let mut last = None;
@@ -391,13 +391,14 @@ impl Planned {
     }
 }
 
-/// The distance of labelled points, so that at most 12 of `points` have a label.
+/// The distance between labelled points, so that at most 12 of `points` have a label.
 fn every_so_many(points: usize) -> usize {
     let steps = (0..6u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10usize.pow(power)));
     steps.into_iter().find(|every| points / every <= 12).unwrap_or(points)
 }
 
-/// Divides every series by that of index `base`, point by point; no value where the latter is zero or missing.
+/// Divides every series by that of index `base`, point by point; a point has no value if the divisor is zero
+/// or missing.
 fn divide(series: &mut [Line], base: usize) {
     let base = series[base].values.clone();
     for line in series {
@@ -407,7 +408,7 @@ fn divide(series: &mut [Line], base: usize) {
     }
 }
 
-/// A number with the digits a table should have, four or all of a whole number: `4 184`, `10.24`, `0.5403`.
+/// A number with four digits, or all digits of a whole number, for tables: `4 184`, `10.24`, `0.5403`.
 pub fn precise(value: f64) -> String {
     let decimals = match value.abs() {
         _ if value.fract() == 0.0 => 0,
@@ -420,7 +421,7 @@ pub fn precise(value: f64) -> String {
     with_decimals(value, decimals)
 }
 
-/// A number with as many digits as the axis of a plot has room for: `4.18 k`, `0.54`, `12`.
+/// A number with few digits, for the axis of a plot: `4.18 k`, `0.54`, `12`.
 pub fn number(value: f64) -> String {
     const PREFIXES: &[(f64, &str)] = &[(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
     let size = value.abs();

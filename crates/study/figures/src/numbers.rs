@@ -1,4 +1,4 @@
-//! A chart's numbers as a table: one row per point, one column per series, and the source's values below.
+//! A chart's numbers as a table: one row per point, one column per series, and the published values below.
 
 use super::{Chart, precise};
 
@@ -31,7 +31,7 @@ pub fn row(chart: &Chart, point: usize) -> Vec<String> {
     std::iter::once(chart.points[point].clone()).chain(values).collect()
 }
 
-/// Each statement of the source with the values it makes, point by point.
+/// Each published statement with its values, point by point.
 pub fn published(chart: &Chart) -> Vec<(String, String)> {
     let mut statements: Vec<(String, Vec<String>)> = Vec::new();
     for mark in &chart.marks {

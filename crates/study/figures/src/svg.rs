@@ -1,16 +1,15 @@
 //! Charts as SVG: one panel for a page ([`panel`]), or all panels of a figure as a file ([`file()`]).
 //!
-//! Written by hand rather than with a plotting library: every point carries its value as a title that
-//! browsers show, colours are attributes that print converters understand and a page's style sheet can still
-//! override, and series differ in shape as well as in colour. No script, no external font.
+//! Written by hand rather than with a plotting library: every point has its value as a title, which browsers
+//! show; colours are attributes, which print converters understand and a page's style sheet can override; and
+//! series differ in shape as well as in colour. No script, no external font.
 
 use std::fmt::Write;
 
 use super::{Chart, Line, Mark, Scale, number, precise};
 use kvdrive_experiments::Style;
 
-/// Size of a panel, in pixels at scale 1. It is higher where its title, its legend or the name of its axis
-/// has many rows.
+/// Size of a panel, in pixels at scale 1. A panel with many rows of title, legend or axis name is higher.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 330.0;
 /// Space around the frame of a panel. The top grows with the legend, the bottom with slanted labels.
@@ -21,7 +20,7 @@ const BOTTOM: f64 = 44.0;
 /// Height of a row of a title and of the legend, and rows of a legend that a panel has room for.
 const ROW: f64 = 18.0;
 const LEGEND_ROWS: usize = 2;
-/// Size of text, and about how wide a character of it is: fonts differ, so rather more than less.
+/// Size of text, and the width of a character, estimated rather too large since fonts differ.
 const TEXT: f64 = 13.0;
 const CHARACTER: f64 = 7.4;
 /// The same of the values above bars.
@@ -38,9 +37,9 @@ const FILE_TITLE_CHARACTER: f64 = 11.2;
 const FILE_TITLE_ROW: f64 = 22.0;
 /// Least space between two labels of an axis.
 const APART: f64 = 6.0;
-/// Most characters of a slanted label; the table has all of them.
+/// Most characters of a slanted label; the table has labels in full.
 const SLANTED: usize = 24;
-/// About how far the marker of a series reaches around its point.
+/// Distance that the marker of a series reaches around its point, about.
 const SIGN: f64 = 4.5;
 /// Radius of the ring that marks a published value.
 const RING: f64 = 6.5;
@@ -52,7 +51,7 @@ const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900
 const INK: &str = "#222";
 const GRID: &str = "#ddd";
 
-/// All panels of a figure as one SVG file, two beside each other.
+/// All panels of a figure as one SVG file, two in a row.
 pub fn file(title: &str, charts: &[Chart]) -> String {
     let columns = charts.len().clamp(1, 2);
     let width = columns as f64 * (WIDTH + GAP) + GAP;
@@ -95,7 +94,7 @@ pub fn panel(chart: &Chart) -> String {
     )
 }
 
-/// `text` in lines that fit into `room`, at least one. Words that do not fit are cut.
+/// `text` in lines that fit into `room`, at least one. Words that are too long are cut.
 fn wrapped(text: &str, room: f64, character: f64) -> Vec<String> {
     let most = ((room / character) as usize).max(1);
     let mut lines = vec![String::new()];
@@ -115,7 +114,7 @@ fn wrapped(text: &str, room: f64, character: f64) -> Vec<String> {
     lines
 }
 
-/// `text` as content or attribute of an element.
+/// `text`, escaped for content and attributes of elements.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -163,7 +162,7 @@ impl Frame {
     }
 }
 
-/// The panel, and its height.
+/// The drawn panel, and its height.
 fn draw(chart: &Chart) -> (String, f64) {
     let (mut svg, title_rows) = title(chart);
     let (legend, legend_rows) = legend(chart, TOP + (title_rows - 1) as f64 * ROW);
@@ -208,8 +207,8 @@ fn title(chart: &Chart) -> (String, usize) {
     (svg, rows.len())
 }
 
-/// Rows of series names from `top` on, and how many they are. Series without a value are not named. A name
-/// that is longer than a row has rows of its own.
+/// Rows of series names from `top` on, and their number. Series without values are left out. A name that is
+/// longer than a row takes rows of its own.
 fn legend(chart: &Chart, top: f64) -> (String, usize) {
     const BEGIN: f64 = 12.0;
     let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));
@@ -234,7 +233,7 @@ fn legend(chart: &Chart, top: f64) -> (String, usize) {
             let _ = write!(svg, "<text x=\"11\" y=\"{y}\" font-size=\"{TEXT}\" fill=\"{INK}\">{name}</text>");
         }
         svg.push_str("</g>\n");
-        // Nothing fits after a name of several rows.
+        // No further name fits after a name of several rows.
         (x, row) = if names.len() > 1 { (BEGIN, row + names.len()) } else { (x + width, row) };
     }
     (svg, if x > BEGIN { row + 1 } else { row.max(1) })
@@ -242,7 +241,7 @@ fn legend(chart: &Chart, top: f64) -> (String, usize) {
 
 /// The name of the axis, row by row.
 fn axis(chart: &Chart) -> Vec<String> {
-    // As wide as it can be around the middle of the frame.
+    // The full width that is symmetric to the middle of the frame.
     wrapped(&chart.axis, WIDTH - (LEFT - RIGHT) - 8.0, CHARACTER)
 }
 
@@ -271,7 +270,8 @@ fn axes(chart: &Chart, axis: &[String], frame: &Frame) -> String {
         let label = &chart.points[point];
         let (x, y) = (frame.x(point), frame.bottom + 17.0);
         let (label, place) = if frame.slanted {
-            // A slanted label extends to the left by the cosine of its length, and must not reach over the edge.
+            // A slanted label extends to the left by its length times the cosine of its angle, and must not
+            // cross the edge.
             let room = ((x / (0.82 * CHARACTER)) as usize).min(SLANTED);
             let place = format!("translate({:.1} {:.1}) rotate(-35)", x + 5.0, y - 3.0);
             (shortened(label, room), format!("transform=\"{place}\" text-anchor=\"end\""))
@@ -329,8 +329,8 @@ fn lines(svg: &mut String, chart: &Chart, frame: &Frame) {
     }
 }
 
-/// Bars from zero, side by side. On a logarithmic axis, which has no zero and where lengths say nothing, signs at
-/// their places.
+/// Bars from zero, side by side. On a logarithmic axis, which has no zero, lengths have no meaning: values
+/// are signs at their positions.
 fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
     let drawn: Vec<usize> = (0..chart.series.len())
         .filter(|&index| chart.series[index].values.iter().any(Option::is_some))
@@ -373,11 +373,11 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
     }
 }
 
-/// Where the value of a bar is written: at `y`, or higher where a published value has its circle there.
+/// Where the value of a bar is written: at `y`, or above a published value's ring that is there.
 fn above_rings(chart: &Chart, frame: &Frame, series: usize, point: usize, y: f64) -> f64 {
     let here = chart.marks.iter().filter(|mark| mark.series == series && mark.point == point);
     let mut rings: Vec<f64> = here.map(|mark| frame.y(mark.value)).collect();
-    // From the lowest up: a value that is moved above one ring may meet the next.
+    // From the lowest ring up: a value that is moved above one ring may meet the next.
     rings.sort_by(|a, b| b.total_cmp(a));
     let room = RING + 1.0;
     let meets = |y: f64, ring: f64| ring - room < y && y - SMALL < ring + room;
@@ -477,7 +477,7 @@ mod tests {
     #[test]
     fn values_stand_above_the_circle_of_a_published_one() {
         let y = |svg: &str, element: &str, attribute: &str| -> f64 {
-            // The legend has a circle, too, before those of the bars.
+            // The legend has a circle, too, in front of those of the bars.
             let begin = svg.rfind(element).expect(element);
             let line = svg[..begin].rfind('<').map_or(svg, |at| &svg[at..]);
             let value = line.split_once(&format!(" {attribute}=\"")).expect(attribute).1;

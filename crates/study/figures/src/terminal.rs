@@ -17,7 +17,7 @@ const SIGNS: [char; 6] = ['●', '■', '▲', '◆', '▼', '✚'];
 const PUBLISHED: char = '○';
 const AGREED: char = '◎';
 
-/// Between two entries of a legend.
+/// Space between two entries of a legend.
 const GAP: &str = "   ";
 
 /// The chart, its legend, and its numbers.
@@ -86,7 +86,7 @@ fn grid(chart: &Chart) -> String {
     for line in &chart.series {
         connect(&mut canvas, line.values.as_slice(), &column, &scale);
     }
-    // The first series is drawn last: it is the one others are compared with.
+    // The first series is drawn last and stays on top: others are compared with it.
     for (index, line) in chart.series.iter().enumerate().rev() {
         for (point, value) in line.values.iter().enumerate() {
             if let Some(value) = value {
@@ -168,7 +168,8 @@ fn bars(chart: &Chart) -> String {
     text
 }
 
-/// A sign at its place, and the published value as a ring: on a logarithmic axis no length begins at zero.
+/// A sign at its position, and the published value as a ring: on a logarithmic axis bars have no zero to
+/// begin at.
 fn point_of(sign: char, share: f64, published: Option<f64>, room: usize) -> String {
     let column = |share: f64| ((share * room as f64) as usize).min(room.saturating_sub(1));
     let (ours, theirs) = (column(share), published.map(column));
