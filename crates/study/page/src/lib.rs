@@ -1,4 +1,4 @@
-//! The report: figures and claims as one self-contained HTML page, without network access and scripts.
+//! The report: figures and claims as one self-contained HTML page, without network access or scripts.
 //!
 //! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes.
 //! It is laid out for telephones, screens and paper. The templates (crate `maud`) escape all text; only style
@@ -15,13 +15,13 @@ const STYLE: &str = include_str!("style.css");
 
 /// The content of the page.
 pub struct Content<'a> {
-    /// Titles of the suites of claims it is about.
+    /// Titles of the suites of claims on it.
     pub titles: Vec<String>,
     /// Notes on their numbers.
     pub notes: Vec<String>,
     /// Revision of the program.
     pub revision: &'a str,
-    /// How it was run, as names and values: profiles, seeds, counts.
+    /// Conditions of the runs, as names and values: profiles, seeds, numbers of operations.
     pub facts: Vec<(String, String)>,
     /// Verdicts of the claims.
     pub outcomes: Vec<Outcome>,
@@ -111,7 +111,7 @@ fn contents(content: &Content<'_>) -> Markup {
     }
 }
 
-/// `Figure 3: ` of a source like `ICPP'24, Figure 3`: the chapter says which publication.
+/// `Figure 3: ` of a source like `ICPP'24, Figure 3`: the chapter names the publication.
 fn number_of(source: &str) -> String {
     let number = source.rsplit_once(", ").map(|(_, number)| number);
     let number = number.filter(|number| number.starts_with("Figure") || number.starts_with("section"));
@@ -199,7 +199,7 @@ fn verdict(outcome: &Outcome) -> Markup {
     }
 }
 
-/// A remark on a verdict that is less than evidence.
+/// A remark on a verdict with a standing below evidence.
 fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
     match outcome.standing {
         Standing::Evidence => None,
@@ -209,7 +209,7 @@ fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
     }
 }
 
-/// Longest text that stays on one line: a number, its unit, and a word or two.
+/// Longest text that stays on one line, in characters: a number, its unit, and a word or two.
 const ONE_LINE: usize = 20;
 
 /// Keeps a number and its unit on one line; longer text may wrap.
@@ -264,7 +264,7 @@ fn more_is_better(chart: &Chart) -> bool {
     chart.unit.ends_with("/s") || chart.unit.ends_with("hits")
 }
 
-/// The series whose worst point is nearest to the best there, and the part of the best that this is.
+/// The series whose worst point is nearest to the best there, and the ratio of the two.
 fn nearest_to_the_best(chart: &Chart) -> Option<(&str, f64)> {
     let more_is_better = more_is_better(chart);
     let ratio = |value: f64, best: f64| if more_is_better { value / best } else { best / value };
@@ -283,7 +283,7 @@ fn nearest_to_the_best(chart: &Chart) -> Option<(&str, f64)> {
     Some((&chosen.name, worst(chosen)))
 }
 
-/// The numbers of a chart, folded away.
+/// The numbers of a chart, in a section that can be opened.
 fn table(chart: &Chart) -> Markup {
     html! {
         details {
@@ -303,7 +303,7 @@ fn table(chart: &Chart) -> Markup {
     }
 }
 
-/// Caveats for the reader: those of every page, and those of its suites.
+/// Notes for readers: those of every page, and those of its suites.
 fn notes(of_suites: &[String]) -> Markup {
     html! {
         h2 #notes { "Notes" }
