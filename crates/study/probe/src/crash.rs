@@ -6,14 +6,16 @@
 //!                       └─► survivors ─► ...
 //! ```
 //!
-//! A recovered drive must hold every pair that was acknowledged before the cut, with its bytes; each operation that was
-//! under way wholly or not at all; and nothing else ([`Ledger`]). With SAKER in front of the drive, a write is
-//! acknowledged when a sync has returned; a thread syncs every `workload.sync_every` operations.
+//! A recovered drive must hold every pair that was acknowledged before the cut, with its bytes; each
+//! operation that was under way as a whole or not at all; and nothing else ([`Ledger`]). With SAKER in front
+//! of the drive, a write is acknowledged when a sync has returned; a thread syncs every `workload.sync_every`
+//! operations.
 //!
-//! One recovery in seven is itself cut at one of its events. One recovered drive in five continues to work for a while
-//! and is checked again; in a [`Trial`] of several lives its power is then cut again. A trial with a [`Mutant`] must
-//! fail: the mutant is a mistake of recovery that the checks have to notice. Random choices at a cut depend only on the
-//! seed of the run and the number of the event, so one cut can be repeated without the others.
+//! One recovery in seven is itself cut at one of its events. One recovered drive in five continues to work
+//! for a while and is checked again; in a [`Trial`] of several lives its power is then cut again. A trial
+//! with a [`Mutant`] must fail: the mutant is a mistake of recovery that the checks have to notice. Random
+//! choices at a cut depend only on the seed of the run and the number of the event, so one cut can be
+//! repeated without the others.
 
 mod beside;
 mod ledger;
@@ -55,7 +57,7 @@ pub use verdict::{Lost, Verdict};
 
 /// One recovery in this many is cut, too.
 const RECOVERIES_A_CUT: u64 = 7;
-/// One recovered drive in this many works on, for [`FURTHER_OPERATIONS`].
+/// One recovered drive in this many continues to work, for [`FURTHER_OPERATIONS`].
 const DRIVES_GO_ON: u64 = 5;
 const FURTHER_OPERATIONS: u64 = 40;
 /// Most events of a further life before its power is cut.
@@ -63,7 +65,7 @@ const FURTHER_EVENTS: u64 = 1500;
 /// Operations of a thread between two syncs of SAKER, unless `workload.sync_every` says otherwise.
 const SYNC_EVERY: u64 = 16;
 
-/// Where power is cut. Events are counted from the first operation on, beginning with 1.
+/// The events at which power is cut, counted from the first operation on, beginning with 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cuts {
     /// After every event.
@@ -74,40 +76,40 @@ pub enum Cuts {
     Random(u64),
     /// After this event.
     At(u64),
-    /// Wherever a `power-cut` rule fires.
+    /// At every event at which a `power-cut` rule fires.
     Rules,
 }
 
-/// Cuts the run that `document` describes, under `rules`.
+/// Runs `document` under `rules`, and cuts the power at `cuts`.
 ///
 /// # Errors
-/// The run cannot be done. A pair that is lost is a verdict.
+/// The run cannot be carried out. A lost pair is a verdict, not an error.
 pub fn crash(document: &Document, rules: &[Rule], cuts: Cuts) -> anyhow::Result<Verdict> {
     Trial::new(rules, cuts).run(document)
 }
 
-/// What is done to a drive.
+/// The treatment of a drive.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
     /// Rules by which it fails.
     pub rules: &'a [Rule],
-    /// Where its power is cut.
+    /// The events at which its power is cut.
     pub cuts: Cuts,
-    /// Atomic batches are sent and iterators opened beside the workload.
+    /// Are atomic batches sent and iterators opened beside the workload?
     pub beside: bool,
-    /// Lives of a drive: after a cut it may work on, and each life but the last ends with a cut.
+    /// Lives of a drive: after a cut it may continue, and each life except the last ends with a cut.
     pub lives: u32,
     /// The mistake that recovery makes.
     pub mutant: Option<&'static Mutant>,
 }
 
 impl<'a> Trial<'a> {
-    /// One life, and nothing beside the workload.
+    /// A trial of one life, with nothing beside the workload.
     pub fn new(rules: &'a [Rule], cuts: Cuts) -> Trial<'a> {
         Trial { rules, cuts, beside: false, lives: 1, mutant: None }
     }
 
-    /// Cuts the run that `document` describes.
+    /// Carries the trial out on the run that `document` describes.
     ///
     /// # Errors
     /// As [`crash`].
@@ -115,7 +117,8 @@ impl<'a> Trial<'a> {
         self.run_until(document, &AtomicBool::new(false))
     }
 
-    /// As [`Trial::run`]; when `stop` is set, the run ends at its next event, and the verdict is of what was done.
+    /// As [`Trial::run`]; when `stop` is set, the run ends at its next event, and the verdict covers what was
+    /// done.
     ///
     /// # Errors
     /// As [`crash`].
@@ -129,7 +132,8 @@ impl<'a> Trial<'a> {
 /// Builds the workload of a seed.
 pub type Build<'a> = &'a dyn Fn(u64) -> anyhow::Result<Box<dyn Workload>>;
 
-/// As [`crash`], with a workload of the caller; `workload.ops` of the configuration is the number of its operations.
+/// As [`crash`], with a workload of the caller; `workload.ops` of the configuration is the number of its
+/// operations.
 pub fn crash_workload(
     document: &Document,
     rules: &[Rule],
@@ -235,10 +239,10 @@ impl Host {
     }
 }
 
-/// Writes that SAKER has taken from one task and that are not known to be durable.
+/// Writes of one task that SAKER has accepted and that are not known to be durable.
 type Unsynced = Vec<(Key, Ticket)>;
 
-/// Operations still to do, and the results of those done.
+/// Operations left to do, and the results of those done.
 struct Stream {
     workload: RefCell<Box<dyn Workload>>,
     left: Cell<u64>,
@@ -262,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// Does operations one after the other until none is left.
+    /// Carries out one operation after another until none is left.
     fn work(&self, host: &Host) {
         match host {
             Host::Drive(driver) => self.operations(&mut &**driver, |_, key, ticket, result| {
@@ -293,17 +297,17 @@ impl Stream {
         self.end_synced(&mut unsynced, &failures);
     }
 
-    /// A sync has returned: what failed may have happened or not, and the rest is durable.
+    /// A sync has returned: failed writes may have happened or not, and the others are durable.
     fn end_synced(&self, unsynced: &mut Unsynced, failures: &[Failure]) {
         for (key, ticket) in unsynced.drain(..) {
-            // A failure has no version: every write of its key since the last sync may be the one.
+            // A failure names no version: it may concern any write of its key since the last sync.
             let failure = failures.iter().find(|failure| failure.key == key);
             let result = failure.map_or(Ok(()), |_| Err(Status::INTERNAL));
             self.ledger.borrow_mut().end(key, ticket, result);
         }
     }
 
-    /// Does operations; calls `written` with the answer to each write.
+    /// Carries out operations; calls `written` with the answer to each write.
     fn operations<C: Client>(
         &self,
         client: &mut C,
@@ -338,7 +342,7 @@ impl Stream {
                 let ticket = self.ledger.borrow_mut().begin(key, None);
                 return Some((key, ticket, of_drive(client.delete(key))));
             }
-            // What a read answers is compared after a cut.
+            // Answers of reads are not compared here, but after a cut.
             Op::Retrieve { key } => _ = client.retrieve(key, region),
             Op::Exist { key } => _ = client.exist(key),
             Op::List { key, host_buffer_bytes } => _ = client.list(Some(key), host_buffer_bytes),
@@ -363,11 +367,11 @@ struct Cutter<'a> {
     stop: &'a AtomicBool,
     build: Build<'a>,
     wanted: &'a dyn Fn(u64) -> bool,
-    /// What survived the cut before, for mutants.
+    /// The survivors of the cut before, for mutants.
     earlier: RefCell<Option<Survivors>>,
 }
 
-/// What is known of a drive when its power goes.
+/// The state of a drive at a power cut, as far as its host knows it.
 struct KnownAtCut {
     ledger: Ledger,
     /// Versions of the atomic batches beside the workload.
@@ -411,7 +415,7 @@ impl Cutter<'_> {
         Ok(verdict)
     }
 
-    /// Starts every task of the run and the work beside it. After that the run can be stepped event by event.
+    /// Starts every task of the run and the work beside it. Then the run can be stepped event by event.
     fn set_to_work(
         &self,
         life: &PoweredDrive,
@@ -434,13 +438,14 @@ impl Cutter<'_> {
         (stream, beside)
     }
 
-    /// The pairs that are written beside the workload, which writes none of them.
+    /// The pairs that are written beside the workload, which does not write them.
     fn beside(&self, versions: Versions) -> AtomicBatches {
         let key_bytes = self.config.workload.key_size as usize;
         AtomicBatches::new(key_bytes.clamp(2, Key::MAX_LEN), versions)
     }
 
-    /// Takes the survivors that the drive of `config` would leave now, recovers a drive from them and checks it.
+    /// Takes the survivors that the drive of `config` would leave now, recovers a drive from them and checks
+    /// that drive.
     fn cut(
         &self,
         drive: &Drive,
@@ -469,8 +474,8 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    /// Powers a new drive on with what survived and compares it with what was known. Then it may continue, for `lives` power
-    /// cycles in all; each but the last ends with a cut.
+    /// Powers a new drive on with the survivors and compares it with the known state. Then it may continue,
+    /// for `lives` lives in all; each except the last ends with a cut.
     fn recover(
         &self,
         remains: &Remains,
@@ -524,7 +529,7 @@ impl Cutter<'_> {
                 }
             }
         }
-        // A recovered drive counts exactly the bytes that live; only an image of another drive may count fewer.
+        // A recovered drive counts exactly the live bytes; only an image of another drive may count fewer.
         let miscounted = drive.counts().get("engine.miscounted_bytes");
         life.sim.clear();
         drop((drive, hosts));
@@ -556,8 +561,8 @@ impl Cutter<'_> {
         if self.trial.beside { beside.check(driver, may_be_unreadable) } else { Ok(()) }
     }
 
-    /// Begins recovery and cuts it at a random one of its events. Until recovery has ended nothing new is acknowledged,
-    /// so the protected image that it began with still counts.
+    /// Begins recovery and cuts it at a random one of its events. No write is acknowledged before recovery
+    /// has ended, so the protected image that it began with is still valid.
     fn cut_recovery(&self, mut remains: Remains, rng: &mut Rng) -> anyhow::Result<Remains> {
         let config = remains.config(self.config);
         let life = PoweredDrive::new(&config);
@@ -569,14 +574,14 @@ impl Cutter<'_> {
             let (flash, done, survivors) = (flash.clone(), done.clone(), remains.survivors().cloned());
             move || {
                 let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
-                // Whether recovery succeeds is checked in recoveries that are not cut.
+                // Success of a recovery is checked in recoveries that are not cut.
                 let _drive = Drive::power_on_watched(&sim, &link, &drive, survivors.as_ref(), &watch);
                 done.set(true);
             }
         };
         life.sim.spawn(recovery);
         let mut left = None;
-        // Reservoir of one: every event is as likely to be the cut.
+        // Reservoir of one: every event has the same probability of being the cut.
         for event in 1.. {
             if !life.sim.step() || done.get() {
                 break;

@@ -15,12 +15,12 @@ use kvdrive_spec::{Key, Status};
 use kvdrive_config::Document;
 use kvdrive_config::setup;
 
-/// Which command to look at.
+/// The kind of command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A store of a value.
     Store,
-    /// So many stores in one batch; with SAKER in front, from its container to the pages that they end on.
+    /// This many stores in one batch; with SAKER in front, from its container to the pages that they end on.
     Batch(u32),
     /// A retrieve of a value that was stored before.
     Retrieve,
@@ -34,16 +34,16 @@ pub enum Kind {
     Seek,
 }
 
-/// What happened.
+/// The recorded command.
 pub struct Explanation {
-    /// Every step, in the order of their beginnings. Times count from the call.
+    /// Every step, in the order of their beginnings. Times count from the call, in ns.
     pub steps: Vec<TraceEntry>,
-    /// How many steps at the beginning belong to the request for a window into the page buffer, which the next store
-    /// will not need.
+    /// Number of steps at the beginning that request a window of the page buffer, which the next store does
+    /// not need.
     pub asking: usize,
-    /// How many steps at the end come after the answer: buffered pages are written.
+    /// Number of steps at the end that follow the answer: buffered pages are written.
     pub after_answer: usize,
-    /// What the controller's contexts and threads spent their time on until the answer.
+    /// How the controller's contexts and threads spent their time until the answer.
     pub occupied: Vec<OccupationStatistics>,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
@@ -53,8 +53,8 @@ pub struct Explanation {
     pub value_bytes: u32,
 }
 
-/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are the faults that may strike
-/// it.
+/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are the faults that may
+/// strike it.
 pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Result<Explanation> {
     let config = document.config()?;
     let sim = Sim::new();
@@ -104,7 +104,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
     Ok(explanation)
 }
 
-/// Steps of a command that goes ahead of what is stored by CXL.mem: all it can be for is a window.
+/// Number of steps before the value is stored by CXL.mem: they belong to the request for a window.
 fn asking(steps: &[TraceEntry]) -> usize {
     let by_cxl = steps.iter().position(|step| step.what == "set up a CXL store" || step.purpose == "cxl");
     let ahead = &steps[..by_cxl.unwrap_or(0)];
@@ -132,7 +132,7 @@ fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> R
     }
 }
 
-/// So many stores with keys from 1 on through SAKER, and a sync.
+/// Sends `stores` stores with keys from 1 on through SAKER, and syncs.
 fn through(mut handle: Handle<'_>, stores: u32, value_bytes: u32) -> Result<(), Error> {
     for number in 1..=stores {
         let key = Key::from_u32_be(number);

@@ -2,8 +2,8 @@
 //!
 //! The drive is powered on, which recovers the state that an earlier life left; its files are not changed,
 //! unless pairs are to be removed. Then its keys are listed and each is retrieved. Errors are reported per
-//! key; where keys cannot be listed there is a gap, which is counted and bounded by the keys that may be
-//! missing, as far as the drive knows them.
+//! key. A gap, where keys cannot be listed, is counted and bounded by the keys that may be missing, as far as
+//! the drive knows them.
 
 use std::rc::Rc;
 
@@ -23,18 +23,18 @@ use kvdrive_spec::{Key, Status};
 use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};
 
-/// What was found under a key that is listed.
+/// The result of reading a listed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairState<'a> {
     /// A value that is whole: its bytes have the checksum they were stored with.
     Whole(&'a [u8]),
-    /// A value that the drive cannot vouch for, and does not hand out: 88h, or what else it answered.
+    /// A value that the drive does not return, since it may be wrong: 88h, or another status.
     Damaged(Status),
-    /// Nothing, although the key is listed.
+    /// The key is listed, but has no value.
     Lost,
 }
 
-/// How many pairs of each kind there are.
+/// Numbers of pairs of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Pairs that are whole.
@@ -47,32 +47,33 @@ pub struct Tally {
     pub lost: u64,
     /// Keys that were deleted, because their pairs were damaged or lost.
     pub removed: u64,
-    /// Gaps where keys could not be listed; the pairs in them are not known and not counted.
+    /// Gaps where keys could not be listed; the pairs in them are unknown and not counted.
     pub gaps: u64,
     /// The first gap: its status, and the range of keys that may be missing.
     pub first_gap: Option<Unlisted>,
     /// The image was shortened, so the pairs at its end could not be read.
     pub shortened: Option<Shortened>,
-    /// Why the drive could not write to its files, for example because the disk is full. It was read all the same.
+    /// Why the drive could not write to its files, for example because the disk is full. All pairs were read
+    /// nevertheless.
     pub write_failure: Option<WriteFailure>,
 }
 
 impl Tally {
-    /// Whether nothing is wrong.
+    /// Is nothing damaged, lost or missing?
     pub fn is_whole(&self) -> bool {
         self.damaged == 0 && self.lost == 0 && self.gaps == 0 && self.shortened.is_none()
     }
 }
 
-/// Hears of every pair.
+/// Called with every pair.
 pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 
-/// Reads the image of the drive that `document` describes, and calls `each` with every pair, in the order in which the
-/// drive lists them. With `removes` a pair that is damaged or lost is deleted after that.
+/// Reads the image of the drive that `document` describes, and calls `each` with every pair, in the order in
+/// which the drive lists them. With `removes` a pair that is damaged or lost is deleted after that.
 ///
 /// # Errors
-/// There is no image, the settings are of a drive without one, the drive does not power on, or, with `removes`, its
-/// files cannot be written.
+/// There is no image, the settings describe a drive without one, the drive does not power on, or, with
+/// `removes`, its files cannot be written.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let mut config = document.config()?;
     // A drive without flash reads no page, so every pair of the image would count as lost and be deleted.

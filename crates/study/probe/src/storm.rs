@@ -1,8 +1,8 @@
 //! Random drives under random loads, with failing flash and power cuts, for as long as the command runs.
 //!
 //! A case is determined by its seed: engine, settings, load, faults, number of cuts and of lives.
-//! [`crash`](crate::crash) executes it and checks every pair. A failing case is [`shrunk`]: settings, faults
-//! and operations are left out as long as the rest still fails.
+//! [`crash`](crate::crash) executes a case and checks every pair. A failing case is [`shrunk`]: settings,
+//! faults and operations are left out as long as the case still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,8 +21,8 @@ use crate::crash::{Cuts, LoadRefused, Trial, Verdict};
 /// One case in this many has its drive on a file; its cuts are kills of a process.
 const ON_FILE: u64 = 5;
 
-/// Settings that a case may have. Of an entry (n, settings) one case in n gets one of the texts, with all settings in
-/// it. Settings that the case's drive does not have or would not look at are left out.
+/// Settings that a case may have. From an entry (n, texts) one case in n gets one of the texts, with all
+/// settings in it. Settings that the case's drive cannot have or ignores are left out.
 const EXTRAS: &[(u64, &[&str])] = &[
     (2, &["controller.contexts=2", "controller.contexts=4"]),
     (2, &["host.depth=4", "host.depth=8", "host.depth=16"]),
@@ -39,16 +39,17 @@ const EXTRAS: &[(u64, &[&str])] = &[
     (3, &["saker.enabled=true saker.container_bytes=4096", "saker.enabled=true saker.container_bytes=16384"]),
 ];
 
-/// Rules by which flash fails; a case has one of them or none. None costs a pair.
+/// Rules by which flash fails; a case has one of them or none. None of them makes the drive lose a pair.
 const FAULTS: &[&str] = &[
     "[[rule]]\nfault = \"program-error\"\nprobability = 0.02\n",
     "[[rule]]\nfault = \"program-error\"\nprobability = 0.01\n[[rule]]\nfault = \"erase-error\"\nprobability = 0.1\n",
     "[[rule]]\nfault = \"delay\"\nprobability = 0.05\ndelay_ns = 2000000\n",
 ];
 
-/// Bytes of a value; the most bytes of all pairs of a case together; and settings of a drive that takes such values.
-/// The page buffer of a small `lsm` takes 48 KiB of one value, small hash engines take 32 KiB, and stores over pages 8
-/// to 60: a larger one goes to flash while it arrives, beside the one that it replaces, so it has more room.
+/// Bytes of a value; most bytes of all pairs of a case together; and settings of a drive that takes such
+/// values. The page buffer of a small `lsm` takes 48 KiB of one value, small hash engines take 32 KiB, and
+/// stores over pages 8 to 60 KiB: a larger value is written to flash while it arrives, beside the value that
+/// it replaces, so the drive has more room.
 const VALUES: &[(u64, u64, &str)] = &[
     (8, 5 << 20, ""),
     (100, 5 << 20, ""),
@@ -59,7 +60,7 @@ const VALUES: &[(u64, u64, &str)] = &[
     (60_000, 5 << 20, ""),
     (300_000, 2 << 20, "controller.max_value_bytes=524288 "),
 ];
-/// The most bytes of the values of a case's operations together.
+/// Most bytes of the values of a case's operations together.
 const OPERATIONS_MAX_BYTES: u64 = 24 << 20;
 
 const WORKLOADS: &[&str] =
@@ -68,13 +69,13 @@ const WORKLOADS: &[&str] =
 /// One case of a storm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What it was drawn by.
+    /// The seed that it was drawn from.
     pub seed: u64,
     /// Its engine.
     pub engine: &'static str,
-    /// Settings on top of profile `cosmos-plus`.
+    /// Settings that override profile `cosmos-plus`.
     pub sets: Vec<String>,
-    /// Rules by which flash fails; empty: it does not.
+    /// Rules by which flash fails; empty: none.
     pub faults: &'static str,
     /// Power cuts.
     pub cuts: u64,
@@ -82,17 +83,17 @@ pub struct Case {
     pub lives: u32,
 }
 
-/// A case that failed, and how.
+/// A case that failed, and the failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The case.
     pub case: Case,
-    /// A pair that was lost, or what a panic said.
+    /// The lost pair, or the message of a panic.
     pub what: String,
 }
 
 impl Case {
-    /// The case that `seed` stands for.
+    /// The case of a seed.
     pub fn of_seed(seed: u64) -> Case {
         let mut rng = Rng::stream(seed, "storm of drives");
         let pick = |rng: &mut Rng, count: usize| rng.below(count as u64) as usize;
@@ -104,7 +105,7 @@ impl Case {
             format!("lsm.layout={}", LAYOUTS[pick(&mut rng, LAYOUTS.len())].name),
             format!("lsm.compaction={}", COMPACTIONS[pick(&mut rng, COMPACTIONS.len())].name),
             format!("workload.name={}", WORKLOADS[pick(&mut rng, WORKLOADS.len())]),
-            // 24 is nearly full.
+            // A drive of 24 blocks per die is nearly full.
             format!("flash.blocks_per_die={}", [24, 32, 64][pick(&mut rng, 3)]),
         ];
         let (value_bytes, pairs_max_bytes, taken_with) = VALUES[pick(&mut rng, VALUES.len())];
@@ -134,7 +135,7 @@ impl Case {
             cuts,
             lives,
         };
-        // What this drive cannot be, or would not look at, is left out.
+        // Settings that this drive cannot have or ignores are left out.
         for set in wanted {
             let mut with = case.clone();
             let key_of = |set: &str| set.split('=').next().map(str::to_owned);
@@ -150,7 +151,7 @@ impl Case {
         case
     }
 
-    /// Leaves out settings that this drive would not look at: a command refuses them.
+    /// Leaves out settings that this drive ignores, since a command refuses them.
     fn drop_ignored(&mut self) {
         let config = self.document().and_then(|document| Ok(document.config()?));
         let Ok(config) = config else { return };
@@ -162,10 +163,10 @@ impl Case {
         self.document().is_ok_and(|document| document.config().is_ok())
     }
 
-    /// The drive and the load.
+    /// The configuration of the drive and the load.
     ///
     /// # Errors
-    /// A setting that is none.
+    /// A setting is wrong.
     pub fn document(&self) -> anyhow::Result<Document> {
         let mut document = Document::profile("cosmos-plus").map_err(anyhow::Error::msg)?;
         document.set(&format!("engine.name={}", self.engine))?;
@@ -176,7 +177,7 @@ impl Case {
     /// Runs the case.
     ///
     /// # Errors
-    /// What went wrong; also a panic.
+    /// The failure, also of a panic.
     pub fn run(&self) -> Result<Verdict, String> {
         let ran = catch_unwind(AssertUnwindSafe(|| self.verdict()));
         let verdict = match ran {
@@ -203,15 +204,15 @@ impl Case {
         let ran = trial.run(&document);
         let refused = ran.as_ref().err().and_then(|error| error.downcast_ref::<LoadRefused>());
         match refused {
-            // The drive is too small for the pairs that the workload begins with: there is no case.
+            // The drive is too small for the pairs that the workload begins with, so there is no case.
             Some(LoadRefused { status: Status::CAPACITY_EXCEEDED, .. }) => Ok(Verdict::default()),
             _ => ran,
         }
     }
 }
 
-/// A drive on which a thousand operations flush, merge, collect and synchronise: a few MiB of flash, segments of
-/// 128 KiB, 32 entries in the memtable.
+/// Settings of a drive on which a thousand operations flush, merge, collect and synchronise: a few MiB of
+/// flash, segments of 128 KiB, 32 entries in the memtable.
 pub const SMALL: &[&str] = &[
     "flash.channels=2",
     "flash.dies_per_channel=1",
@@ -235,11 +236,11 @@ pub const SMALL: &[&str] = &[
     "controller.max_value_bytes=65536",
 ];
 
-/// Settings that a command gives other values than a profile where they are left out: without them it would not repeat the
-/// case.
+/// Settings whose default in a command differs from the profile's: without them a command would not repeat
+/// the case.
 const KEPT: &[&str] = &["workload.num=", "workload.ops=", "store.operations_bytes="];
 
-/// The least of `failure`'s case that still fails, at most `tries` runs further.
+/// The smallest variant of `failure`'s case that still fails, after at most `tries` further runs.
 pub fn shrunk(failure: Failure, tries: u32) -> Failure {
     let mut least = failure;
     let mut left = tries;
@@ -274,7 +275,7 @@ pub fn shrunk(failure: Failure, tries: u32) -> Failure {
 mod tests {
     use super::*;
 
-    /// A setting that no drive can have, such as one of a key that was renamed, would be left out of every case.
+    /// A setting that no drive can have, such as one with a renamed key, would be left out of every case.
     #[test]
     fn every_extra_setting_is_in_some_case() {
         let cases: Vec<Case> = (0..120).map(Case::of_seed).collect();

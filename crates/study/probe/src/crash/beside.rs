@@ -1,7 +1,7 @@
 //! Work beside the workload while power is cut: atomic batches, and iterators that are open.
 //!
-//! Every batch stores a new version of the same few pairs. After a power cut at any moment all of them must have the
-//! same version: that of the last answered batch, or of the batch under way.
+//! Every batch stores a new version of the same few pairs. After a power cut at any moment all of them must
+//! have the same version: that of the last answered batch, or of the batch under way.
 
 use std::cell::Cell;
 
@@ -22,15 +22,15 @@ const PAIRS: u8 = 6;
 const HEAD_BYTES: usize = 16;
 /// Pairs that an iterator passes before it is closed.
 const NEXTS: u32 = 4;
-/// Between a batch and the next one, ns.
+/// Pause between two batches, ns.
 const PAUSE_NS: u64 = 50_000;
 
 /// Versions of the pairs that batches store; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// Of the last batch that was answered.
+    /// The version of the last batch that was answered.
     acknowledged: u64,
-    /// Of the last batch that was sent.
+    /// The version of the last batch that was sent.
     sent: u64,
 }
 
@@ -51,17 +51,17 @@ impl AtomicBatches {
         AtomicBatches { keys: (0..PAIRS).map(key).collect(), versions: Cell::new(versions) }
     }
 
-    /// Which pairs they are.
+    /// The keys of the pairs.
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// What may be on the drive now.
+    /// The versions that the drive may have now.
     pub fn versions(&self) -> Versions {
         self.versions.get()
     }
 
-    /// Sends batches and walks as long as `goes_on` says so.
+    /// Sends batches and walks iterators as long as `goes_on` returns true.
     pub fn work(&self, sim: &Sim, driver: &Driver, goes_on: impl Fn() -> bool) {
         let mut region = Region::new();
         while goes_on() {
@@ -96,7 +96,7 @@ impl AtomicBatches {
             Ok(Answer::Applied(_, Status::SUCCESS)) => {
                 self.versions.set(Versions { acknowledged: version, sent: version });
             }
-            // A full drive says so before it changes anything.
+            // A full drive refuses before it changes any pair.
             Ok(Answer::Applied(_, Status::CAPACITY_EXCEEDED)) => self.versions.set(before),
             // A drive whose flash wears out becomes write-protected.
             _ => {}
@@ -106,7 +106,7 @@ impl AtomicBatches {
     /// Checks the pairs in a recovered drive, and continues from the version found.
     ///
     /// # Errors
-    /// The version found and those allowed.
+    /// The version found, and those allowed.
     pub fn check(&self, mut client: impl Client, may_be_unreadable: bool) -> Result<(), String> {
         let Versions { acknowledged, sent } = self.versions.get();
         let mut region = Region::new();

@@ -1,4 +1,4 @@
-//! The values that a drive may hold after a power cut: for each key, those that the writes so far have left
+//! The values that a drive may hold after a power cut: for each key, those that the writes so far leave
 //! possible.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,19 +20,20 @@ const LIST_BYTES: u32 = 1 << 16;
 ///   SAKER:   begin ─────── accept (ordered) ────── end (durable)
 /// ```
 ///
-/// A write that is durable replaces every write of its key that was ordered before it began. Writes of one key
-/// whose calls overlapped may have happened in any order. A write that is not durable may have happened or not.
+/// A write that is durable replaces every write of its key that was ordered before it began. Writes of one
+/// key whose calls overlapped may have happened in any order. A write that is not durable may have happened
+/// or not.
 #[derive(Clone, Default)]
 pub struct Ledger {
     clock: u64,
     writes: BTreeMap<Key, Vec<Write>>,
-    /// Keys that are not followed, and may be listed or not.
+    /// Keys that are not followed; a list may contain them or not.
     left_out: BTreeSet<Key>,
 }
 
 #[derive(Clone, Copy)]
 struct Write {
-    /// What it leaves; `None`: nothing, it is a delete.
+    /// The value that it leaves; `None`: it is a delete.
     value: Option<ValueSpec>,
     began: u64,
     /// When its call returned: writes that begin later come after it.
@@ -40,7 +41,7 @@ struct Write {
     is_durable: bool,
 }
 
-/// Names a write that is under way.
+/// Identifies a write under way.
 #[derive(Clone, Copy)]
 pub struct Ticket(u64);
 
@@ -62,7 +63,7 @@ impl Ledger {
         }
     }
 
-    /// The drive has answered the write, or a sync of SAKER has said what became of it.
+    /// The drive has answered the write, or a sync of SAKER has returned its result.
     pub fn end(&mut self, key: Key, ticket: Ticket, result: Result<(), Status>) {
         self.clock += 1;
         let now = self.clock;
@@ -74,7 +75,7 @@ impl Ledger {
         let writes = self.writes.get_mut(&key).expect("it has this write");
         match result {
             Ok(()) => writes.retain(|write| write.ordered.is_none_or(|ordered| ordered > began)),
-            // A full drive says so before it changes anything.
+            // A full drive refuses before it changes any pair.
             Err(Status::CAPACITY_EXCEEDED) => writes.retain(|write| write.began != began),
             Err(_) => {}
         }
@@ -85,7 +86,7 @@ impl Ledger {
         writes.iter_mut().find(|write| write.began == began)
     }
 
-    /// Everything that `key` may have: a value, or `None`.
+    /// All states that `key` may have: values, or `None`.
     fn possible(&self, key: &Key) -> Vec<Option<ValueSpec>> {
         let writes = self.writes.get(key).map_or(&[][..], Vec::as_slice);
         let mut possible: Vec<_> = writes.iter().map(|write| write.value).collect();
@@ -95,23 +96,23 @@ impl Ledger {
         possible
     }
 
-    /// Keys that something else looks after.
+    /// Excludes keys that are checked elsewhere.
     pub fn leave_out(&mut self, keys: &[Key]) {
         self.left_out.extend(keys);
     }
 
-    /// Nothing is under way any more, and `key` has `value`.
+    /// Notes that no operation is under way, and that `key` has `value`.
     pub(super) fn settle(&mut self, key: Key, value: Option<ValueSpec>) {
         let write = Write { value, began: self.clock, ordered: Some(self.clock), is_durable: true };
         self.writes.insert(key, vec![write]);
     }
 
-    /// Compares a recovered drive with the ledger, key by key and by a list, and takes the found values into the
-    /// ledger. Returns the keys looked at and how many of them were answered 88h, which is refused unless
-    /// `may_be_unreadable`.
+    /// Compares a recovered drive with the ledger, key by key and by a list, and takes the found values into
+    /// the ledger. Returns the number of keys read, and how many of them were answered 88h, which is refused
+    /// unless `may_be_unreadable`.
     ///
     /// # Errors
-    /// What was found and what was expected.
+    /// The state found, and those expected.
     pub fn check(&mut self, mut client: impl Client, may_be_unreadable: bool) -> Result<(u64, u64), String> {
         let keys: Vec<Key> = self.writes.keys().copied().collect();
         let (mut present, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
@@ -156,7 +157,7 @@ impl Ledger {
     }
 }
 
-/// Everything that a key may have, for a message.
+/// All states that a key may have, for a message.
 fn named(possible: &[Option<ValueSpec>]) -> String {
     let one = |value: &Option<ValueSpec>| match value {
         Some(ValueSpec { bytes, version }) => format!("version {version} of its value, {bytes} bytes"),
@@ -172,12 +173,12 @@ pub(super) fn is_content(region: &Region, key: &Key, value: &ValueSpec) -> bool 
     region.to_bytes(value.bytes) == expected
 }
 
-/// The answer of a modelled drive, which can always be reached.
+/// The answer of a modelled drive, to which the connection cannot fail.
 pub(super) fn of_drive<T>(result: Result<T, Error>) -> Result<T, Status> {
     answered(result).expect("there is always a way to a modelled drive")
 }
 
-/// Every key, page by page; each page begins with the last key of the one before.
+/// Every key, list by list; each list begins with the last key of the one before.
 fn list(client: &mut impl Client) -> Result<BTreeSet<Key>, Status> {
     let mut listed = BTreeSet::new();
     let mut from = None;

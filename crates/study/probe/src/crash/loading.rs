@@ -1,4 +1,4 @@
-//! Why a drive does not have the pairs that a workload begins with.
+//! The reason why a drive lacks pairs that a workload begins with.
 
 use std::error::Error;
 use std::fmt;
@@ -8,9 +8,9 @@ use kvdrive_spec::{Key, Status};
 /// A pair that a drive refused while pairs were loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadRefused {
-    /// Of the pair.
+    /// The key of the pair.
     pub key: Key,
-    /// The drive's answer.
+    /// The status that the drive answered.
     pub status: Status,
 }
 

@@ -1,8 +1,9 @@
-//! What a wrong recovery, or a wrong journal, would leave: mutants, as data. `crash` has to find each of them on every
-//! engine, or it would not find the mistake that the mutant stands for.
+//! The results of wrong recoveries and journals, as data: mutants. `crash` has to notice each of them on
+//! every engine; otherwise it would not notice the mistake that the mutant stands for.
 //!
-//! A mutant changes what survived a power cut (the medium and the protected image) before a correct drive takes it.
-//! The checks that follow cannot tell whether the drive left a page out or never wrote it.
+//! A mutant changes the survivors of a power cut (the medium and the protected image) before a correct drive
+//! recovers from them. The checks that follow cannot tell whether the drive left a page out or never wrote
+//! it.
 
 use kvdrive_content::Region;
 use kvdrive_flash::media::{self, Media, MediaPage, PageData};
@@ -17,11 +18,11 @@ pub struct Mutant {
     pub name: &'static str,
     /// The mistake that it stands for, in a line.
     pub stands_for: &'static str,
-    /// Changes what survived; `false` if there is nothing that it could change.
+    /// Changes the survivors; `false` if they have nothing that it could change.
     spoil: fn(&mut Spoiled<'_>) -> bool,
 }
 
-/// Every mutant there is.
+/// Every mutant.
 pub static MUTANTS: &[Mutant] = &[
     Mutant {
         name: "page-left-out",
@@ -61,7 +62,7 @@ pub static MUTANTS: &[Mutant] = &[
 ];
 
 impl Mutant {
-    /// Changes what survived of a drive whose medium is `kind`, given what survived the cut before.
+    /// Changes the survivors of a drive whose medium is `kind`, given the survivors of the cut before.
     pub fn spoil(
         &self,
         (kind, geometry): (&str, &Geometry),
@@ -91,12 +92,12 @@ impl Mutant {
 /// The survivors while a mutant changes them.
 struct Spoiled<'a> {
     medium: Box<dyn Media>,
-    /// Programmed pages by the number of their version.
+    /// Programmed pages, newest first.
     newest_first: Vec<(Ppa, Spare)>,
     survivors: &'a mut Survivors,
     earlier: Option<&'a Survivors>,
     rng: &'a mut Rng,
-    /// `survivors` has got another medium or image, so the changes in `medium` are dropped.
+    /// `survivors` has another medium or image by now, so the changes in `medium` are dropped.
     is_replaced: bool,
 }
 
@@ -116,7 +117,7 @@ fn newest_first(medium: &dyn Media) -> Vec<(Ppa, Spare)> {
 }
 
 impl Spoiled<'_> {
-    /// Makes `count` pages look erased, from one of the newest on; the `keep` newest pages stay.
+    /// Makes `count` pages look erased, beginning with one of the newest; the `keep` newest pages stay.
     fn blank(&mut self, count: usize, keep: usize) -> bool {
         let first = keep + if keep == 0 { self.rng.below(16) as usize } else { 0 };
         let chosen: Vec<Ppa> =
@@ -143,7 +144,7 @@ impl Spoiled<'_> {
         earlier.is_some()
     }
 
-    /// Of the logical pages with two versions on flash, the newest looks erased.
+    /// Makes the newest version look erased, for logical pages with two versions on flash.
     fn forget_newest_versions(&mut self) -> bool {
         let mut newest = std::collections::BTreeMap::new();
         let mut chosen = Vec::new();
@@ -158,7 +159,7 @@ impl Spoiled<'_> {
         !chosen.is_empty()
     }
 
-    /// Every byte of some pages becomes another, and their checks fit.
+    /// Changes every byte of some pages, and their checks to match.
     fn alter(&mut self) -> bool {
         let page_bytes = self.medium.geometry().page_bytes;
         let mut altered = 0;
@@ -174,7 +175,7 @@ impl Spoiled<'_> {
         altered > 0
     }
 
-    /// Pages get the data of their neighbours in time.
+    /// Gives pages the data of the pages that were programmed before or after them.
     fn misdirect(&mut self) -> bool {
         let mut moved = 0;
         for pair in self.chosen(16).chunks_exact(2) {
@@ -192,7 +193,7 @@ impl Spoiled<'_> {
         moved > 0
     }
 
-    /// Some of the newer half of all pages.
+    /// Some pages of the newer half.
     fn chosen(&mut self, count: usize) -> Vec<(Ppa, Spare)> {
         let newer = self.newest_first.len().div_ceil(2).max(count).min(self.newest_first.len());
         let from = self.rng.below((newer.saturating_sub(count) + 1) as u64) as usize;

@@ -1,8 +1,8 @@
 //! The survivors of a power cut: flash and protected image in memory, or the files of a drive on a file.
 //!
 //! For a drive on a file, a cut is a kill of its process: everything written to the files survives, and each
-//! acknowledgement has waited for its record. A machine that loses its power may also lose data that its system had not
-//! written to disk; that is not simulated here.
+//! acknowledgement was sent after its record was written. When a machine loses its power, it may also lose
+//! data that its system had not written to disk; that is not simulated here.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,8 +25,8 @@ pub(super) enum Remains {
     Files(TempDir),
 }
 
-/// A folder for the files of a blank drive, beside the image that the configuration names, which is not changed.
-/// `None`: the drive has no files.
+/// A folder for the files of a blank drive, in the folder of the image that the configuration names; that
+/// image is not changed. `None`: the drive has no files.
 pub(super) fn folder(config: &Config) -> anyhow::Result<Option<TempDir>> {
     if config.media.kind != "file" {
         return Ok(None);
@@ -42,7 +42,7 @@ fn folder_in(path: &Path) -> anyhow::Result<TempDir> {
         .with_context(|| format!("a folder for a drive that is cut, in {}", path.display()))
 }
 
-/// `config`, of a drive whose files are in `folder`.
+/// `config` for a drive whose files are in `folder`.
 pub(super) fn config_in(folder: Option<&TempDir>, config: &Config) -> Config {
     let mut config = config.clone();
     if let Some(folder) = folder {
@@ -52,7 +52,8 @@ pub(super) fn config_in(folder: Option<&TempDir>, config: &Config) -> Config {
 }
 
 impl Remains {
-    /// Takes what the drive of `config` would leave now. `torn`: programs under way leave any part of their page.
+    /// Takes the survivors that the drive of `config` would leave now. `torn`: programs under way leave any
+    /// part of their page.
     pub(super) fn take(drive: &Drive, config: &Config, torn: bool, rng: &mut Rng) -> anyhow::Result<Remains> {
         if config.media.kind == "file" {
             return Ok(Remains::Files(copy_of(config)?));
@@ -68,7 +69,7 @@ impl Remains {
         }
     }
 
-    /// The configuration of a drive that is made of this.
+    /// The configuration of a drive that is recovered from these survivors.
     pub(super) fn config(&self, of: &Config) -> Config {
         match self {
             Remains::Memory(_) => of.clone(),
@@ -77,7 +78,7 @@ impl Remains {
     }
 }
 
-/// A folder with copies of the files of a drive, beside the folder that it has them in.
+/// A folder with copies of a drive's files, beside the folder of the originals.
 pub(super) fn copy_of(config: &Config) -> anyhow::Result<TempDir> {
     let image = config.media.path.as_deref().context("media.path: a drive on a file has one")?;
     let from = image.parent().context("media.path: its files are in a folder")?;
@@ -89,7 +90,7 @@ pub(super) fn copy_of(config: &Config) -> anyhow::Result<TempDir> {
     Ok(to)
 }
 
-/// Copies a file and leaves its holes out, since most of an image is blank.
+/// Copies a file without its holes, since most of an image is blank.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     let (mut from, mut to) = (File::open(from)?, File::create(to)?);
     let mut piece = vec![0; PIECE_BYTES];
@@ -104,20 +105,20 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     to.set_len(from.metadata()?.len())
 }
 
-/// Goes to the next byte of a file that is not in a hole; `None`: there is none.
+/// Seeks to the next byte of a file that is not in a hole; `None`: there is none.
 #[cfg(target_os = "linux")]
 fn next_data(file: &mut File) -> std::io::Result<Option<u64>> {
     let at = file.stream_position()?;
     match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
         Ok(at) => Ok(Some(at)),
         Err(rustix::io::Errno::NXIO) => Ok(None),
-        // A file system without holes.
+        // The file system has no holes.
         Err(rustix::io::Errno::INVAL) => Ok(Some(at)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// As on Linux, of a system that is not asked for holes.
+/// The same on a system without a call for holes: every byte counts as data.
 #[cfg(not(target_os = "linux"))]
 fn next_data(file: &mut File) -> std::io::Result<Option<u64>> {
     file.stream_position().map(Some)

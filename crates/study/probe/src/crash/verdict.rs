@@ -1,8 +1,8 @@
-//! What power cuts of a run have shown.
+//! The results of a run's power cuts.
 
 use kvdrive_sim::Ns;
 
-/// The state of the pairs.
+/// The results, and the first wrong pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Operations of the run that were answered.
@@ -13,17 +13,17 @@ pub struct Verdict {
     pub cuts: u64,
     /// Recoveries that were cut themselves.
     pub cut_recoveries: u64,
-    /// Power cuts of drives that had come back and worked on.
+    /// Power cuts of drives that had been recovered and continued.
     pub further_cuts: u64,
-    /// Keys looked at in recovered drives.
+    /// Keys read in recovered drives.
     pub keys_checked: u64,
-    /// Cuts at which a mutant changed what survived.
+    /// Cuts at which a mutant changed the survivors.
     pub spoilt: u64,
     /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
     pub unreadable: u64,
-    /// Recoveries that were not cut: one for each drive that came back.
+    /// Recoveries that were not cut: one for each recovered drive.
     pub recoveries: u64,
-    /// The longest of them, ns of model time, and all of them together.
+    /// Model time of the longest of them, and of all of them together, ns.
     pub longest_recovery_ns: Ns,
     /// See `longest_recovery_ns`.
     pub recovery_ns: Ns,
@@ -36,6 +36,6 @@ pub struct Verdict {
 pub struct Lost {
     /// Power was cut after this event.
     pub event: u64,
-    /// What was found and what was expected.
+    /// The state found, and those expected.
     pub what: String,
 }
