@@ -2,8 +2,8 @@
 //! of one size after the other, 4 B to 8 KB, by each method.
 //!
 //! Flash is off in these runs, if the engine supports that: thresholds compare transfers, and programs of
-//! pages would hide them. Stores of one size on an idle drive all take the same time until the first memtable
-//! is full, so a few hundred are enough.
+//! pages would hide the differences. Stores of one size on an idle drive all take the same time until the
+//! first memtable is full, so a few hundred are enough.
 
 pub mod calibrate;
 
@@ -22,10 +22,9 @@ const LADDER: [u32; 34] = [
     4, 8, 16, 32, 35, 36, 48, 64, 91, 92, 128, 147, 148, 256, 512, 1024, 2048, 4096, 4100, 4104, 4112, 4128,
     4152, 4153, 4160, 4208, 4209, 4224, 4352, 4608, 5120, 6144, 7168, 8192,
 ];
-/// The user's weights that are shown.
+/// The user's weights for which results are shown.
 const WEIGHTS: [f64; 8] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
-/// Settings in which the runs differ, or that they must have.
-/// Keys that the runs have values of their own for.
+/// Keys that the runs set themselves.
 pub const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
 const METHODS: [&str; 4] = ["prp", "piggyback", "hybrid", "cxl"];
 const PRP: usize = 0;
@@ -53,15 +52,15 @@ pub struct Rung {
     pub costs: [Cost; 4],
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     /// Values shorter than this are not slower by `piggyback` than by `prp`.
     pub threshold1_bytes: u32,
     /// Tails shorter than this are at most the tolerance slower by `hybrid` than by `prp`.
     pub threshold2_bytes: u32,
-    /// Values shorter than this are not slower by `cxl` than by `prp`, for `adaptive-cxl`; none where the engine
-    /// exposes no buffer.
+    /// Values shorter than this are not slower by `cxl` than by `prp`, for `adaptive-cxl`; `None` if the
+    /// engine exposes no buffer.
     pub threshold_cxl_bytes: Option<u32>,
     /// The tolerance: 0.02 is 2 %.
     pub tolerance: f64,
@@ -74,7 +73,7 @@ pub struct Tuning {
 /// The configurations of the exploratory runs, one for each method.
 ///
 /// # Errors
-/// A configuration that cannot be had.
+/// A configuration is invalid.
 pub fn configs(document: &Document) -> anyhow::Result<Vec<Config>> {
     let probe = Probe { document, ops: 1, threads: 1 };
     METHODS.iter().map(|method| Ok(probe.document(LADDER[0], method)?.config()?)).collect()
@@ -83,7 +82,7 @@ pub fn configs(document: &Document) -> anyhow::Result<Vec<Config>> {
 /// Exploratory runs of `ops` stores each from `document` on, `threads` at once.
 ///
 /// # Errors
-/// A key set by the user that the runs set themselves, and those of a run.
+/// The user has set a key that the runs set themselves; or a run failed.
 pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> anyhow::Result<Tuning> {
     for (key, origin) in document.origins() {
         let is_own = OWN_KEYS.contains(&key.as_str());
@@ -108,7 +107,7 @@ pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> an
             0 => 0,
             tail => tail + 1,
         };
-    // Without a window the method falls back to PRP, and there is nothing to find.
+    // Without a window the method falls back to PRP, and there is no threshold.
     let has_window = ladder.iter().any(|rung| rung.costs[CXL].flit_bytes > 0.0);
     let threshold_cxl_bytes = match has_window {
         false => None,
@@ -156,14 +155,14 @@ impl Probe<'_> {
         ] {
             document.set(&setting)?;
         }
-        // A hash engine does not work without; it answers from its write buffer all the same.
+        // A hash engine needs flash, but answers from its write buffer all the same.
         let needs_nand = hash::scheme(&document.config()?.engine.name).is_some();
         document.set(&format!("nand.enabled={needs_nand}"))?;
         Ok(document)
     }
 
     /// The largest of `1..=most` for which the method is at most `tolerance` slower than `prp` at the same
-    /// size, which only gets less likely as it grows; 0 if there is none.
+    /// size, which becomes less likely with size; 0 if there is none.
     fn largest(&self, most: u32, run: impl Fn(u32) -> (u32, usize), tolerance: f64) -> anyhow::Result<u32> {
         let (mut holds, mut fails) = (0, most + 1);
         while fails - holds > 1 {
@@ -181,7 +180,7 @@ impl Probe<'_> {
 }
 
 impl Tuning {
-    /// A file for `--config`.
+    /// The thresholds as a file for `--config`.
     pub fn to_toml(&self) -> String {
         let by_cxl = self.threshold_cxl_bytes.map_or(String::new(), |bytes| {
             format!("# For transfer = \"adaptive-cxl\" threshold1_bytes is {bytes}.\n")
@@ -202,7 +201,7 @@ impl Tuning {
         )
     }
 
-    /// Which method `adaptive` would use with these weights.
+    /// The method that `adaptive` would use with these weights.
     fn method(&self, bytes: u32, alpha: f64, beta: f64) -> usize {
         let tail = bytes % PAGE_BYTES;
         if f64::from(bytes) < alpha * f64::from(self.threshold1_bytes) {
@@ -215,7 +214,7 @@ impl Tuning {
         }
     }
 
-    /// Mean cost over the sizes of one page and less (`alpha` decides), or over the longer ones (`beta`
+    /// Mean cost over the sizes of up to one page (`alpha` decides), or over the longer ones (`beta`
     /// decides).
     fn mean(&self, longer: bool, alpha: f64, beta: f64) -> Cost {
         let rungs = self.ladder.iter().filter(|rung| (rung.bytes > PAGE_BYTES) == longer);
@@ -228,7 +227,7 @@ impl Tuning {
         }
     }
 
-    /// Thresholds, the ladder, and traffic against response over the user's weights, for a terminal.
+    /// Thresholds, costs by size, and traffic against response time over the user's weights, for a terminal.
     pub fn to_text(&self) -> String {
         let has_cxl = self.threshold_cxl_bytes.is_some();
         let by_cxl = self.threshold_cxl_bytes.map_or(String::new(), |bytes| {
@@ -276,8 +275,8 @@ impl Tuning {
 const HEIGHT: usize = 12;
 const WIDTH: usize = 70;
 
-/// Response upwards, traffic to the right; a letter for each weight, the first one where several fall
-/// together.
+/// Response time upwards, traffic to the right; a letter for each weight, and the first one of several that
+/// coincide.
 fn scatter(points: &[(f64, Cost)]) -> String {
     let range = |of: fn(&Cost) -> f64| {
         let values = points.iter().map(|(_, cost)| of(cost));

@@ -3,17 +3,17 @@
 //!
 //! The code defines the steps of its work (`saker::Step`, `store::Step`), and a profile the cost of each.
 //! Here the code that reports those steps runs on pages and answers that take no time. Most calls take
-//! several steps at once, so steps are measured one after the other, and a call with one unknown step gives
-//! that step's cost as the rest:
+//! several steps, so steps are measured one after the other, and the time of a call with one unknown step,
+//! less the known ones, is that step's cost:
 //!
 //! ```text
 //!   a get of hashlog that finds nothing      183 ns = 1 probe                              probe        183 ns
 //!   a get of hashlog that finds a pair       910 ns = 1 probe + 1 block search + 4096 B    block search 320 ns
 //! ```
 //!
-//! So everything a call does is in one of its steps, and a model that charges the steps of a call charges the
-//! time of the call here. If a step occurs in no call without another unknown step, two kinds of calls are
-//! measured, and their difference is taken. Nothing here is fitted to a published result.
+//! So all time of a call belongs to one of its steps, and a model that charges the steps of a call charges
+//! the time of the call here. If a step occurs in no call without another unknown step, two kinds of calls
+//! are measured, and their difference is taken. Nothing here is fitted to a published result.
 //!
 //! A step has one cost in all cases. A search of the cache that hits touches more memory than one that
 //! misses; the cost is that of a hit, and the difference is subtracted from the insertion after a miss.
@@ -23,7 +23,7 @@
 //! | `saker.rs` | pending table, containers, cache |
 //! | `stores.rs` | hashlog, lsmtree and btree over pages in memory |
 //! | `rocksdb.rs` | RocksDB in place of lsmtree, on its own files in memory (feature `rocksdb`) |
-//! | `unpack.rs` | what a drive does to a structured value before its requests go to the engine |
+//! | `unpack.rs` | the checks and decoding of a structured value in a drive before its requests go to the engine |
 
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -45,7 +45,7 @@ use kvdrive_text::{grouped, with_decimals};
 
 /// Bytes of a key: that of SAKER's experiments.
 const KEY_BYTES: u64 = 8;
-/// Calls of one repetition, unless what they work on is too small.
+/// Calls of one repetition, unless the working set is too small.
 const CALLS: u64 = 40_000;
 
 /// The data of an experiment.
@@ -71,7 +71,7 @@ impl WorkingSet {
     }
 }
 
-/// Steps by the key of their cost, and how often each was done.
+/// Steps by the key of their cost, and the number of times that each was done.
 type Steps = BTreeMap<&'static str, f64>;
 
 /// Time of one call and its steps: the mean of a repetition.
@@ -82,7 +82,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Times `calls` calls; `steps` hands out what they were made of.
+    /// Times `calls` calls; `steps` returns the steps that they took.
     fn of(calls: u64, mut call: impl FnMut(u64), steps: impl FnOnce() -> Steps) -> Sample {
         let begin = ProcessorTime::of_thread();
         for number in 0..calls {
@@ -94,7 +94,7 @@ impl Sample {
         Sample { ns, steps }
     }
 
-    /// The difference to the times of other calls.
+    /// The difference to the sample of other calls.
     fn minus(mut self, other: &Sample) -> Sample {
         self.ns -= other.ns;
         for (step, count) in &other.steps {
@@ -104,13 +104,13 @@ impl Sample {
     }
 }
 
-/// A kind of call that a step's cost is found by.
+/// A kind of call from which a step's cost is found.
 struct Exercise {
     /// The key of the cost.
     cost: &'static str,
-    /// What it works on.
+    /// Its working set, in words.
     working_set: String,
-    /// Makes a repetition; the first one warms it up.
+    /// Makes one repetition; the first one warms caches up.
     repeat: Box<dyn FnMut() -> Sample>,
 }
 
@@ -120,7 +120,7 @@ impl Exercise {
     }
 }
 
-/// Exercises that share what they work on.
+/// Exercises with a common working set.
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
 
 /// The store on which the steps of an LSM-tree are measured.
@@ -128,7 +128,7 @@ type Group = fn(&WorkingSet) -> Vec<Exercise>;
 pub enum LsmStore {
     /// `lsmtree`'s own.
     Lsmtree,
-    /// RocksDB's. A call of it has the steps that `lsmtree` takes in the same call.
+    /// RocksDB's. Its calls are assigned the steps that `lsmtree` takes in the same calls.
     RocksDb,
 }
 
@@ -147,8 +147,8 @@ impl LsmStore {
     }
 }
 
-/// In the order in which they are measured: an exercise takes no step whose cost is found after it, unless it
-/// is its own.
+/// The groups in the order in which they are measured: an exercise takes no step whose cost is found later,
+/// except the step that it measures.
 fn groups(lsm: LsmStore) -> anyhow::Result<Vec<Group>> {
     let before: [Group; 6] =
         [saker::copies, saker::buffer, saker::cache, unpack::exercises, stores::bytes, stores::hashlog];
@@ -156,10 +156,10 @@ fn groups(lsm: LsmStore) -> anyhow::Result<Vec<Group>> {
     Ok([&before, lsm.groups()?, &after].concat())
 }
 
-/// What a step costs.
+/// The cost of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
-    /// Its key in a configuration, whose unit is the name's end.
+    /// Its key in a configuration; the end of the name is the unit.
     pub key: &'static str,
     /// The median of the repetitions, ns.
     pub ns: f64,
@@ -172,13 +172,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// In the unit of its key, which is whole.
+    /// The cost in the unit of its key, as a whole number.
     pub fn in_unit(&self) -> u64 {
         let unit = if self.key.ends_with("_ps") { 1000.0 } else { 1.0 };
         (self.ns * unit).round() as u64
     }
 
-    /// The difference is smaller than the spread of the repetitions.
+    /// Is the difference smaller than the spread of the repetitions?
     pub fn is_too_small(&self) -> bool {
         self.least_ns <= 0.0
     }
@@ -199,8 +199,8 @@ pub struct Calibration {
     pub costs: Vec<Cost>,
 }
 
-/// Measures every step. Other work on this machine lengthens them: it takes no processor time of this program, but room in
-/// the processor's caches.
+/// Measures every step. Other programs on this machine lengthen steps: they take no processor time of this
+/// program, but room in the processor's caches.
 ///
 /// # Errors
 /// This build lacks the store.
@@ -235,7 +235,7 @@ pub fn calibrate(set: &WorkingSet, lsm: LsmStore, progress: Progress<'_>) -> any
     })
 }
 
-/// What is left for one step when all others have their share, ns.
+/// The time of a sample that is left for the step `cost`, ns: the known steps are subtracted.
 fn rest(sample: &Sample, cost: &'static str, known: &BTreeMap<&'static str, f64>) -> f64 {
     let others = sample.steps.iter().filter(|(step, _)| **step != cost);
     let taken: f64 = others.map(|(step, count)| count * known.get(step).copied().unwrap_or_default()).sum();
@@ -251,8 +251,8 @@ fn cpu_name() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// The key of a number. Different numbers have different keys, without order and at unequal distances: equal distances would
-/// fill all nodes of a tree at the same time.
+/// The key of a number. Different numbers have different keys, in no order and at unequal distances: with
+/// equal distances all nodes of a tree would fill at the same time.
 fn key_of(number: u64) -> Key {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -329,7 +329,7 @@ fn split(key: &'static str) -> (&'static str, &'static str) {
 mod tests {
     use super::*;
 
-    /// Calls of two kinds, of one and of two steps, take what their steps take.
+    /// Calls of two kinds, of one and of two steps: the second step costs the time that the first one leaves.
     #[test]
     fn what_known_steps_leave_is_the_new_ones() {
         let known = BTreeMap::from([("a", 10.0)]);
@@ -350,7 +350,8 @@ mod tests {
         assert_every_step_is_measured(LsmStore::RocksDb);
     }
 
-    /// Each step that a store or SAKER may take has its cost, found before it is needed, and none twice.
+    /// Each step that a store or SAKER may take has its cost, found before it is needed, and none is found
+    /// twice.
     fn assert_every_step_is_measured(lsm: LsmStore) {
         let set = WorkingSet { pairs: 3000, value_bytes: 16, repetitions: 1 };
         let mut found: Vec<&str> = Vec::new();
@@ -358,7 +359,7 @@ mod tests {
             (exercise.repeat)();
             let sample = (exercise.repeat)();
             found.push(exercise.cost);
-            // What is left over of a difference is not a step of it.
+            // A step that cancels out in a difference is not unknown in it.
             let unknown =
                 sample.steps.iter().find(|(step, count)| count.abs() > 1e-3 && !found.contains(step));
             assert_eq!(unknown, None, "{}", exercise.cost);
@@ -372,10 +373,10 @@ mod tests {
         assert_eq!(found, keys);
     }
 
-    /// What it writes is a file that a configuration takes, every number with its source.
+    /// The output is a file that a configuration accepts, with a source for every number.
     #[test]
     fn the_file_can_be_laid_over_a_profile() {
-        // The least that the command takes.
+        // The smallest working set that the command accepts.
         let set = WorkingSet { pairs: 1000, value_bytes: 16, repetitions: 2 };
         let calibration = calibrate(&set, LsmStore::Lsmtree, &|_, _| {}).unwrap();
         let (text, mut document) =

@@ -1,9 +1,9 @@
-//! The steps of an LSM-tree, measured on RocksDB: the time is RocksDB's, the steps are those that `lsmtree` takes in the
-//! same calls on the same pairs.
+//! The steps of an LSM-tree, measured on RocksDB: the time is RocksDB's, the steps are those that `lsmtree`
+//! takes in the same calls on the same pairs.
 //!
-//! RocksDB runs as in SAKER's paper, on its own files in memory (`env/mock_env.h`), with its defaults and without
-//! compression; what those files take is part of the result. Searches are measured in blocks of the block cache, so
-//! `block_insert` includes that a block is fetched from its file and unpacked.
+//! RocksDB runs as in SAKER's paper, on its own files in memory (`env/mock_env.h`), with its defaults and
+//! without compression; the time of those files is part of the result. Searches are measured in blocks of the
+//! block cache, so `block_insert` includes that a block is fetched from its file and unpacked.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::stores::{
 };
 use super::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 
-/// Bytes of blocks for each pair, more than it takes: a cache of so many holds every block.
+/// Bytes of block cache per byte of a pair: more than blocks take, so that the cache holds every block.
 const ROOM_OF_BLOCKS: u64 = 3;
 
 /// RocksDB, and `lsmtree` with the same pairs.
@@ -49,7 +49,7 @@ impl Both {
         numbers.for_each(|number| self.put(key_of(number)));
     }
 
-    /// Writes the memtables to tables, and merges what is to be merged.
+    /// Writes the memtables to tables, and waits for due merges.
     fn settle(&self) {
         self.counted.sync();
         self.timed.flush().expect("memory takes everything");
@@ -68,14 +68,14 @@ impl Both {
         self.sample(keys, get, |rig, key| rig.get(key, is_there))
     }
 
-    /// The time of one call and the steps of the other.
+    /// The time of RocksDB's calls, with the steps of `lsmtree`'s.
     fn sample(&self, keys: &[Key], timed: impl Fn(Key), counted: impl Fn(&Rig, Key)) -> Sample {
         let Sample { steps, .. } = self.counted.sample(keys, counted);
         Sample { steps, ..Sample::of(keys.len() as u64, |at| timed(keys[at as usize]), Steps::new) }
     }
 }
 
-/// A key as its bytes.
+/// The bytes of a key.
 fn bytes_of(key: Key) -> [u8; KEY_BYTES as usize] {
     std::array::from_fn(|at| key.to_array()[at])
 }
@@ -87,7 +87,7 @@ fn describe(set: &WorkingSet, pairs: u64, what: &str) -> String {
 /// A memtable, log included.
 pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let pairs = half_a_memtable(set);
-    // All repetitions find room in the other half.
+    // All repetitions find room in the other half of the memtable.
     let calls = set.calls().min(pairs / u64::from(set.repetitions + 2)).max(1);
     let both = Both::new(set, 4 * pairs, |options| options.write_buffer_size = MEMTABLE_BYTES);
     both.load(0..pairs);
@@ -115,7 +115,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
             options.write_buffer_size = MEMTABLE_BYTES;
             caches.set(options);
             options.bloom_bits = bloom_bits;
-            // A sync then writes the memtable to a table.
+            // Without a log, a sync writes the memtable to a table.
             options.wal = false;
         });
         both.load(0..pairs);
@@ -141,8 +141,8 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         let [some, none] = [&others, &beyond].map(|keys| filtered.gets(keys, false));
         some.minus(&none)
     });
-    // Half as large again as its rows, since RocksDB gives each of its parts a share of the bytes. Twice as many rows are
-    // left, read in turn: none is met again before it had to leave.
+    // Half as large again as its rows, since RocksDB gives each part of the cache a share of the bytes. Twice
+    // as many rows are outside of it and read in turn, so none is read again before it was evicted.
     let cached = pairs / 4;
     let row_bytes = u64::from(LsmtreeOptions::default().row_bytes) + pair_bytes;
     let rows = tree(Caches { row_bytes: cached * row_bytes * 3 / 2, block_bytes: every_block }, 0, true);
@@ -164,8 +164,8 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     vec![search, bloom, probe, insert, fill]
 }
 
-/// Four memtables are written to tables of level 0, and merged with what lies on level 1. What RocksDB's own threads
-/// take is measured.
+/// Four memtables are written to tables of level 0, and merged with level 1. The time of RocksDB's own
+/// threads is measured.
 pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
     let each = set.calls();
     let both = Both::new(set, 16 * each, |options| {

@@ -10,7 +10,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 
-/// The costs that are found here.
+/// Keys of the costs that are found here.
 #[cfg(test)]
 pub(super) const KEYS: [&str; 7] = [BUCKET, APPEND, CLOSE, PROBE, INSERT, EVICT, COPY];
 
@@ -24,11 +24,11 @@ const COPY: &str = "saker.copy_ns_per_kib";
 
 /// Requests of a full batch, as in the paper.
 const BATCH: u32 = 64;
-/// Batches that are pending while the table is searched: as many as a client may have under way.
+/// Batches that are pending while the table is searched: the most that a client may have under way.
 const PENDING_BATCHES: u64 = 31;
-/// A value large enough for its copying to be measurable.
+/// Bytes of a value that is large enough for its copying to be measurable.
 const LONG_BYTES: u32 = 1024;
-/// Pairs whose values are copied, few enough for the machine's caches to have the short ones and the long.
+/// Pairs whose values are copied: so few that the machine's caches hold both the short and the long values.
 const COPIED_PAIRS: u64 = 256;
 
 /// Steps that were reported.
@@ -99,12 +99,12 @@ impl Rig {
         Rig { client: saker.client(), tally: Tally::default(), into: Region::new(), value }
     }
 
-    /// A cache that holds so many pairs, and one more.
+    /// A rig whose cache holds `pairs` pairs, and one more.
     fn with_cache(pairs: u64, value_bytes: u32) -> Rig {
         Rig::new(BATCH, (pairs + 1) * (KEY_BYTES + u64::from(value_bytes)), value_bytes)
     }
 
-    /// Stores a pair; `answer`: the drive has carried out what that sends.
+    /// Stores a pair; `answer`: the drive answers the batches that this sends.
     fn store(&mut self, key: Key, answer: bool) {
         let written =
             self.client.store(key, Piece::Bytes(&self.value), StoreOptions::default(), &mut self.tally);
@@ -125,7 +125,7 @@ impl Rig {
         self.client.complete(batch, Status::SUCCESS, requests, &mut self.tally);
     }
 
-    /// Retrieves a pair that is in the cache, or brings it there.
+    /// Retrieves a pair from the cache, or brings it into the cache.
     fn retrieve(&mut self, key: Key) {
         match self.client.retrieve(key, &mut self.into, &mut self.tally) {
             Read::Found(_) => {}
@@ -138,7 +138,7 @@ impl Rig {
         }
     }
 
-    /// Takes pairs out of the cache again, and leaves nothing pending.
+    /// Removes pairs from the cache again, and leaves no write pending.
     fn forget(&mut self, keys: &[Key]) {
         for key in keys {
             let written = self.client.delete(*key, &mut self.tally);
@@ -159,7 +159,7 @@ impl Rig {
     }
 }
 
-/// Time of a copied byte: hits of a long value against hits of a short one.
+/// Time of a copied byte: hits of long values compared with hits of short ones.
 pub(super) fn copies(set: &WorkingSet) -> Vec<Exercise> {
     let keys = random_keys(set.calls(), 0, COPIED_PAIRS);
     let mut rigs = [LONG_BYTES, 16].map(|bytes| Rig::with_cache(COPIED_PAIRS, bytes));
@@ -167,7 +167,8 @@ pub(super) fn copies(set: &WorkingSet) -> Vec<Exercise> {
     let repeat = move || {
         let [long, short] = rigs.each_mut().map(|rig| rig.sample(&keys, Rig::retrieve));
         let mut more = long.minus(&short);
-        // A hit and a miss in turn would leave some; these are all hits but in the first round.
+        // All calls are hits except in the first round, whose misses would leave other steps in the
+        // difference.
         more.steps.retain(|step, _| *step == COPY);
         more
     };
@@ -207,7 +208,7 @@ pub(super) fn buffer(set: &WorkingSet) -> Vec<Exercise> {
     vec![bucket, close, append]
 }
 
-/// The cache: hits, fills that find room, fills that find none.
+/// The cache: hits, fills into free room, and fills that evict.
 pub(super) fn cache(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls, value_bytes) = (set.pairs, set.calls(), set.value_bytes);
     let filled = |room: u64| {

@@ -1,5 +1,5 @@
-//! The steps of the stores, on pages in memory: a page that is read is shared, not copied, and takes only the
-//! time of its memory accesses.
+//! The steps of the stores, on pages in memory: a page that is read is shared, not copied, and costs only its
+//! memory accesses.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -16,11 +16,12 @@ const MAIN: Thread = Thread(0);
 pub(super) const PAGE_BYTES: u32 = 4096;
 /// Bytes of a memtable: RocksDB's default.
 pub(super) const MEMTABLE_BYTES: u64 = 64 << 20;
-/// Bytes that a pair counts in a memtable beside key and value, about.
+/// Approximate bytes charged for a pair in a memtable besides key and value.
 const MEMTABLE_PAIR_BYTES: u64 = 48;
-/// Bits of a filter for each key, where there is one: what RocksDB's users set.
+/// Bits of a filter per key, the usual setting for RocksDB.
 pub(super) const BLOOM_BITS: u32 = 10;
-/// Pages that stores need beside those of pairs; `lsmtree` for its log and for merges of whole memtables.
+/// Pages that stores need besides those of pairs; `lsmtree` needs them for its log and for merges of whole
+/// memtables.
 const SPARE_PAGES: u64 = 1 << 14;
 const SPARE_PAGES_OF_LSMTREE: u64 = 1 << 20;
 
@@ -40,7 +41,7 @@ impl Rig {
         set: impl FnOnce(&mut StoreOptions),
     ) -> Rc<Rig> {
         let row = store_row(name).expect("it is a row of the table");
-        // Heads of records and pages, and nodes that are half full.
+        // 32 B for heads of records and pages, and a factor of 3 for nodes that are half full.
         let bytes = pairs * (KEY_BYTES + u64::from(value_bytes) + 32) * 3;
         let pages = bytes.div_ceil(page_bytes.into())
             + if name == "lsmtree" { SPARE_PAGES_OF_LSMTREE } else { SPARE_PAGES };
@@ -67,7 +68,7 @@ impl Rig {
         }
     }
 
-    /// Asserts that a pair is there, or is not.
+    /// Asserts that a pair exists, or does not.
     pub fn get(&self, key: Key, is_there: bool) {
         let found = self.store.get(MAIN, key).expect("its pages are whole");
         assert_eq!(black_box(found).is_some(), is_there, "{key}");
@@ -77,7 +78,7 @@ impl Rig {
         self.store.sync(MAIN).expect("its pages take everything");
     }
 
-    /// Does what the background has to do.
+    /// Does all background work that is due.
     pub fn do_background(&self) {
         do_background(&*self.store, MAIN);
     }
@@ -96,14 +97,14 @@ impl Rig {
     }
 }
 
-/// The cost of a byte that is summed and of one that is copied: long values, or large pages, against short ones.
+/// Costs of a byte of a checksum and of a copied byte: long values, or large pages, compared with short ones.
 pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
     let count = set.calls().min(4000);
     let only = |step: Step, mut sample: Sample| {
         sample.steps.retain(|key, _| *key == step.key());
         sample
     };
-    // A page a value.
+    // One value per page.
     let [large, small] = [(16384, 16000), (4096, 3800)].map(|sizes| {
         let rig = Rig::new("hashlog", sizes, 2 * count, |_| {});
         rig.load(0..count);
@@ -116,7 +117,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
         let [large, small] = [&large, &small].map(|rig| rig.sample(&keys, |rig, key| rig.get(key, true)));
         only(Step::ChecksumByte, large.minus(&small))
     });
-    // The store is not synchronised and never full, so a put only copies and sums.
+    // The store is not synchronised and never full, so a put only copies and computes checksums.
     let calls = set.calls();
     let [long, short] = [1024, 16].map(|bytes| {
         Rig::new("hashlog", (PAGE_BYTES, bytes), calls * u64::from(set.repetitions + 2), |_| {})
@@ -132,7 +133,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
     vec![checksum, copy]
 }
 
-/// The index in memory, and what is read through it.
+/// The index in memory, and reads through it.
 pub(super) fn hashlog(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls) = (set.pairs, set.calls());
     let put = calls * u64::from(set.repetitions + 1);
@@ -174,7 +175,7 @@ pub(super) fn half_a_memtable(set: &WorkingSet) -> u64 {
 /// A memtable of `lsmtree`, log included.
 pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let pairs = half_a_memtable(set);
-    // All repetitions find room in the other half.
+    // All repetitions find room in the other half of the memtable.
     let calls = set.calls().min(pairs / u64::from(set.repetitions + 2)).max(1);
     let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 4 * pairs, |options| {
         options.lsmtree.write_buffer_size = MEMTABLE_BYTES;
@@ -208,7 +209,8 @@ pub(super) struct Caches {
 }
 
 pub(super) const NO_CACHES: Caches = Caches { row_bytes: 0, block_bytes: 0 };
-/// Blocks of a cache that few gets find their block in, even if tables are as small as the command allows.
+/// Blocks of a cache so small that few gets find their block in it, even if tables are as small as the
+/// command allows.
 pub(super) const FEW_BLOCKS: u64 = 2;
 
 impl Caches {
@@ -226,7 +228,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
             options.lsmtree.write_buffer_size = MEMTABLE_BYTES;
             caches.set(&mut options.lsmtree);
             options.lsmtree.bloom_bits = bloom_bits;
-            // A sync then writes the memtable to a table.
+            // Without a log, a sync writes the memtable to a table.
             options.lsmtree.wal = false;
         });
         rig.load(0..pairs);
@@ -245,14 +247,15 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let filtered = tree(NO_CACHES, BLOOM_BITS, false);
     let others = random_keys(calls, pairs, 2 * pairs);
     let of = set.describe(pairs, "in tables, gets of others against gets after all tables");
-    // A filter lets some absent keys pass. The block that is searched for them costs what was measured above.
+    // A filter lets some absent keys pass. The block search that they cost was measured above.
     let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
         let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
         let [some, none] =
             [&others, &beyond].map(|keys| filtered.sample(keys, |rig, key| rig.get(key, false)));
         some.minus(&none)
     });
-    // Three times as many rows are left, read in turn: none is met again before it had to leave.
+    // Three times as many rows are outside of the cache and read in turn, so none is read again before it was
+    // evicted.
     let cached = pairs / 4;
     let row_bytes =
         u64::from(StoreOptions::default().lsmtree.row_bytes) + KEY_BYTES + u64::from(set.value_bytes);
@@ -267,14 +270,14 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         next += calls;
         rows.sample(&keys, |rig, key| rig.get(key, true))
     });
-    // Hardly a block is in the cache.
+    // Hardly any block is in the cache.
     let few = Caches { row_bytes: 0, block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES) };
     let keys = random_keys(calls, 0, pairs);
     let fill = exercise(Step::BlockInsert, "gets past a small block cache", &tree(few, 0, true), keys, true);
     vec![search, bloom, probe, insert, fill]
 }
 
-/// Tables that are merged: four of level 0 with what lies on level 1.
+/// Tables that are merged: four of level 0 with level 1.
 pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
     let each = set.calls();
     let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 16 * each, |options| {

@@ -1,5 +1,5 @@
-//! The unpacking of a structured value by a drive: it checks the whole value, and decodes its requests one by
-//! one. Copying the values to the engine is charged by bytes.
+//! How a drive unpacks a structured value: it checks the whole value, and decodes its requests one by one.
+//! Copying the values to the engine is charged by bytes.
 
 use std::hint::black_box;
 
@@ -8,7 +8,7 @@ use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
 
 use super::{Exercise, Sample, Steps, WorkingSet, random_keys};
 
-/// Bytes of a structured value, and the most requests in it: SAKER's.
+/// Bytes of a structured value, and the most requests in it, as SAKER sends it.
 const CONTAINER_BYTES: usize = 4096;
 const MOST_REQUESTS: u64 = 64;
 
