@@ -1,5 +1,5 @@
-//! What a host asks a drive before it uses it, by the admin queue of the link. Features belong to the queue
-//! that set them.
+//! Admin commands that a host sends before it uses a drive, over the link's admin queue. Features belong to
+//! the queue that set them.
 
 use std::rc::Rc;
 
@@ -77,7 +77,7 @@ impl Asker {
     }
 }
 
-/// Runs `ask` against a drive of pairs, as the host of its first function and as one that comes and goes.
+/// Runs `ask` against a drive of pairs, as the host of its first function and as a host that comes and goes.
 fn with_drive(ask: impl Fn(&Asker, &dyn Fn() -> Asker)) {
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
@@ -138,7 +138,7 @@ fn log_pages_are_there_in_parts_too_and_the_errors_are_the_hosts() {
         assert_eq!(effects.admin[usize::from(admin::ASYNC_EVENT_REQUEST)].get(), 1);
         let second_half = host.log(lid::EFFECTS, 2048, 1024).unwrap();
         assert_eq!(second_half[4 * usize::from(opcode::STORE)], 3, "I/O opcodes begin at byte 1024");
-        // What lies after the end of a page is zeros, whatever the host had there.
+        // The bytes after the end of a page are zeros, whatever the host's memory held before.
         host.memory.write(host.page, Piece::Bytes(&[0xA5; 4096])).expect("it is mapped");
         assert_eq!(
             host.log(lid::EFFECTS, 4096, 2048).unwrap(),

@@ -1,4 +1,5 @@
-//! Batches by every transfer method: what is carried out, what is reported, and arbitrary bytes.
+//! Batches by every transfer method: which requests are carried out, what the completion reports, and
+//! arbitrary bytes.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ fn rig_of(dispatch: Dispatch, most_places: Option<u32>) -> Rig {
 }
 
 impl Rig {
-    /// Sends a batch by a method; what the drive answered.
+    /// Sends a batch by a method; returns the number of requests that were carried out, and the status.
     fn batch(&self, method: &str, value: Vec<u8>) -> (u32, Status) {
         let driver = self.driver(method, 2);
         let answer = self.sim.block_on(|| (&driver).call(Call::Batch { value }, &mut Region::new()));
@@ -72,7 +73,7 @@ fn requests_are_carried_out_in_order_by_every_method() {
             let mut pairs = BTreeMap::new();
             for size in [0u32, 1, 3, 16, 55, 300, 5_000] {
                 let value = |n: u64| Some(vec![n as u8 + size as u8; size as usize]);
-                // One key twice, one stored and removed, one removed that is not there.
+                // One key twice, one stored and removed, one removed that does not exist.
                 let requests = vec![
                     (key(1), value(1)),
                     (key(2), value(2)),
@@ -124,7 +125,8 @@ fn what_a_drive_says_of_batches_it_keeps() {
     let head = 16 + 16;
     let longest = vec![(key(2), Some(vec![7; (64 << 10) - head]))];
     assert_eq!(rig.batch("prp", structured(&longest, false)), (1, Status::SUCCESS));
-    // Without a key a Store of the standard is refused; the vendor's are batches of no bytes.
+    // A Store of the standard is refused without a key; the vendor's stores are then batches, here of 0
+    // bytes.
     let queue = rig.link.create_queue(16);
     let entry = |opcode| Sqe::new(opcode, 3, 1);
     assert_eq!(rig.raw(&queue, entry(opcode::STORE)), Status::INVALID_KEY_SIZE);
@@ -163,8 +165,7 @@ fn any_requests() -> impl Strategy<Value = Requests> {
     proptest::collection::vec((key, value), 1..12)
 }
 
-/// What a structured value looks like when it arrives: as it was built, with a few bytes altered, cut off, or
-/// anything.
+/// A structured value as it may arrive: as it was built, with a few bytes altered, cut off, or arbitrary.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
     let valid = || any_requests().prop_map(|requests| structured(&requests, false));
     let changes = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..3);

@@ -101,7 +101,7 @@ fn chunks_are_taken_with_their_command_or_refused_with_it() {
     let since = rig.link.meter().payload().since(&before);
     assert_eq!((since.total(), since.of(Class::Sqe)), (88 + 4 * 64, 5 * 64));
     assert_eq!(rig.stored(key(1)), Some(value.clone()));
-    // One chunk is missing: the command is refused, and what follows are commands.
+    // One chunk is missing: the command is refused, and the entries after it are commands.
     let mut short = express(8, 2, &value);
     short.pop();
     short.iter_mut().skip(1).for_each(|chunk| *chunk = Command::Exist { key: key(1) }.encode(9, 1));
@@ -127,7 +127,7 @@ fn no_chunk_is_ever_taken_for_a_command() {
         for round in 0..20u32 {
             let bytes = (round * 37) % 500;
             for (lane, queue) in queues.iter().enumerate() {
-                // A value that reads as deletes of the key itself.
+                // A value whose bytes are deletes of its own key.
                 let number = lane as u32;
                 let delete = Command::Delete { key: key(number), must_exist: false }.encode(0xEE, 1);
                 let value: Vec<u8> = delete.as_bytes().iter().copied().cycle().take(bytes as usize).collect();
@@ -164,20 +164,20 @@ fn quiet_commands_are_answered_by_the_last() {
     // A quiet write inside a value discards both.
     let broken = [write(1, 3, 100, false), write(2, 4, 50, true), transfer(5, 9, false)];
     assert_eq!(rig.submit(&queue, &broken), [(1, Status::SUCCESS), (5, Status::COMMAND_SEQUENCE_ERROR)]);
-    // A *write* says it as well as a *transfer* does, and passes it on when it is quiet itself.
+    // A *write* reports the refusal like a *transfer*, and passes it on if it is quiet itself.
     let too_large = [write(1, 2, 1_001, true), write(3, 6, 10, false), write(4, 6, 10, false)];
     let told = [(3, Status::INVALID_VALUE_SIZE), (4, Status::SUCCESS)];
     assert_eq!(rig.submit(&queue, &too_large), told);
     let passed_on = [write(1, 2, 1_001, true), write(2, 6, 10, true), write(3, 6, 10, false)];
     assert_eq!(rig.submit(&queue, &passed_on), [(3, Status::INVALID_VALUE_SIZE)]);
-    // A quiet command that is none breaks into a value too.
+    // A quiet command that is invalid breaks into a value, too.
     let mut no_key = write(1, 5, 100, true);
     no_key.cdw11.set(17);
     let broken = [write(1, 3, 100, false), no_key, write(6, 6, 10, false), write(7, 6, 10, false)];
     let told = [(1, Status::SUCCESS), (6, Status::INVALID_KEY_SIZE), (7, Status::SUCCESS)];
     assert_eq!(rig.submit(&queue, &broken), told);
     assert_eq!(rig.namespace.engine().open_places.get(), 0);
-    // The bit says nothing on other commands.
+    // The bit has no meaning in other commands.
     let mut exist = Command::Exist { key: key(6) }.encode(8, 1);
     exist.set_quiet();
     assert_eq!(rig.submit(&queue, &[exist]), [(8, Status::SUCCESS)]);
@@ -208,10 +208,10 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     put_tail(&mut tailed, &[7; 10]);
     assert_eq!(rig.one(&queue, tailed), (Status::SUCCESS, 266, 1));
     assert_eq!(rig.stored(key(3)), Some([[6; 64].as_slice(), &[7; 10]].concat()));
-    // A value of no bytes takes none, wherever it lies.
+    // A value of 0 bytes takes no room, whichever place it names.
     assert_eq!(rig.one(&queue, in_window(5, 0, 300, 1)), (Status::SUCCESS, 266, 1));
     assert_eq!(rig.stored(key(5)), Some(Vec::new()));
-    // Another window. A store that comes too late for the old one hits nothing.
+    // A new window. A store that comes too late for the old one has no effect.
     assert_eq!(rig.one(&queue, in_window(2, 10, ASK, 1)), (Status::STALE_WINDOW, 0, 2));
     rig.store_window(1, 0, &[9; 64]);
     rig.store_window(7, 0, &[9; 64]);
@@ -222,7 +222,7 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     );
     assert_eq!(rig.one(&queue, in_window(2, 10, 0, 2)), (Status::SUCCESS, 10, 2));
     assert_eq!(rig.stored(key(2)), Some(vec![0; 10]));
-    // A value after which none like it fits is answered with a fresh window.
+    // If another value of the same size would not fit, the completion names a fresh window.
     assert_eq!(rig.one(&queue, in_window(2, 2_100, 10, 2)), (Status::SUCCESS, 0, 3));
     // Queues do not share windows.
     let other = rig.link.create_queue(8);
@@ -255,7 +255,7 @@ fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
             assert_eq!(rig.one(&queues[queue], store).0, Status::SUCCESS);
         }
     }
-    // Queue 0 has no more to store.
+    // Queue 0 has no further value to store.
     let mut refused = 0;
     while ask(2, 0) == (Status::COMMAND_INTERRUPTED, 0, 0) {
         refused += 1;
@@ -269,7 +269,7 @@ fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
     assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
-/// The refusal names no place, so the host stores its next value where the refused one would have been.
+/// The refusal names no place, so the host places its next value where the refused one would have been.
 #[test]
 fn a_granted_store_that_is_refused_leaves_the_window_as_it_was() {
     let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));

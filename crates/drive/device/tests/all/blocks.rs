@@ -21,7 +21,7 @@ use super::rig;
 use super::small_drives::{config, in_memory};
 
 const NSID: u32 = 1;
-/// Blocks that the tests work on: few, so that they meet.
+/// Blocks of the tests: few, so that commands overlap.
 const SPAN: u64 = 96;
 const BUFFER_BYTES: u32 = 64 * BLOCK_BYTES;
 
@@ -36,7 +36,7 @@ pub fn blocks_config(page_bytes: u32) -> DriveConfig {
     config
 }
 
-/// A host with a driver, and a queue pair of its own for what no driver would send.
+/// A host with a driver, and a queue pair of its own for commands that no driver would send.
 struct Host {
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
@@ -103,7 +103,7 @@ fn driver(blocks: &Rc<BlockHost>, depth: u32) -> BlockDriver {
     BlockDriver::connect(blocks, core, 64, depth).expect("a queue pair")
 }
 
-/// What a version of these blocks is: every other one by description.
+/// A version of these blocks: every other block is a pattern.
 fn blocks_of(first: u64, count: u32, version: u64) -> Vec<Block> {
     let block = |block: u64| {
         let content = content(block, version);
@@ -121,7 +121,7 @@ fn content(block: u64, version: u64) -> Pattern {
     Pattern::of_value(&Key::from_u32_be(block as u32), version, BLOCK_BYTES)
 }
 
-/// What a block reads: a version, or zeros (`None`).
+/// The bytes of a block: of a version, or zeros (`None`).
 fn bytes_of(block: u64, version: Option<u64>) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     if let Some(version) = version {
@@ -130,7 +130,7 @@ fn bytes_of(block: u64, version: Option<u64>) -> Vec<u8> {
     bytes
 }
 
-/// What was acknowledged last of each block, and what is under way.
+/// The last acknowledged version of each block, and the commands under way.
 #[derive(Clone, Default)]
 struct Oracle {
     acknowledged: BTreeMap<u64, Option<u64>>,
@@ -149,7 +149,7 @@ impl Oracle {
     }
 }
 
-/// One random command; the oracle is told before and after it.
+/// One random command; the oracle is updated before and after it.
 fn step(host: &Host, oracle: &RefCell<Oracle>, rng: &mut Rng, versions: &Cell<u64>, lane: (u64, u64)) {
     let (from, span) = lane;
     let first = from + rng.below(span);
@@ -206,7 +206,7 @@ impl Bench {
         Bench { link, memory, sim, blocks: OnceCell::new() }
     }
 
-    /// A drive that a host has asked what it is.
+    /// A drive that a host has identified.
     pub fn power_on(&self, config: &DriveConfig, survivors: Option<&Survivors>) -> Drive {
         let drive = Drive::power_on(&self.sim, &self.link, config, survivors);
         let host = BlockHost::connect(self.link.clone(), self.memory.clone(), rig::HOST_COSTS);
@@ -293,8 +293,8 @@ fn acknowledged_blocks_survive_a_power_cut_at_any_event() {
     }
 }
 
-/// On a file every change of what is away is a record: the drive comes back from copies of its files, taken
-/// while it runs.
+/// On a file every change of the deallocated blocks is a record: the drive recovers from copies of its files,
+/// taken while it runs.
 #[test]
 fn what_was_deallocated_stays_away_when_the_process_is_killed() {
     let (folder, copies) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
@@ -368,8 +368,8 @@ fn blocks_whose_file_takes_no_write_are_read_only_and_still_there() {
     again.sim.clear();
 }
 
-/// More tickets than the driver has slots do not block a client that collects answers in any order, or not at
-/// all.
+/// More tickets than the driver has slots do not block a client, whichever order it collects answers in, or
+/// if it drops tickets.
 #[test]
 fn commands_are_under_way_at_once() {
     let spans = [1, 16].map(|depth| {
@@ -381,7 +381,7 @@ fn commands_are_under_way_at_once() {
             let write =
                 |first| driver.submit(BlockCall::Write { first, blocks: &blocks_of(first, 1, first) });
             let mut tickets: Vec<_> = (0..SPAN).map(write).collect();
-            // Every third ticket is not asked for.
+            // Every third ticket is dropped.
             let mut turn = 0..;
             tickets.retain(|_| turn.next().is_some_and(|turn| turn % 3 > 0));
             for (turn, ticket) in tickets.into_iter().rev().enumerate() {
@@ -427,7 +427,7 @@ fn what_is_not_there_is_refused_and_changes_nothing() {
         for (first, count) in [(size, 1), (size - 1, 2), (u64::MAX, 1), (u64::MAX - 3, 8)] {
             assert_eq!(host.write(first, count, 2), Status::LBA_OUT_OF_RANGE, "{first}+{count}");
             assert_eq!(host.read(first, count), Err(Status::LBA_OUT_OF_RANGE), "{first}+{count}");
-            // All ranges or none.
+            // All ranges or none are deallocated.
             let ranges = [Blocks { first: 0, count: 8 }, Blocks { first, count }];
             assert_eq!(host.deallocate(&ranges), Status::LBA_OUT_OF_RANGE, "{first}+{count}");
         }

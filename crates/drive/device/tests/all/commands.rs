@@ -61,7 +61,7 @@ impl Rig {
         self.sim.block_on(connect).expect("a queue pair")
     }
 
-    /// Stores `bytes` bytes and returns what crossed for it.
+    /// Stores `bytes` bytes; returns how many bytes crossed for that.
     fn crossed(&self, driver: &Driver, bytes: u32) -> u64 {
         let before = self.link.meter().payload();
         let value = contents(bytes, 1);
@@ -97,8 +97,8 @@ fn contents(bytes: u32, seed: u64) -> Vec<u8> {
     value
 }
 
-/// The numbers of the papers: 64 a submission entry, 16 a completion, 4 a doorbell, 4096 a page, 8 a list entry, and
-/// lists only when a value needs more than two pages.
+/// The numbers of the papers: 64 B a submission entry, 16 B a completion, 4 B a doorbell, 4096 B a page, 8 B
+/// a list entry, and lists only if a value needs more than two pages.
 #[test]
 fn a_store_moves_the_bytes_of_its_method() {
     let rig = rig();
@@ -152,7 +152,7 @@ fn a_store_moves_the_bytes_of_its_method() {
             "piggyback-pipelined-1",
             &[(0, 88), (35, 88), (36, 152), (91, 152), (128, 216), (2_048, 2_392), (4_096, 74 * 64 + 2 * 24)],
         ),
-        // 62 chunks fit after the command, longer values go by PRP.
+        // 62 chunks fit after the command; longer values go by PRP.
         (
             "byte-express",
             &[
@@ -193,8 +193,8 @@ fn an_sgl_moves_its_bytes_rounded_up_to_the_unit_of_the_engine() {
     }
 }
 
-/// 68 bytes a flit and one command; another command when the host asks for a window, which only the first
-/// value of a size does: the completion of each names a window that holds the next one like it.
+/// 68 bytes a flit and one command; one more command to ask for a window, which only the first value of a
+/// size needs: each completion names a window that holds another value of that size.
 #[test]
 fn a_value_in_a_window_moves_its_flits() {
     for (name, table) in [
@@ -227,7 +227,7 @@ fn a_value_in_a_window_moves_its_flits() {
                 assert_eq!(rig.stored(key(1)), Some(contents(*bytes, 1)), "{name}, {bytes} B");
             }
         }
-        // The first of all asks.
+        // The very first value asks for a window.
         let fresh = rig.driver(name, 1);
         let before = rig.link.meter().payload();
         assert_eq!(rig.crossed(&fresh, 100), 2 * 88 + 136, "{name}");
@@ -236,8 +236,8 @@ fn a_value_in_a_window_moves_its_flits() {
     }
 }
 
-/// More stores at once than a window has room for: those that find it full wait, and make no other window of
-/// it while values lie there whose commands have not come.
+/// More stores at once than a window has room for: those that find it full wait, and do not replace it while
+/// it holds values whose commands have not come.
 #[test]
 fn a_full_window_is_replaced_when_its_values_have_been_taken() {
     for (name, bytes) in [("cxl", 1_024), ("cxl", 700), ("piggyback-cxl", 1_040), ("adaptive-cxl", 100)] {
@@ -268,7 +268,7 @@ fn a_store_dropped_while_its_value_is_placed_keeps_no_window() {
     rig.sim.block_on(|| {
         driver.store(key(1), Piece::Bytes(&value)).expect("stored");
         for _ in 0..3 {
-            // Another task is due, so the store begins and ends where time has to pass.
+            // Another task is due, so the store begins and ends while time passes.
             let clock = rig.sim.clone();
             rig.sim.spawn(move || clock.sleep(1));
             let (dropping, dropped) = (driver.clone(), value.clone());
@@ -284,7 +284,7 @@ fn a_store_dropped_while_its_value_is_placed_keeps_no_window() {
     assert_eq!(rig.stored(key(2)), None);
 }
 
-/// The drive's values may be larger than what it takes now: an image that was made under another limit.
+/// The drive may hold larger values than it accepts now: its image was made under another limit.
 #[test]
 fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
     let rig = rig_with(Sim::new(), 4096, 1, MockEngine::new(4_096));
@@ -531,7 +531,7 @@ fn a_failed_dma_leaves_nothing() {
 }
 
 /// Drivers of several queues, several commands at once each, several contexts or I/O threads, an engine that
-/// takes its time, events of one time in any order: every value is the last one stored under its key.
+/// takes time, events of one time in any order: every value is the last one stored under its key.
 #[test]
 fn stores_side_by_side_do_not_mix() {
     let threads = |io_threads| Dispatch::RoundRobin { io_threads, deal_ns: 100 };

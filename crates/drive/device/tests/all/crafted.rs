@@ -1,5 +1,5 @@
-//! Crafted images and journal records: their checksums fit, their content does not. Every engine refuses
-//! them, or comes up with some state; it never panics, neither at power-on nor at the commands that follow.
+//! Crafted images and journal records, with valid checksums and wrong content. Every engine refuses them, or
+//! powers on with some state; it never panics, neither at power-on nor at the commands that follow.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,11 +30,10 @@ use super::small_drives::{connect, in_memory, key, variants};
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
-/// Stores and deletes after a crafted image: enough to merge or move, and delete, all that was on an LSM
-/// drive.
+/// Stores and deletes after a crafted image: enough to merge or move, and delete, all data of an LSM drive.
 const FURTHER_WORK: u32 = 200;
 
-/// Stores and deletes; whatever the drive answers is right.
+/// Stores and deletes; every answer of the drive is accepted.
 fn work(driver: &Driver, rng: &mut Rng, steps: u32) {
     for _ in 0..steps {
         let key = key(rng.below(KEYS));
@@ -54,11 +53,12 @@ struct Remains {
     /// An earlier image, and the records since then.
     before: Vec<u8>,
     records: Vec<Vec<u8>>,
-    /// Numbers of the records by their first byte (of `lsm`: two), which says what kind they are.
+    /// Indexes of the records by their first byte (of `lsm`: first two), which is their kind.
     kinds: Vec<Vec<usize>>,
 }
 
-/// A drive that was used so long that its image has content of every kind, and its records are of every kind that the
+/// A drive that was used so long that its image has content of every kind, and its records are of every kind
+/// that the engine writes.
 /// engine writes.
 fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let folder = tempfile::tempdir().expect("a folder for the image");
@@ -90,7 +90,7 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     Remains { row, config, survivors, before, records: records.to_vec(), kinds }
 }
 
-/// What is done to bytes, or to the list of records.
+/// A change of bytes, or of the list of records.
 #[derive(Clone, Debug)]
 enum Change {
     Byte(Index, u8),
@@ -128,7 +128,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What is done to the list of records, from one of a kind on.
+/// A change of the list of records, from one record of a kind on.
 #[derive(Clone, Debug)]
 enum Crafted {
     Altered(Vec<Change>),
@@ -164,7 +164,7 @@ impl Remains {
         records
     }
 
-    /// Where the engine's state begins in the protected image.
+    /// Position of the engine's state in the protected image.
     fn state_at(&self) -> usize {
         HEAD_BYTES + encode(&owner_of(&self.survivors.protected).expect("its own image")).len()
     }
@@ -181,33 +181,33 @@ impl Remains {
         image
     }
 
-    /// Of an LSM drive: the index in its state, and where it begins.
+    /// For an LSM drive: the index in its state, and the position of the index.
     fn index(&self) -> (IndexImage, usize) {
         let (_, index) = decode::<(LogImage, IndexImage)>(self.state()).expect("its own state");
         let at = self.state().len() - encode(&index).len();
         (index, at)
     }
 
-    /// Comes up with another index.
+    /// Powers on with another index.
     fn use_index(&self, index: &IndexImage) -> Result<(), PowerOnError> {
         let (_, at) = self.index();
         self.use_image_twice(self.image_with(&[&self.state()[..at], &encode(index)].concat()))
     }
 
-    /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
+    /// Powers a drive on with `image` and the other survivors, and works with it; returns its survivors.
     fn use_image(&self, image: Vec<u8>) -> Result<Survivors, PowerOnError> {
         let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
         use_survivors(&self.config, &survivors)
     }
 
-    /// The same, and then once more: what it leaves is all of its own making, but out of what was crafted.
+    /// The same, and then again with the survivors, which are the drive's own but follow from crafted bytes.
     fn use_image_twice(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
         let left = self.use_image(image)?;
         one_line(use_survivors(&self.config, &left).map(drop));
         Ok(())
     }
 
-    /// Brings a drive up with a medium on which `change` was done to pages, and works with it.
+    /// Powers a drive on with a medium on whose pages `change` was applied, and works with it.
     fn use_medium(&self, change: impl FnMut(usize, &mut Vec<u8>, &mut Spare)) -> Result<(), PowerOnError> {
         let config = DriveConfig { media: in_memory(), ..self.config.clone() };
         let media = changed_medium(&self.config, &self.survivors.media, change);
@@ -216,8 +216,8 @@ impl Remains {
     }
 }
 
-/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of
-/// those that can be read, by their number.
+/// A medium in memory with the pages of an image of a file; `change` is applied to data and header of the
+/// readable pages, with their numbers.
 fn changed_medium(
     config: &DriveConfig,
     image: &[u8],
@@ -246,12 +246,12 @@ fn changed_medium(
     after.image()
 }
 
-/// Brings a drive up and works with it; returns what it leaves.
+/// Powers a drive on and works with it; returns its survivors.
 fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivors, PowerOnError> {
     use_and_watch(config, survivors, &|_| ())
 }
 
-/// The same; `watch` sees the drive at the end.
+/// The same; `watch` reads the drive's state at the end.
 fn use_and_watch(
     config: &DriveConfig,
     survivors: &Survivors,
@@ -276,12 +276,13 @@ fn use_and_watch(
 }
 
 impl Remains {
-    /// Folds and comes up, or says in a line why not.
+    /// Folds the records and powers on; an error is one line.
     fn use_records(&self, records: &[Vec<u8>]) -> Result<(), PowerOnError> {
         self.use_image_twice((self.row.fold)(&self.config.of_engine(), &self.before, records)?)
     }
 
-    /// Comes up with the image after a change of its state; of an LSM drive's, of value log or index.
+    /// Powers on with the image after a change of its state, or of one part (value log or index) of an LSM
+    /// drive's state.
     fn use_changed_image(&self, in_index: bool, changes: &[Change]) -> Result<(), PowerOnError> {
         let index_at = if self.row.name == "lsm" { self.index().1 } else { self.state().len() };
         let (values, index) = self.state().split_at(index_at);
@@ -327,7 +328,7 @@ fn what_is_not_crafted_comes_up() {
     }
 }
 
-/// Where the streams of a hash engine's state stand: byte positions of the next grain of each that has a
+/// Write positions in a hash engine's state: byte positions of the next grain of each stream that has a
 /// superblock.
 fn stream_positions(state: &[u8]) -> Vec<(usize, usize)> {
     let word = |at: usize| u32::from_le_bytes(state[at..at + 4].try_into().expect("4 bytes")) as usize;
@@ -345,8 +346,8 @@ fn stream_positions(state: &[u8]) -> Vec<(usize, usize)> {
     positions
 }
 
-/// A stream that continued before the end of what it has written would overwrite it; one that left a gap would hide
-/// what comes after the gap.
+/// A stream that continued before the end of its written grains would overwrite them; a stream that left a
+/// gap would hide the grains after the gap.
 #[test]
 fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {
@@ -365,7 +366,7 @@ fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     }
 }
 
-/// Where the segments stand in a value log's image: byte positions of their live bytes.
+/// Positions of the segments in a value log's image: byte positions of their live bytes.
 fn live_positions(state: &[u8]) -> Vec<usize> {
     let word = |at: usize| u32::from_le_bytes(state[at..at + 4].try_into().expect("4 bytes")) as usize;
     let host = 3 * 4 + 8;
@@ -374,7 +375,7 @@ fn live_positions(state: &[u8]) -> Vec<usize> {
     (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
 }
 
-/// A count of live bytes that is too low cannot be noticed before more of them die.
+/// A count of live bytes that is too low is noticed only when more bytes die than it has.
 #[test]
 fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
     of_lsm().for_each(count_too_few);
@@ -402,7 +403,7 @@ fn count_too_few(remains: &Remains) {
     }
 }
 
-/// Insertions and tables are numbered; the image says which number comes next.
+/// Insertions and tables are numbered; the image has the next number.
 #[test]
 fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
     for remains in of_lsm() {
@@ -439,8 +440,8 @@ fn a_table_numbered_like_one_that_is_yet_to_come_is_refused() {
     }
 }
 
-/// Each kind of record that engines make, by a short one: every byte altered and cut off. A reader refuses it or
-/// folds it, and takes no more memory than an image has.
+/// A short record of each kind that engines write, with every byte altered, and cut off at every length. A
+/// reader refuses it or folds it, and takes no more memory than an image has.
 #[test]
 fn every_byte_of_a_record_is_refused_or_borne() {
     for remains in all_remains() {
@@ -479,7 +480,7 @@ fn every_byte_of_a_record_is_refused_or_borne() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Pages whose checks fit: of tables and of values, of pairs and of sections.
+    /// Pages with valid checks: of tables and of values, of pairs and of sections.
     #[test]
     fn crafted_pages_are_refused_or_borne(
         which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),

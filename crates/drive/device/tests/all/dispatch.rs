@@ -20,10 +20,10 @@ use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;
 
 const DEAL_NS: Ns = 100;
-/// What the rig's controller takes to decode an Exist and to complete it.
+/// Time in which the rig's controller decodes an Exist and completes it.
 const DECODE_NS: Ns = 300;
 const COMPLETE_NS: Ns = 50;
-/// What a page by DMA takes here: far longer than everything else of a command.
+/// Time of a page by DMA here: far longer than all other steps of a command.
 const PAGE_NS: Ns = 50_000;
 
 struct Rig {
@@ -70,8 +70,8 @@ fn key() -> Key {
 }
 
 impl Rig {
-    /// Submits all of `commands` at once; command identifiers in the order in which they were completed, and
-    /// the time from the first completion to the last.
+    /// Submits all of `commands` at once; returns their identifiers in the order of completion, and the time
+    /// from the first completion to the last.
     fn complete(&self, commands: &[Sqe]) -> (Vec<u16>, Ns) {
         for sqe in commands {
             assert!(self.queue.try_submit(*sqe));
@@ -144,15 +144,15 @@ fn each_thread_gets_the_same_share_and_its_steps_are_taken_by_its_core() {
         let core = rig.core(&format!("firmware.io-{thread}"));
         assert_eq!((core.uses, core.busy_ns), (COMMANDS / 4, COMMANDS / 4 * COMPLETE_NS), "{thread}");
     }
-    // The dispatcher is the limit: it fetches, decodes and deals one command after the other.
+    // The dispatcher is the limit: it fetches, decodes and deals out one command after another.
     let link = super::rig::link_config(4096);
     let fetch_ns = link.sqe_fetch_ns + link.line_ns(link.read_wire_bytes(64));
     assert_eq!(span_ns, (COMMANDS - 1) * (fetch_ns + DECODE_NS + DEAL_NS));
     rig.sim.clear();
 }
 
-/// A List of many keys is long. It goes on without a context after its first slice, so one context serves others
-/// meanwhile: commands that read and those that change something.
+/// A List of many keys takes long. After its first slice it continues without a context, so one context
+/// serves other commands meanwhile: those that read and those that change pairs.
 #[test]
 fn a_host_that_lists_much_keeps_no_other_host_waiting() {
     const LISTS: u16 = 4;
@@ -160,7 +160,7 @@ fn a_host_that_lists_much_keeps_no_other_host_waiting() {
     const LIST_BYTES: u32 = 64 << 10;
     let mut engine = MockEngine::new(4096);
     let rng = RefCell::new(Rng::stream(1, "a cursor's time"));
-    // Between two keys of a cursor as much time passes as a page of the index takes for each of its keys.
+    // A cursor step takes as long as a page of the index for each key of the page.
     let sim = Sim::new();
     engine.jitter = Some(Jitter { sim: sim.clone(), rng, below_ns: 100 });
     let rig = rig_of(sim, rig::on_contexts(1), engine);

@@ -1,5 +1,5 @@
-//! Commands of the modelled host that are dropped in progress: whatever part of them the drive has, other
-//! commands continue.
+//! Commands of the modelled host that are dropped in progress: other commands continue, whichever part of the
+//! dropped ones the drive has.
 
 use std::rc::Rc;
 
@@ -55,7 +55,7 @@ fn contents(number: u32, bytes: u32) -> Vec<u8> {
     value
 }
 
-/// Begins `body` as a task and drops it after so much time; `true` if it had ended by then.
+/// Begins `body` as a task and drops it after `span`; `true` if it had ended by then.
 fn drop_after<T: 'static>(sim: &Sim, span: Ns, body: impl FnOnce() -> T + 'static) -> bool {
     let task = sim.spawn(body);
     sim.sleep(span);
@@ -65,7 +65,7 @@ fn drop_after<T: 'static>(sim: &Sim, span: Ns, body: impl FnOnce() -> T + 'stati
     has_ended
 }
 
-/// What was stored is whole, what was dropped is whole or absent.
+/// Stored values are whole; dropped ones are whole or absent.
 fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
     let mut found = Region::new();
     match rig.driver.retrieve(key(number), &mut found) {
@@ -74,8 +74,8 @@ fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
     }
 }
 
-/// Drops a store `at` after its start, followed by another store, and lets all others complete. `true`: the
-/// store had ended before.
+/// Drops a store `at` after its start, followed by another store, and waits for all others. `true`: the store
+/// had ended before.
 fn drop_stores(name: &str, bytes: u32, contexts: u32, depth: u32, at: Ns) -> bool {
     let rig = rig(name, contexts, depth);
     let has_ended = rig.sim.block_on(|| {
@@ -156,7 +156,7 @@ fn a_seek_that_is_dropped_leaves_no_iterator() {
                 let driver = driver.clone();
                 opened += u32::from(drop_after(sim, at, move || driver.seek(None, &mut Region::new())));
             }
-            // The drive has four.
+            // The drive has four iterators.
             let mut into = Region::new();
             for _ in opened..4 {
                 let (_, pair) = driver.seek(None, &mut into).expect("those that were dropped are closed");
@@ -166,7 +166,7 @@ fn a_seek_that_is_dropped_leaves_no_iterator() {
     }
 }
 
-/// The drive has passed a pair that a dropped NEXT brought; the next one that asks gets it.
+/// The drive has passed the pair of a dropped NEXT; the next NEXT returns it.
 #[test]
 fn a_next_that_is_dropped_loses_no_pair() {
     const PAIRS: u32 = 8;
@@ -235,6 +235,6 @@ fn entries_after_a_drop(at: Ns) -> Option<u64> {
 fn what_was_granted_of_a_window_to_a_dropped_store_comes_back() {
     let entries: Vec<u64> = (0..).step_by(97).map_while(entries_after_a_drop).collect();
     assert!(entries.len() > 20, "{entries:?}");
-    // 200 values of a cache line each; a window that ended at the grant would have to be replaced.
+    // 200 values of a cache line each; if the window had ended at the grant, it would have to be replaced.
     assert!(entries.iter().all(|entries| *entries == 200), "{entries:?}");
 }

@@ -59,7 +59,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// Every store, and those that may have threads for background work with them.
+/// Every store, and those with background work also with threads for it.
 fn variants() -> impl Iterator<Item = Variant> {
     let of = |row: &'static StoreRow| {
         let own = (row.background)(&options(Background::Own)).is_some().then_some(Background::Own);
@@ -78,7 +78,7 @@ fn open(bench: &Bench, Variant { row, background }: Variant) -> Rc<HostKv> {
     opened.unwrap_or_else(|error| panic!("{}: {error}", row.name)).0
 }
 
-/// A value, or none.
+/// A value; `None`: no pair.
 type Version = Option<(u64, u32)>;
 
 fn bytes_of(key: Key, (version, bytes): (u64, u32)) -> Vec<u8> {
@@ -87,7 +87,7 @@ fn bytes_of(key: Key, (version, bytes): (u64, u32)) -> Vec<u8> {
     content
 }
 
-/// What each key may hold: what was synchronised last, and all that was asked for since, in order.
+/// The versions that each key may have: the last synchronised one, and all later ones, in order.
 #[derive(Clone, Default)]
 struct Oracle(BTreeMap<Key, Vec<Version>>);
 
@@ -100,13 +100,13 @@ impl Oracle {
         self.0.entry(key).or_insert_with(|| vec![None]).push(version);
     }
 
-    /// Everything of this thread's is certain.
+    /// All writes of this thread are durable.
     fn sync(&mut self, thread: u64) {
         let of_thread = self.0.range_mut(key_of(thread, 0)..=key_of(thread, KEYS - 1));
         of_thread.for_each(|(_, versions)| drop(versions.drain(..versions.len() - 1)));
     }
 
-    /// Pairs there must be if nothing is uncertain.
+    /// The pairs that must exist if no write is uncertain.
     fn pairs(&self) -> Vec<(Key, Vec<u8>)> {
         let known = self.0.keys().filter_map(|key| Some((*key, bytes_of(*key, self.now(*key)?))));
         known.collect()
@@ -126,7 +126,7 @@ fn found(client: &HostKvClient, key: Key) -> Option<Vec<u8>> {
     }
 }
 
-/// One random thing that a thread does; the oracle knows of it before.
+/// One random call of a thread; the oracle is updated before.
 fn step(mut client: &HostKvClient, thread: u64, oracle: &RefCell<Oracle>, rng: &mut Rng) {
     let key = key_of(thread, rng.below(KEYS));
     match rng.below(16) {
@@ -182,8 +182,8 @@ fn recovered<T>(survivors: &Survivors, row: Variant, look: impl FnOnce(&HostKvCl
     seen
 }
 
-/// Three threads at once; then the pairs as an iterator and a list have them, as a second store finds them on the
-/// same blocks, and as they are after a power cut.
+/// Three threads at once; then the pairs by an iterator and a list, in a second store on the same blocks, and
+/// after a power cut.
 #[test]
 fn every_store_finds_what_threads_put() {
     for (row, seed) in variants().flat_map(|row| [0, 1].map(|seed| (row, seed))) {
@@ -219,8 +219,7 @@ fn every_store_finds_what_threads_put() {
     }
 }
 
-/// What was synchronised survives; no key returns anything older than that, nor anything that was never
-/// written.
+/// Synchronised writes survive; no key returns an older value, or one that was never written.
 #[test]
 fn what_was_synchronised_survives_a_power_cut_of_the_drive() {
     for row in variants() {

@@ -15,7 +15,7 @@ use kvdrive_spec::{Command, Status};
 use super::rig;
 use super::small_drives::{config, connect, key};
 
-/// Pairs that stay, and pairs that come and go between them.
+/// Pairs that stay, and pairs between them that are overwritten.
 const COLD: u64 = 100;
 const HOT: u64 = 30;
 
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// Destroys the pages of values that lie on flash; returns how many.
+    /// Destroys the pages of values that are on flash; returns how many.
     fn damage_values(&self) -> u32 {
         let pages = self.drive_pages();
         let mut damaged = 0;
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-/// What cannot be read is not moved: its segment stays as it is, until nothing lives in it any more.
+/// Unreadable values are not moved: their segment stays as it is until none of its values is live.
 #[test]
 fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_are_gone() {
     let mut config = config("lsm", None);
@@ -117,8 +117,8 @@ fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_
     });
 }
 
-/// A command that names bytes of a window into which nothing was stored: its value is zeros, in the buffer
-/// and after the page was on flash.
+/// A command names bytes of a window into which nothing was stored: its value is zeros, in the buffer and
+/// after the page was on flash.
 #[test]
 fn a_value_in_a_window_that_the_host_stored_nothing_into_is_zeros() {
     let mut config = config("lsm", None);

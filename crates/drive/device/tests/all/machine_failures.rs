@@ -1,4 +1,4 @@
-//! Reads, writes and syncs of a drive's files that the machine refuses, during a power-on and a small
+//! Reads, writes and syncs of a drive's files that the operating system refuses, during power-on and a small
 //! workload.
 
 use std::cell::RefCell;
@@ -25,8 +25,7 @@ const KEYS: u64 = 40;
 /// Commands of the drive during which calls fail, and commands before them.
 const COMMANDS: u32 = 24;
 const COMMANDS_BEFORE: u32 = 500;
-/// Of many similar calls, every one in this many is made to fail. The number is odd because calls of two kinds
-/// alternate.
+/// Of many similar calls, every fifth fails. The number is odd because calls of two kinds alternate.
 const STEP: usize = 5;
 
 /// A value by its seed and size; `None`: no pair.
@@ -63,7 +62,7 @@ impl Known {
         refused
     }
 
-    /// Reads every pair; returns how many could not be read. Whatever is read is right.
+    /// Reads every pair; returns how many could not be read. All values that are read are right.
     fn check(&self, driver: &Driver, when: &str) -> u32 {
         let (mut into, mut unreadable) = (Region::new(), 0);
         for (number, values) in &self.0 {
@@ -97,7 +96,7 @@ fn bytes(number: u64, value: (u64, u32)) -> Vec<u8> {
     region.to_bytes(value.1)
 }
 
-/// Runs `what` on the drive at `path`, if it comes up.
+/// Runs `what` on the drive at `path`, if it powers on.
 fn powered<T>(config: &DriveConfig, what: impl FnOnce(&Drive, &Driver) -> T) -> Result<T, String> {
     let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
@@ -106,7 +105,7 @@ fn powered<T>(config: &DriveConfig, what: impl FnOnce(&Drive, &Driver) -> T) -> 
         let driver = connect(&sim, &link, &memory);
         Ok(what(&drive, &driver))
     });
-    // Otherwise its tasks keep the lock.
+    // Otherwise its tasks keep the lock of the files.
     sim.clear();
     result
 }
@@ -123,7 +122,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A drive in use on files, and what is on it.
+/// A drive in use on files, and its pairs.
 struct Prepared {
     config: DriveConfig,
     folder: tempfile::TempDir,
@@ -154,8 +153,8 @@ impl Prepared {
         powered(&config, |_, _| arm(None)).expect("it comes up")
     }
 
-    /// The workload on a copy of it while these calls fail, then on that copy the drive without failures.
-    /// Returns how many calls of each kind there were.
+    /// Runs the workload on a copy of the drive while these calls fail, then reads that copy without
+    /// failures. Returns the number of calls of each kind.
     fn fail(&self, call: Call, which: Range<u64>) -> [u64; 3] {
         let when = format!("{} {call:?} {which:?}", self.config.engine);
         let copied = folder();
@@ -172,7 +171,7 @@ impl Prepared {
         });
         let calls = arm(None);
         match worked {
-            // One whose newest state cannot be read is refused.
+            // A drive whose newest state cannot be read is refused.
             Err(problem) => assert!(is_read, "{when}: {problem}"),
             // A page of the index has many keys.
             Ok((refused, _, failure)) if is_read => {
@@ -206,8 +205,8 @@ impl Prepared {
     }
 }
 
-/// Each of the calls of power-on and some of those after it, each kind of them alone and with all after
-/// it: a group and its moment take turns, and so do the ways to fail, two by two.
+/// Each call of power-on and some calls after it fails, alone and with all later calls of its kind: groups,
+/// moments and ways to fail take turns.
 fn each_fails(call: Call) {
     for row in ENGINES {
         let prepared = Prepared::new(row.name);
@@ -247,7 +246,8 @@ fn a_read_that_fails_costs_what_lies_there_and_never_the_drive() {
     }
 }
 
-/// A drive whose image or journal is removed notices: what it acknowledged after that would be gone with the process.
+/// A drive whose image or journal is removed notices that: writes that it acknowledged later would be lost
+/// with the process.
 #[test]
 fn a_drive_whose_files_are_removed_turns_read_only() {
     for (row, part) in ENGINES.iter().zip(["drive.img", ".protected-"].into_iter().cycle()) {
@@ -272,7 +272,7 @@ fn a_drive_whose_files_are_removed_turns_read_only() {
     }
 }
 
-/// The protected image lies beside the file that the link leads to.
+/// The protected image is beside the file that the link names.
 #[test]
 fn a_drive_is_the_same_through_a_symbolic_link() {
     let prepared = Prepared::new("lsm");
@@ -282,7 +282,7 @@ fn a_drive_is_the_same_through_a_symbolic_link() {
     config.media.path = Some(link);
     let unreadable = powered(&config, |_, driver| prepared.known.check(driver, "by the link"));
     assert_eq!(unreadable, Ok(0));
-    // And one that is made through a link is there without it.
+    // A drive that was made through a link is the same without the link.
     let folder = folder();
     let (link, path) = (folder.path().join("link.img"), folder.path().join("new.img"));
     std::os::unix::fs::symlink("new.img", &link).expect("a link");

@@ -1,4 +1,4 @@
-//! The largest piece of memory that a test's thread has asked for.
+//! The largest allocation of a test's thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -32,7 +32,7 @@ pub fn begin() {
     LARGEST.set(0);
 }
 
-/// Bytes of the largest piece since then.
+/// Bytes of the largest allocation since then.
 pub fn largest() -> usize {
     LARGEST.get()
 }

@@ -1,6 +1,6 @@
 //! An engine that keeps values in a map: what the controller may rely on, without flash and without time of
-//! its own. It asserts the obligations of the controller in turn: bytes stay inside their place, and each
-//! place is committed or abandoned once.
+//! its own. It asserts the controller's obligations in turn: bytes stay inside their place, and each place is
+//! committed or abandoned once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,11 +28,11 @@ pub struct Place {
     content: RefCell<Region>,
     bytes: u32,
     arrived_bytes: Cell<u32>,
-    /// Filled by the host, all but a tail.
+    /// The host writes it through a window, except for a tail.
     in_window: bool,
 }
 
-/// Bytes of a window, unless a test says otherwise.
+/// Bytes of a window, unless a test sets another number.
 pub const WINDOW_BYTES: u32 = 4096;
 
 /// Waits of random length inside every call, so that commands overtake each other.
@@ -48,25 +48,25 @@ pub struct MockEngine {
     pub values: RefCell<BTreeMap<Key, Rc<Stored>>>,
     /// Places reserved and neither committed nor abandoned.
     pub open_places: Cell<u32>,
-    /// `reserve` refuses when there would be more.
+    /// Most open places: `reserve` refuses further ones.
     pub most_places: Option<u32>,
     pub largest_value_bytes: u32,
     pub jitter: Option<Jitter>,
     /// How values arrived.
     pub arrivals: RefCell<Vec<(u32, Arrival)>>,
     pub log_arrivals: bool,
-    /// What was loaded: from where, how much, and up to where it would go on.
+    /// Each load: its start, its length, and the end that the reader announced.
     pub loads: RefCell<Vec<(u32, u32, u32)>>,
     /// After this many commits, further ones fail for lack of room.
     pub commits_left: Cell<Option<u32>>,
-    /// Cursors have lost what they had to show.
+    /// Cursors have lost their pairs.
     pub lost_cursors: Cell<bool>,
-    /// So many loads are answered 21h.
+    /// Number of further loads that are answered 21h.
     pub busy_loads: Cell<u32>,
     pub window_bytes: u32,
-    /// There are no more windows.
+    /// Most windows; `None`: any number.
     pub most_windows: Option<usize>,
-    /// One more than windows that are open.
+    /// Its reference count is one more than the number of open windows.
     pub windows: Rc<()>,
 }
 
@@ -77,7 +77,7 @@ pub struct Window {
 }
 
 impl MockEngine {
-    /// Takes values of up to `largest_value_bytes`.
+    /// An engine that takes values of up to `largest_value_bytes`.
     pub fn new(largest_value_bytes: u32) -> MockEngine {
         MockEngine { largest_value_bytes, window_bytes: WINDOW_BYTES, ..MockEngine::default() }
     }
@@ -178,7 +178,7 @@ impl Exposing for MockEngine {
 
 impl Engine for MockEngine {
     type Found = Rc<Stored>;
-    /// The pairs that are left, last first.
+    /// The remaining pairs, last first.
     type Cursor = Vec<(Key, Rc<Stored>)>;
     const ORDERED: bool = true;
 

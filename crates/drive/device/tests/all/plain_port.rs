@@ -138,7 +138,7 @@ proptest! {
                 sqe.opcode = opcode::admin::KEEP_ALIVE;
             }
             if sqe.opcode == opcode::EXPRESS && !queue.is_admin() {
-                // The link below would take others for its chunks.
+                // Otherwise the link would take later entries for its chunks.
                 sqe.cdw10.set(0);
             }
             prop_assert!(queue.try_submit(sqe));

@@ -1,8 +1,8 @@
-//! Pages whose checks fit, and that are not what was written there last: earlier content put back, pages moved
-//! or swapped, with their own headers or with those of the place. Every engine refuses such a medium in a line
-//! or answers 88h for what it has lost; it never panics, neither then nor at the commands that follow. A hash
-//! engine, whose pages say where and in which life of their superblock they were written, never takes a page
-//! with the header of another one for its own.
+//! Pages with valid checks but not the content that was last written there: earlier content put back, pages
+//! moved or swapped, with their own headers or with those of the place. Every engine refuses such a medium in
+//! one line, or answers 88h for lost pairs; it never panics, neither at power-on nor at the commands that
+//! follow. Pages of a hash engine say where and in which life of their superblock they were written, so it
+//! never takes a page with the header of another one for its own.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,12 +24,12 @@ use super::rig;
 use super::small_drives::{connect, in_memory, key, variants};
 
 const KEYS: u64 = 60;
-/// Moments of a life of which the medium is kept.
+/// Moments of a life at which the medium is kept.
 const MOMENTS: u32 = 6;
-/// Media that are tried on each engine, by turns on the variants of its drive.
+/// Media that are tried on each engine, in turn on the variants of its drive.
 const TRIES: u64 = 60;
 
-/// What is under each key: seed and number of its bytes. `None`: unknown.
+/// The value under each key: seed and number of its bytes. `None`: unknown.
 type Pairs = BTreeMap<u64, Option<(u64, u32)>>;
 
 /// Stores and deletes.
@@ -53,7 +53,7 @@ fn work(driver: &Driver, rng: &mut Rng, steps: u32, pairs: &mut Pairs) {
     }
 }
 
-/// A drive's life: what was on its medium at some moments, what survived the last, and the pairs that has.
+/// A drive's life: its medium at some moments, the survivors of the last one, and the pairs at that time.
 struct Life {
     config: DriveConfig,
     media: Vec<Box<dyn Media>>,
@@ -90,12 +90,12 @@ fn life(row: &EngineRow, config: &DriveConfig) -> Life {
     }
 }
 
-/// Where a page of the altered medium comes from.
+/// The origin of a page of the altered medium.
 #[derive(Clone, Copy, Debug)]
 struct From {
     moment: usize,
     ppa: Ppa,
-    /// With the header of the place it is put to, if that has one.
+    /// Put with the header of its new place, if that place has one.
     made_good: bool,
 }
 
@@ -131,7 +131,7 @@ impl Life {
         medium.image()
     }
 
-    /// Some pages, and what to put there.
+    /// Some pages, and the pages to put there.
     fn draw(&self, rng: &mut Rng) -> BTreeMap<Ppa, From> {
         let last = self.media.len() - 1;
         let pages = self.config.flash.geometry().pages();
@@ -156,8 +156,8 @@ impl Life {
         replaced
     }
 
-    /// Comes up with an altered medium and works; then once more. `check`: no page is taken for another, so
-    /// that each pair is as it was stored, or lost and said to be.
+    /// Powers on with an altered medium and works; then once more. `check`: no page is taken for another one,
+    /// so each pair is as stored, or reported as lost.
     fn live_on(&self, media: Vec<u8>, check: bool) -> bool {
         let mut survivors = Survivors { media, protected: self.protected.clone() };
         for life in 0..2 {
@@ -218,7 +218,7 @@ fn pages_put_back_moved_and_swapped_are_refused_or_lost() {
             assert!(life.live_on(life.medium(&BTreeMap::new()), true), "{}: as it was", row.name);
             for seed in (turn as u64..TRIES).step_by(variants.len()) {
                 let replaced = life.draw(&mut Rng::stream(seed, "pages"));
-                // An LSM drive knows the newest version of a page by what it finds.
+                // An LSM drive recognises the newest version of a page by the pages that it finds.
                 let tells = scheme(row.name).is_some() && replaced.values().all(|from| !from.made_good);
                 let medium = life.medium(&replaced);
                 let tried =

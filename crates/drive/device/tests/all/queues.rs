@@ -32,7 +32,7 @@ fn ask(link: &Link, queue: &QueuePair, sqe: Sqe) -> Cqe {
     cqe
 }
 
-/// What the drive answers to `command`.
+/// The status of `command`.
 fn change(link: &Link, command: QueueCommand) -> Status {
     ask(link, &link.admin_queue(), command.encode(0, 0)).status()
 }
@@ -156,7 +156,7 @@ fn completions_of_two_queues_share_a_ring() {
             for queue in &queues {
                 submit(link, queue, exist);
             }
-            // The same identifier of both: each takes its own.
+            // Both have the same identifier: each queue's task gets its own.
             for queue in queues.iter().rev() {
                 let cqe = queue.completion(4);
                 assert_eq!((cqe.sqid.get(), cqe.status()), (queue.id(), Status::KEY_NOT_FOUND), "{round}");
@@ -172,7 +172,7 @@ fn completions_of_two_queues_share_a_ring() {
     rig.sim.clear();
 }
 
-/// Makes queue 1 and rings for 20 commands on it; returns when some have had so much time.
+/// Creates queue 1 and rings for 20 commands on it; returns `wait_ns` later.
 fn make_busy_queue(rig: &Rig, wait_ns: u64) {
     let link = &*rig.link;
     assert_eq!(change(link, CreateCompletion { id: 1, entries: 64 }), Status::SUCCESS);
@@ -204,7 +204,7 @@ fn a_queue_is_deleted_while_its_commands_are_under_way() {
     }
 }
 
-/// Of two commands that delete one queue, whose commands are under way, one does.
+/// Two commands delete one queue with commands under way: one of them succeeds.
 #[test]
 fn a_queue_that_another_task_deletes_is_not_deleted_twice() {
     for dispatch in [Dispatch::RoundRobin { io_threads: 2, deal_ns: 70 }, rig::on_contexts(2)] {
@@ -243,7 +243,7 @@ fn four_requests_wait_for_events_and_end_with_their_queue() {
         (0..4).for_each(|cid| submit(link, &admin, event_request(cid)));
         assert_eq!(ask(link, &admin, event_request(4)).status(), Status::ASYNC_EVENT_LIMIT);
         let mut abort = Sqe::new(admin::ABORT, 5, 0);
-        // Command 2 of another queue, which it is not.
+        // This queue has no command 2; another queue has.
         abort.cdw10.set(2 << 16 | 1);
         assert_eq!(ask(link, &admin, abort).dw0.get(), 1, "the admin queue's is another one");
         assert!(admin.any_completion().is_none(), "all four wait on");
@@ -265,7 +265,8 @@ fn four_requests_wait_for_events_and_end_with_their_queue() {
     rig.sim.clear();
 }
 
-/// The drive has one context: while it has a command, those after it stay in the queue, from which an Abort takes them.
+/// The drive has one context: while it carries out a command, later ones stay in the queue, from which an
+/// Abort takes them.
 #[test]
 fn a_command_that_the_drive_has_not_fetched_is_aborted_and_its_queue_goes_on() {
     let sim = Sim::new();
@@ -282,7 +283,7 @@ fn a_command_that_the_drive_has_not_fetched_is_aborted_and_its_queue_goes_on() {
         };
         let key = Key::from_u32_be(1);
         let exist = |cid| Command::Exist { key }.encode(cid, 1);
-        // More turns than the ring has slots: none of them is lost.
+        // More rounds than the ring has slots: no slot is lost.
         for round in 0..5 {
             (0..7).for_each(|cid| submit(link, &queue, exist(cid)));
             assert_eq!(abort(6, queue.id()), 0, "round {round}");
@@ -301,16 +302,16 @@ fn a_command_that_the_drive_has_not_fetched_is_aborted_and_its_queue_goes_on() {
     rig.sim.clear();
 }
 
-/// What there is of queues, as a host counts them.
+/// The queues that exist, as a host counts them.
 #[derive(Default)]
 struct Known {
     completion: BTreeMap<u16, u32>,
-    /// With the completion queue of each.
+    /// Each submission queue with its completion queue.
     submission: BTreeMap<u16, u16>,
 }
 
 impl Known {
-    /// What the drive has to answer to `command`, which is carried out then.
+    /// The expected status of `command`; updates the queues.
     fn expect(&mut self, command: QueueCommand) -> Status {
         let is_used = |known: &Known, id| known.submission.values().any(|of| *of == id);
         match command {
@@ -359,7 +360,8 @@ fn any_change() -> impl Strategy<Value = QueueCommand> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Queues come and go at random while commands are under way on them; values that were begun are given up.
+    /// Queues are created and deleted at random while they have commands under way; unfinished values are
+    /// discarded.
     #[test]
     fn whatever_is_asked_for_queues_are_there_or_not_as_answered(
         changes in proptest::collection::vec((any_change(), 0u64..4_000), 1..60),
@@ -375,7 +377,7 @@ proptest! {
             MockEngine { jitter, ..MockEngine::new(1 << 20) },
         );
         let mut known = Known::default();
-        // A host that reads what comes, or no context would be free for its admin queue.
+        // A host that reads completions; otherwise no context would be free for its admin queue.
         let (reader, reading) = (link.clone(), sim.clone());
         sim.spawn(move || loop {
             reading.sleep(500);
@@ -394,7 +396,7 @@ proptest! {
                     let completion = there.as_ref().map(|queue| queue.completion_id());
                     assert_eq!(completion, known.submission.get(&id).copied());
                     let Some(queue) = there else { continue };
-                    // As much as it takes.
+                    // As many as the queue takes.
                     _ = queue.try_submit(begin_value(0)) && queue.try_submit(begin_value(1));
                     let (link, rung) = (link.clone(), queue.clone());
                     sim.spawn(move || link.ring_submission(&rung));

@@ -1,5 +1,5 @@
 //! Any 64 bytes, from any queue, to whole drives: each command completes once, the drive continues, and its
-//! remains can be powered on.
+//! survivors can be powered on.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,8 +36,8 @@ fn world(sim: Sim, config: &DriveConfig, survivors: Option<&Survivors>) -> World
 }
 
 impl World {
-    /// Submits commands side by side; each is completed once. Meanwhile bytes come to the CXL port, and a
-    /// value that was begun is given up.
+    /// Submits commands side by side; each is completed once. Meanwhile bytes come to the CXL port, and an
+    /// unfinished value is discarded.
     fn burst(&self, burst: &[(usize, [u8; 64])], cxl_address: u64, discard_at: u64) {
         let (sim, link, queue) = (self.sim.clone(), self.link.clone(), self.queues[1].clone());
         self.sim.spawn(move || {
@@ -52,7 +52,7 @@ impl World {
         for (queue, bytes) in burst {
             let mut sqe = Sqe::from_bytes(*bytes);
             if sqe.opcode == opcode::EXPRESS && *queue > 0 {
-                // Others would be taken for its chunks or not, as they come.
+                // Otherwise later entries would be chunks of this one, depending on when they come.
                 sqe.cdw10.set(0);
             }
             assert!(self.queues[*queue].try_submit(sqe));
@@ -90,7 +90,7 @@ impl World {
         let key = Key::from_u32_be(7);
         let mut write = Command::Write(Write { key, value_bytes: 30 }).encode(5, 1);
         put_write(&mut write, &[9; WRITE_INLINE_BYTES]);
-        // What one queue has begun may leave the other no room.
+        // An unfinished value of one queue may leave the other one no room.
         let [_, first, second] = &self.queues;
         self.sim.block_on(|| [first, second].map(|queue| self.link.delete_queue(queue)));
         for queue in [first.id(), second.id()].map(|_| self.link.create_queue(16)) {

@@ -1,6 +1,5 @@
-//! Any 64 bytes, from any queue: exactly one completion each, never a panic, and nothing changes but what a
-//! command that succeeded asked for. The oracle reads commands with `Command::decode` and host memory by
-//! itself.
+//! Any 64 bytes, from any queue: exactly one completion each, never a panic, and only commands that succeed
+//! change anything. The oracle reads commands with `Command::decode` and reads host memory itself.
 
 mod draws;
 
@@ -64,7 +63,7 @@ impl Flat {
         Some(&self.0[at..at + bytes as usize])
     }
 
-    /// Where the first `bytes` of the `named` bytes lie that `sqe` names.
+    /// The runs of memory with the first `bytes` of the `named` bytes that `sqe` names.
     fn runs(&self, sqe: &Sqe, named: u32, bytes: u32) -> Option<Vec<(u64, u32)>> {
         if bytes == 0 {
             return Some(Vec::new());
@@ -76,7 +75,7 @@ impl Flat {
         let first = bytes.min((PAGE - prp1 % PAGE) as u32);
         let mut runs = vec![(prp1, first)];
         let mut left = bytes - first;
-        // Not yet reached of what is named; more than `left` when the answer is smaller than its buffer.
+        // Named bytes after the present position; more than `left` if the answer is smaller than its buffer.
         let mut named_left = u64::from(named) - u64::from(first);
         if left > 0 && named_left <= PAGE {
             runs.push((prp2, left));
@@ -176,15 +175,15 @@ impl World {
     }
 }
 
-/// A value that has arrived in part.
+/// A value of which a part has arrived.
 struct Unfinished {
-    /// `None`: it is a batch.
+    /// `None`: a batch.
     key: Option<Key>,
     value_bytes: usize,
     value: Vec<u8>,
 }
 
-/// What the drive and the host's memory should hold.
+/// The expected content of the drive and of the host's memory.
 struct Oracle {
     pairs: BTreeMap<Key, Vec<u8>>,
     unfinished: [Option<Unfinished>; 3],
@@ -224,7 +223,7 @@ impl Oracle {
             (Ok(Command::Retrieve { key, .. } | Command::Exist { key }), Status::KEY_NOT_FOUND) => {
                 assert!(!self.pairs.contains_key(&key));
             }
-            // Refused before a stream is looked at, or because of it: what it had begun is gone.
+            // Refused before the stream was looked at, or because of it: the stream's value is discarded.
             (Ok(Command::StorePart(_)), Status::INVALID_NAMESPACE | Status::INVALID_FIELD) => {}
             (Ok(Command::StorePart(part)), _) => {
                 let begun = self.parts.remove(&(queue, part.stream));
@@ -307,7 +306,7 @@ impl Oracle {
             Command::StorePart(part) => self.store_part(queue, sqe, part),
             Command::RetrievePart(RetrievePart { key, at, bytes, stream, room, .. }) => {
                 if at > 0 && stream > 0 {
-                    return; // of the value that there was
+                    return; // of the value that existed then
                 }
                 self.parts.remove(&(queue, stream));
                 let value = self.pairs[&key].clone();
@@ -346,7 +345,7 @@ impl Oracle {
         }
     }
 
-    /// A batch was carried out; the number of its requests.
+    /// A batch was carried out; returns the number of its requests.
     fn apply(&mut self, value: &[u8]) -> u32 {
         let mut reader = BatchReader::of_bytes(value).expect("what succeeds has a head");
         reader.check().expect("what succeeds is whole");
@@ -381,7 +380,7 @@ impl Oracle {
         let values = world.namespace.engine().values.borrow();
         let stored = values.iter().map(|(key, stored)| (*key, stored.content.to_bytes(stored.bytes)));
         assert!(stored.eq(self.pairs.iter().map(|(key, value)| (*key, value.clone()))), "pairs differ");
-        // A batch has no place of the engine's before it is whole.
+        // A batch has no place in the engine before it has arrived as a whole.
         let unfinished = self.unfinished.iter().flatten().filter(|begun| begun.key.is_some()).count();
         assert_eq!(world.namespace.engine().open_places.get() as usize, unfinished + self.parts.len());
         let memory = world.memory.0.borrow();
@@ -415,12 +414,12 @@ proptest! {
             } else if queue > 0 {
                 oracle.refused(queue, command, status);
             }
-            // An answer of the drive's own making, or one that broke off, may lie in the memory the command
-            // named.
+            // The memory that the command named may hold an answer that the drive made itself, or a part of
+            // one.
             let answers = matches!(command, Ok(Command::List { .. } | Command::Seek { .. } | Command::Next { .. }));
             let broke_off = matches!(command, Ok(Command::Retrieve { .. } | Command::RetrievePart(_)))
                 && !status.is_success();
-            // A later part of a stream is of the value that there was.
+            // A later part of a stream belongs to the value that existed when the stream began.
             let answers = answers
                 || matches!(command, Ok(Command::RetrievePart(part)) if part.at > 0 && part.stream > 0);
             oracle.check(&world, queue == 0 || answers || broke_off);
@@ -441,7 +440,7 @@ proptest! {
             for (queue, bytes) in burst {
                 let mut sqe = Sqe::from_bytes(*bytes);
                 if sqe.opcode == opcode::EXPRESS && *queue > 0 {
-                    // Others would be taken for its chunks or not, as they come.
+                    // Otherwise later entries would be chunks of this one, depending on when they come.
                     sqe.cdw10.set(0);
                 }
                 prop_assert!(world.queues[*queue].try_submit(sqe));
@@ -467,7 +466,7 @@ proptest! {
             prop_assert!(status.is_success());
         }
         prop_assert!(world.namespace.engine().open_places.get() <= 2);
-        // An unfinished value costs the next *write* a refusal, and no more than one.
+        // An unfinished value makes the drive refuse the next *write*, and only that one.
         for (number, queue) in world.queues[1..].iter().enumerate() {
             let key = Key::from_u32_be(number as u32);
             let mut sqe = Command::Write(Write { key, value_bytes: 30 }).encode(5, 1);

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use super::mock_engine::MockEngine;
 
-/// What a host's work costs in these tests.
+/// Times of a host's work in these tests.
 pub const HOST_COSTS: HostCosts = HostCosts {
     submit_ns: 100,
     complete_ns: 100,
@@ -48,18 +48,18 @@ pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {
     }
 }
 
-/// So many contexts on two cores.
+/// `contexts` contexts on two cores.
 pub fn on_contexts(contexts: u32) -> Dispatch {
     Dispatch::Context { contexts, roles: Roles::Any(2) }
 }
 
-/// Any way to take commands: contexts, or a dispatcher and I/O threads.
+/// Any dispatch: contexts, or a dispatcher and I/O threads.
 pub fn any_dispatch() -> impl Strategy<Value = Dispatch> {
     let threads = |io_threads| Dispatch::RoundRobin { io_threads, deal_ns: 70 };
     prop_oneof![(1u32..5).prop_map(on_contexts), (1u32..5).prop_map(threads)]
 }
 
-/// Four iterators, and a given dispatch.
+/// Four iterators, and the given dispatch.
 pub fn controller_config(dispatch: Dispatch) -> ControllerConfig {
     ControllerConfig {
         dispatch,
@@ -76,8 +76,8 @@ pub fn controller_config(dispatch: Dispatch) -> ControllerConfig {
     }
 }
 
-/// Starts a controller with `contexts` contexts on two cores in front of `engine`, on a new link over `memory`:
-/// the link, and the namespace.
+/// Starts a controller with `contexts` contexts on two cores in front of `engine`, on a new link over
+/// `memory`: the link, and the namespace.
 pub fn start(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,

@@ -1,4 +1,4 @@
-//! SAKER in model time: what its batches cost on the link, counted there, and several clients against an
+//! SAKER in model time: the bytes of its batches on the link, counted there, and several clients against an
 //! oracle.
 
 use std::cell::RefCell;
@@ -33,7 +33,7 @@ fn key(number: u64) -> Key {
     Key::from_u64_be(number)
 }
 
-/// Payload bytes a store of `fillseq` by one client, keys of 8 bytes, batches of 64; and its SAKER.
+/// Payload bytes per store of `fillseq` by one client, with keys of 8 bytes and batches of 64; and its SAKER.
 fn fillseq(method: &str, granularity: u32, value_bytes: u32, sync_every: u64) -> (f64, Rc<ModelledSaker>) {
     let rig = rig_on(Sim::new(), granularity, rig::on_contexts(4), MockEngine::new(64 << 10));
     let saker = ModelledSaker::new(&rig.sim, Config::default(), COSTS).expect("the paper's settings");
@@ -92,8 +92,8 @@ fn payload_of_a_store_by_other_methods() {
     }
 }
 
-/// Three clients with keys of their own and keys of all: each reads what it wrote, and what the drive ends
-/// with of a key of all is what one of them wrote last.
+/// Three clients with keys of their own and shared keys: each reads what it wrote, and a shared key ends with
+/// the last write of one of them.
 #[test]
 fn several_clients_read_what_they_wrote() {
     for (seed, method) in [(1, "prp"), (2, "sgl"), (3, "piggyback"), (4, "byte-express")] {
@@ -126,7 +126,7 @@ fn several_clients_read_what_they_wrote() {
                     let number = rng.below(10);
                     let of_all = number < 3;
                     let key = key(if of_all { number } else { 100 * (client + 1) + number });
-                    // Now and then one that fits no container.
+                    // Sometimes a value that fits no container.
                     let bytes = if rng.one_in(12) { 500 } else { rng.below(60) };
                     let value = vec![(client * 80 + step % 80) as u8; bytes as usize];
                     let written = match rng.below(10) {
@@ -184,7 +184,7 @@ fn several_clients_read_what_they_wrote() {
 }
 
 /// A held batch is sent by the client that gets the answer of the batch before it. Clients without further
-/// operations end all the same, and those that continue get their answers.
+/// operations end nevertheless, and the others get their answers.
 #[test]
 fn a_client_that_ends_takes_the_answers_that_others_wait_for() {
     for seed in 0..24 {

@@ -1,4 +1,5 @@
-//! Drives of 2 MiB with every engine and policy, and a host of one: what tests of power, images and records begin with.
+//! Drives of 2 MiB with every engine and policy, and a host of one: the start of tests of power, images and
+//! records.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -61,7 +62,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     }
 }
 
-/// The drives with this engine: every packing policy, and by turns what else an LSM drive can be.
+/// The drives with this engine: every packing policy, and in turn the other options of an LSM drive.
 pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
     let base = config(row.name, None);
     if !row.sections.contains(&"packing") {

@@ -1,5 +1,5 @@
-//! Commands of a wrong or unlucky host: a data pointer of another kind, an iterator of another queue, memory
-//! that does not exist.
+//! Commands of a wrong host: a data pointer of another kind, an iterator of another queue, memory that does
+//! not exist.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use super::mock_engine::{MockEngine, Stored};
 use super::rig;
 
 const PAGE: u32 = 4096;
-/// Not mapped by any host here.
+/// An address that no host here has mapped.
 const NOWHERE: u64 = 0x1000;
 
 struct Rig {
@@ -55,7 +55,7 @@ fn key(number: u32) -> Key {
     Key::from_u32_be(number)
 }
 
-/// A command that succeeds on a drive that has keys 1 and 2 and, for NEXT and the closing, iterator 0.
+/// A command that succeeds on a drive with keys 1 and 2 and, for NEXT and the closing, iterator 0.
 fn example(opcode: u8) -> Command {
     let (key, value_bytes, buffer_bytes) = (key(1), 3 * PAGE, 3 * PAGE);
     let options = StoreOptions::default();
@@ -92,7 +92,7 @@ fn example(opcode: u8) -> Command {
     }
 }
 
-/// An SGL is never taken for PRPs: the drive reads and writes what the host named, or refuses.
+/// An SGL is never taken for PRPs: the drive reads and writes the memory that the host named, or refuses.
 #[test]
 fn every_opcode_with_every_kind_of_data_pointer() {
     for (opcode, name, _) in IO_TABLE {
@@ -108,7 +108,7 @@ fn every_opcode_with_every_kind_of_data_pointer() {
             sqe.flags |= psdt << 6;
             let takes_data = direction(opcode) != Direction::None;
             if takes_data {
-                // Two pages of PRPs reach as far as a *hybrid*'s do; the others' named memory is a list.
+                // Two pages of PRPs suffice for a *hybrid*; the others need a list.
                 let list = rig.memory.map(PAGE);
                 let entries: Vec<u8> =
                     (1..4).flat_map(|page| (buffer + u64::from(page * PAGE)).to_le_bytes()).collect();
@@ -143,7 +143,7 @@ fn every_opcode_with_every_kind_of_data_pointer() {
     }
 }
 
-/// The iterator of a SEEK has a number from its completion on. Another host that guesses the number does not
+/// The iterator of a SEEK has a number from its completion on. Another host that guesses the number cannot
 /// keep its owner from closing it.
 #[test]
 fn a_failed_seek_leaves_no_iterator_under_any_number() {
@@ -174,7 +174,7 @@ fn a_failed_seek_leaves_no_iterator_under_any_number() {
         assert_eq!(sought, Status::DATA_TRANSFER_ERROR, "{delay_ns} ns");
         assert!([Status::COMMAND_INTERRUPTED, Status::NO_SUCH_ITERATOR].contains(&guessed), "{guessed}");
         busy += u32::from(guessed == Status::COMMAND_INTERRUPTED);
-        // All four are free.
+        // All four iterators are free.
         seek.set_prps(buffer, 0);
         for _ in 0..4 {
             assert_eq!(rig.one(&queues[0], seek).status(), Status::SUCCESS, "{delay_ns} ns");
@@ -183,7 +183,8 @@ fn a_failed_seek_leaves_no_iterator_under_any_number() {
     assert!(busy > 10, "the guess never met the SEEK: {busy}");
 }
 
-/// 21h would mean that the same NEXT may succeed later. Commands that open their cursor themselves may well.
+/// 21h would mean that the same NEXT may succeed later. Commands that open a cursor themselves may succeed
+/// later.
 #[test]
 fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     let rig = rig(1);
@@ -216,7 +217,7 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     }
 }
 
-/// One queue has all iterators, and another one opens its own all the same.
+/// One queue has all iterators, and another queue can still open one.
 #[test]
 fn a_queue_with_all_iterators_gives_one_up_to_another_queue() {
     let rig = rig(1);
@@ -250,7 +251,7 @@ fn a_queue_with_all_iterators_gives_one_up_to_another_queue() {
     assert_eq!(ask(0, Command::IterClose { iterator: taken[0] }).0, Status::SUCCESS, "it was lost");
 }
 
-/// The host asks again for what did not arrive, with memory that is there.
+/// The host asks again for the pair that did not arrive, with memory that exists.
 #[test]
 fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
     let rig = rig(1);
@@ -279,7 +280,7 @@ fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
     }
     assert_eq!(rig.namespace.engine().loads.borrow().len(), 2, "it is read once");
     assert_eq!(ask(next(2 * PAGE), buffer), (Status::SUCCESS, Some(key(2))));
-    // Room for less of it is enough, room for more than was read is not.
+    // Room for less of the pair suffices; room for more than was read does not.
     assert_eq!(ask(next(2 * PAGE), NOWHERE).0, Status::DATA_TRANSFER_ERROR);
     assert_eq!(ask(next(PAGE), buffer), (Status::SUCCESS, Some(key(3))));
     assert_eq!(ask(next(PAGE), NOWHERE).0, Status::DATA_TRANSFER_ERROR);
@@ -287,7 +288,7 @@ fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
     assert_eq!(ask(next(2 * PAGE), buffer).0, Status::NO_SUCH_ITERATOR);
 }
 
-/// The cursor has passed a pair that could not be read now, and the same command would show the next one.
+/// The cursor has passed a pair that cannot be read now: the same command would return the pair after it.
 #[test]
 fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
     let rig = rig(1);
@@ -311,7 +312,7 @@ fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
     assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
 }
 
-/// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading
+/// A value is not loaded beyond the host's room, and the engine knows from the first page on how far the load
 /// will go.
 #[test]
 fn a_value_is_loaded_as_far_as_the_host_has_room() {
@@ -363,8 +364,8 @@ fn pairs_in(rig: &Rig, buffer: u64, end: u32) -> Vec<(u32, u32)> {
     pairs
 }
 
-/// Several pairs in one answer: as many as were asked for, are there and fit whole; none is passed over
-/// whatever goes wrong.
+/// Several pairs in one answer: as many as were asked for, exist and fit as a whole; no failure makes the
+/// drive skip one.
 #[test]
 fn a_next_brings_as_many_pairs_as_were_asked_for_and_fit() {
     let rig = rig(1);
@@ -385,7 +386,7 @@ fn a_next_brings_as_many_pairs_as_were_asked_for_and_fit() {
     let seek = Command::Seek { key: None, buffer_bytes: 2 * PAGE };
     assert!(ask(seek, buffer).status().is_success());
     assert_eq!(next(3), Ok(vec![(2, 100), (3, 33), (4, 0)]));
-    // The fourth does not fit; it is the next one, though it was read already.
+    // The fourth pair does not fit, and is returned next, though it was read already.
     assert_eq!(next(60), Ok(vec![(5, 3000), (6, 2000)]));
     // Pairs that the host did not receive are returned again, with pairs that were read after them.
     let lost = Command::Next { iterator: 0, buffer_bytes: 2 * PAGE, pairs_z: 1 };
@@ -413,7 +414,7 @@ fn a_pair_that_cannot_be_read_ends_an_answer_before_it() {
     };
     assert_eq!(ask(Command::Seek { key: None, buffer_bytes: PAGE }), Ok(vec![(1, 100)]));
     let next = |pairs_z| Command::Next { iterator: 0, buffer_bytes: PAGE, pairs_z };
-    // Something is wrong with the second of those that follow: the first of them was read before.
+    // The second of the pairs that follow cannot be read; the first of them was read before.
     let lost = next(0).encode(0, 1);
     let status = {
         let mut sqe = lost;

@@ -1,4 +1,5 @@
-//! Entries as streams draw them: mostly commands as hosts send them, some with changed bytes, some of any bytes.
+//! Entries as streams draw them: mostly commands as hosts send them, some with changed bytes, some of any
+//! bytes.
 
 use kvdrive_spec::inline::WRITE_INLINE_BYTES;
 use kvdrive_spec::window::ASK;
@@ -69,7 +70,7 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
     ]
 }
 
-/// All of a value, or one of three parts of one.
+/// All of a value, or one of its three parts.
 fn any_store_part() -> impl Strategy<Value = Command> + Clone {
     let part = prop_oneof![
         any_size().prop_map(|bytes| (bytes, 0, bytes)),
@@ -110,7 +111,7 @@ pub fn any_sqe() -> impl Strategy<Value = [u8; 64]> {
     let data = (any_address(), any_address(), proptest::option::weighted(0.25, any_size()));
     let valid = (any_command(), any::<u16>(), data).prop_map(|(command, cid, (first, second, sgl))| {
         let mut sqe = command.encode(cid, 1);
-        // Inline commands keep value bytes where others have the data pointer; a *hybrid* has pages as well.
+        // Inline commands have value bytes where others have the data pointer; a *hybrid* has pages as well.
         match (command.opcode(), sgl) {
             (opcode::WRITE | opcode::TRANSFER, _) => {
                 kvdrive_spec::inline::put_write(&mut sqe, &[cid as u8; WRITE_INLINE_BYTES]);
@@ -131,12 +132,13 @@ pub fn any_sqe() -> impl Strategy<Value = [u8; 64]> {
     ]
 }
 
-/// Which queue (0 is the admin queue), and what. None is quiet: each must be completed.
+/// The queue of each entry (0: the admin queue), and the entry. No entry is quiet: each must be completed.
 pub fn any_stream(longest: usize) -> impl Strategy<Value = Vec<(usize, [u8; 64])>> {
     let queue = prop_oneof![1 => Just(0usize), 12 => 1usize..3];
     let loud = (queue, any_sqe()).prop_map(|(queue, mut bytes)| {
         bytes[1] &= !4;
-        // Neither the end of a queue that the stream uses, nor what waits for an event: see `queues.rs`.
+        // Not deletion of a queue that the stream uses, and not commands that wait for an event: see
+        // `queues.rs`.
         let waits = [opcode::admin::DELETE_IO_SQ, opcode::admin::ASYNC_EVENT_REQUEST];
         if queue == 0 && waits.contains(&bytes[0]) {
             bytes[0] = opcode::admin::KEEP_ALIVE;
