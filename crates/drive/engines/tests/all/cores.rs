@@ -1,4 +1,4 @@
-//! Which core takes which step of a hash engine, and what waits for what.
+//! Which core takes which step of a hash engine, and which steps wait for each other.
 
 use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Role, Roles};
@@ -12,7 +12,7 @@ use super::small_hash::hash_config;
 
 const BUSY_NS: Ns = 1_000_000;
 
-/// How long a lookup and a copy into the write buffer take while the core of `busy` has something else to do.
+/// Times of a lookup and of a copy into the write buffer while the core of `busy` has other work.
 fn beside(roles: Roles, busy: Role) -> (Ns, Ns) {
     let sim = Sim::new();
     let cores = Cores::new(&sim, roles);
@@ -23,7 +23,7 @@ fn beside(roles: Roles, busy: Role) -> (Ns, Ns) {
         let place = engine.reserve(&other, 100, Arrival::Inline).unwrap();
         let core = cores.of(busy).clone();
         let work = sim.spawn(move || core.run(BUSY_NS));
-        // A nanosecond for the other task to begin in.
+        // The other task begins within this nanosecond.
         sim.sleep(1);
         let began = sim.now();
         assert!(engine.find(here).unwrap().is_some());
@@ -41,7 +41,7 @@ fn beside(roles: Roles, busy: Role) -> (Ns, Ns) {
 
 #[test]
 fn a_core_of_its_own_is_not_waited_for_by_steps_of_other_roles() {
-    // Probe, two comparisons of slots, one of keys; a copy of 100 B and its beginning.
+    // A probe, two comparisons of slots, one of keys; a copy of 100 B and its set-up.
     let alone = (300 + 2 * 5 + 100, 50 + 25);
     assert_eq!(beside(Roles::Any(2), Role::Collection), alone, "the pool's other core takes them");
     assert_eq!(beside(Roles::Own, Role::Collection), alone);
@@ -75,7 +75,7 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     let of_lookups = detail("probes") * costs.probe_ns + detail("comparisons") * costs.comparison_ns;
     let of_keys = busy_ns(Role::Dispatch) - of_lookups;
     assert!(of_keys > 0 && of_keys.is_multiple_of(costs.compare_key_ns), "{of_keys}");
-    // A copy of one byte a store.
+    // A copy of one byte per store.
     assert_eq!(busy_ns(Role::Copy), OPS * (costs.copy.setup_ns + 1));
     let collected = busy_ns(Role::Collection) / costs.gc_item_ns;
     let moved = detail("gc_moved_pairs") + detail("gc_moved_sections");
@@ -86,7 +86,7 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     sim.clear();
 }
 
-/// A dead pair delays no command, but collection has read it, and the record that says so.
+/// A dead pair delays no command, but collection has read it, and the record that marks it as dead.
 #[test]
 fn what_collection_spends_on_the_dead_takes_its_core() {
     for scheme in SCHEMES {

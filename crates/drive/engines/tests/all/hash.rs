@@ -1,5 +1,5 @@
 //! Hash engines against an oracle: every scheme stores, overwrites, deletes, loads and lists while collection
-//! runs, on drives so small that nothing stays where it was.
+//! runs, on drives so small that every pair is moved.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub(super) fn store(
     options: StoreOptions,
 ) -> Result<(), Status> {
     let place = engine.reserve(&key, value.bytes, Arrival::Dma)?;
-    // The first byte as a real one, so that both kinds of content are on flash.
+    // The first byte is a real one, so that both kinds of content are on flash.
     let mut bytes = vec![0; value.bytes.min(1) as usize];
     value.slice(0, value.bytes.min(1)).expand(&mut bytes);
     engine.copy_in(&place, 0, &bytes);
@@ -84,7 +84,7 @@ pub(super) fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Sta
     let bytes = engine.value_bytes(&found);
     let mut region = Region::new();
     let mut at = 0;
-    // In two pieces, as a host with a small page would.
+    // In two pieces, as from a host with small pages.
     for part in [bytes / 3, bytes - bytes / 3] {
         let mut sink = |piece: Piece<'_>| {
             region.write(at, piece);
@@ -202,7 +202,7 @@ pub(super) fn run_oracle(
 #[test]
 fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
     for scheme in SCHEMES {
-        // So little cache that sections are written, and therefore collected, too.
+        // The cache is so small that sections are written, and therefore collected, too.
         let rig = run_oracle(scheme, Sim::new(), "ram", |config| config.dram_bytes = 1 << 10);
         println!("{}: {:?} {:?}", scheme.name, rig.engine.counts(), rig.engine.dram());
         for counter in ["gc_data_superblocks", "gc_map_superblocks", "gc_moved_pairs", "gc_moved_sections"] {
@@ -212,7 +212,7 @@ fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
     }
 }
 
-/// Everything that a published emulator leaves out.
+/// All steps that a published emulator leaves out.
 const OMISSIONS: Omissions = Omissions {
     wait_for_program: true,
     wait_for_eviction: true,
@@ -244,7 +244,7 @@ fn what_an_emulator_leaves_out_alters_times_and_no_pair() {
     }
 }
 
-/// How long reading `key` takes, ns, a little after another task began to read another key.
+/// Time of reading `key`, ns, a little after another task began to read another key.
 fn read_ns(rig: &Rig, other: Option<Key>, key: Key) -> u64 {
     let is_there = |engine: &HashEngine, key| assert!(engine.find(key).unwrap().is_some());
     let other = other.map(|other| {
@@ -261,8 +261,8 @@ fn read_ns(rig: &Rig, other: Option<Key>, key: Key) -> u64 {
     })
 }
 
-/// Of keys that collide the last is many reads away. An emulator that books all of them when the command arrives
-/// keeps commands for the dies of later ones waiting for the earlier ones, too.
+/// The last of several colliding keys is many reads away. An emulator that books all reads when the command
+/// arrives makes commands for the later dies wait for the earlier reads, too.
 #[test]
 fn a_lookup_that_books_ahead_takes_the_dies_of_other_keys_pairs_as_well() {
     for scheme in ["original", "plus"].map(|name| scheme(name).unwrap()) {
@@ -274,7 +274,7 @@ fn a_lookup_that_books_ahead_takes_the_dies_of_other_keys_pairs_as_well() {
             let mut keys: Vec<Key> = (0..16).map(key).collect();
             rig.sim.block_on(|| {
                 for key in &keys {
-                    // A page a pair, so that they lie on all dies.
+                    // One pair a page, so that pairs are on all dies.
                     store(&rig.engine, *key, value(key, 1, 4000), StoreOptions::default()).unwrap();
                 }
                 rig.engine.drain();
@@ -302,13 +302,13 @@ fn units_that_collection_leaves_in_the_die_take_no_channel() {
             channels.busy_ns
         };
         let (usual, skipping) = (channel_ns(false), channel_ns(true));
-        // Where counts are of whole pages nothing is known of a unit.
+        // Where whole pages are counted, a unit's own count is unknown.
         let knows_units = scheme.name != "plus2";
         assert_eq!(skipping < usual, knows_units, "{}: {skipping} ns, {usual} as usual", scheme.name);
     }
 }
 
-/// How sections leave and what is collected is policy, not format: each can be had with each.
+/// How sections are evicted and what is collected is policy, not format: every combination works.
 #[test]
 fn policies_can_be_had_with_every_format() {
     for scheme in SCHEMES {
@@ -341,7 +341,7 @@ fn the_order_of_events_of_one_time_does_not_matter() {
 #[test]
 fn colliding_keys_are_told_apart_and_deletes_keep_them_reachable() {
     for scheme in SCHEMES {
-        // Eight slots to begin in for 480 keys: chains are long, and 81h is not reached before 64 probes
+        // 480 keys have eight slots to begin in: chains are long, and 81h is not answered before 64 probes
         // each.
         let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
             config.hash_bits = 6;
@@ -402,8 +402,8 @@ fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
     }
 }
 
-/// Without over-provisioning the drive is full when nothing but the reserve of collection is free, and no
-/// superblock holds anything invalid.
+/// Without over-provisioning the drive is full when only the reserve of collection is free and no superblock
+/// has invalid data.
 #[test]
 fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
     for scheme in SCHEMES {
@@ -415,7 +415,7 @@ fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
     }
 }
 
-/// Pairs over two pages, so that collection waits for the second one while others store the same keys.
+/// Pairs over two pages, so that collection waits for the second page while other tasks store the same keys.
 #[test]
 fn a_key_overwritten_while_its_pair_is_moved_keeps_the_newer_value() {
     const KEYS: u64 = 300;
@@ -470,7 +470,7 @@ fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
         f64::from(bytes + 13).max(f64::from(scheme.grain_bytes)) * count as f64 / (32.0 * 128.0 * 1024.0);
     println!("{} {bytes} B: {count} pairs, {:.0} % of the drive", scheme.name, 100.0 * filled);
     assert!(filled > 0.4, "{} {bytes} B: only {count} pairs", scheme.name);
-    // Overwrites need no more room than they give back.
+    // Overwrites take no more room than they free.
     for number in 0..count {
         assert_eq!(put(number * 7919 % count, 1), Ok(()), "{} {bytes} B: overwrite {number}", scheme.name);
     }
@@ -504,7 +504,7 @@ fn the_largest_and_the_smallest_value_fit() {
             let update = StoreOptions { update_only: true, ..StoreOptions::default() };
             let absent = store(engine, key(6), value(&key(6), 0, 5), update);
             assert_eq!(absent, Err(Status::KEY_NOT_FOUND));
-            // The room of refused stores came back: as many as the buffer holds, many times over.
+            // The room of refused stores is free again: the buffer's capacity is stored many times over.
             for _ in 0..200 {
                 store(engine, key(6), value(&key(6), 0, most / 2), update).unwrap_err();
             }
@@ -534,9 +534,9 @@ fn every_medium_gives_the_same_report() {
     assert!(scheme("plus").is_some() && scheme("no such").is_none());
 }
 
-/// Collection of pairs takes a superblock where commands begin to wait, and may take another for the sections that
-/// it alters, before it turns to sections: at half of what is kept free, so that a scaled drive, which keeps three
-/// free, does not turn to them with every victim.
+/// At the point where commands begin to wait, collection of pairs takes a superblock, and may take another
+/// one for the sections that it alters, before it turns to sections. It turns to them at half of what is kept
+/// free, so that a scaled drive, which keeps three free, does not turn to them with every victim.
 #[test]
 fn sections_come_first_when_half_of_what_is_kept_free_is_left() {
     let critical = |gc_stall_superblocks| {

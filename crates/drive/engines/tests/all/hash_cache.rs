@@ -1,4 +1,5 @@
-//! The section cache of hash engines with sets, and what firmware takes to fetch a section and to move a value.
+//! The section cache of hash engines with sets, and the firmware's time to fetch a section and to move a
+//! value.
 
 use kvdrive_engines::Engine;
 use kvdrive_engines::hash::{SCHEMES, SecondChance, scheme};
@@ -28,7 +29,7 @@ fn sets_alter_times_and_no_pair() {
 fn fetching_a_section_and_moving_a_value_take_what_is_said() {
     let times = |fetch_ns, staging_ns_per_kib| {
         let rig = rig(scheme("plus2").unwrap(), Sim::new(), "tags", |config| {
-            // Nothing stays in the cache.
+            // The cache keeps no section.
             (config.dram_bytes, config.second_chance) = (0, SecondChance::Off);
             (config.costs.fetch_ns, config.costs.staging_ns_per_kib) = (fetch_ns, staging_ns_per_kib);
         });

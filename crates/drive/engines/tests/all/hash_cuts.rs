@@ -14,7 +14,7 @@ use kvdrive_spec::{Key, StoreOptions};
 use super::hash::{Oracle, check, detail, expand, key, load, rig, store, value};
 use super::small_hash::{flash_config, hash_config};
 
-/// What was acknowledged when the power went.
+/// The acknowledged state when the power is cut.
 #[derive(Clone, Default)]
 struct Known {
     oracle: Oracle,
@@ -41,8 +41,8 @@ fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>)
     }
 }
 
-/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up
-/// once more and compares it with what was known.
+/// Powers the survivors on with an executor of their own, cuts the power again during recovery, powers them
+/// on again and compares them with the known state.
 fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &Known, seed: u64) {
     let config = hash_config(scheme);
     let open = |sim: &Sim, media_image: &[u8]| {
@@ -77,7 +77,7 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
             }
         }
         check(&engine, &oracle);
-        // It lives on: collection, overwrites, and what was torn.
+        // It continues with collection, overwrites, and torn pages.
         let revived = RefCell::new(Known { oracle, under_way: None });
         apply_known(&engine, seed, 150, &revived);
         check(&engine, &revived.into_inner().oracle);
@@ -87,7 +87,8 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
 
 #[test]
 fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
-    // An image says nothing of what the published emulator leaves out; sections that it leaves clean are in it.
+    // An image does not depend on what a published emulator leaves out; sections that collection leaves clean
+    // are in it.
     let omissions = [Omissions::default(), Omissions { gc_leaves_clean: true, ..Omissions::default() }];
     for (scheme, omissions) in
         SCHEMES.iter().flat_map(|scheme| omissions.map(|omissions| (*scheme, omissions)))
@@ -104,7 +105,7 @@ fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
         let (mut events, mut cuts) = (0u64, 0u64);
         while task.try_take().is_none() && sim.step() {
             events += 1;
-            // Dense at first, then here and there.
+            // Every event at first, then a few.
             if events < 40 || rng.one_in(400) {
                 cuts += 1;
                 let media_image = rig.flash.media_image(&mut rng);

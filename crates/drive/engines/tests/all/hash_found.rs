@@ -1,4 +1,4 @@
-//! What was found in the hash engines by reading them: cases that once went wrong, each by its steps.
+//! Bugs of the hash engines that were found by reading them: each is repeated by its steps.
 
 use kvdrive_content::Piece;
 use kvdrive_engines::Engine;
@@ -13,7 +13,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use super::hash::{key, on_cores, store, value};
 use super::small_hash::{flash_config, hash_config};
 
-/// Values that fill most of the write buffer: the room of the first must come back before its last page is
+/// Values that fill most of the write buffer: the room of the first must be freed before its last page is
 /// full, since no other value can fill that page.
 #[test]
 fn large_values_do_not_wait_for_room_that_only_they_could_free() {
@@ -33,8 +33,8 @@ fn large_values_do_not_wait_for_room_that_only_they_could_free() {
     }
 }
 
-/// Values whose rest the host has yet to send: all of the write buffer would keep the firmware from taking
-/// that rest.
+/// Values whose last bytes the host has not sent yet: if they took all of the write buffer, the firmware
+/// could not take those bytes.
 #[test]
 fn unfinished_values_leave_room_for_one_that_is_there() {
     for scheme in SCHEMES {
@@ -60,7 +60,7 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
             assert!(unfinished.len() > 1, "{}", scheme.name);
             let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default());
             assert_eq!(whole, Ok(()), "{}", scheme.name);
-            // One is given up, and one is all there.
+            // One value is abandoned, and another one is complete.
             engine.abandon(unfinished.pop().expect("more than one"));
             for number in [3, 4] {
                 let place = reserve(number, 3000);
@@ -77,8 +77,8 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
     }
 }
 
-/// A retrieve has found where a pair lies and waits for the core that compares; meanwhile a store replaces
-/// the pair, the only one in its page, and the medium lets go of that page.
+/// A retrieve has found a pair and waits for the core that compares keys; meanwhile a store replaces the
+/// pair, the only one in its page, and the medium discards that page.
 #[test]
 fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     for scheme in SCHEMES {
@@ -112,8 +112,8 @@ fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     }
 }
 
-/// A drive comes up with this medium and protected image; what survives a cut `steps` events after its
-/// recovery.
+/// Powers a drive on with this medium and protected image; returns the survivors of a cut `steps` events
+/// after its recovery.
 fn come_up(
     scheme: &'static SchemeRow,
     media: &[u8],
@@ -138,14 +138,14 @@ fn come_up(
     Ok(survived)
 }
 
-/// The power is cut between the erases of a victim's blocks, and again right after recovery, when the drive does not
-/// know the victim any more.
+/// The power is cut between the erases of a victim's blocks, and again right after recovery, when the drive
+/// does not know the victim any more.
 #[test]
 fn a_drive_starts_after_a_second_cut_after_an_interrupted_erase() {
     for scheme in SCHEMES {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Any(4));
-        // What is dead can still be read: nothing but the erase makes a page unreadable.
+        // Dead pages can still be read: only the erase makes a page unreadable.
         let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.discard_invalid = false);
         sim.step_every_event();
         let storing = {
@@ -212,7 +212,7 @@ fn a_page_whose_first_item_lies_outside_it_is_refused() {
     }
 }
 
-/// Stores keys of 8 bytes until the drive is full; returns how many it has.
+/// Stores keys of 8 bytes until the drive is full; returns their number.
 fn fill(engine: &HashEngine, bytes: u32) -> u64 {
     let mut count = 0;
     while put(engine, count, 0, bytes).is_ok() {
@@ -227,7 +227,7 @@ fn put(engine: &HashEngine, number: u64, version: u64, bytes: u32) -> Result<(),
     store(engine, key, value(&key, version, bytes), StoreOptions::default())
 }
 
-/// 81h says "do not retry", but the room that an iterator holds comes back when it is closed.
+/// 81h means "do not retry", but closing an iterator frees the room that it holds.
 #[test]
 fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_room() {
     for scheme in SCHEMES {
@@ -240,9 +240,9 @@ fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_r
             sim.block_on(|| {
                 let count = fill(&engine, bytes);
                 let mut cursor = engine.open_cursor(None).expect("it opens");
-                // It holds nothing yet: there is no room for another pair with it or without.
+                // The iterator holds no room yet: another pair does not fit with it or without.
                 assert_eq!(put(&engine, count, 1, bytes), Err(Status::CAPACITY_EXCEEDED), "{what}");
-                // What is overwritten or deleted it would have to keep.
+                // The iterator would have to keep overwritten and deleted pairs.
                 let mut refused = 0;
                 for number in 0..count {
                     match put(&engine, number, 1, bytes) {
@@ -258,7 +258,7 @@ fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_r
                     engine.delete(Key::from_u64_be(number)).expect("a delete needs no room");
                 }
                 match put(&engine, count, 1, bytes) {
-                    // Collection found as much meanwhile, and nothing of it was the iterator's.
+                    // Collection has freed as much meanwhile, and none of it was the iterator's.
                     Ok(()) => {
                         let next = || engine.next(&mut cursor).expect("it is not lost");
                         assert_eq!(std::iter::from_fn(next).count() as u64, count, "{what}");
@@ -294,7 +294,7 @@ fn inline_copies_are_counted() {
     }
 }
 
-/// So many changes that the cursor's snapshot is given up: it stays so, and another one opens.
+/// So many changes that the cursor's snapshot is given up: it stays lost, and another cursor can be opened.
 #[test]
 fn a_cursor_that_lost_its_snapshot_says_so_for_good() {
     let scheme = scheme("plus").expect("a row");

@@ -1,5 +1,5 @@
-//! Sections of every hash FTL against a map: what is put, replaced, removed, passed and written comes back,
-//! whatever the format; and what is special about buckets.
+//! Sections of every hash FTL against a map: pairs that are put, replaced, removed, passed and written come
+//! back, in each format; and the properties of buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -25,10 +25,10 @@ fn layout(grain_bytes: u32, blocks_per_die: u32) -> Layout {
     Layout::new(geometry, grain_bytes, 4096)
 }
 
-/// What happens to a section.
+/// A step of a section.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A new pair; the section is passed when there is no vacancy.
+    /// A new pair; without a vacancy the section is passed.
     Put {
         tag: u32,
         grain: u64,
@@ -65,15 +65,15 @@ fn step(grains: u64) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A section and what must be in it.
+/// A section, and the pairs that must be in it.
 struct Checked {
     format: Box<dyn Format>,
     section: Box<dyn Section>,
-    /// Tags are below this, so that they are slots, or fingerprints that collide.
+    /// Tags are below this number, so that they are slots, or fingerprints that collide.
     tags: u32,
     pairs: BTreeMap<u32, (u32, Grain)>,
     passed: BTreeSet<u32>,
-    /// What it was loaded from, which it may share, and what that was.
+    /// The bytes that it was loaded from, which it may share, and a copy of them.
     written: Option<(Rc<[u8]>, Vec<u8>)>,
 }
 
@@ -126,7 +126,7 @@ impl Checked {
         assert_eq!(bytes.len() as u32, self.section.bytes());
         assert_eq!(self.format.encoded_bytes(&header), self.section.bytes());
         assert!(self.section.cached_bytes() <= self.section.bytes() && bytes.len() <= 4096);
-        // What is cut off is no section, and no panic.
+        // A truncated section is refused, without a panic.
         for cut in [0, 15, bytes.len() / 2] {
             let _ = self.format.decode(bytes[..cut].into());
         }
@@ -228,7 +228,7 @@ fn probes_of_a_bucket_table_go_from_section_to_section_with_one_fingerprint() {
     assert_eq!(tags.len(), 1000);
 }
 
-/// Where a section can begin, its length if it varies, and a bit: 26 + 1 bits of a read unit, 32 + 7 + 1 of a
+/// The start of a section, its length if it varies, and a bit: 26 + 1 bits of a read unit, 32 + 7 + 1 of a
 /// grain; 31 + 1 and 37 + 7 + 1 on 4 TiB.
 #[test]
 fn directories_are_counted_alike() {

@@ -1,5 +1,5 @@
 //! The index against an oracle, in both layouts and under every compaction policy: contents, cursors,
-//! snapshots, which bytes of the value log count as live, garbage collection with reused segments, and the
+//! snapshots, bytes of the value log that count as live, garbage collection with reused segments, and the
 //! published page counts. Power cuts, damage and full drives are in [`faults`].
 
 #[path = "lsm_index_faults.rs"]
@@ -43,7 +43,7 @@ fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, St
         let seen = index.retain_newest(&mut pairs)?;
         match pairs.is_empty() {
             true => break false,
-            // The tables may change between the two, since others work beside this.
+            // The tables may change between the two calls, since other tasks work meanwhile.
             false => match index.is_newest(key, old, &seen) {
                 Some(is_newest) => break is_newest,
                 None => continue,
@@ -56,11 +56,11 @@ fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, St
     Ok(is_newest)
 }
 
-/// Applies every record to an image, once as it is and once by way of bytes.
+/// Applies every record to an image, once directly and once through its bytes.
 #[derive(Default)]
 struct Records {
     image: RefCell<IndexImage>,
-    /// For a test about something else, with many records.
+    /// Set in tests of other things, with many records.
     ignored: bool,
 }
 
@@ -147,7 +147,7 @@ impl Stand {
 
     fn on(sim: Sim, flash: &FlashConfig, config: IndexConfig) -> Stand {
         config.check().unwrap();
-        // `ram` keeps what was trimmed, so that it is found again after a cut; `tags` is for large drives.
+        // `ram` keeps trimmed pages, so that they are found again after a cut; `tags` is for large drives.
         let kind = if config.memtable_entries > 100 { "tags" } else { "ram" };
         let media = (media::kind(kind).unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
         let port = FlashPort::new(&sim, flash.clone(), media);
@@ -168,8 +168,7 @@ impl Stand {
         Stand::on(Sim::new(), &flash_config(), config)
     }
 
-    /// Another life: from the medium and the image alone. The books of the value log go on from where they
-    /// are.
+    /// Another life: from the medium and the image alone. The value log's counts continue unchanged.
     fn next_life(&self, config: &IndexConfig, rng: &mut Rng) -> Stand {
         let bytes = self.port.media_image(rng);
         let media = media::from_image("ram", &flash_config().geometry(), &bytes).unwrap();
@@ -229,7 +228,7 @@ impl Stand {
         }
     }
 
-    /// Empties a segment of the value log as an engine would, frees it, and so lets it be used again.
+    /// Empties a segment of the value log as an engine would, and frees it for reuse.
     fn collect(&self, id: u64, oracle: &mut BTreeMap<u32, (Vaddr, u32)>) {
         if self.values.head.get() == Some(id) || self.values.free.borrow().contains(&id) {
             return;
@@ -246,8 +245,8 @@ impl Stand {
         assert!(reads <= self.index.pages_in_use().into(), "each page of the index is read once");
         for (key, entry) in found {
             let number = (key.halves().0 >> 32) as u32;
-            // A newer value without bytes, placed after a full segment, may have the address of an older one
-            // that has some.
+            // A newer value without bytes that was placed after a full segment may have the same address as
+            // an older value with bytes.
             let is_newest = oracle.get(&number).is_some_and(|it| *it == (entry.address, entry.bytes));
             let new = self.values.place(entry.bytes);
             let moved = self.sim.block_on(|| repoint(&self.index, &key, &entry, new)).unwrap();
@@ -264,7 +263,8 @@ impl Stand {
         self.values.free(id);
     }
 
-    /// Does the index hold exactly these, and does the value log count exactly these as live?
+    /// Asserts that the index holds exactly these pairs, and that the value log counts exactly their values
+    /// as live.
     fn check_all(&self, oracle: &BTreeMap<u32, (Vaddr, u32)>) {
         for number in 0..KEYS {
             assert_eq!(
@@ -362,7 +362,7 @@ fn an_empty_value_is_not_taken_for_the_older_one_at_its_address() {
     let quarter = SEGMENT_BYTES as u32 / 4;
     // Segment 0, segment 1 with key 9 as its first, segment 2 with the keys of segment 0 once more.
     let placed = [0, 1, 2, 3, 9, 4, 5, 6, 0, 1, 2, 3].map(|number| Op::Put(number, quarter));
-    // Segment 0 is used again, to its end.
+    // Segment 0 is reused, to its end.
     let again = [10, 11, 12, 13].map(|number| Op::Put(number, quarter));
     let mut ops = placed.to_vec();
     ops.push(Op::Collect(0));
@@ -383,7 +383,7 @@ proptest! {
     }
 }
 
-/// What the tasks of one drive share.
+/// State that the tasks of one drive share.
 struct Shared {
     stand: Stand,
     locks: KeyedLock<u32>,
@@ -421,7 +421,7 @@ impl Shared {
         }
     }
 
-    /// Empties and frees segments for as long as others work.
+    /// Empties and frees segments as long as other tasks work.
     fn collect(&self, mut rng: Rng) {
         for _ in 0..100 {
             self.stand.sim.sleep(20_000);
@@ -448,8 +448,8 @@ impl Shared {
     }
 }
 
-/// Four contexts and a collector that lets segments be used again, while flushes and merges go on; same-time
-/// events in a random order.
+/// Four contexts and a collector that frees segments for reuse, during flushes and merges; events of one time
+/// are in random order.
 #[test]
 fn contexts_work_side_by_side() {
     for (seed, config) in (0..12).flat_map(|seed| configs().map(move |config| (seed, config))) {
@@ -524,7 +524,7 @@ fn published_tables_take_the_published_pages() {
     let stand = Stand::on(Sim::new(), &flash, IndexConfig::default());
     stand.sim.block_on(|| {
         for number in 0..1_000_000u32 {
-            // Empty values: the books of the pretended value log are not what is tested here.
+            // Empty values: the counts of the test's value log do not matter here.
             stand.index.insert(key(number), Vaddr(0), 0).unwrap();
         }
     });

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::*;
 
-/// What must survive: the state before and after the change that was under way.
+/// The states that may survive: before and after the change that was under way.
 type States = [BTreeMap<u32, Vaddr>; 2];
 
 /// Runs insertions and removals on a stand whose events can be stepped; `cut` is called between any two
@@ -85,8 +85,8 @@ fn may_miss(gap: &Gap, key: &Key) -> bool {
     gap.first.is_none_or(|first| first <= *key) && gap.last.is_none_or(|last| *key <= last)
 }
 
-/// Whichever page goes bad: an answer is right or 88h, a list misses no key without a gap where it would be,
-/// insertions go on, and so it is after the next start.
+/// Whichever page is damaged: an answer is right or 88h, a list reports a gap where it lacks a key,
+/// insertions continue, and all of that still holds after the next power-on.
 #[test]
 fn a_damaged_page_costs_its_keys_and_nothing_else() {
     for config in configs() {
@@ -164,8 +164,8 @@ fn a_full_drive_says_so_and_forgets_nothing() {
     }
 }
 
-/// With no room for a table of its own, the memtable goes into the merge of everything: one step, whenever
-/// the power goes.
+/// If a table of its own has no room, the memtable joins the merge of everything: one step, at whichever
+/// event the power is cut.
 #[test]
 fn a_memtable_merged_along_survives_any_cut() {
     let mut merged_along = 0;

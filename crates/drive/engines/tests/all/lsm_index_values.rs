@@ -10,13 +10,12 @@ use kvdrive_engines::value_log::Vaddr;
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: u64 = 100;
 
-/// A value log that only keeps books: every reference that an insertion makes must be given back exactly
-/// once.
+/// A value log that only counts: every reference that an insertion makes must be given back exactly once.
 #[derive(Clone, Default)]
 pub struct Values {
     pub openings: Cell<u64>,
     pub segments: RefCell<BTreeMap<u64, Segment>>,
-    /// Segments freed, to be used again.
+    /// Freed segments, for reuse.
     pub free: RefCell<Vec<u64>>,
     pub head: Cell<Option<u64>>,
 }
@@ -29,7 +28,7 @@ pub struct Segment {
 }
 
 impl Values {
-    /// A place for a value. Segments come back in the order in which they were freed.
+    /// A place for a value. Segments are reused in the order in which they were freed.
     pub fn place(&self, bytes: u32) -> Vaddr {
         let mut segments = self.segments.borrow_mut();
         let full = |id: u64| segments[&id].used + u64::from(bytes) > SEGMENT_BYTES;

@@ -8,13 +8,12 @@ use proptest::prelude::*;
 
 const PAGE_BYTES: u32 = 16384;
 const STORES: u64 = 1_000_000;
-/// Buffer entries of the published board: pages that can lie between Backfill's write pointer and its
-/// frontier.
+/// Buffer entries of the published board: most pages between Backfill's write pointer and its frontier.
 const BUFFER_PAGES: u64 = 512;
 const LOG: LogView =
     LogView { page_bytes: PAGE_BYTES, segment_bytes: 256 * PAGE_BYTES as u64, slots_cross_pages: false };
 
-/// The published board.
+/// Costs of the published board.
 const COSTS: PackingCosts =
     PackingCosts { copy: CopyCosts { setup_ns: 300, ns_per_kib: 20_480 }, page_ns: 600_000 };
 
@@ -112,8 +111,8 @@ fn page_counts_are_those_of_the_rules() {
     }
 }
 
-/// Time of `values` under a policy, ns: what a store takes whatever the policy (20 us of transfer, 50 of
-/// index), copies, and the pages.
+/// Time of `values` under a policy, ns: the time of a store under any policy (20 us of transfer, 50 us of
+/// index), copies, and pages.
 fn modelled_ns(name: &str, costs: PackingCosts, values: &[u32], threshold: u32) -> f64 {
     let mut packing = PackingConfig {
         policy: name.to_string(),
@@ -139,7 +138,7 @@ fn modelled_ns(name: &str, costs: PackingCosts, values: &[u32], threshold: u32) 
     (values.len() as u64 * 70_000 + copies_ns + end.div_ceil(u64::from(PAGE_BYTES)) * costs.page_ns) as f64
 }
 
-/// Over a grid of copying and flash costs, for the paper's workloads and three made to be hard: never more
+/// Over a grid of copying and flash costs, for the paper's workloads and three difficult ones: never more
 /// than 2 % below the better of the two, and well above both where some values are cheap to copy and others
 /// are not.
 #[test]
@@ -166,20 +165,21 @@ fn blend_is_never_much_worse_than_the_better_and_sometimes_better_than_both() {
     assert!(most > 1.3, "{most:.3}");
 }
 
-/// Only `all` copies DMA'd values; how much more on which workload is the order of the paper's figure 12d.
+/// Only `all` copies DMA'd values; the order of the workloads by copied bytes is that of the paper's figure
+/// 12d.
 #[test]
 fn only_all_copies_what_dma_brought() {
     let copied = |name, workload| pages(name, &sizes(workload), 128).1 as f64 / STORES as f64;
     let all = ['M', 'B', 'D', 'C'].map(|workload| copied("all", workload));
     assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
-    // Section 2.6 counts the small values too: 1137 of C's bytes are copied, 0.8 of them small.
+    // Section 2.6 counts the small values too: 1137 bytes of C are copied, 0.8 of them small.
     assert!((all[3] - 1136.2).abs() < 12.0, "{all:?}");
     for name in ["block", "selective", "backfill"] {
         assert_eq!(copied(name, 'C'), 0.0, "{name}");
     }
 }
 
-/// Hand-made run through Backfill's rules: gap filled to its last byte, jump, tail used, table full.
+/// A hand-made sequence through Backfill's rules: gap filled to its last byte, jump, tail used, table full.
 #[test]
 fn backfill_fills_gaps_and_jumps() {
     let mut packing = PackingConfig {
@@ -206,8 +206,8 @@ fn backfill_fills_gaps_and_jumps() {
     assert_eq!(at(1, Arrival::Inline), 28672, "after the second: the first gave way to the third");
 }
 
-/// Values of 1 to 4 slots take a quarter of a page, a half, three quarters and a whole one if slots may cross
-/// page ends; if not, three slots take as much as four.
+/// If slots may cross page ends, values of 1 to 4 slots take 1/4, 1/2, 3/4 and 1 page; if not, three slots
+/// take as much as four.
 #[test]
 fn pages_rise_at_every_boundary_if_slots_cross_page_ends() {
     let pages = |name: &str, bytes: u32, slots_cross_pages| {
@@ -258,7 +258,7 @@ fn a_wrong_configuration_is_named() {
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Place(u32, Arrival),
-    /// Forced jump after the page that holds the write pointer or one of the next.
+    /// A forced jump to the page that comes this many after that of the oldest open byte.
     Skip(u64),
 }
 
@@ -272,8 +272,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    /// No value lies over another, after the frontier, before what was open, or over a page or segment end;
-    /// saving and restoring at any moment changes nothing.
+    /// No value overlaps another one, begins before the oldest open byte, ends beyond the frontier or crosses
+    /// a page or segment end that it must not cross; saving and restoring at any moment changes nothing.
     #[test]
     fn policies_keep_their_promises(calls in proptest::collection::vec(call(), 1..120), row in 0..PACKINGS.len(), slots_cross_pages: bool) {
         let log = LogView { page_bytes: PAGE_BYTES, segment_bytes: 5 * u64::from(PAGE_BYTES), slots_cross_pages };
@@ -298,7 +298,7 @@ proptest! {
                     let unit = if bytes <= PAGE_BYTES && !may_cross { page } else { log.segment_bytes };
                     prop_assert_eq!(at / unit, (end - 1) / unit, "{} bytes at {}", bytes, at);
                     prop_assert!(taken.iter().all(|&(from, to)| end <= from || to <= at), "{at}..{end} of {taken:?}");
-                    // DMA delivers slots: what is not copied lies where it was put.
+                    // DMA delivers slots: values that are not copied stay where they were put.
                     let by_dma = match arrival {
                         Arrival::Inline => 0,
                         Arrival::Dma => bytes,
@@ -320,7 +320,7 @@ proptest! {
         }
     }
 
-    /// A saved state may be any bytes.
+    /// A saved state may be arbitrary bytes.
     #[test]
     fn damaged_states_are_refused_or_usable(saved in proptest::collection::vec(any::<u8>(), 0..60), row in 0..PACKINGS.len()) {
         let mut packing = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, slots_cross_pages: false, costs: COSTS, own: None });
@@ -332,7 +332,7 @@ proptest! {
     }
 }
 
-/// Sizes of which some arrive by DMA and leave gaps that the next ones fill: what a longer table is for.
+/// Sizes of which some arrive by DMA and leave gaps that later ones fill: the case for a longer table.
 #[test]
 fn a_policy_has_a_dma_log_table_or_does_not_look_at_its_length() {
     // No value is copied without need.

@@ -53,7 +53,7 @@ fn first_byte(buffer: &PageBuffer, lpa: u32) -> Result<u8, Status> {
     Ok(byte[0])
 }
 
-/// What a watch was told.
+/// The calls that a watch received.
 #[derive(Default)]
 struct Diary {
     lines: RefCell<Vec<String>>,
@@ -127,7 +127,7 @@ fn overlapped_programs_are_not_waited_for() {
         }
         assert_eq!(buffer.statistics().waits, 0);
         for lpa in 100..200 {
-            fill(&buffer, lpa); // faster than flash: now it must wait, and still loses nothing
+            fill(&buffer, lpa); // faster than flash: it must wait now, and still loses no page
         }
         assert!(buffer.statistics().waits > 0);
         for lpa in 0..200 {
@@ -273,7 +273,7 @@ fn a_dropped_segment_waits_for_its_running_programs() {
     });
 }
 
-/// Tasks that want the same page at the same time bring it once, and none finds it gone again.
+/// Tasks that want the same page at the same time load it once, and none of them finds it evicted again.
 #[test]
 fn a_page_is_brought_once() {
     for seed in 0..20 {
@@ -328,7 +328,7 @@ fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
         match step {
             Step::Append { bytes, close } => {
                 let new = vec![rng.next_u32() as u8; bytes as usize];
-                // A page that had to leave gets no more bytes.
+                // A page that was evicted gets no more bytes.
                 let resident = filling.and_then(|lpa| buffer.try_pin(lpa, Hold::Drive));
                 let fits = |lpa: &u32| content[lpa].len() as u32 + bytes <= PAGE_BYTES;
                 let pin = match resident.filter(|pin| fits(&pin.lpa())) {

@@ -1,4 +1,4 @@
-//! Small drives for tests of the rooms above flash.
+//! Small drives for tests of the modules above flash.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use kvdrive_spec::Status;
 
 /// Page size of these drives, bytes.
 pub const PAGE_BYTES: u32 = 16384;
-/// What a program takes at least.
+/// Least time of a program, ns.
 pub const PROGRAM_NS: Ns = 600_000;
 
 /// Four dies of 256 pages.
@@ -31,7 +31,7 @@ pub fn flash_config() -> FlashConfig {
     }
 }
 
-/// Page mapping for them.
+/// The page mapping of these drives.
 pub fn ftl_config() -> FtlConfig {
     FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_low_blocks: 2 }
 }
@@ -48,7 +48,7 @@ pub fn ftl(sim: &Sim) -> Ftl {
 pub trait BelowBuffer {
     /// Does flash have a version of this page?
     fn is_mapped_page(&self, lpa: u32) -> bool;
-    /// What flash has.
+    /// The content of the page on flash.
     fn read_page(&self, lpa: u32) -> Result<Rc<Region>, Status>;
 }
 

@@ -1,5 +1,5 @@
-//! The value log, corner by corner, and against bytes from outside. What happens when everything comes
-//! together is in `value_log_storm`.
+//! The value log, corner by corner, and against bytes from outside. All of it together is tested in
+//! `value_log_storm`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ fn image_of(bytes: &[u8], shape: &LogShape) -> Result<ProtectedValueLog, Damaged
     ProtectedValueLog::restore(image, shape)
 }
 
-/// A drive of a log and nothing else.
+/// A drive with only a value log.
 pub(super) struct Rig {
     pub(super) sim: Sim,
     pub(super) ftl: Ftl,
@@ -112,7 +112,7 @@ impl Setup {
         Rig::with(sim, ftl, pool, buffer, log, shape)
     }
 
-    /// Power comes back: only these two byte strings are left.
+    /// Powers on: only these two byte strings are left.
     pub(super) fn power_on(&self, sim: Sim, media: &[u8], image: &[u8]) -> Result<Rig, Damaged> {
         let config = flash_config();
         let media = media::from_image("tags", &config.geometry(), media).unwrap();
@@ -187,7 +187,7 @@ pub(super) fn read(log: &ValueLog, value: Value, at: u32, bytes: u32) -> Result<
     read_of(log, value, at, bytes, at + bytes)
 }
 
-/// A part of what is read up to byte `until`.
+/// Reads a part of a value, of a read that goes up to byte `until`, and checks it.
 fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) -> Result<(), Status> {
     let mut found = Vec::new();
     log.read(value.address, at, bytes, until, Purpose::Lookup, &mut |piece| {
@@ -201,8 +201,8 @@ fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) -> Res
     Ok(())
 }
 
-/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by
-/// either.
+/// Pages of the host are smaller than those of flash; a value of many pages is read from flash in the same
+/// time by either.
 #[test]
 fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once() {
     let [at_once, by_parts] = [u32::MAX, 4096].map(|part_bytes| {
@@ -210,7 +210,7 @@ fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once()
         let value = rig.sim.block_on(|| {
             rig.store(3000, Arrival::Dma, 1).unwrap();
             let value = rig.store(7 * PAGE_BYTES, Arrival::Dma, 2).unwrap();
-            // Others take its place in the buffer.
+            // Other values take its place in the buffer.
             for seed in 0..80 {
                 rig.store(PAGE_BYTES, Arrival::Dma, 3 + seed).unwrap();
             }
@@ -278,7 +278,7 @@ fn a_segment_that_was_given_back_and_opened_again_is_not_the_one_that_was_collec
         for seed in 0.. {
             values.push_back(rig.store(PAGE_BYTES, Arrival::Dma, seed).unwrap());
             victim = victim.or_else(|| candidate_of(rig.log.segment_of(values[0].address)));
-            // The oldest die: the segments go round.
+            // The oldest value dies, so that the log reuses segments in turn.
             if values.len() > 2 * SEGMENT_PAGES as usize {
                 rig.kill(values.pop_front().expect("there are many"));
             }
@@ -357,7 +357,7 @@ fn a_full_log_refuses_and_takes_values_again_once_others_died() {
             rig.check_image();
             assert_eq!(rig.pool.free_count(), 2, "the reserve is left");
             rig.sim.block_on(|| {
-                // A refusal changes nothing: what still fits goes in, and it stays refused.
+                // A refusal changes nothing: the store is refused again, and collection may take the reserve.
                 let again = rig.store(20_000, Arrival::Dma, 0).err();
                 assert_eq!(again, Some(Status::CAPACITY_EXCEEDED));
                 let moved = rig.log.reserve(Head::Gc, 20_000, Arrival::Inline);
@@ -408,7 +408,7 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
     assert_eq!(shape.packed_max_bytes(), 2 << 20);
 }
 
-/// The host may pin its share of the buffer and no more, and stops no other task with it.
+/// The host may pin its share of the buffer and no more, and blocks no other task by that.
 #[test]
 fn unfinished_values_interrupt_only_each_other() {
     let rig = PLAIN.fresh(Sim::new());
@@ -468,8 +468,8 @@ fn large_values_side_by_side_all_get_in() {
     }
 }
 
-/// A page that is drained half full continues to be filled, and its later bytes survive a cut; a page that is only on
-/// flash after a cut is filled no further.
+/// A page that is drained half full is filled further, and its later bytes survive a cut; a page that is only
+/// on flash after a cut is filled no further.
 #[test]
 fn a_drained_page_is_filled_further_across_cuts() {
     let setup = PLAIN;
@@ -522,7 +522,7 @@ fn backfill_gives_gaps_up_when_their_pages_must_leave() {
     );
 }
 
-/// Every byte of an image changed once: it is refused, or it is an image of something; never a panic.
+/// Every byte of an image changed once: the image is refused, or is a valid image; never a panic.
 #[test]
 fn altered_images_are_refused_or_usable() {
     let setup = Setup::named("backfill");

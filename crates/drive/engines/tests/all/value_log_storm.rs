@@ -1,6 +1,5 @@
-//! Everything that happens in a value log at the same time: several tasks, every packing policy, both
-//! eviction modes, garbage collection, snapshots, power cuts. At every event the saved image must equal the
-//! folded records.
+//! All operations of a value log at the same time: several tasks, every packing policy, both eviction modes,
+//! garbage collection, snapshots, power cuts. At every event the saved image must equal the folded records.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -54,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Pairs = BTreeMap<(usize, u8), Value>;
 
-/// What the tasks share: the drive, and an index that is always right.
+/// State that tasks share: the drive, and an index that is always right.
 struct World {
     rig: Rig,
     pairs: RefCell<Pairs>,
@@ -74,8 +73,8 @@ impl World {
         })
     }
 
-    /// Makes a value that has landed the value of `key`. Nothing is awaited between its live bytes and the
-    /// old one's death, so a cut sees both or neither.
+    /// Makes a landed value the value of `key`. The task does not suspend between its live bytes and the old
+    /// value's death, so a cut has both or neither.
     fn commit(&self, key: (usize, u8), place: Place, seed: u64) {
         let value = Value { address: place.address(), bytes: place.bytes(), seed };
         self.rig.log.note_live(value.address, value.bytes);
@@ -106,7 +105,7 @@ impl World {
         }
     }
 
-    /// Moves what lives in the segment where least does.
+    /// Moves the live values of the segment that has the fewest live bytes.
     fn collect(&self) {
         if self.collecting.replace(true) {
             return;
@@ -197,7 +196,7 @@ impl World {
         }
     }
 
-    /// Every pair is there, and nothing else counts as live.
+    /// Every pair is readable, and no other byte counts as live.
     fn check_all(&self) {
         let pairs = self.pairs.borrow().clone();
         self.rig.sim.block_on(|| {
@@ -211,8 +210,8 @@ impl World {
     }
 }
 
-/// Runs scripts side by side, comparing images after every event. Every `cut_every` events the power is cut,
-/// in a copy of the drive, which must have every pair; the last such copy is handed back with its pairs.
+/// Runs scripts side by side, comparing images after every event. Every `cut_every` events the power is cut
+/// in a copy of the drive, which must have every pair; returns the last such copy with its pairs.
 fn run(world: &Rc<World>, setup: Setup, scripts: &[Vec<Step>], cut_every: u64) -> Option<(Rig, Pairs)> {
     let sim = world.rig.sim.clone();
     sim.step_every_event();
@@ -271,7 +270,7 @@ proptest! {
             scripts.into_iter().map(|steps| steps.into_iter().filter(fits).collect()).collect();
         let world = World::new(setup.fresh(Sim::permuted(seed)), BTreeMap::new(), 0);
         let survivor = run(&world, setup, &scripts, cut_every);
-        // The log works on after the last cut.
+        // The log continues after the last cut.
         if let Some((rig, pairs)) = survivor {
             let after = after.into_iter().filter(fits).collect();
             let world = World::new(rig, pairs, 1 << 32);
