@@ -15,7 +15,7 @@ use kvdrive_sim::{Rng, Sim};
 
 const PAGES: u32 = 4;
 
-/// Two dies of a plane each; 1 KiB takes 100 ns on a channel.
+/// Two dies of one plane each; 1 KiB takes 100 ns on a channel.
 fn config(spare_blocks: u32) -> FlashConfig {
     FlashConfig {
         dies_per_channel: 2,
@@ -93,7 +93,7 @@ fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it()
             port.faults().set(&[rule("program-error", Matches::default(), nth(1))], 1);
             let since = sim.now();
             program(&port, 2);
-            // The attempt; two pages read and programmed; the page; the table.
+            // The failed attempt; two pages read and programmed; the page; the table.
             assert_eq!(sim.now() - since, 10_200 + 2 * (1_200 + 10_200) + 10_200 + 10_200);
             program(&port, 3);
             assert!(holds(&port, 0) && holds(&port, 2) && holds(&port, 3), "{}", medium.name);
@@ -103,7 +103,7 @@ fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it()
             assert_eq!((health.retired_blocks, (health.spare_blocks, health.spare_blocks_left)), (1, (4, 3)));
             assert_eq!((health.program_errors, health.read_errors, health.is_read_only), (1, 1, false));
         });
-        // It is known for the drive's life, and so is a second one.
+        // The block stays bad for the drive's life, and so does a second one.
         let image = port.media_image(&mut Rng::stream(1, "cut"));
         drop(port);
         let again = media::from_image(medium.name, &config(2).geometry(), &image).unwrap();
@@ -124,7 +124,7 @@ fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it()
     }
 }
 
-/// By the rule's seed the pages of a block that cannot be erased are as they were, or cannot be read.
+/// Depending on the rule's seed, the pages of a block that cannot be erased are unchanged or unreadable.
 #[test]
 fn a_block_that_cannot_be_erased_is_as_it_was_or_unreadable() {
     let mut seen = BTreeSet::new();
@@ -137,7 +137,7 @@ fn a_block_that_cannot_be_erased_is_as_it_was_or_unreadable() {
             port.faults().set(&[rule("erase-error", Matches::default(), nth(1))], seed);
             port.erase(BlockId(0), Purpose::FtlGc);
         });
-        // There is no spare block: the medium keeps what the erase has left.
+        // There is no spare block: the medium keeps the pages that the failed erase has left.
         let image = port.media_image(&mut Rng::stream(1, "cut"));
         let media = media::from_image("ram", &config(0).geometry(), &image).unwrap();
         seen.insert(format!("{:?}", media.read_spare(Ppa(0))));
@@ -193,7 +193,7 @@ fn without_a_spare_block_the_drive_is_read_only_and_keeps_what_it_held() {
             assert!(!port.protection().is_on(), "there was one");
             program(&port, 2);
             assert!(port.protection().is_on() && port.health().is_read_only);
-            // Later writes are there as long as the drive has power.
+            // Later writes are readable as long as the drive has power.
             program(&port, 3);
             port.erase(BlockId(1), Purpose::FtlGc);
             program(&port, 4);
@@ -278,8 +278,8 @@ fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     }
 }
 
-/// A unit is in the middle of exchanging a block when another one has no spare block left: what it does from
-/// there on, the table of bad blocks included, is for this life alone.
+/// A unit is exchanging a block while another unit finds no spare block left: what the first one then writes,
+/// the table of bad blocks included, does not survive this life.
 #[test]
 fn a_retirement_that_ends_after_the_freezing_does_not_count() {
     for medium in MEDIA {
@@ -363,7 +363,7 @@ fn next_life(config: &FlashConfig, fault: &str, image: &[u8], is_old: bool, case
     });
 }
 
-/// Whichever copy of the table in a file is damaged, the other one counts.
+/// Whichever copy of the table in a file is damaged, the other copy is used.
 #[test]
 fn a_file_has_the_table_twice() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +400,7 @@ fn a_read_that_fails_is_tried_again_as_often_as_configured() {
     let port = FlashPort::new(&sim, config.clone(), blank(&config, "ram", &folder));
     sim.block_on(|| {
         program(&port, 0);
-        // By how many attempts fail: what it takes, and whether the page is read.
+        // For each number of failing attempts: the time that they take, and whether the page is read.
         for (failing, span_ns, is_read) in
             [(0, 1_200, true), (1, 1_900, true), (2, 2_600, true), (3, 2_600, false)]
         {
@@ -415,7 +415,7 @@ fn a_read_that_fails_is_tried_again_as_often_as_configured() {
     });
 }
 
-/// Which blocks are bad is the drive's, and it is looked for once.
+/// Blocks that are bad from the factory are a property of the drive, and are looked for once.
 #[test]
 fn blocks_that_are_bad_from_the_factory_are_found_at_the_first_power_on() {
     let config = FlashConfig { factory_bad_blocks: 2, ..config(2) };

@@ -83,7 +83,7 @@ fn operations_take_their_time() {
     assert_eq!((die.busy_ns, die.servers, channel.busy_ns, channel.servers), (62_418, 4, 418, 2));
 }
 
-/// A block here has 4 KiB: a quarter of the time of one of 16 KiB, four times that of one of 1 KiB.
+/// A block here has 4 KiB: its erase takes a quarter of the time for 16 KiB, and four times that for 1 KiB.
 #[test]
 fn an_erase_takes_its_share_of_the_time_of_the_block_that_is_named() {
     for (erase_block_bytes, expected) in
@@ -97,7 +97,7 @@ fn an_erase_takes_its_share_of_the_time_of_the_block_that_is_named() {
     }
 }
 
-/// Of three pages of a block the first senses faster than the second, and the third as much slower.
+/// Of three pages of a block the first is sensed faster than the second, and the third slower by as much.
 #[test]
 fn pages_of_cells_with_three_bits_sense_in_three_times() {
     let sim = Sim::new();
@@ -204,7 +204,7 @@ fn flat_flash_takes_bytes_over_bandwidth_and_a_latency() {
     assert_eq!((writes.as_str(), written.uses, written.busy_ns), ("flash.writes", 1, FLAT_WRITE_NS));
 }
 
-/// On one block, which one die would work off page by page.
+/// The operations are on one block, which a die would carry out page by page.
 #[test]
 fn many_operations_reach_the_bandwidth_of_flat_flash_in_both_directions_at_once() {
     let sim = Sim::new();
@@ -216,7 +216,7 @@ fn many_operations_reach_the_bandwidth_of_flat_flash_in_both_directions_at_once(
     let read = |page_number| move || assert!(port.read(Ppa(page_number), Purpose::Value).is_ok());
     sim.block_on(|| join_all(&sim, (0..32).map(read)));
     assert_eq!(sim.now() - since, 32 * FLAT_READ_NS + 5_000);
-    // Half and half: each direction is as long as if it were alone.
+    // Half reads and half writes: each direction takes as long as if it were alone.
     let since = sim.now();
     let mixed = |number: u32| {
         move || {
@@ -236,8 +236,8 @@ fn sim_now(port: &FlashPort) -> u64 {
     port.sim().now()
 }
 
-/// Operations on one block are asked for at once: they happen in that order, whatever each of them takes, and
-/// whatever order events of one time have.
+/// Operations on one block are requested at the same time: they take effect in that order, however long each
+/// of them takes and whichever order events of one time have.
 #[test]
 fn operations_of_a_unit_take_effect_in_the_order_of_their_calls_under_every_timing() {
     for row in TIMINGS {
@@ -265,7 +265,7 @@ fn operations_of_a_unit_take_effect_in_the_order_of_their_calls_under_every_timi
     }
 }
 
-/// The pages of a block that a cut leaves: none is there, whole or torn, after one that is not whole.
+/// The pages of a block after a cut: after a page that is not whole there is none, whole or torn.
 #[test]
 fn programs_in_flight_on_one_block_are_cut_in_their_order() {
     let sim = Sim::new();
@@ -415,7 +415,8 @@ fn wrong_configurations_name_the_key() {
     assert_eq!(config().check(), Ok(()));
 }
 
-/// In a release build its stack was once unwound with something else in place of the exception.
+/// In a release build the stack of such a read was once unwound with another object in place of the
+/// exception.
 #[test]
 fn a_read_that_is_ended_while_it_waits_for_its_unit_is_dropped_whole() {
     let sim = Sim::new();

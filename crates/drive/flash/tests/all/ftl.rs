@@ -175,8 +175,7 @@ fn the_least_worn_block_is_written_next() {
     assert!(most > 50 && most - fewest <= 2, "{fewest} to {most} erases");
 }
 
-/// Writers on disjoint pages, readers on all of them, trims; everything checked against what was last
-/// written.
+/// Writers on disjoint pages, readers on all of them, trims; every read is checked against the last write.
 fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
     let sim = Sim::permuted(seed);
     let ftl = fresh(&sim, &flash_config(), victim);
@@ -261,7 +260,7 @@ fn a_full_logical_space_can_be_overwritten_for_ever() {
     }
 }
 
-/// What the owner knows of one page: versions that may be there.
+/// The owner's knowledge of one page: versions that it may have.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// The last version whose write has ended.
@@ -298,8 +297,8 @@ fn start_writers(ftl: &Ftl, ledger: &Ledger, seed: u64, writers: u32, versions: 
     }
 }
 
-/// Powers a drive on and checks that every page has a version it may have. The ledger then says what was
-/// found.
+/// Powers a drive on and checks that every page has a version it may have. The ledger then has the versions
+/// that were found.
 fn power_on(port: FlashPort, victim: &str, ledger: &Ledger) -> Ftl {
     let mut found = BTreeMap::new();
     let ftl = Ftl::recover(port, &config(victim), &mut |lpa, kind, tag| {
@@ -323,15 +322,15 @@ fn ledger_copy(ledger: &Ledger) -> Ledger {
     Rc::new(RefCell::new(ledger.borrow().clone()))
 }
 
-/// A drive after a power cut that finds `image`.
+/// A drive after a power cut, with the medium `image`.
 fn reopened(sim: &Sim, medium: &str, image: &[u8]) -> FlashPort {
     let flash = flash_config();
     let media = media::from_image(medium, &flash.geometry(), image).unwrap();
     FlashPort::new(sim, flash, media)
 }
 
-/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is written
-/// full to see that it still works.
+/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is
+/// written full to see that it still works.
 fn cut_at_every_event(medium: &str, victim: &str, seed: u64, events: u32) {
     let sim = Sim::permuted(seed);
     sim.step_every_event();
@@ -393,8 +392,8 @@ fn a_cut_at_every_event_loses_nothing_in_a_file() {
     sim.clear();
 }
 
-/// Life after life, each cut at a random event: while it recovers, erases, collects or writes. A drive that
-/// had run into a corner could not write any more.
+/// Life after life, each cut at a random event: during recovery, an erase, a collection or a write. A drive
+/// that had come to a dead end could not write any more.
 fn many_lives(seed: u64, flash: &FlashConfig, lives: u32) {
     let mut rng = Rng::stream(seed, "lives");
     let (ledger, versions) = (Ledger::default(), Rc::new(Cell::new(0)));
@@ -412,7 +411,7 @@ fn many_lives(seed: u64, flash: &FlashConfig, lives: u32) {
             start_writers(&ftl, &ledger, seed, writers, &versions);
         });
         let before = port.programs(Purpose::Value);
-        // Most lives are short: their cut hits what the last one left over.
+        // Most lives are short: their cut hits the work that the previous one left.
         let events = if life % 8 == 0 { 3000 } else { rng.below(500) };
         for _ in 0..events {
             assert!(sim.step(), "life {life} is stuck");

@@ -1,4 +1,4 @@
-//! Media: what they keep, and their images.
+//! Media: the pages that they keep, and their images.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use kvdrive_flash::{BlockId, Geometry, Media, MediaPage, Ppa, Spare};
 
 use super::flash::{config, open, page, page_of_items, spare};
 
-/// Everything a medium shows: header, and data as bytes, of every page.
+/// The content of a medium: header, and data as bytes, of every page.
 fn content(media: &dyn Media) -> Vec<(MediaPage<Spare>, MediaPage<Vec<u8>>)> {
     let geometry = *media.geometry();
     let data = |ppa| match media.read(ppa) {
@@ -75,7 +75,7 @@ fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
         let mut media = open(kind.name, &geometry, &directory);
         media.program(Ppa(0), &page_of_items(), &spare(0));
         let fork = media.fork();
-        // Other users of the page do not see the change: neither the fork nor readers.
+        // Other users of the page, the fork and readers, do not see the change.
         let before = media.read(Ppa(0));
         media.discard_part(Ppa(0), 316, 184);
         assert_eq!((media.read(Ppa(0)), fork.read(Ppa(0))), (before.clone(), before));
@@ -84,7 +84,8 @@ fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
         assert!(let_go || kind.name != "tags", "tags keeps no more than it must");
         assert!(!media.discard_part(Ppa(1), 316, 184), "nothing is there");
         let image = media.image();
-        // Whatever is said to be read soon, there or not, is as it was; items that lie in memory are shown.
+        // A hint of coming reads changes nothing, whether the page exists or not; items in memory are
+        // returned.
         let parts: Vec<_> =
             (0..20).flat_map(|page| [0, 300, 316, 600, 900, 5000].map(|at| (Ppa(page), at))).collect();
         let mut seen = Vec::new();
@@ -179,7 +180,7 @@ fn images_of_other_drives_are_refused() {
     assert_eq!(std::fs::read(directory.path().join("image")).unwrap(), b"#!/bin/sh\n", "it was altered");
 }
 
-/// A line says which file it is, and what about it.
+/// One line names the file and the problem.
 #[test]
 fn an_image_file_that_does_not_fit_says_why() {
     let geometry = config().geometry();
@@ -200,7 +201,7 @@ fn an_image_file_that_does_not_fit_says_why() {
             geometry.pages_per_block, geometry.spare_bytes
         )
     );
-    // Heads of earlier versions are shorter, and their check lies elsewhere.
+    // Heads of earlier versions are shorter, and have their check at another place.
     for (written, has_check) in [(2, false), (7, true)] {
         let mut bytes = std::fs::read(&path).unwrap();
         for at in [0, 2048] {
