@@ -26,7 +26,7 @@ fn the_second_call_prints_what_the_first_did() {
     assert!(text(&first.stderr).contains("2 runs: "), "{}", text(&first.stderr));
     assert_eq!(text(&second.stderr), "2 runs, remembered\n");
     assert_eq!(text(&first.stdout), text(&second.stdout));
-    // Without the cache the runs are computed, which their measured time shows and nothing else.
+    // Without the cache the runs are computed, which only their measured time shows.
     let computed = ask(&["--no-cache"]);
     assert!(text(&computed.stderr).contains("2 runs: "), "{}", text(&computed.stderr));
     let [first, computed] = [first, computed].map(|output| {

@@ -1,4 +1,4 @@
-//! `kvdrive check` and `kvdrive dump`: what is whole, what is damaged, and that nothing of it is hidden.
+//! `kvdrive check` and `kvdrive dump`: which pairs are whole and which are damaged; no damage is hidden.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn an_image_is_checked_dumped_and_a_damaged_one_never_looks_whole() {
     let (pairs, status) = dump(&image);
     assert_eq!((pairs.len(), status), (3000, Some(0)));
     assert!(pairs.values().all(|pair| pair["bytes"] == 200), "{pairs:?}");
-    // One byte of one value, where it lies in the file.
+    // One byte of one value, at its place in the file.
     let value = pairs["00000007"]["value"].as_str().unwrap();
     let digits = value.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
     let value: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();

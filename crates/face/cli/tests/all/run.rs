@@ -1,4 +1,4 @@
-//! `kvdrive run` as a program: load, checks, logs, and what it says when it is stopped.
+//! `kvdrive run` as a program: load, checks, logs, and its output when it is stopped.
 
 use std::io::Read;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn ctrl_c_prints_the_report_so_far_and_says_so() {
     assert!(rest.contains("LATENCY"), "{rest}");
 }
 
-/// Of a comparison the runs under way are reported as far as they went, and the others are counted.
+/// The comparison so far has the runs under way, as far as they went, and the number of the others.
 #[test]
 fn ctrl_c_prints_the_comparison_so_far() {
     let program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
@@ -169,7 +169,7 @@ fn latencies_of_every_run_of_a_comparison_are_written() {
         let of_run: Vec<&String> = lines.iter().filter(|line| line.starts_with(run)).collect();
         assert!(!of_run.is_empty() && of_run.last().unwrap().ends_with(",1"), "{run}: {of_run:?}");
     }
-    // The same of one run.
+    // The same for one run.
     let output = kvdrive(&[&["run", "--cdf", &cdf], &load[..]].concat());
     assert!(output.status.success() && read(&cdf).contains(",store,"), "{}", text(&output.stderr));
 }
@@ -183,12 +183,12 @@ fn a_refusal_repeats_no_control_characters() {
         let said = String::from_utf8(refused.stderr).unwrap();
         assert!(!refused.status.success(), "{arguments:?}");
         assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
-        // What the parser of arguments repeats, it strips of them.
+        // The argument parser strips control characters from arguments that it repeats.
         assert!(said.contains("\\u{1b}") || arguments[0] == "list", "{said:?}");
     }
 }
 
-/// Without memory the program ends at once, whatever it wanted it for.
+/// Without memory the program ends at once, whatever the memory was for.
 #[test]
 #[cfg(target_os = "linux")]
 fn without_memory_it_ends_and_says_so() {
@@ -205,7 +205,7 @@ fn without_memory_it_ends_and_says_so() {
     assert!(!run(60_000).0, "it is not enough");
 }
 
-/// A storm prints each case as a command, which `crash` takes as it is and which comes to the same verdict.
+/// A storm prints each case as a command, which `crash` accepts unchanged, with the same verdict.
 #[test]
 fn a_case_of_a_storm_is_a_command_of_crash() {
     let kvdrive = env!("CARGO_BIN_EXE_kvdrive");

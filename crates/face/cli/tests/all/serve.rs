@@ -1,4 +1,4 @@
-//! `kvdrive serve` as a program: it says when it can be reached, serves, and ends as it is told to.
+//! `kvdrive serve` as a program: it reports when it can be reached, serves, and ends on request.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -25,12 +25,12 @@ impl Drop for Served {
     }
 }
 
-/// Unpaced, unless `more` says otherwise.
+/// Serves unpaced, unless `more` has another pace.
 pub(crate) fn serve(more: &[&str]) -> Served {
     serve_by(Command::new(env!("CARGO_BIN_EXE_kvdrive")), more)
 }
 
-/// The same by a program that has `descriptors` file descriptors.
+/// The same with at most `descriptors` file descriptors.
 fn serve_with_descriptors(descriptors: u32, more: &[&str]) -> Served {
     let mut shell = Command::new("sh");
     let line = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
@@ -39,7 +39,7 @@ fn serve_with_descriptors(descriptors: u32, more: &[&str]) -> Served {
 }
 
 fn serve_by(mut program: Command, more: &[&str]) -> Served {
-    // Tests run side by side, and each has its folder for the socket.
+    // Tests run side by side, so each has a folder of its own for the socket.
     let folder = tempfile::tempdir().unwrap();
     let mut program = program
         .args(["serve", "--listen", "tcp://127.0.0.1:0"])
@@ -74,7 +74,7 @@ pub(crate) fn store_and_retrieve(served: &Served) {
     assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
 }
 
-/// The library's drive on a network is the library's drive: calls, iterators, pipelines, and what is refused.
+/// A drive on a network has the same calls as one in the program: calls, iterators, pipelines, and refusals.
 #[test]
 fn a_program_uses_the_drive_as_one_of_its_own() {
     let served = serve(&[]);
@@ -105,7 +105,7 @@ fn a_program_uses_the_drive_as_one_of_its_own() {
     let mut found: Vec<Vec<u8>> = drive.pairs().unwrap().map(|pair| pair.unwrap().0).collect();
     found.sort();
     assert_eq!((found.len(), &found[500][..]), (501, &b"a"[..]));
-    // Threads may share it.
+    // Threads may share the drive.
     std::thread::scope(|scope| {
         for part in keys.chunks(100) {
             let drive = &drive;
@@ -148,7 +148,7 @@ fn with_once_it_ends_when_the_last_host_has_gone() {
     assert!(served.program.wait().unwrap().success());
 }
 
-/// What only model time had, over a network: a rate with intervals and a series, and transactions.
+/// Rates with intervals and a series, and transactions, which only model time had before, over a network.
 #[test]
 fn a_run_over_a_network_keeps_a_rate_and_does_transactions() {
     let served = serve(&["--engine", "hashlog", "--profile", "saker-mid"]);
@@ -186,7 +186,7 @@ fn ignored_options_and_allowed_hosts_are_said_in_a_line() {
     }
 }
 
-/// `kvdrive ctl` with these arguments: what it printed, or what it said was wrong.
+/// Runs `kvdrive ctl` with these arguments: returns its output, or its error.
 pub(crate) fn ctl(socket: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["ctl", "--control"])
@@ -240,7 +240,7 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     let mut queue = host.io_queue(1, 32).unwrap();
     assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
 
-    // The power goes by itself after two more commands.
+    // The power is cut after two more commands.
     ctl(&socket, &["power", "cut", "--after", "2"]).unwrap();
     queue.store(key, b"once").unwrap();
     queue.store(key, b"more").unwrap();
@@ -260,7 +260,7 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
 }
 
-/// What its page answers to a request for `path`.
+/// The page's answer to a request for `path`.
 fn get(served: &Served, path: &str) -> String {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
@@ -271,7 +271,8 @@ fn get(served: &Served, path: &str) -> String {
     answer
 }
 
-/// Hosts may come in any number: page and control socket answer, and so does the drive once they are gone.
+/// With any number of hosts, page and control socket answer, and the drive answers when the hosts have
+/// disconnected.
 #[test]
 fn a_server_with_few_descriptors_stays_reachable() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,9 +281,9 @@ fn a_server_with_few_descriptors_stays_reachable() {
     let hosts: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&served.address).unwrap()).collect();
     assert!(ctl(&socket, &["status"]).unwrap().contains("power       on"));
     assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
-    // Connections that are no queue give way to those that become one.
+    // Connections that are not queues give way to connections that become queues.
     store_and_retrieve(&served);
-    // Queues do not: none is taken until one has ended.
+    // Queues do not give way: no further queue is accepted until one has ended.
     let connect = || Initiator::connect(&served.address[..], &served.nqn, &Options::default());
     let mut connected = Vec::new();
     while let (Ok(host), true) = (connect(), connected.len() < 100) {
@@ -299,7 +300,7 @@ fn a_server_with_few_descriptors_stays_reachable() {
     store_and_retrieve(&served);
 }
 
-/// Requests that never end and streams that do not are many, and a further connection is answered all the same.
+/// Despite many requests and streams that never end, a further connection is answered.
 #[test]
 fn half_sent_requests_and_streams_do_not_keep_the_page() {
     let served = serve(&[]);
@@ -402,7 +403,7 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     let seen = get("/seen");
     assert!(seen.contains("\"has_power\":1"), "{seen}");
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
-    // The commands come into the curve with the second that follows them, whether the page is open or not.
+    // The commands are in the curve after the second that follows them, whether the page is open or not.
     let last = || {
         let curve = get("/curve");
         let points: Vec<(u64, u64)> = serde_json::from_str(curve.rsplit("\r\n\r\n").next().unwrap()).unwrap();
@@ -414,7 +415,7 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     assert!(last().1 > 0, "a point has its time");
 }
 
-/// `kvdrive run --connect` with these arguments: what it printed, or what it said was wrong.
+/// Runs `kvdrive run --connect` with these arguments: returns its output, or its error.
 pub(crate) fn run_against(served: &Served, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["run", "--connect", &format!("tcp://{}", served.address)])
@@ -442,7 +443,7 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     assert!(report["latency_ns"]["retrieve"]["p50"].as_u64() > Some(1_000), "{report}");
     assert!(report.get("nand").is_none() && report.get("traffic").is_none(), "not known: {report}");
 
-    // What it left is there, and nothing else.
+    // The pairs that it stored are there, and no others.
     let read_back = json(&["--verify-only"]);
     assert_eq!(read_back["ops"]["store"], 0);
     assert_eq!(read_back["verified"]["checked"], 500, "{read_back}");
@@ -507,7 +508,7 @@ fn several_namespaces_are_drives_of_their_own() {
     queue.nsid = 2;
     assert!(!queue.exist(key).unwrap());
     queue.store(key, b"two").unwrap();
-    // A fault of one is none of the other.
+    // A fault in one namespace does not affect the other.
     let inject = ["inject", "status", "--opcode", "retrieve", "--status", "88h"];
     ctl(&socket, &[&["--nsid", "2"][..], &inject].concat()).unwrap();
     assert!(queue.retrieve(key, 100).unwrap_err().to_string().contains("88h"));
@@ -526,7 +527,7 @@ fn several_namespaces_are_drives_of_their_own() {
     };
     assert!(seen("/seen").contains("\"nsid\":1,") && seen("/2/seen").contains("\"nsid\":2,"));
 
-    // The subsystem vanishes with either; the one that has power cannot be given any.
+    // The subsystem vanishes if either drive loses its power; a drive that has power refuses `power on`.
     ctl(&socket, &["--nsid", "2", "power", "cut"]).unwrap();
     queue.retrieve(key, 100).expect_err("the subsystem has vanished");
     let error = ctl(&socket, &["power", "on"]).unwrap_err();

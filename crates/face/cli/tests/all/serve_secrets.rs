@@ -37,7 +37,7 @@ fn a_host_with_a_secret_has_to_know_it_and_a_drive_too() {
     assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
 }
 
-/// What `kvdrive` prints with these arguments, or what it said was wrong.
+/// Runs `kvdrive` with these arguments: returns its output, or its error.
 pub(crate) fn kvdrive(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -56,7 +56,7 @@ fn secrets_and_psks_are_made_and_never_the_same_twice() {
         assert!(made.starts_with(&format!("NVMeTLSkey-1:0{hash}:")));
         assert!(made.trim().parse::<kvdrive_auth::Psk>().is_ok());
     }
-    // libnvme's example.
+    // The example of libnvme.
     let psk = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
     let names = ["--host-nqn", "nqn.psk-test-host", "--nqn", "nqn.psk-test-subsys"];
     let text = kvdrive(&[&["secret", "tls-key", "--psk", psk], &names[..]].concat()).unwrap();
@@ -67,7 +67,7 @@ fn secrets_and_psks_are_made_and_never_the_same_twice() {
     assert!(error.contains("--psk: no PSK; it has the form NVMeTLSkey-1"), "{error}");
 }
 
-/// Every command that takes a name looks at its form before it does anything.
+/// Every command that takes a name checks its form first.
 #[test]
 fn names_of_hosts_and_subsystems_have_their_form_in_every_command() {
     let long = format!("nqn.{}", "a".repeat(220));
@@ -92,7 +92,7 @@ fn names_of_hosts_and_subsystems_have_their_form_in_every_command() {
     }
 }
 
-/// What is wrong with TLS is one line; without the feature, one that says how it is built in.
+/// A problem of TLS is one line; without the feature, that line says how to build it in.
 #[test]
 fn tls_wants_a_psk_and_a_psk_wants_tls() {
     let psk = "nqn.host=NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";

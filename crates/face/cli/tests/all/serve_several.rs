@@ -1,4 +1,4 @@
-//! `kvdrive run --connect a,b,c`: several served drives as one, of which one may die.
+//! `kvdrive run --connect a,b,c`: several served drives as one, and the death of one of them.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -9,7 +9,8 @@ fn addresses(drives: &[Served]) -> String {
     drives.iter().map(|served| format!("tcp://{}", served.address)).collect::<Vec<_>>().join(",")
 }
 
-/// The command with these arguments: its exit status, its report as JSON, and what it said.
+/// Runs the command with these arguments: returns whether it succeeded, its report as JSON, and its error
+/// output.
 fn run(at: &str, arguments: &[&str]) -> (bool, serde_json::Value, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["run", "--connect", at, "--json", "-"])
@@ -43,7 +44,7 @@ fn several_drives_are_one_and_the_report_says_what_each_was_asked() {
         report["targets"].as_array().unwrap().iter().map(|one| one["loaded_pairs"].as_u64().unwrap());
     assert_eq!(loaded.sum::<u64>(), 600, "{report}");
 
-    // Keys are found again, in whatever order the drives are named; and scans go over all of them.
+    // Keys are found again, in whichever order the drives are named; scans cover all drives.
     drives.reverse();
     let (is_well, report, error) = run(&addresses(&drives), &[&work[..], &["--verify-only"]].concat());
     assert!(is_well && report["verified"]["checked"] == 600, "{error}");
@@ -74,7 +75,7 @@ fn several_drives_are_one_and_the_report_says_what_each_was_asked() {
     }
 }
 
-/// What the other drives acknowledged is there, during the run and when it is read back.
+/// Pairs that the other drives acknowledged are readable, during the run and when they are read back.
 #[test]
 fn one_of_several_drives_dies_and_the_others_lose_nothing() {
     let mut drives = [serve(&[]), serve(&[]), serve(&[])];
@@ -114,7 +115,7 @@ fn one_of_several_drives_dies_and_the_others_lose_nothing() {
     assert_eq!((verified(&report, "wrong"), verified(&report, "missing")), (0, 0), "{report}");
     assert!(verified(&report, "unread") > 0 && verified(&report, "checked") > 5_000, "{report}");
 
-    // Those that are there are read back without it.
+    // The remaining drives are read back without it.
     let (is_well, report, error) = run(&addresses(&drives), &[&work[..], &["--verify-only"]].concat());
     assert!(!is_well && error.contains(&line), "{error}");
     assert_eq!(lost(&report), [false, true, false]);

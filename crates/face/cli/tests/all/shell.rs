@@ -1,4 +1,4 @@
-//! What the command says of itself: version, completions, pages for man, and what was meant.
+//! What the command prints about itself: version, completions, pages for man, and suggestions.
 
 use std::process::{Command, Output};
 
@@ -83,7 +83,7 @@ fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
     }
 }
 
-/// Whatever the command: a setting that changes nothing is a mistake of who gives it.
+/// In every command: a setting without effect is a mistake of the user.
 #[test]
 fn a_setting_that_a_command_does_not_look_at_is_refused_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
