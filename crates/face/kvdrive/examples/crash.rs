@@ -1,12 +1,12 @@
-//! A power cut, and the end of a program: what survives.
+//! A power cut, and the end of a program: which pairs survive.
 //!
 //! `cargo run --release -p kvdrive --example crash`
 
 use kvdrive::{Error, Lasting};
 
 pub(crate) fn main() -> Result<(), Error> {
-    // In memory: the power is cut between two events, and only flash and the state saved by capacitors are
-    // left of the drive.
+    // In memory: the power is cut between two events, and the drive loses everything except flash and the
+    // state that capacitors save.
     let drive = kvdrive::open("cosmos-plus")?;
     drive.store(b"acknowledged", &[7; 3000])?;
     let off = drive.cut_power(true)?;

@@ -1,4 +1,4 @@
-//! The first program: stores and reads pairs, and prints what that took.
+//! The first program: stores and reads pairs, and prints the cost.
 //!
 //! `cargo run --release -p kvdrive --example first`
 

@@ -1,4 +1,4 @@
-//! Calls and what they answer.
+//! Calls and their answers.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn every_transfer_method_and_engine_keeps_pairs() {
     for (engine, method) in methods.chain(engines.map(|engine| (engine, "adaptive"))) {
         let mut described = kvdrive::build().transfer(method).engine(engine);
         if engine != "lsm" {
-            // Their drives have 128 GB, whose empty map alone would take the time of the test.
+            // Their drives have 128 GB, and its empty map alone would take the time of the test.
             described = described.set("flash.blocks_per_die", 64).set("flash.spare_blocks", 0);
         }
         let drive = described.open().unwrap_or_else(|error| panic!("{engine}, {method}: {error}"));
@@ -47,7 +47,7 @@ fn every_transfer_method_and_engine_keeps_pairs() {
     }
 }
 
-/// What a client takes does not grow with the number of the others: squares of it would take minutes.
+/// The cost of a client does not grow with the number of other clients: quadratic growth would take minutes.
 #[test]
 fn thousands_of_clients_have_queue_pairs_of_their_own() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
@@ -62,7 +62,7 @@ fn thousands_of_clients_have_queue_pairs_of_their_own() {
 fn pairs_from_a_key_are_in_order_and_iterators_are_given_back() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
     (0..20).for_each(|index| drive.store(&number(index), b"value").unwrap());
-    // More often than a drive has iterators, and none of them to its end.
+    // More iterators than the drive has, and none of them is read to its end.
     for _ in 0..100 {
         let mut pairs = drive.pairs_from(&number(7)).unwrap();
         assert_eq!(pairs.next().unwrap().unwrap(), (number(7).to_vec(), b"value".to_vec()));
@@ -148,7 +148,7 @@ fn numbers_are_of_their_kinds() {
     (0..100).for_each(|index| drive.store(&number(index), &[0; 32]).unwrap());
     let after = drive.numbers().unwrap();
     assert_eq!(after.of("drive.commands") - before.of("drive.commands"), 100);
-    // BandSlim, section 4.2: 64 + 16 + 2 x 4 B a command. The drive hears of the last doorbell when it looks again.
+    // BandSlim, section 4.2: 64 + 16 + 2 x 4 B a command. The drive sees the last doorbell at its next look.
     let payload_bytes = after.of("traffic.payload_bytes") - before.of("traffic.payload_bytes");
     assert!([8796, 8800].contains(&payload_bytes), "{payload_bytes}");
     assert!(after.of("drive.model_ns") > before.of("drive.model_ns"));
@@ -164,7 +164,7 @@ fn a_key_in_an_error_is_hexadecimal() {
     assert!(error.to_string().starts_with("get of key 6b6579: "), "{error}");
 }
 
-/// Threads count together, by transactions: none is lost, on whatever engine.
+/// Threads count together, by transactions: no count is lost, on any engine.
 #[test]
 fn transactions_are_wholly_there_or_not() {
     for engine in ["lsm", "plus", "hashlog"] {

@@ -1,4 +1,4 @@
-//! How drives end, and what comes back.
+//! How drives end, and what a drive finds when it is powered on again.
 
 use std::pin::pin;
 use std::sync::mpsc;
@@ -79,7 +79,7 @@ fn a_file_is_the_drive_again_and_says_how_long_it_lasts() {
 fn a_close_counts_unanswered_commands() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
     let client = drive.async_client().unwrap();
-    // The drive's thread may be faster than this look: then it was answered.
+    // If the drive's thread is faster than this look, the command has been answered.
     let is_dropped = {
         let mut store = pin!(client.store(b"dropped", b"value"));
         store.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
@@ -110,8 +110,9 @@ fn a_fault_comes_on_command_and_goes() {
     assert_eq!(drive.write_failure().unwrap(), None);
 }
 
-/// Four threads write the same five keys through SAKER until a call fails, and `end` ends the drive meanwhile.
-/// Batches of one key wait for each other, so most threads wait for a batch of another thread when the drive ends.
+/// Four threads write the same five keys through SAKER until a call fails, and `end` ends the drive
+/// meanwhile. Batches of one key wait for each other, so most threads wait for a batch of another thread when
+/// the drive ends.
 fn end_under_saker(batch: BatchSize, end: impl FnOnce(Drive)) {
     const THREADS: u32 = 4;
     let drive = kvdrive::open("cosmos-plus").unwrap();

@@ -1,4 +1,5 @@
-//! A forked child has handles of a drive, but not the drive's threads: its calls fail with that error and do not wait.
+//! A forked child has handles of a drive, but not the drive's threads: its calls return that error and do not
+//! wait.
 
 #![cfg(unix)]
 #![expect(unsafe_code, reason = "a process is forked off by the system's C library")]
@@ -6,10 +7,10 @@
 use kvdrive::saker::Config;
 use kvdrive::{Drive, Error};
 
-/// Has a forked child do `work`; how many of its calls were refused for being made there.
+/// Forks a child that does `work`; returns how many of its calls were refused because they were made there.
 fn refused_in_child(work: impl FnOnce() -> Vec<Option<Error>>) -> i32 {
-    // SAFETY: the child makes calls that are refused before they take a lock, and ends without unwinding or destructors of
-    // its own; other threads of the test process are not there and not waited for.
+    // SAFETY: the child's calls are refused before they take a lock, and it ends without unwinding or
+    // destructors of its own; other threads of the test process do not exist in it and are not waited for.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0, "no process can be made");

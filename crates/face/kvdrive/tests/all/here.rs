@@ -26,7 +26,7 @@ fn every_kind_of_call_is_answered_without_another_thread() {
         drive.delete(&number(7)).unwrap();
         assert!(!drive.exist(&number(7)).unwrap());
         assert_eq!(drive.pairs_from(&number(2_990)).unwrap().map(Result::unwrap).count(), 10);
-        // One that is left before its end is closed: the drive has one iterator for each.
+        // An iterator that is dropped early is closed; otherwise the drive would run out of them.
         for _ in 0..100 {
             assert!(drive.pairs().unwrap().next().is_some());
         }
@@ -45,7 +45,7 @@ fn every_kind_of_call_is_answered_without_another_thread() {
     }
 }
 
-/// No other thread would run the drive, so a call is answered where it is made.
+/// No other thread runs the drive, so a call is answered where it is made.
 #[test]
 fn a_future_is_ready_when_it_is_polled_first() {
     let drive = here();
@@ -140,7 +140,7 @@ fn several_drives_of_a_thread_are_carried_out_each_by_its_own_calls() {
     }
 }
 
-/// A rule that delays has what it delays overtaken, so it needs time that passes; so does nothing else.
+/// A rule that delays a command lets others overtake it, so it needs time to pass; no other rule does.
 #[test]
 fn unpaced_the_clock_stands_unless_a_fault_rule_needs_it() {
     for (pace, passes) in [(Pace::Off, false), (Pace::Jump, true)] {
@@ -154,7 +154,7 @@ fn unpaced_the_clock_stands_unless_a_fault_rule_needs_it() {
                 assert_eq!(after.passes, passes);
                 after.of("drive.model_ns") - before.of("drive.model_ns")
             };
-            // A doorbell is a nanosecond, and so may be what is asked in between.
+            // A doorbell takes 1 ns, and a query between two commands may, too.
             assert_eq!(took(100) > 1_000, passes);
             drive.inject("[[rule]]\nfault = \"delay\"\nopcode = \"store\"\ndelay_ns = \"1ms\"\n").unwrap();
             assert!(took(100) >= 100_000_000, "each waits for its delay");

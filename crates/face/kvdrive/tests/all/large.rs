@@ -1,8 +1,8 @@
-//! Values that are larger than what the drive's power-protected memory takes at once.
+//! Values that are larger than the drive's power-protected memory takes at once.
 
 use kvdrive::Drive;
 
-/// Bytes that differ from value to value, and from page to page of one.
+/// Bytes that differ between values, and between pages of one value.
 fn value(seed: u64, bytes: usize) -> Vec<u8> {
     let mut words = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut value = Vec::with_capacity(bytes + 8);
@@ -55,8 +55,8 @@ fn a_value_outlives_a_power_cut_and_half_of_one_leaves_nothing() {
     check(&drive, b"whole", Some(&value(3, 5 * MIB)));
 }
 
-/// Values of 16 MiB and more in every engine, as programs use them: whole, part by part, replaced by small ones and deleted,
-/// with a power cut after each.
+/// Values of 16 MiB and more in every engine, as programs use them: whole, part by part, replaced by small
+/// ones and deleted, with a power cut after each.
 #[test]
 fn every_engine_has_values_of_16_mebibytes_and_more() {
     let engines = kvdrive_device::engines::ENGINES.iter().map(|row| row.name);
@@ -99,7 +99,7 @@ fn every_transfer_method_brings_a_large_value() {
     }
 }
 
-/// A drive of 256 MiB: what replaced values have taken comes back, as often as it is needed.
+/// A drive of 256 MiB: the room of replaced values is freed, as often as it is needed.
 #[test]
 fn a_small_drive_takes_large_values_for_ever() {
     let drive = kvdrive::build().set("flash.blocks_per_die", 8).set("flash.spare_blocks", 0).open().unwrap();
@@ -119,7 +119,7 @@ fn a_small_drive_takes_large_values_for_ever() {
     check(&drive, &[3], Some(&value(31, 25 * MIB)));
 }
 
-/// An iterator of the drive brings 2 MiB of a value and a little more: the library has the rest brought.
+/// An iterator of the drive brings a little more than 2 MiB of a value: the library reads the other bytes.
 #[test]
 fn pairs_have_their_whole_values_or_are_left_out() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
@@ -133,7 +133,7 @@ fn pairs_have_their_whole_values_or_are_left_out() {
         assert_eq!((&key[..], found.len()), (&[index][..], sizes[usize::from(index)]));
         assert!(found == value(u64::from(index), found.len()), "key {index}");
     }
-    // What a value is when its turn comes; a removed one has no value any more.
+    // The value is read when its turn comes; a removed pair has no value any more.
     drive.delete(&[3]).unwrap();
     drive.store(&[4], &value(40, 8 * MIB)).unwrap();
     let (key, found) = pairs.next().unwrap().unwrap();

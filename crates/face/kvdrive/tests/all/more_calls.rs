@@ -1,5 +1,5 @@
-//! Keys alone, prefixes, removals that say, parts of values, the namespace, pipelines that are polled or owned, the parts of
-//! an error.
+//! Keys without values, prefixes, removals that report, parts of values, the namespace, pipelines that are
+//! polled or owned, the parts of an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kvdrive::{Done, Drive, Error, Status};
 use kvdrive_device::engines::ENGINES;
 
 fn open(engine: &str) -> Drive {
-    // Drives of hash engines have 128 GB, whose empty map alone would take the time of the test.
+    // Drives of hash engines have 128 GB, and its empty map alone would take the time of the test.
     let described =
         kvdrive::build().engine(engine).set("flash.blocks_per_die", 64).set("flash.spare_blocks", 0);
     described.open().unwrap_or_else(|error| panic!("{engine}: {error}"))
@@ -50,7 +50,7 @@ fn keys_and_pairs_with_a_prefix_are_those_of_an_oracle_on_every_engine() {
             assert_eq!(pairs, expected, "{}: {prefix:?}", row.name);
         }
         assert!(matches!(drive.keys_with_prefix(&[0; 17]), Err(Error::KeySize(17))));
-        // No iterator of the drive is held by keys: there may be any number of them.
+        // Listing keys holds no iterator of the drive, so there may be any number of listings.
         let many: Vec<_> = (0..200).map(|_| drive.keys().next()).collect();
         assert!(many.iter().all(|first| first == &many[0]));
     }
@@ -153,7 +153,7 @@ fn a_pipeline_is_polled_without_waiting_and_tags_each_call() {
     }
     assert_eq!(pipeline.with(|pipeline| pipeline.begun()), 2);
     assert_eq!(ended.iter().map(|ended| ended.number).collect::<Vec<_>>(), [0, 1]);
-    // It goes to another thread as it is.
+    // A pipeline can be moved to another thread.
     let answers = thread::spawn(move || {
         pipeline.get(b"key").unwrap();
         let got = pipeline.next_ended().unwrap().unwrap().result;
@@ -230,10 +230,11 @@ fn an_error_has_its_parts() {
     assert_eq!((error.call(), error.pair(), error.setting()), (Some("get"), kvdrive::Key::new(b"key"), None));
 }
 
-/// Each of as many queue pairs as there are identifiers costs the same; one more is refused, and one that goes makes room.
+/// As many queue pairs as there are identifiers can be opened at equal cost each; a further one is refused,
+/// and dropping one makes room.
 #[test]
 fn as_many_queue_pairs_as_identifiers_are_opened() {
-    // A slot has 4 KiB for a list of pages: with 32 of them, all of this would take 9 GB.
+    // A slot has 4 KiB for a list of pages: with 32 slots, all queue pairs would take 9 GB.
     let drive = kvdrive::build().set("host.depth", 1).open().unwrap();
     let mut clients = Vec::new();
     let refused = loop {

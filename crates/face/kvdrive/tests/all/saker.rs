@@ -46,7 +46,7 @@ fn a_drive_has_one_saker_at_a_time() {
     assert_eq!(second(), Ok(()));
 }
 
-/// Each way past SAKER: by the drive, a client, a pipeline. A handle had the older value in its cache.
+/// Writes that bypass SAKER: by the drive, a client, a pipeline. A handle had the older value in its cache.
 #[test]
 fn what_is_written_past_saker_is_read_through_it() {
     let drive = open("lsm");
