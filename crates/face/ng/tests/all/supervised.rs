@@ -1,4 +1,5 @@
-//! Programs that no library reaches, under supervision: a static one, with a drive in this process.
+//! Programs that a preloaded library does not reach, under supervision: a static one, with a drive in this
+//! process.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn program() -> &'static Path {
     &PROGRAM
 }
 
-/// What it printed under supervision, if it ended well.
+/// The program's output under supervision; panics if it failed.
 fn said(nodes: &str, arguments: &[&str]) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
         "ng-said-{}-{}",

@@ -1,4 +1,4 @@
-//! What programs find in `/sys`.
+//! The files that programs find in `/sys`.
 
 use std::fs::read_to_string;
 
