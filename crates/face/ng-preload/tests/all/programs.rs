@@ -1,5 +1,5 @@
-//! Programs that were not built for this: a small one in C, the shell, Python. The library is preloaded, and a drive
-//! is served on a loopback socket.
+//! Programs that were not built for kvdrive: a small one in C, the shell, Python. The library is preloaded,
+//! and a drive is served on a loopback socket.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,7 @@ fn drive() -> Running {
     served::serve(Backend::Drive(Vec::new()), options, MEMORY_BYTES)
 }
 
-/// `command`, with the library and the nodes.
+/// `program` with the library preloaded and these nodes.
 fn preloaded(nodes: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("KVDRIVE_NG", nodes).env("LD_PRELOAD", library());
@@ -50,7 +50,7 @@ fn node_of(drive: &Running) -> String {
     format!("/dev/ng0n1=tcp://{}", drive.at)
 }
 
-/// What a program printed, if it ended well.
+/// Runs a program; returns its output, and panics if it failed.
 fn said(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -154,7 +154,7 @@ fn a_drive_in_a_file_keeps_its_pairs_and_its_name_between_programs() {
     let folder = tempfile::tempdir().unwrap();
     let nodes = format!("/dev/ng0n1=kvdrive:cosmos-plus,file={}", folder.path().join("drive.img").display());
     said(preloaded(&nodes, program()).args(["/dev/ng0n1", "/dev/nvme0"]));
-    // The first run began with a fresh namespace, and left a pair in it.
+    // The first run began with an empty namespace, and left a pair in it.
     let output = preloaded(&nodes, program()).args(["/dev/ng0n1", "/dev/nvme0"]).output().unwrap();
     let second = String::from_utf8_lossy(&output.stdout);
     let wrong: Vec<_> = second.lines().filter(|line| line.starts_with("WRONG")).collect();
