@@ -1,5 +1,5 @@
-//! What the build says of the source: the build script, built and run on checkouts of two small crates. And what
-//! ARCHITECTURE.md says of it ([`rooms`]).
+//! The revision that a build reports: the build script, built and run on checkouts of two small crates. And
+//! the statements of ARCHITECTURE.md about the source ([`rooms`]).
 
 mod rooms;
 
@@ -53,7 +53,7 @@ impl Checkout {
         run(Command::new("git").current_dir(self.root.path()).args(who).args(arguments));
     }
 
-    /// Revision, what differs, and what a change of has the script run again.
+    /// The revision, the differing files, and the files whose change makes the script run again.
     fn build(&self) -> (String, String, Vec<PathBuf>) {
         let package = self.root.path().join("crates/face/revision");
         let above = self.root.path().parent().unwrap();

@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md against the source: which crate may import which, and that what the page names is there. Not whether
-//! what it says of it is true.
+//! ARCHITECTURE.md against the source: which crate may import which, and whether files and names on the page
+//! exist. Not whether its other statements are true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,8 +48,8 @@ fn read(folder: &Path) -> Crate {
     Crate { name: name_of(folder), room: name_of(folder.parent().unwrap()), imports }
 }
 
-/// The column of each crate in the line of arrows, and whether that column names a whole room. A crate with the name of
-/// a room comes first.
+/// The column of each crate in the line of arrows, and whether that column names a whole room. If a crate has
+/// the name of a room, the crate is meant.
 fn columns(crates: &[Crate]) -> BTreeMap<String, (usize, bool)> {
     let page = page();
     let line = page.lines().find(|line| line.matches("◄─").count() > 3).expect("a line of arrows");
@@ -79,7 +79,7 @@ fn a_crate_imports_only_what_lies_to_its_left() {
             columns.get(&importer.name).unwrap_or_else(|| panic!("{} has no column", importer.name));
         for imported in &importer.imports {
             let (other, is_room) = columns[imported];
-            // Within a room that is one column, Cargo's rule is enough: no cycle.
+            // Within a room that is one column, Cargo's own rule suffices: no cycle.
             let allowed = other < *column || (other == *column && is_room);
             assert!(allowed, "{} imports {imported}, which does not lie to its left", importer.name);
         }
@@ -135,7 +135,7 @@ fn source() -> (Vec<String>, String) {
     let mut ahead: Vec<PathBuf> = folders.map(|name| root.join(name)).into();
     while let Some(path) = ahead.pop() {
         paths.push(format!("/{}", path.strip_prefix(&root).unwrap().display()));
-        // What builds leave there.
+        // Folders of build outputs are left out.
         let is_built = name_of(&path).starts_with('_') || name_of(&path) == "target";
         if path.is_dir() && (!is_built || path.starts_with(root.join("crates"))) {
             ahead.extend(entries(&path));
@@ -146,7 +146,8 @@ fn source() -> (Vec<String>, String) {
     (paths, text)
 }
 
-/// Where a path has a word in capitals, what a reader puts there is new: what leads to it has to exist.
+/// If a path has a word in capitals, a reader replaces that word by a new name: only the path in front of it
+/// has to exist.
 fn exists(path: &str, paths: &[String]) -> bool {
     let is_given = |part: &&str| !part.starts_with(|c: char| c.is_ascii_uppercase() || c == '*');
     let given: Vec<&str> = path.trim_end_matches('/').split('/').take_while(is_given).collect();
@@ -197,8 +198,8 @@ fn architecture_stays_a_page_of_fifteen_minutes() {
     assert!(page().len() <= 12 * 1024, "{} bytes", page().len());
 }
 
-/// The functions that a `const` table names are compiled again in every crate that looks at the table: each engine, for one,
-/// in the command, in the runner of workloads and in seven more.
+/// The functions that a `const` table names are compiled again in every crate that uses the table: each
+/// engine, for example, in the command, in the runner of workloads and in seven more.
 #[test]
 fn tables_that_several_crates_see_are_statics() {
     let (_, text) = source();
