@@ -1,4 +1,4 @@
-//! Counters: what a field declares, and what becomes of its value.
+//! Counters: the declarations at fields, and the handling of values.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -81,7 +81,7 @@ fn sums_are_differences_and_states_are_as_they_are() {
         "log_program_ns": 0, "free": 7, "log_longest": 9,
     });
     assert_eq!(serde_json::to_value(&run).unwrap(), shown);
-    // What began later counts from nothing, and what is 0 has no label.
+    // A counter that began later counts from 0, and a value of 0 has no label.
     let run = log([5, 0, 0, 0], 7, 9).since(&Counts::default());
     assert_eq!(serde_json::to_value(&run).unwrap()["log_programs"], json!({"total": 5, "value": 5}));
     assert_eq!((run.get("log_programs.index"), run.get("log_programs.none")), (Some(0), None));
@@ -115,7 +115,8 @@ fn a_value_is_read_back_from_its_json() {
     }
 }
 
-/// Places of one label are one value, and so are all labels: a sum of sums, the largest of maxima.
+/// Places with the same label are joined to one value, and so are all labels to the total: by sum for sums,
+/// by maximum for maxima.
 #[test]
 fn values_are_joined_as_the_form_of_their_counter_says() {
     #[derive(Counters)]
