@@ -48,7 +48,7 @@ fn an_arrival_from_outside_precedes_everything_else_of_its_time() {
     }
 }
 
-/// Sleepers that never meet: `order(sim)` says which one woke when.
+/// Sleepers that never meet: returns which one woke when.
 fn sleepers(sim: &Sim) -> Vec<(u64, u32)> {
     let log = Log::default();
     for who in 0..20 {
@@ -267,7 +267,7 @@ fn while_the_clock_is_held_everything_happens_and_no_time_passes() {
     for sim in [Sim::new(), Sim::permuted(3)] {
         let die = Rc::new(Resource::new(&sim, "die", 1));
         let (queue, done) = (Rc::new(WaitQueue::new(&sim)), Rc::new(Cell::new(0)));
-        // A sleep that has begun already is not cut short.
+        // A sleep that has begun already is not shortened.
         let (sim2, done2) = (sim.clone(), done.clone());
         sim.spawn(move || {
             sim2.sleep(50);
@@ -307,7 +307,7 @@ fn while_the_clock_is_held_everything_happens_and_no_time_passes() {
     }
 }
 
-/// Counts that it was dropped, and where.
+/// Notes its name when it is dropped.
 struct Dropped(Rc<RefCell<Vec<&'static str>>>, &'static str);
 
 impl Drop for Dropped {

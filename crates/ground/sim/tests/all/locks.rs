@@ -7,8 +7,8 @@ use std::rc::Rc;
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim, WaitQueue};
 use proptest::prelude::*;
 
-/// A task that waits for something from now on. If there is a `deadline`, it is dropped at that time where it
-/// waits, unless it has been served, which `body` says by setting its argument.
+/// A task that waits from now on. If there is a `deadline` and the task has not been served by then, which
+/// `body` notes by setting its argument, it is dropped while it waits.
 fn impatient(sim: &Sim, deadline: impl Into<Option<Ns>>, body: impl FnOnce(&Cell<bool>) + 'static) {
     let served = Rc::new(Cell::new(false));
     let (sim2, served2) = (sim.clone(), served.clone());
@@ -35,7 +35,7 @@ fn a_resource_serves_in_order_of_arrival_and_counts() {
             log.borrow_mut().push((sim2.now(), who));
             sim2.sleep(10);
             drop(server);
-            // A task that comes back at once queues after those that wait.
+            // A task that asks again at once queues after those that wait.
             die.run(1);
             log.borrow_mut().push((sim2.now(), who + 100));
         });
@@ -119,7 +119,7 @@ fn a_mutex_is_taken_by_one_and_handed_over() {
     assert!(mutex.try_lock().is_some());
 }
 
-/// A task's wish: when it asks, until when it is willing to wait, and for how long it holds what it got.
+/// A task's wish: when it asks, how long it is willing to wait, and how long it holds what it gets.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     from: Ns,
@@ -138,7 +138,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
     proptest::collection::vec(wish, 1..14)
 }
 
-/// What wishes are for.
+/// What the wishes are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Server,
@@ -152,9 +152,9 @@ struct Things {
     mutex: Mutex,
     keys: KeyedLock<u8>,
     asked: Cell<usize>,
-    /// Which keys are held now.
+    /// Keys that are held now.
     holders: RefCell<Vec<u8>>,
-    /// Key and number of every task served, in order.
+    /// Key and number of every task that was served, in order.
     served: RefCell<Vec<(u8, usize)>>,
 }
 
@@ -224,15 +224,16 @@ fn grant(seed: Option<u64>, servers: u32, what: What, wishes: &[Wish]) -> Rc<Thi
     things
 }
 
-/// Which wishes were served and when. Each wish is for a server for some time, and some leave when their patience ends;
-/// made in one call, or in the two calls that it replaces. At each time in `holds`, the clock is held for an instant.
+/// Which wishes were served and when. Each wish is for a server for some time, and some tasks leave when
+/// their patience ends; a wish is one call, or the two calls that it replaces. At each time in `holds`, the
+/// clock is held for an instant.
 fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> impl PartialEq + Debug {
     let die = Rc::new(Resource::new(&sim, "die", servers));
     let served = Rc::new(RefCell::new(Vec::new()));
     for at in holds.iter().copied() {
         let sim2 = sim.clone();
         sim.spawn(move || {
-            // Step by step, so that it comes after tasks that end at the same time.
+            // The sleep is in steps, so that this task runs after tasks that end at the same time.
             for _ in 0..at {
                 sim2.sleep(1);
             }
@@ -260,7 +261,7 @@ fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> 
     let mut served = served.take();
     let patient = wishes.iter().filter(|wish| wish.key != 0).count();
     assert!(served.len() >= patient, "a task still waits");
-    // A task that leaves at the very time at which another is served may do so before or after it.
+    // If a task leaves at the very time at which another one is served, either may come first.
     served.sort_unstable();
     (served, die.statistics().busy_ns)
 }
@@ -268,15 +269,16 @@ fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Using a resource for a while cannot be told apart from taking it and then sleeping, whichever waiter
-    /// leaves and whenever.
+    /// Using a resource for some time is the same as taking it and sleeping, whichever waiters leave, and
+    /// whenever.
     #[test]
     fn to_use_is_to_wait_and_to_sleep(wishes in wishes(), servers in 1u32..3) {
         let [in_one, in_two] = [true, false].map(|in_one| uses(Sim::new(), servers, &wishes, &[], in_one));
         prop_assert_eq!(in_one, in_two);
     }
 
-    /// No waiter is lost when time stands still for an instant, or when events of one time have any order.
+    /// No waiter is left waiting when time stands still for an instant, or with events of one time in any
+    /// order.
     #[test]
     fn no_task_sleeps_for_ever(
         wishes in wishes(),
@@ -322,7 +324,7 @@ proptest! {
         }
     }
 
-    /// A wake-up of a plain queue is passed on as well: it is lost only if no waiter is left to take it.
+    /// A wake-up of a plain queue is passed on as well: it is lost only if no waiter is left.
     #[test]
     fn no_wake_up_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>(), wakes in 0usize..8) {
         let sim = seed.map_or_else(Sim::new, Sim::permuted);
@@ -330,7 +332,8 @@ proptest! {
         let served = Rc::new(Cell::new(0));
         for wish in wishes.iter().copied() {
             let (sim2, queue, served) = (sim.clone(), queue.clone(), served.clone());
-            // All wait before 20; the impatient leave at 20, just when the wake-ups come; the others never.
+            // All wait before time 20; the impatient ones leave at 20, exactly when the wake-ups come; the
+            // others never leave.
             let deadline = if wish.key == 0 { 20 } else { 1_000 };
             impatient(&sim, deadline, move |is_served| {
                 sim2.sleep(wish.from);

@@ -1,4 +1,4 @@
-//! What the time of serving tasks goes to: sums that agree with the clock, and that change nothing.
+//! How serving tasks spend their time: sums that agree with the clock, and that change nothing.
 
 use kvdrive_sim::{Cause, OccupationStatistics, Resource, Sim, join_all};
 
@@ -32,7 +32,7 @@ fn time_counts_once_for_the_first_cause_over_calls_and_branches() {
             }
         };
         join_all(&server, [read(7), read(0)]);
-        // What another task does is not the server's.
+        // Time of another task is not the server's.
         let other = server.clone();
         server.spawn(move || {
             let _program = other.spend(Cause::Program);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, ResourceStatistics, Sim, WaitQueue, join_all};
 use proptest::prelude::*;
 
-/// The steps of a task, one after the other.
+/// A task's steps, one after the other.
 #[derive(Clone, Debug)]
 enum Step {
     Sleep(Ns),
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// The time, the task (path of its ancestors), and the step of it that is done.
+/// The time, the task (path of its ancestors), and the step that it has done.
 type Entry = (Ns, Vec<usize>, usize);
 
 struct World {
@@ -136,7 +136,8 @@ fn outcome(sim: Sim, program: &[Vec<Step>]) -> Outcome {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Advancing the clock in place gives the same run, to the last event, as events through the heap.
+    /// A run in which the clock advances in place is the same, to the last event, as one with events through
+    /// the heap.
     #[test]
     fn travelling_in_place_is_not_seen(
         program in proptest::collection::vec(proptest::collection::vec(step(), 0..6), 1..5),
@@ -147,8 +148,7 @@ proptest! {
         prop_assert_eq!(in_place, outcome(stepped, &program));
     }
 
-    /// In every order of events of one time, each program comes to its end, and each task's own steps keep
-    /// their order.
+    /// With every order of events of one time, each program ends, and each task's steps keep their order.
     #[test]
     fn every_order_within_one_time_comes_to_an_end(
         program in proptest::collection::vec(proptest::collection::vec(step(), 0..6), 1..5),

@@ -1,4 +1,4 @@
-//! Background work on cores that serve something else.
+//! Background work on cores that also do other work.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ fn cores(sim: &Sim, count: u32) -> Vec<Rc<Resource>> {
 }
 
 /// A task that uses `core` without a pause until `until` is set; returns the longest time that it waited for
-/// it.
+/// the core.
 fn serve(sim: &Sim, core: &Resource, step_ns: Ns, until: &Cell<bool>) -> Ns {
     let mut longest = 0;
     while !until.get() {

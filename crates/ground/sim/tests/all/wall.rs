@@ -65,7 +65,7 @@ fn serve(server: Rc<Server>, who: u32, span: Ns) {
     server.done.wake_one();
 }
 
-/// Hands over one request in `looks_between` polls, and remembers the stamps.
+/// Hands over one request per `looks_between` polls, and keeps the stamps.
 struct Script {
     server: Rc<Server>,
     requests: VecDeque<(u32, Ns)>,
@@ -102,7 +102,7 @@ impl Source for Script {
     }
 }
 
-/// Sleeps for as long as it may.
+/// Sleeps for the longest time allowed.
 struct Nap;
 
 impl Sleeper for Nap {
@@ -217,8 +217,8 @@ impl Source for Rung {
     }
 }
 
-/// Two sources, each with a thread that adds something `count` times, `between` apart; the thread of the run
-/// has nothing else to do. Returns how often the run's thread slept, and how often each bell rang.
+/// Two sources, each with a thread that adds a request `count` times, `between` apart; the thread of the run
+/// has no other work. Returns how often that thread slept, and how often the bells rang.
 fn rung(pace: Pace, count: u32, between: Duration) -> (u64, u64) {
     let server = Server::new();
     let thread = std::thread::current();
@@ -246,7 +246,7 @@ fn rung(pace: Pace, count: u32, between: Duration) -> (u64, u64) {
     (ran.sleeps, one.bell.news() + other.bell.news())
 }
 
-/// The thread wakes up only for a reason: a ring, or an event that is due.
+/// The thread wakes up only for a ring or a due event.
 #[test]
 fn an_idle_run_sleeps_until_a_bell_rings() {
     let (sleeps, rings) = rung(Pace::Off, 6, Duration::from_millis(40));
@@ -266,7 +266,7 @@ fn no_ring_is_lost() {
     }
 }
 
-/// A source that no bell tells of: what it has is found when its timer has ended, a request at the third time and its
+/// A source without a bell: its requests are found when its timer has ended, one at the third time and its
 /// end at the sixth.
 struct Timer {
     server: Rc<Server>,
@@ -296,7 +296,7 @@ impl Source for Timer {
     fn disarm(&mut self) {}
 }
 
-/// Notes how long it was to sleep.
+/// Notes how long it was asked to sleep.
 #[derive(Default)]
 struct Noted(Vec<Duration>);
 
@@ -315,7 +315,8 @@ fn a_source_with_a_timer_of_its_own_is_looked_at_when_that_ends() {
     assert_eq!(source.server.log.borrow().len(), 2);
 }
 
-/// A task that works for long without a sleep: its slices let arrivals in, whether the clock is held or not.
+/// A task that works for long without a sleep: between its slices arrivals are let in, whether or not the
+/// clock is held.
 #[test]
 fn a_source_is_looked_at_between_two_slices_of_a_long_task() {
     for pace in [Pace::Off, Pace::Jump] {
@@ -336,7 +337,7 @@ fn a_source_is_looked_at_between_two_slices_of_a_long_task() {
     }
 }
 
-/// A held clock alone has nothing to let in: in model time slices are no events.
+/// A held clock alone has no arrivals to let in: in model time slices are no events.
 #[test]
 fn in_model_time_a_slice_ends_without_an_event() {
     let sim = Sim::new();
