@@ -1,4 +1,4 @@
-//! Structured values: two byte by byte, and what holds for any requests and any bytes.
+//! Structured values: two byte by byte, and properties for any requests and any bytes.
 
 use kvdrive_spec::batch::*;
 use kvdrive_spec::identify::{AtomicLimits, BatchLimits, KvNamespace, VendorNamespace};
@@ -18,7 +18,7 @@ const BY_HAND: [u8; 56] = [
     b'8', b'9', b'a', b'b', b'c', b'd', b'e', b'f', //
 ];
 
-/// CRC-32C bit by bit, as its definition has it: polynomial 82F63B78h reflected, all ones before and after.
+/// CRC-32C bit by bit, from its definition: polynomial 82F63B78h reflected, all ones before and after.
 fn crc32c_by_definition(bytes: impl Iterator<Item = u8>) -> u32 {
     !bytes.fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 })
@@ -66,7 +66,7 @@ fn a_structured_value_byte_by_byte() {
     );
 }
 
-/// One byte altered, and what the reader says of it.
+/// One byte altered, and the reader's error.
 #[test]
 fn what_is_wrong_is_named() {
     let altered = |at: usize, to: u8| {
@@ -148,7 +148,7 @@ proptest! {
         prop_assert_eq!(reader.next(), None);
     }
 
-    /// Whatever was altered: no panic, no more requests than counted, none beyond the end.
+    /// With any alteration: no panic, no more requests than counted, and none beyond the end.
     #[test]
     fn altered_values_are_walked_or_refused(
         requests in requests(),
@@ -175,7 +175,7 @@ proptest! {
             prop_assert!(read <= count);
         }
         if check(&value) == Ok(()) {
-            // The structure is unchanged: only values may differ.
+            // The structure is unchanged, so only values may differ.
             prop_assert_eq!(value.len(), original.len());
             prop_assert_eq!(&value[..16], &original[..16]);
         }

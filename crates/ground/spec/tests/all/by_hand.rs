@@ -1,5 +1,5 @@
-//! One command of each kind, byte for byte, as the specification draws it. The bytes are typed in
-//! here from the drawings and come from no function of the crate.
+//! One command of each kind, byte for byte, as the specification draws it. The bytes are typed in from the
+//! drawings, and no function of the crate made them.
 
 use kvdrive_spec::nvm::{Blocks, NvmCommand, Range};
 use kvdrive_spec::*;
@@ -43,7 +43,7 @@ fn store() {
     ];
     check(Command::Store(store), expected);
 
-    // The data pointer: first as two PRP entries, then as an SGL descriptor.
+    // The data pointer: first two PRP entries, then an SGL descriptor.
     let mut sqe = Command::Store(store).encode(CID, NSID);
     sqe.set_prps(0x0000_7FFF_1234_5000, 0x0000_7FFF_1234_6000);
     expected[24..40].copy_from_slice(&[
@@ -298,7 +298,7 @@ fn malformed() {
     assert_eq!(sqe.psdt(), Err(Status::INVALID_FIELD));
 }
 
-/// Bytes after the key length are not part of the key, whatever a host left there.
+/// Bytes after the key length are not part of the key, whatever a host puts there.
 #[test]
 fn key_padding_is_ignored() {
     let mut bytes = *Command::Exist { key: key3() }.encode(CID, NSID).as_bytes();

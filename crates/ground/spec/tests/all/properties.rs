@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn key_bytes() -> impl Strategy<Value = Vec<u8>> {
-    // Few letters, zero among them: many keys that are prefixes of each other.
+    // Few letters, zero among them, so that many keys are prefixes of each other.
     prop_oneof![vec(any::<u8>(), 1..=16), vec(prop_oneof![Just(0), Just(1), Just(255)], 1..=16)]
 }
 
@@ -88,7 +88,7 @@ fn command() -> impl Strategy<Value = Command> {
 fn through_commands(key: Key, value: &[u8]) -> (Vec<u8>, u32) {
     let write = Write { key, value_bytes: value.len() as u32 };
     let mut sqe = Command::Write(write).encode(1, 1);
-    // A second put must leave nothing of the first.
+    // The second put must leave no byte of the first.
     put_write(&mut sqe, &[0xEE; 64]);
     let mut sent = put_write(&mut sqe, value);
     assert_eq!(Command::decode(&sqe), Ok(Command::Write(write)));
