@@ -1,4 +1,4 @@
-//! Clients of every kind do the same.
+//! Clients of every kind behave alike.
 
 use std::rc::Rc;
 

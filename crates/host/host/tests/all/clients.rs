@@ -1,5 +1,5 @@
-//! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the
-//! target.
+//! The behaviour that all clients share. A test of each kind calls [`check`]; the one over a network is in
+//! crate `target`.
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pair, Pipelined};
@@ -16,21 +16,23 @@ fn value(number: u32, bytes: u32) -> Vec<u8> {
 
 const SIZES: [u32; 10] = [1, 35, 36, 91, 500, 4_095, 4_096, 4_097, 4_200, 9_000];
 
-/// Every call, refusals, several commands under way at once, and tickets that are dropped, through a client
-/// with at least four slots, of an empty drive whose largest value has so many bytes.
+/// Makes every call, also refused ones, several commands under way at once, and tickets that are dropped,
+/// through a client with at least four slots, on an empty drive whose largest value has `max_value_bytes`
+/// bytes.
 pub fn check<C: Client>(client: &mut C, max_value_bytes: u32) {
     one_at_a_time(client, max_value_bytes);
     several_at_once(client);
     tickets_are_dropped(client);
 }
 
-/// The calls that [`check`] makes one at a time, through a pipeline; as there.
+/// Makes the calls that [`check`] makes one at a time through a pipeline; with the same conditions.
 pub fn check_pipeline(pipeline: &mut dyn Pipelined<Vec<u8>>, max_value_bytes: u32) {
     one_at_a_time(&mut OneAtATime(pipeline), max_value_bytes);
     brought_pairs_are_taken(pipeline);
 }
 
-/// A scan that takes what each third NEXT has brought, and leaves the rest to the pipeline, misses no pair.
+/// A scan that takes the pairs that each third NEXT has brought, and leaves the others to the pipeline,
+/// misses no pair.
 fn brought_pairs_are_taken(pipeline: &mut dyn Pipelined<Vec<u8>>) {
     let mut client = OneAtATime(pipeline);
     let mut into = Region::new();
@@ -64,7 +66,7 @@ fn brought_pairs_are_taken(pipeline: &mut dyn Pipelined<Vec<u8>>) {
     client.close(iterator).unwrap();
 }
 
-/// A pipeline that is asked for one answer after the other.
+/// A pipeline as a client: it waits for each answer before the next call.
 struct OneAtATime<'p>(&'p mut dyn Pipelined<Vec<u8>>);
 
 impl Client for OneAtATime<'_> {
@@ -130,7 +132,7 @@ fn several_at_once<C: Client>(client: &mut C) {
             options: StoreOptions::default(),
         });
         let tickets = calls.map(|call| client.submit(call).unwrap());
-        // In another order than they were submitted.
+        // The order differs from that of submission.
         for ticket in tickets.into_iter().rev() {
             assert_eq!(client.wait(ticket, &mut into), Ok(Answer::Done));
         }
@@ -145,7 +147,7 @@ fn several_at_once<C: Client>(client: &mut C) {
 fn tickets_are_dropped<C: Client>(client: &mut C) {
     let mut into = Region::new();
     type NoValue = Call<&'static [u8]>;
-    // More than there are slots, and than a drive has iterators.
+    // More than there are slots, and than the drive has iterators.
     for round in 0..20 {
         let long = Call::Store { key: key(900), value: value(900, 300), options: StoreOptions::default() };
         drop(client.submit(long).unwrap());
@@ -158,7 +160,7 @@ fn tickets_are_dropped<C: Client>(client: &mut C) {
     }
     assert_eq!(client.retrieve(key(900), &mut into), Ok(300));
     for _ in 0..8 {
-        // Iterators that no caller learned of are closed meanwhile; a drive has few.
+        // Iterators that no caller learned of are closed meanwhile; a drive has only a few.
         assert_eq!(client.exist(key(1)), Ok(true));
     }
     let (iterator, pair) = client.seek(Some(key(1)), &mut into).unwrap();

@@ -1,6 +1,6 @@
 //! A drive for driver tests: the device halves of the transfer methods over a map in memory, with a few
-//! resources so that commands of several queues really queue and overlap. It has no flash and forgets
-//! everything at the end.
+//! resources so that commands of several queues wait for each other and overlap. It has no flash, and its
+//! pairs are lost at the end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const CONTEXTS: u32 = 4;
 type Answer = Result<(u32, u32), Status>;
 type Value = Rc<RefCell<Region>>;
 
-/// What a run of it leaves: everything a replay must repeat.
+/// The results of a run, which a replay must repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     pub commands: u64,
@@ -41,13 +41,13 @@ pub struct Counters {
     pub cores: ResourceStatistics,
     pub flash: ResourceStatistics,
     pub link: Vec<ResourceStatistics>,
-    /// Depends on the time and the answer of every command, in order.
+    /// A hash of the time and the answer of every command, in order.
     pub history: u64,
-    /// Depends on every pair.
+    /// A hash of every pair.
     pub content: u64,
     pub power_cut: bool,
     pub recorded: bool,
-    /// Values that miss bytes.
+    /// Values of which bytes are missing.
     pub unfinished: usize,
     pub open_iterators: usize,
 }
@@ -59,20 +59,20 @@ pub struct Drive {
     flash: Resource,
     pairs: RefCell<BTreeMap<Key, (u32, Value)>>,
     unfinished: RefCell<BTreeMap<u32, Assembly<(u32, Value)>>>,
-    /// Of quiet commands, for those that are not.
+    /// Statuses of refused quiet commands, for the commands that report them.
     refused: RefCell<BTreeMap<u32, Status>>,
     cursors: RefCell<Vec<Option<Key>>>,
     closed_iterators: Cell<usize>,
     store_lock: Mutex,
     commands: Cell<u64>,
     history: Cell<u64>,
-    /// Refuses every command on I/O queues with this.
+    /// The status of every command on I/O queues, if they are refused.
     refusal: Option<Status>,
-    /// What a command takes of a core, ns: a change sets it.
+    /// Core time of a command, ns; a change sets it.
     command_ns: Cell<Ns>,
 }
 
-/// The drive as its control channel reaches it.
+/// The drive as its control channel accesses it.
 pub struct Steered(Rc<Drive>);
 
 impl Steered {
@@ -120,8 +120,8 @@ fn link_config() -> LinkConfig {
     }
 }
 
-/// Builds one and says how to collect its counters: what [`kvdrive_host::threaded::serve_thread`] and
-/// [`kvdrive_link::recording::replay`] take.
+/// Builds a drive, and returns how to collect its counters: the form that
+/// [`kvdrive_host::threaded::serve_thread`] and [`kvdrive_link::recording::replay`] take.
 pub fn build(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
@@ -199,7 +199,7 @@ fn serve(drive: Rc<Drive>, port: PciePort) {
     }
 }
 
-/// Carries out Create and Delete. This host asks for nothing that cannot be.
+/// Carries out Create and Delete. This host asks for nothing impossible.
 fn change_queues(request: &PcieRequest) -> Answer {
     let queues = request.queues().expect("a link has them");
     match QueueCommand::decode(request.sqe())? {

@@ -1,5 +1,5 @@
-//! A recorded run in wall time and its replay in virtual time: the same counters, the same times. Damage is
-//! found.
+//! A recorded run in wall time and its replay in model time: the same counters, the same times. Damage is
+//! detected.
 
 use std::io::Cursor;
 use std::io::{self, Write};
@@ -46,7 +46,7 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
                 let mut pipeline = driver.pipeline().unwrap();
                 for number in (0..120).map(|step| step * 3 + thread) {
                     while !pipeline.has_room() {
-                        // Power may be cut.
+                        // The power may have been cut.
                         if pipeline.next_completion().is_err() {
                             return;
                         }
@@ -64,7 +64,7 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
             });
         }
         if cut_power {
-            // All three are connected, and work.
+            // All three threads are connected and at work.
             stored.iter().take(250).for_each(drop);
             serving.cut_power();
         }
@@ -75,7 +75,7 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
     (bytes, counters)
 }
 
-/// What is on the tape of an unpaced drive at work, and what the drive did.
+/// The recording of an unpaced drive that did `work`, and the drive's counters.
 fn recorded(work: impl FnOnce(Connector)) -> (Vec<u8>, Counters) {
     let tape = Tape::default();
     let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
@@ -200,7 +200,7 @@ fn an_interrupted_recording_is_played_to_its_last_arrival_and_an_altered_one_is_
         altered[at] ^= 1 << (at % 8);
         match play(&altered) {
             Err(error) => refused(error, "altered"),
-            // The length of a frame: it seems to go on behind the end.
+            // The length of a frame: the frame seems to extend beyond the end.
             Ok(counters) => assert!(counters.power_cut && !counters.recorded, "byte {at} is altered"),
         }
     }

@@ -1,6 +1,6 @@
-//! Speed of the crossing, measured: `cargo test --release -p kvdrive-host --test all -- --ignored --nocapture
-//! speed`. The best of many short bursts: what the two threads can do when no other program takes a core away
-//! from them.
+//! Speed of the crossing between threads, measured: `cargo test --release -p kvdrive-host --test all --
+//! --ignored --nocapture speed`. The best of many short bursts is what the two threads reach while no other
+//! program takes a core from them.
 
 use kvdrive_content::Piece;
 use kvdrive_host::Calls;

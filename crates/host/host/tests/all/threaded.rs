@@ -32,7 +32,7 @@ pub fn serve() -> (Connector, Serving<Steered, Counters>) {
     serve_at(Pace::Off)
 }
 
-/// One at the pace of its model has hardly ever answered when a future is polled first.
+/// A paced drive has hardly ever answered when a future is first polled.
 fn serve_at(pace: Pace) -> (Connector, Serving<Steered, Counters>) {
     serve_thread(ServerConfig { pace, recorder: None }, firmware::build).expect("the test drive can be built")
 }
@@ -66,7 +66,7 @@ fn read(driver: &Driver, number: u32) -> Option<Vec<u8>> {
     }
 }
 
-/// Polls once, as an executor would that then loses interest.
+/// Polls once, like an executor that then drops the future.
 fn poll_once<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -197,8 +197,8 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
     let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
     for round in 0..50 {
         let long = value(round, 400);
-        // A hundred commands, of which a look submits as many as the queue takes: the drive's thread is not
-        // so fast that one look sees them all answered.
+        // A hundred commands; a look of the drive takes as many as the queue holds, and its thread is not
+        // fast enough for one look to find all of them answered.
         let longest = value(round, 6_000);
         {
             // Its first command is submitted; its slot and the sequence go with it.
@@ -217,7 +217,7 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
             let mut storing = pin!(store(&driver, key(900), Piece::Bytes(&longest)));
             assert!(poll_once(&mut storing).is_pending());
         }
-        // A pipeline finds the same, and is dropped in the middle itself.
+        // A pipeline finds the drive in the same state, and is dropped in the middle itself.
         let mut pipeline = driver.pipeline().unwrap();
         pipeline.store(key(1000 + round), value(round, 300)).unwrap();
         let stored = pipeline.next_completion().unwrap().expect("a store is under way");
@@ -232,8 +232,8 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
     serving.join();
 }
 
-/// Many queues, each of which began a value and gave it up, by itself or with its driver: none of these
-/// values stays.
+/// Many queues, each of which began a value and dropped it, alone or with its driver: none of these values
+/// stays in the drive.
 #[test]
 fn values_that_were_dropped_leave_the_drive() {
     for piped in [false, true] {
@@ -302,7 +302,7 @@ fn a_next_that_is_dropped_loses_no_pair() {
             other.blocking().exist(key(0)).unwrap();
         }
     }
-    // Most pairs come with an earlier one; of those that are asked for some are answered at the first look.
+    // Most pairs come with an earlier one; some that are asked for are answered at the first look.
     assert!(seen == PAIRS && dropped > 3, "{seen} pairs, {dropped} futures dropped");
     driver.blocking().close(iterator).unwrap();
     drop((driver, other, connector));
@@ -316,7 +316,7 @@ fn iterators_that_nobody_learned_of_are_closed() {
     driver.blocking().store(key(1), Piece::Bytes(b"value")).unwrap();
     let mut region = Region::new();
     let (mut dropped, mut rounds) = (0, 0);
-    // On a busy machine the answer is often there at the first look.
+    // On a busy machine the answer often comes before the first look.
     while dropped < 10 {
         rounds += 1;
         assert!(rounds < 5_000, "{dropped} futures were dropped before their answer");
@@ -332,7 +332,7 @@ fn iterators_that_nobody_learned_of_are_closed() {
         };
         match polled {
             Poll::Pending => dropped += 1,
-            // The drive's thread was faster than this look: the iterator is the caller's.
+            // The drive's thread was faster than this look: the iterator belongs to the caller.
             Poll::Ready(found) => driver.blocking().close(found.unwrap().opened().0).unwrap(),
         }
         driver.blocking().exist(key(1)).unwrap();
@@ -359,7 +359,7 @@ fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
             driver.blocking().delete(key(900)).unwrap();
         }
         let mut pipeline = driver.pipeline().unwrap();
-        // Once a value that is one command, once one that is several.
+        // Alternately a value of one command and a value of several.
         pipeline.store(key(901), value(1, if number % 2 == 0 { 20 } else { 400 })).unwrap();
         drop(pipeline);
         driver.blocking().store(key(number), Piece::Bytes(&long)).unwrap();
@@ -483,7 +483,7 @@ fn a_store_crosses_with_88_bytes_at_depth_1_and_shares_doorbells_at_depth_32() {
         serving.join().payload
     };
     let (single, piped) = (count(false), count(true));
-    // One Identify and two for the queue pair, the rest stores.
+    // One Identify and two commands for the queue pair; the others are stores.
     assert_eq!(
         (single.of(Class::Sqe), single.of(Class::Cqe), single.of(Class::Mmio)),
         (35 * 64, 35 * 16, 35 * 8)
@@ -493,8 +493,8 @@ fn a_store_crosses_with_88_bytes_at_depth_1_and_shares_doorbells_at_depth_32() {
     assert!((3 * 8 + 3 * 4..=3 * 8 + 34 * 4).contains(&piped.of(Class::Mmio)), "{}", piped.of(Class::Mmio));
 }
 
-/// Queues of drivers that are gone are used again, or deleted when one of another shape is wanted: also where
-/// a command was dropped whose answer is on its way.
+/// Queues of dropped drivers are reused, or deleted when a queue of another shape is requested, also if a
+/// dropped command's answer is on its way.
 #[test]
 fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
     let (connector, serving) = serve();
@@ -514,7 +514,7 @@ fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
         let free = control.look(|_, drive| drive.free_queue_id()).unwrap();
         assert!((2..=4).contains(&free.unwrap()), "round {round}: {free:?}");
     }
-    // What the last drivers left under way ends by itself, as long as there is a link to say so through.
+    // Commands that the last drivers left under way end by themselves, as long as a link exists.
     let is_over = || control.look(|_, drive| drive.unfinished()).unwrap() == 0;
     assert!((0..1_000_000).any(|_| is_over()), "a value that will not be finished stays");
     drop(connector);

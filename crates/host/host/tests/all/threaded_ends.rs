@@ -46,7 +46,7 @@ fn looks_and_changes_are_answered_while_the_drive_serves_and_refused_after_its_e
     let refused = control.change("fast").unwrap().unwrap_err();
     assert!(refused.starts_with("\"fast\": "), "{refused}");
     assert_eq!(control.change("300"), Ok(Ok("800 ns before".to_owned())));
-    // Several threads at once, and a drive that works.
+    // Several threads at once, on a drive at work.
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
