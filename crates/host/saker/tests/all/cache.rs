@@ -20,7 +20,7 @@ fn with_cache(eviction: &str, bytes: u64, shards: u32) -> std::sync::Arc<Saker> 
     saker(config)
 }
 
-/// Retrieves; a miss is filled with `value`. Whether it was a hit.
+/// Retrieves, and fills a miss with `value`; returns whether it was a hit.
 fn read(client: &mut Client, number: u64, value: &[u8]) -> bool {
     let mut into = Region::new();
     match client.retrieve(key(number), &mut into, &mut NoSteps) {
@@ -36,7 +36,8 @@ fn read(client: &mut Client, number: u64, value: &[u8]) -> bool {
     }
 }
 
-/// Reads and writes at random against a map: what is found is always the newest, and bytes keep to the limit.
+/// Reads and writes at random against a map: a hit is always the newest value, and the bytes keep to the
+/// limit.
 #[test]
 fn every_policy_keeps_the_newest_and_its_bytes() {
     for (row, shards) in EVICTIONS.iter().flat_map(|row| [(row, 1), (row, 4)]) {
@@ -46,7 +47,7 @@ fn every_policy_keeps_the_newest_and_its_bytes() {
         let mut model = BTreeMap::new();
         let mut hits = 0;
         for step in 0..20_000u64 {
-            // A few keys are wanted often; all pairs together are five times what fits.
+            // A few keys are requested often; all pairs together are five times the cache.
             let among = if rng.one_in(2) { 20 } else { 300 };
             let number = rng.below(among);
             let written = model.get(&number).cloned();
@@ -72,7 +73,7 @@ fn every_policy_keeps_the_newest_and_its_bytes() {
     }
 }
 
-/// Two runs of one order are equal to the last pair: nothing depends on addresses, threads or time.
+/// Two runs with the same calls are equal to the last pair: nothing depends on addresses, threads or time.
 #[test]
 fn the_same_order_evicts_the_same() {
     for row in EVICTIONS {
@@ -99,12 +100,12 @@ fn least_recently_used_leaves_first() {
     assert!(!read(&mut client, 4, &[1; 32]));
 }
 
-/// Reads these keys in turn; how many were hits.
+/// Reads these keys in turn; returns the number of hits.
 fn scan(client: &mut Client, numbers: std::ops::Range<u64>) -> usize {
     numbers.filter(|&number| read(client, number, &[1; 32])).count()
 }
 
-/// A scan that passes once does not push out what is read again and again.
+/// A single scan does not evict pairs that are read repeatedly.
 #[test]
 fn s3_fifo_outlives_a_scan() {
     let hits_after_scan = |eviction: &str| {
@@ -141,7 +142,7 @@ fn what_is_large_or_written_large_stays_out() {
         assert!(!read(&mut client, 1, &[3; 20]));
         assert!(matches!(client.delete(key(1), &mut NoSteps), Write::Buffered));
         assert_eq!(saker.cache_bytes(), 0);
-        // A store on its own, whatever becomes of it.
+        // A bypass, whatever its outcome.
         assert!(!read(&mut client, 2, &[3; 20]));
         let large = vec![4; 5000];
         let store = client.store(key(2), Piece::Bytes(&large), StoreOptions::default(), &mut NoSteps);
@@ -152,7 +153,7 @@ fn what_is_large_or_written_large_stays_out() {
     }
 }
 
-/// Patterns are kept as such.
+/// Patterns are cached as patterns.
 #[test]
 fn patterns_travel_through() {
     let saker = with_cache("lru", 10_000, 1);

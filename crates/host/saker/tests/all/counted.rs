@@ -1,5 +1,4 @@
-//! What is counted exactly: how many requests fit, what each structured value weighs, what a store costs on
-//! the link.
+//! Exact counts: how many requests fit, the bytes of each structured value, the cost of a store on the link.
 
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_saker::cache::EVICTIONS;
@@ -12,10 +11,11 @@ use crate::drive::{Drive, key, put, saker, sync_done};
 
 const STORES: u64 = 64_000;
 
-/// One batch or request on its own: requests in it, and bytes of the value that its command has.
+/// One batch or bypass: its requests, and the bytes of its command's value.
 type Command = (u32, u32);
 
-/// Stores `STORES` pairs of patterns by one client, in the order of their keys; what the link would see.
+/// Stores `STORES` pairs of patterns by one client, in the order of their keys; returns the commands that the
+/// link would carry.
 fn fillseq(value_bytes: u32, sync_every: u64) -> Vec<Command> {
     let saker = saker(Config::default());
     let mut client = saker.client();
@@ -28,7 +28,7 @@ fn fillseq(value_bytes: u32, sync_every: u64) -> Vec<Command> {
                 Payload::Delete { .. } => panic!("there are no deletes"),
                 Payload::Batch { bytes, requests, .. } => (requests, bytes),
             });
-            // Patterns are carried, not expanded: the literal bytes are heads and keys.
+            // Patterns are carried, not expanded: only heads and keys are literal bytes.
             let patterns = batch.content().patterns().len();
             assert_eq!(patterns as u32, commands.last().unwrap().0);
             under_way.push(batch);
@@ -93,7 +93,8 @@ fn by_prp(bytes: u32) -> u32 {
 
 #[test]
 fn payload_of_a_store_follows_from_what_fits() {
-    // Value bytes, requests of a full batch, its bytes, requests of the last one, payload bytes a store by PRP.
+    // Value bytes, requests of a full batch, its bytes, requests of the last one, payload bytes a store by
+    // PRP.
     let table = [
         (16, 64, 16 + 64 * 32, 64, 65.375),
         (64, 51, 16 + 51 * 80, 46, 82.045625),
@@ -122,7 +123,7 @@ fn payload_by_the_other_methods() {
     assert_eq!(per_store(&synced, by_prp), 418.4);
 }
 
-/// A batch of 1 sends plain stores, and no more at a time than may be.
+/// With a batch size of 1 all stores are plain, and at most `in_flight` are under way.
 #[test]
 fn without_batches_every_store_is_plain() {
     let saker = saker(Config { batch: BatchSize::Fixed(1), in_flight: 4, ..Config::default() });
@@ -145,7 +146,7 @@ fn without_batches_every_store_is_plain() {
     assert_eq!(drive.pairs.len(), 5);
 }
 
-/// A container goes when nothing is under way, else when the last batch returns.
+/// A container is sent when no batch is under way, or else when the last one is answered.
 #[test]
 fn adaptive_batches_grow_with_the_load() {
     let saker = saker(Config { batch: BatchSize::Adaptive, ..Config::default() });
@@ -170,7 +171,7 @@ fn adaptive_batches_grow_with_the_load() {
     assert_eq!(saker.count(Count::ClosedByIdle), 3);
 }
 
-/// Time as the test says, and the steps it was told of.
+/// The test's time, and the steps that were reported.
 #[derive(Default)]
 struct Told {
     now_ns: u64,
@@ -256,7 +257,7 @@ fn every_step_is_told() {
     assert_eq!(steps(&mut told), [Step::Bucket, Step::CacheProbe { bytes: 40 }]);
 }
 
-/// All clients fill one container: the paper's counter-example. What each hears is its own.
+/// All clients fill one container: the paper's counter-example. Each client learns only of its own failures.
 #[test]
 fn a_shared_container() {
     let config = Config { containers: Containers::Shared, batch: BatchSize::Fixed(4), ..Config::default() };

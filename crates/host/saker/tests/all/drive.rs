@@ -1,4 +1,5 @@
-//! A drive of a map: it applies what is under way in any order and answers in any order, as the test says.
+//! A drive of a map: it applies commands under way in any order and answers them in any order, as the test
+//! decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use kvdrive_saker::{Batch, Client, Config, NoSteps, Payload, Read, Saker, Sync, 
 use kvdrive_spec::batch::{BatchReader, Request, RequestKind};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-/// What a batch or a request on its own asks of the drive.
+/// The command of a batch or bypass.
 pub struct Sent {
     pub batch: Arc<Batch>,
     requests: Vec<(Key, Option<Vec<u8>>)>,
-    /// What was answered, once it was applied.
+    /// The answer, after the command was applied.
     answer: Option<(Status, u32)>,
 }
 
@@ -20,12 +21,12 @@ pub struct Sent {
 pub struct Drive {
     pub pairs: BTreeMap<Key, Vec<u8>>,
     pub under_way: Vec<Sent>,
-    /// Fails the request after so many, once.
+    /// Fails the request after this many, once.
     pub fail_after: Option<u32>,
 }
 
 impl Drive {
-    /// A batch comes in. No older one with a key of it may be under way.
+    /// Takes a batch. No older batch with one of its keys may be under way.
     pub fn submit(&mut self, batch: Arc<Batch>) {
         let content = batch.content();
         let requests = match batch.payload() {
@@ -59,7 +60,7 @@ impl Drive {
         self.under_way.push(Sent { batch, requests, answer: None });
     }
 
-    /// Applies the requests of what lies at `at`.
+    /// Applies the requests of the command at `at`.
     pub fn apply(&mut self, at: usize) {
         let sent = &mut self.under_way[at];
         if sent.answer.is_some() {
@@ -77,7 +78,7 @@ impl Drive {
         sent.answer = Some((status, applied as u32));
     }
 
-    /// Applies what lies at `at`, if that has not been done, and answers it to `client`.
+    /// Applies the command at `at`, if that has not been done, and answers it to `client`.
     pub fn answer(&mut self, at: usize, client: &mut Client) {
         self.apply(at);
         let Sent { batch, answer, .. } = self.under_way.remove(at);
@@ -85,7 +86,7 @@ impl Drive {
         client.complete(&batch, status, applied, &mut NoSteps);
     }
 
-    /// Takes what a client hands out.
+    /// Takes the batches that a client hands out.
     pub fn take(&mut self, client: &mut Client) -> usize {
         let mut taken = 0;
         while let Some(batch) = client.next_batch() {
@@ -95,7 +96,7 @@ impl Drive {
         taken
     }
 
-    /// Answers all that is under way, the oldest first, and what is handed out then.
+    /// Answers all commands under way, the oldest first, and those that are handed out then.
     pub fn answer_all(&mut self, client: &mut Client) {
         self.take(client);
         while !self.under_way.is_empty() {
@@ -104,7 +105,7 @@ impl Drive {
         }
     }
 
-    /// Where the drive has a batch.
+    /// The index of a batch in the drive.
     pub fn position(&self, batch: &Arc<Batch>) -> Option<usize> {
         self.under_way.iter().position(|sent| Arc::ptr_eq(&sent.batch, batch))
     }
@@ -118,14 +119,14 @@ pub fn key(number: u64) -> Key {
     Key::from_u64_be(number)
 }
 
-/// A store that is expected to be taken up.
+/// A store that must be accepted.
 #[track_caller]
 pub fn put(client: &mut Client, number: u64, value: &[u8]) {
     let write = client.store(key(number), Piece::Bytes(value), StoreOptions::default(), &mut NoSteps);
     assert!(matches!(write, Write::Buffered), "{write:?}");
 }
 
-/// What a client reads of what is here: `None` for a question to the drive.
+/// A client's read from pending writes and cache: `None` if it asks the drive.
 pub fn get(client: &mut Client, number: u64) -> Option<Option<Vec<u8>>> {
     let mut into = kvdrive_content::Region::new();
     match client.retrieve(key(number), &mut into, &mut NoSteps) {

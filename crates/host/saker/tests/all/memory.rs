@@ -1,4 +1,4 @@
-//! What a cache takes of the machine's memory, by the allocator.
+//! A cache's memory, as the allocator counts it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,13 +10,13 @@ use kvdrive_saker::{Config, NoSteps, Read};
 use crate::drive::{key, saker};
 
 thread_local! {
-    /// Bytes that this thread has allocated less those that it has freed: a test is a thread.
+    /// Bytes that this thread has allocated, less those that it has freed: each test has its own thread.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-/// What the allocator of the C library takes for a layout: a head of 8 bytes, in steps of 16.
+/// Memory that the C library's allocator takes for a layout: a head of 8 bytes, in steps of 16.
 fn taken(layout: Layout) -> u64 {
     (layout.size() as u64 + 8).next_multiple_of(16).max(32)
 }
@@ -40,9 +40,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The library's cache is as large in memory as it was asked to be: no more than a tenth larger, and not less than
-/// two fifths, since tables grow by doubling. Sizes of values below and above what is kept in place; caches at which
-/// tables have just grown, or will soon.
+/// The library's cache takes as much memory as it was given: at most a tenth more, and at least two fifths,
+/// since tables grow by doubling. Sizes of values below and above those kept in place; caches whose tables
+/// have just grown, or are about to.
 #[test]
 fn a_cache_takes_the_memory_that_it_was_given() {
     let sizes = [1, 16, 64, 500].into_iter().flat_map(|value| [3_u64, 4, 5, 6].map(|mib| (value, mib << 20)));

@@ -1,6 +1,6 @@
-//! Several clients, interleaved by a seed, in front of a drive that applies and answers what is under way in
-//! any order. A map says what each read may see; power goes away at every event, and what the drive has then
-//! is compared with what was synced.
+//! Several clients, interleaved by a seed, in front of a drive that applies and answers commands under way in
+//! any order. A map says what each read may return; power is cut at every event, and the drive's pairs are
+//! then compared with the synced ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::drive::{Drive, key, saker};
 
 const KEYS: u64 = 24;
 
-/// What a client is in the middle of.
+/// A client's call in progress.
 enum Doing {
     Nothing,
     Write(Key, Option<Vec<u8>>),
-    /// A store on its own that is under way.
+    /// A bypass that is under way.
     Bypass(Arc<kvdrive_saker::Batch>, Key),
-    /// A question, and how many versions the key had when the read began.
+    /// A question, with the number of versions that the key had when the read began.
     Read(Key, Question, usize),
-    /// A sync, and what the client had written of each key when it began.
+    /// A sync, with the client's last version of each key when it began.
     Sync(BTreeMap<Key, usize>),
 }
 
@@ -33,9 +33,10 @@ struct Rig {
     clients: Vec<(Client, Doing)>,
     drive: Drive,
     rng: Rng,
-    /// Versions of each key in the order in which they entered, the first one "never written".
+    /// Versions of each key in the order in which they entered; the first one is "never written".
     versions: BTreeMap<Key, Vec<Option<Vec<u8>>>>,
-    /// Per client, the last version of each key that it wrote; over all, the last that is known to be durable.
+    /// The last version of each key that each client wrote; and the last one, of any client, that is known to
+    /// be durable.
     written: Vec<BTreeMap<Key, usize>>,
     durable: BTreeMap<Key, usize>,
     values: u64,
@@ -80,7 +81,7 @@ impl Rig {
         self.versions[key].len() - 1
     }
 
-    /// A write of client `who` has entered.
+    /// Notes that a write of client `who` has entered.
     fn entered(&mut self, who: usize, key: Key, value: Option<Vec<u8>>) {
         self.versions.get_mut(&key).unwrap().push(value);
         let newest = self.newest(&key);
@@ -137,7 +138,7 @@ impl Rig {
             }
             Write::Bypass(batch) => {
                 self.drive.submit_requests(batch.clone(), vec![(key, value.clone())]);
-                // Its answer is the caller's, so no sync waits for it.
+                // The caller gets its answer, so no sync waits for it.
                 let before = self.written[who].get(&key).copied();
                 self.entered(who, key, value);
                 match before {
@@ -174,7 +175,7 @@ impl Rig {
         Doing::Nothing
     }
 
-    /// The drive answers a retrieve: with what was the newest when it was asked, or with a later version.
+    /// The drive answers a retrieve with the newest version at the time of the question, or a later one.
     fn asked(&mut self, who: usize, key: Key, ask: Question, from: usize) -> Doing {
         let found = self.drive.pairs.get(&key).cloned();
         let allowed = &self.versions[&key][from..];
@@ -218,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// What a drive without power has: what was synced or something later, and nothing that was never written.
+    /// The drive after a power cut: synced versions or later ones, and no value that was never written.
     fn check_survivors(&self) {
         for (key, versions) in &self.versions {
             let from = self.durable.get(key).copied().unwrap_or(0);
@@ -230,7 +231,8 @@ impl Rig {
         }
     }
 
-    /// Client `who` reads a range while the others go on: what it finds is what is readable at its end.
+    /// Client `who` reads a range while the others continue: its result is the state that is readable at its
+    /// end.
     fn range(&mut self, who: usize) {
         let range = self.clients[who].0.begin_range();
         self.step_others(who);
@@ -256,7 +258,7 @@ impl Rig {
         }
         self.ranges += 1;
         for (key, versions) in self.versions.range(start..) {
-            // A store on its own that is under way may show or not.
+            // A bypass that is under way may be visible or not.
             let is_alone = |doing: &Doing| matches!(doing, Doing::Bypass(batch, of) if of == key && !batch.is_answered());
             let open = self.clients.iter().any(|(_, doing)| is_alone(doing));
             let allowed = &versions[versions.len() - 1 - usize::from(open)..];
@@ -316,7 +318,7 @@ fn clients_in_any_order_over_a_drive_in_any_order() {
     let (mut held, mut by_order, mut lost, mut ranges) = (0, 0, 0, 0);
     for seed in 0..400 {
         let mut rig = Rig::new(seed);
-        // Some drives are slow, so that much is pending.
+        // Some drives are slow, so that many writes are pending.
         let of_drive = [1, 3, 8][rig.rng.below(3) as usize];
         for _ in 0..600 {
             let who = rig.rng.below(rig.clients.len() as u64) as usize;

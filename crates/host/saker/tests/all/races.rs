@@ -1,4 +1,4 @@
-//! Each race that the order of calls can make, by name.
+//! Each race that the order of calls can cause, by name.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn carried_by(batch: &Arc<Batch>, client: &Client) {
     assert!(matches!(batch.whereabouts(), Whereabouts::With(id) if id == client.id()));
 }
 
-/// A retrieve's answer comes when a write has come and gone: the cache must not keep the old value.
+/// The answer to a retrieve comes after a write came and was answered: the cache must not keep the old value.
 #[test]
 fn a_fill_after_a_write() {
     let (saker, mut a, mut b, mut drive) = rig(1);
@@ -72,7 +72,7 @@ fn a_fill_beside_a_pending_write() {
     assert_eq!(get(&mut a, 1), None);
 }
 
-/// An older version is answered while a newer one is pending: that stays readable.
+/// An older version is answered while a newer one is pending: the newer one stays readable.
 #[test]
 fn a_completion_of_an_older_version() {
     let (_, mut a, _, mut drive) = rig(2);
@@ -82,7 +82,7 @@ fn a_completion_of_an_older_version() {
     assert_eq!(drive.take(&mut a), 1);
     drive.answer(0, &mut a);
     assert_eq!(get(&mut a, 1), Some(Some(b"v2".to_vec())));
-    // In one batch, too.
+    // The same within one batch.
     put(&mut a, 1, b"v3");
     assert_eq!(get(&mut a, 1), Some(Some(b"v3".to_vec())));
     drive.answer_all(&mut a);
@@ -90,8 +90,8 @@ fn a_completion_of_an_older_version() {
     assert_eq!(get(&mut a, 1), None, "nothing is pending");
 }
 
-/// Three batches with one key: each is handed out when the one before has been answered, however many I/O
-/// threads there are. A batch with other keys overtakes them.
+/// Three batches with one key: each is handed out after the one before has been answered, whatever number of
+/// I/O threads there is. A batch with other keys overtakes them.
 #[test]
 fn batches_of_one_key() {
     let (saker, mut a, _, mut drive) = rig(2);
@@ -153,7 +153,7 @@ fn two_clients_two_keys_crosswise() {
     assert_eq!((sync_done(&mut a), sync_done(&mut b)), (vec![], vec![]));
 }
 
-/// A sync waits for this client's requests in a batch that another client sends, and for no other's.
+/// A sync waits for this client's requests in a batch that another client sends, and for no other client's.
 #[test]
 fn a_sync_beside_another_clients_batch() {
     let (_, mut a, mut b, mut drive) = rig(64);
@@ -169,8 +169,8 @@ fn a_sync_beside_another_clients_batch() {
     assert_eq!((a.unsynced(), b.unsynced()), (0, 1));
 }
 
-/// A request too large for a container goes when what is pending of its key has been answered; what is
-/// written later waits for it, and so do readers.
+/// A request too large for a container is sent after pending requests of its key have been answered; later
+/// writes wait for it, and so do readers.
 #[test]
 fn a_bypass_after_pending_requests() {
     let (saker, mut a, mut b, mut drive) = rig(64);
@@ -200,7 +200,7 @@ fn a_bypass_after_pending_requests() {
     assert_eq!((sync_done(&mut a), saker.count(Count::Bypassed)), (vec![], 1));
 }
 
-/// The same by one client alone: its own container goes first.
+/// The same with one client: its own container is sent first.
 #[test]
 fn a_bypass_after_the_own_container() {
     let (_, mut a, _, mut drive) = rig(64);
@@ -220,7 +220,7 @@ fn a_bypass_after_the_own_container() {
     assert_eq!(a.unsynced(), 1, "the large one was answered to its caller");
 }
 
-/// Conditions see what is pending: a delete too.
+/// Conditions take pending writes into account, also deletes.
 #[test]
 fn a_conditional_store_after_a_pending_delete() {
     let (_, mut a, mut b, mut drive) = rig(64);
@@ -238,7 +238,7 @@ fn a_conditional_store_after_a_pending_delete() {
     drive.answer_all(&mut b);
     drive.answer_all(&mut a);
     assert_eq!(drive.pairs[&key(1)], b"newest");
-    // With nothing pending, the drive decides; until it has, no client can.
+    // If no write is pending, the drive decides; until it has, no client knows.
     let Write::Bypass(alone) = add(&mut a, 1, b"again") else { panic!("only the drive knows") };
     let Write::Wait(first) = update(&mut b, 1, b"other") else { panic!("the drive has not answered") };
     assert!(Arc::ptr_eq(&first, &alone));
@@ -247,7 +247,7 @@ fn a_conditional_store_after_a_pending_delete() {
     assert!(matches!(update(&mut b, 1, b"other"), Write::Bypass(_)));
 }
 
-/// A range while batches are answered: the cursor of the drive and what is laid over it make one moment.
+/// A range while batches are answered: the drive's cursor and the versions merged with it make one moment.
 #[test]
 fn a_cursor_while_batches_complete() {
     let (_, mut a, mut b, mut drive) = rig(2);
@@ -256,7 +256,7 @@ fn a_cursor_while_batches_complete() {
     drive.take(&mut a);
     let range = b.begin_range();
     let cursor = drive.pairs.clone();
-    // Answered after the cursor was opened: neither in it nor pending any more.
+    // Answered after the cursor was opened: neither in the cursor nor pending any more.
     drive.answer(0, &mut a);
     put(&mut b, 3, b"b3");
     let view = b.view(range, Some(key(2)), &mut NoSteps).unwrap();
@@ -264,7 +264,7 @@ fn a_cursor_while_batches_complete() {
     let keys: Vec<_> = view.entries().iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [key(2), key(3)]);
     assert!(view.get(&key(2)).unwrap().is_some());
-    // A request on its own in between: no client has its value, so the range begins again.
+    // A bypass meanwhile: no client has its value, so the range begins again.
     let range = b.begin_range();
     let large = vec![1; 5000];
     let store = a.store(key(9), Piece::Bytes(&large), StoreOptions::default(), &mut NoSteps);
@@ -275,7 +275,7 @@ fn a_cursor_while_batches_complete() {
     assert_eq!(b.view(range, None, &mut NoSteps).unwrap().entries().len(), 1);
 }
 
-/// What a dropped client has written is sent by the others; how much it had not synced is said.
+/// The other clients send what a dropped client has written; the number of its unsynced requests is counted.
 #[test]
 fn a_client_dropped() {
     let (saker, mut a, mut b, mut drive) = rig(2);
@@ -291,8 +291,8 @@ fn a_client_dropped() {
     assert_eq!(sync_done(&mut b), []);
 }
 
-/// A batch that fails in the middle: each request that was not applied is named, the cache forgets it, and
-/// a later version of its key goes all the same.
+/// A batch that fails in the middle: each request that was not applied is reported, the cache drops its key,
+/// and a later version of the key is sent nevertheless.
 #[test]
 fn a_batch_that_fails_in_the_middle() {
     let (saker, mut a, mut b, mut drive) = rig(4);
@@ -316,7 +316,7 @@ fn a_batch_that_fails_in_the_middle() {
     drive.answer_all(&mut a);
     assert_eq!(drive.pairs[&key(4)], b"newer");
     assert!(matches!(b.sync(&mut NoSteps), Sync::Done(failed) if failed.is_empty()));
-    // A success that counts less than was asked is not believed.
+    // If a success counts fewer requests than were sent, the others count as failed.
     (1..=4).for_each(|number| put(&mut a, number, b"last"));
     let batch = a.next_batch().unwrap();
     assert!(matches!(batch.payload(), Payload::Batch { requests: 4, .. }));

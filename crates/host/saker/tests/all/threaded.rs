@@ -28,14 +28,14 @@ pub struct Inside {
     work: Mutex<Vec<(Arc<Ring>, u32, Work)>>,
     has_work: Condvar,
     is_off: AtomicBool,
-    /// A batch with this key fails there.
+    /// A batch with this key fails.
     failing: Mutex<Option<Key>>,
-    /// Queues there are, and were at most.
+    /// Queues that exist now, and the most that existed at a time.
     queues: AtomicU64,
     most_queues: AtomicU64,
 }
 
-/// A queue's completions, and the keys that writes under way have.
+/// A queue's completions, and the keys of its writes under way.
 #[derive(Default)]
 pub struct Ring {
     answers: Mutex<VecDeque<Completion>>,
@@ -43,7 +43,7 @@ pub struct Ring {
     under_way: AtomicU64,
 }
 
-/// A drive with I/O threads that take any command they find.
+/// A drive with I/O threads; each takes any command.
 pub struct IoThreads(Arc<Inside>, Vec<JoinHandle<()>>);
 
 impl IoThreads {
@@ -124,7 +124,7 @@ impl Inside {
 
 pub struct RingQueue(Arc<Inside>, Arc<Ring>);
 
-/// Commands that a queue has room for.
+/// Commands that fit a queue.
 const ROOM: u64 = 4;
 
 impl Drive for IoThreads {
@@ -196,7 +196,7 @@ impl Queue for RingQueue {
             if !wait {
                 return Ok(None);
             }
-            // Now and then it looks whether the drive is off.
+            // The wait ends after 20 ms, to look whether the drive is off.
             answers = ring.has_answer.wait_timeout(answers, std::time::Duration::from_millis(20)).unwrap().0;
         }
     }
@@ -258,7 +258,7 @@ fn busy(config: Config, seed: u64) {
     let running: Vec<_> = (0..4).map(run).collect();
     let mut handles: Vec<_> = running.into_iter().map(|thread| thread.join().unwrap()).collect();
     let readable: Vec<_> = (0..10).map(|number| get(&mut handles[0], number)).collect();
-    // A thread that syncs takes the completions of those that do nothing any more.
+    // A thread that syncs takes the completions of idle threads' queues.
     handles.iter_mut().for_each(|handle| handle.sync().unwrap());
     let stored = |number| inside.pairs.lock().unwrap().get(&key(number)).cloned();
     assert_eq!((0..10).map(stored).collect::<Vec<_>>(), readable);
@@ -281,7 +281,7 @@ fn busy_threads_of_one_container() {
     busy(Config { containers: kvdrive_saker::Containers::Shared, ..Config::default() }, 9);
 }
 
-/// Its owner is in no call: who needs the key gets its batch answered all the same.
+/// The batch's owner makes no call: a thread that needs the key gets the batch answered nevertheless.
 #[test]
 fn an_idle_threads_batch() {
     let (threaded, inside) = open(Config { batch: BatchSize::Fixed(2), ..Config::default() }, 2);
@@ -296,7 +296,7 @@ fn an_idle_threads_batch() {
     assert_eq!(inside.pairs.lock().unwrap()[&key(1)], b"busy");
     assert_eq!(inside.pairs.lock().unwrap()[&key(3)], b"busy");
     assert_eq!(idle.unsynced(), 0);
-    // Large values of both, crosswise.
+    // Both store large values, crosswise.
     idle.store(key(1), Piece::Bytes(b"small")).unwrap();
     busy.store(key(1), Piece::Bytes(&[1; 5000])).unwrap();
     assert_eq!(get(&mut idle, 1), Some(vec![1; 5000]));
@@ -341,8 +341,9 @@ fn a_dropped_handle_and_a_drive_that_goes_off() {
     assert_eq!(other.unsynced(), 1);
 }
 
-/// Threads come and go with handles of their own, some of which are dropped with batches in containers, under way
-/// or held until batches of others are answered. No remaining thread waits for them in vain, and their queues go with them.
+/// Threads begin and end with handles of their own, some of which are dropped with batches in containers,
+/// under way or held until batches of others are answered. No remaining thread waits for them in vain, and
+/// their queues are dropped, too.
 #[test]
 fn handles_that_end_leave_no_waiter_and_no_queue() {
     const THREADS: u64 = 4;
@@ -376,7 +377,7 @@ fn handles_that_end_leave_no_waiter_and_no_queue() {
         let waited = has_ended.recv_timeout(std::time::Duration::from_secs(60));
         waited.expect("no thread waits for ever, and none fails");
     }
-    // The next one finds what the others had sent, and sends what they had not.
+    // The next handle finds the batches that the others had sent, and sends those that they had not.
     let mut last = threaded.connect().unwrap();
     for number in 0..6 {
         let readable = get(&mut last, number);

@@ -1,5 +1,5 @@
-//! Transactions of several clients, compared with an order in which they could have run one after the
-//! other: reads and the writes that they saw are a graph, which must have no circle.
+//! Transactions of several clients, compared with an order in which they could have run one after the other:
+//! reads and the writes that they saw form a graph, which must have no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use kvdrive_spec::{Status, StoreOptions};
 use crate::drive::{Drive as Map, get, key, put, saker};
 use crate::threaded::open;
 
-/// A committed transaction: of each key that it read, which transaction had written it (0: none); keys that it wrote.
+/// A committed transaction: the writer of each key that it read (0: none), and the keys that it wrote.
 #[derive(Clone, Debug)]
 struct Committed {
     number: u64,
@@ -22,8 +22,8 @@ struct Committed {
     writes: BTreeSet<u64>,
 }
 
-/// Every writer of a key has read it before, so the versions of a key are a chain, and the order of the writers is
-/// known.
+/// Every writer of a key has read it before, so the versions of a key are a chain, and the order of its
+/// writers is known.
 fn check_serial(all: &[Committed]) {
     let mut next: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for transaction in all {
@@ -100,7 +100,7 @@ fn transactions_of_threads_are_serialisable() {
                 if transaction.commit().unwrap() == Ending::Committed {
                     committed.push(Committed { number, reads, writes });
                 }
-                // What is pending of others is in the way of a commit, and read.
+                // Pending writes of others delay a commit, and are read.
                 if rng.one_in(4) {
                     handle.store(key(100 + who), Piece::Bytes(&number.to_le_bytes())).unwrap();
                 }
@@ -115,7 +115,7 @@ fn transactions_of_threads_are_serialisable() {
     assert!(all.len() > 300, "{} were committed", all.len());
     assert_eq!(threaded.saker().count(Count::Commits), all.len() as u64);
     assert!(threaded.saker().count(Count::Conflicts) > 0, "no transactions were in conflict");
-    // The drive has the end of each key's chain.
+    // The drive has the last version of each key's chain.
     let overwritten: BTreeSet<(u64, u64)> =
         all.iter().flat_map(|one| one.writes.iter().map(|key| (*key, one.reads[key]))).collect();
     for of in 0..KEYS {
@@ -136,7 +136,7 @@ fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
     put(&mut b, 1, b"one");
     assert!(matches!(a.commit(&transaction, &mut NoSteps), Commit::Ended(Ending::Conflict)));
     assert_eq!(get(&mut a, 2), None, "the drive is asked: nothing is pending");
-    // One that has read what is pending waits until that is on the drive.
+    // A transaction that has read a pending pair waits until that pair is on the drive.
     let mut transaction = a.begin();
     drop(a.retrieve_in(&mut transaction, key(1), &mut into, &mut NoSteps));
     transaction.delete(key(1)).unwrap();
@@ -153,7 +153,7 @@ fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
     assert_eq!(drive.pairs.into_iter().collect::<Vec<_>>(), [(key(2), b"two".to_vec())]);
 }
 
-/// A transaction failed; a reader that saw its values cannot commit what it derived from them.
+/// If a transaction fails, a transaction that has read its values cannot commit what it derived from them.
 #[test]
 fn a_failed_commit_fails_transactions_that_read_its_values() {
     let saker = saker(Config::default());
@@ -180,7 +180,7 @@ fn a_transaction_has_room_for_one_structured_value() {
     let saker = saker(Config { container_bytes: 100, ..Config::default() });
     let mut client = saker.client();
     let mut transaction = client.begin();
-    // 16 B of head, and 16 beside each value.
+    // 16 B of head, and 16 B besides each value.
     transaction.store(key(1), Piece::Bytes(&[1; 40])).unwrap();
     assert_eq!(transaction.store(key(2), Piece::Bytes(&[2; 13])), Err(Status::INVALID_VALUE_SIZE));
     transaction.store(key(2), Piece::Bytes(&[2; 12])).unwrap();
@@ -195,7 +195,7 @@ fn a_transaction_has_room_for_one_structured_value() {
     assert!(matches!(plain, Write::Buffered), "after it");
 }
 
-/// Bytes would do for more; the head of a structured value counts its requests in 16 bits.
+/// The bytes would suffice for more requests, but the head of a structured value counts them in 16 bits.
 #[test]
 fn a_transaction_writes_no_more_keys_than_a_batch_counts() {
     let saker = saker(Config { container_bytes: 2 << 20, ..Config::default() });
@@ -224,7 +224,7 @@ fn a_transaction_reads_what_it_wrote_and_the_first_of_its_reads_counts() {
     transaction.store(key(1), Piece::Bytes(b"own")).unwrap();
     let read = a.retrieve_in(&mut transaction, key(1), &mut into, &mut NoSteps);
     assert!(matches!(read, Read::Found(3)), "it has stored it");
-    // Two reads of one key with a write of another client between them are of two moments.
+    // Two reads of one key with another client's write between them see two moments.
     let mut transaction = a.begin();
     drop(a.retrieve_in(&mut transaction, key(2), &mut into, &mut NoSteps));
     put(&mut b, 2, b"two");
