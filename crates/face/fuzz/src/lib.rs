@@ -20,6 +20,7 @@ mod drives;
 mod guests;
 mod ioctls;
 mod network;
+mod parts;
 mod recordings;
 mod texts;
 mod wire;
@@ -87,6 +88,13 @@ pub static TARGETS: &[Target] = &[
         about: "entries to a small drive of any engine: one completion each, and stored pairs stay",
         seeds: drives::command_seeds,
         run: drives::commands,
+        rounds: 60,
+    },
+    Target {
+        name: "parts",
+        about: "values in parts of two hosts that lie, and power cuts: no value is half, and other keys stay",
+        seeds: parts::part_seeds,
+        run: parts::parts,
         rounds: 60,
     },
     Target {

@@ -2,6 +2,7 @@
 //! files that cargo-fuzz needs for each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 
 use kvdrive_fuzz::TARGETS;
 use kvdrive_fuzz::mutate::mutate;
@@ -36,4 +37,14 @@ fn cargo_fuzz_knows_every_target() {
     }
     let files = std::fs::read_dir(format!("{folder}/fuzz_targets")).unwrap().count();
     assert_eq!(files, TARGETS.len(), "fuzz_targets has a file of no target");
+}
+
+#[test]
+fn the_script_lists_every_target() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/fuzz");
+    let output = Command::new(script).output().expect("bash runs it");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let expected: String =
+        TARGETS.iter().map(|target| format!("{}\n    {}\n", target.name, target.about)).collect();
+    assert_eq!(listed, expected);
 }

@@ -1,0 +1,7 @@
+//! Target `parts` of crate `kvdrive-fuzz` for cargo-fuzz: values in parts of two hosts that lie, and power cuts: no value is half, and other keys stay.
+
+#![no_main]
+
+use kvdrive_fuzz::target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (target("parts").run)(bytes));
