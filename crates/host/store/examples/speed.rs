@@ -1,7 +1,7 @@
 //! Measures how fast each store is on this machine, on pages in memory that take no time.
 //!
 //! `cargo run --release -p kvdrive-store --example speed [PAIRS [STORE]]`: puts of 16-byte values (patterns)
-//! under 8-byte keys, at random; then the same again over what is there; then gets.
+//! under 8-byte keys, at random; then the same puts again; then gets.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ fn main() {
     let pairs: u64 = arguments.next().map_or(1_000_000, |pairs| pairs.parse().expect("a number of pairs"));
     let only = arguments.next();
     for row in STORES.iter().filter(|row| only.as_ref().is_none_or(|only| only == row.name)) {
-        // Room for three times the pairs, and for what every store needs beside them.
+        // Room for three times the pairs, and for the other pages that every store needs.
         let memory = Rc::new(MemoryPages::new(4096, pairs * 32 * 3 / 4096 + (1 << 20)));
         let cpu = Rc::new(CountingCpu::default());
         let ground = Ground { pages: memory.clone(), cpu, threads: 1 };

@@ -1,4 +1,5 @@
-//! Pages that do not hold what was written there: an error that names the page, or what may be there.
+//! Pages whose content is not what was written there: the store answers an error that names the page, or a
+//! value that the key may have.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +10,13 @@ use kvdrive_store::{Store, StoreError, Value};
 use crate::ground::{MAIN, World, random_page, value_of};
 use crate::small;
 
-/// Is it an error that names what is wrong with the pages?
+/// Does the error name what is wrong with the pages?
 pub fn is_about_pages(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. } | StoreError::Page(_))
 }
 
-/// Uses a store whose pages may hold anything: every pair was put once, with a value that says so.
+/// Uses a store whose pages may hold arbitrary bytes: every pair was put once, with a value that identifies
+/// it.
 fn use_it(store: &dyn Store, pairs: u32) {
     if let Err(error) = store.recover(MAIN) {
         assert!(is_about_pages(&error), "{error}");
@@ -69,7 +71,7 @@ fn random_bytes_in_pages_do_no_harm() {
                 let region = match rng.below(3) {
                     0 => random_page(&mut rng, small.page_bytes),
                     1 => {
-                        // Some bits of what is there.
+                        // Some bits of the page's content.
                         let (_, content) = &world.used()[used.iter().position(|at| *at == page).unwrap()];
                         let mut bytes = content.to_bytes(small.page_bytes);
                         let at = rng.below(bytes.len() as u64) as usize;
@@ -101,7 +103,7 @@ fn random_bytes_in_pages_do_no_harm() {
     }
 }
 
-/// One altered byte of any page in use is an error or makes no difference; it is never another value.
+/// One altered byte of any page in use causes an error or makes no difference; it never causes another value.
 #[test]
 fn every_page_in_use_is_checked() {
     const PAIRS: u32 = 40;
@@ -142,7 +144,7 @@ fn every_page_in_use_is_checked() {
     }
 }
 
-/// Pages that refuse: the error comes back, nothing panics, and what is in memory can still be read.
+/// If the pages refuse calls, the error is returned, nothing panics, and data in memory can still be read.
 #[test]
 fn pages_that_refuse_are_errors() {
     for small in small::all() {
@@ -155,7 +157,7 @@ fn pages_that_refuse_are_errors() {
                 let value = value_of(number, 100);
                 let key = Key::from_u32_be(number as u32 % 100);
                 let put = store.put(MAIN, key, Value::from(&value[..]));
-                // A store that has room for all of it in memory asks nothing of its pages before.
+                // A store that has room for all pairs in memory calls its pages only in a sync.
                 let synced = if number % 100 == 99 { store.sync(MAIN) } else { Ok(()) };
                 if let Err(why) = put.and(synced) {
                     error = Some(why);
@@ -167,10 +169,10 @@ fn pages_that_refuse_are_errors() {
     }
 }
 
-/// The index of a table can be found again from its data pages, so a lost one costs no pair.
+/// The index of a table can be rebuilt from its data pages, so a lost index costs no pair.
 #[test]
 fn a_table_without_its_index_has_all_of_its_pairs() {
-    /// Byte 3 of a page says what it is: 4 is the index of a table.
+    /// Byte 3 of a page is its kind: 4 is the index of a table.
     const INDEX: u8 = 4;
     const PAIRS: u32 = 60;
     for small in small::all().into_iter().filter(|small| small.row.name == "lsmtree") {

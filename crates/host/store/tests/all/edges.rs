@@ -82,7 +82,7 @@ fn patterns_stay_patterns() {
     }
 }
 
-/// Puts pairs until there is no room; returns them.
+/// Puts pairs until there is no room; returns the pairs.
 fn fill(store: &dyn Store, bytes: u32) -> BTreeMap<Key, Vec<u8>> {
     let mut pairs = BTreeMap::new();
     for number in 0u64.. {
@@ -108,7 +108,7 @@ fn a_full_store_says_so_and_takes_deletes() {
             let used = pairs.len() as u64 * u64::from(bytes + 16);
             let name = small.row.name;
             assert!(used * 100 > space * 15, "{name}: {} pairs of {bytes} B in {space} B", pairs.len());
-            // What is there stays, overwriting is possible again after some deletes.
+            // The pairs stay, and overwriting is possible again after some deletes.
             let some: Vec<Key> = pairs.keys().step_by(3).copied().collect();
             for key in &some {
                 let deleted = store.delete(MAIN, *key);
@@ -164,7 +164,7 @@ fn twenty_overwrites_at_80_percent() {
     }
 }
 
-/// Everything is deleted and put again, over and over: nothing that was deleted takes room for good.
+/// All pairs are deleted and put again, repeatedly: the room of deleted pairs is always freed.
 #[test]
 fn what_was_deleted_gives_its_room_back() {
     for small in small::all() {
@@ -200,7 +200,7 @@ fn options_that_make_no_sense_are_named() {
     }
 }
 
-/// Nodes of a tree then split at their ends, where their parents know least of them.
+/// The nodes of a tree then split at their ends, where the parents' keys bound them least.
 #[test]
 fn keys_come_in_any_order() {
     for small in small::all() {
@@ -222,8 +222,8 @@ fn keys_come_in_any_order() {
     }
 }
 
-/// A store on few pages, as large as fit: what is deleted gives its room back while it is deleted, and as much
-/// fits every time.
+/// A store on few pages, with pairs as large as fit: deletes free their room while they run, and the same
+/// number of pairs fits every time.
 #[test]
 fn filled_and_emptied_ten_times() {
     const PAGE_BYTES: u32 = 16 << 10;
@@ -263,7 +263,8 @@ fn filled_and_emptied_ten_times() {
     }
 }
 
-/// Records do not end where pages do, and a block is its pages all the same: one, or the next one's beginning, too.
+/// Records cross page ends, and a block is still its own pages: one page, or two if the next block's first
+/// page has its end.
 #[test]
 fn a_lookup_in_a_table_reads_a_block_and_not_its_neighbours() {
     let row = STORES.iter().find(|row| row.name == "lsmtree").unwrap();
@@ -297,8 +298,8 @@ fn counter(store: &dyn Store, name: &str) -> u64 {
     store.counts().of(name)
 }
 
-/// Atomic batches until there is no room, then of deletes alone: those that were refused have changed nothing, and the
-/// deletes come through.
+/// Atomic batches until there is no room, then batches of deletes alone: refused batches have changed
+/// nothing, and the deletes succeed.
 #[test]
 fn a_refused_atomic_batch_leaves_all_as_it_was() {
     for small in small::all() {
@@ -307,7 +308,7 @@ fn a_refused_atomic_batch_leaves_all_as_it_was() {
         let name = format!("{} {}", small.row.name, small.label);
         let (mut pairs, mut rng, mut refused) = (BTreeMap::new(), Rng::stream(11, "batches"), 0);
         for round in 0u64.. {
-            // New keys, and one in four of those that may be there: put again or deleted.
+            // New keys, and one in four of the keys that may exist: put again or deleted.
             let key = |number: u64| Key::from_u64_be(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let requests: Vec<(Key, Option<Vec<u8>>)> = (0..12)
                 .map(|index| match rng.below(4) {

@@ -1,4 +1,4 @@
-//! Files on pages: what they hold against a map in memory, and what a cut of power leaves.
+//! Files on pages: their content against a map in memory, and after power cuts.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -33,7 +33,8 @@ fn contents(files: &Files<Rc<World>>) -> Contents {
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// What files should be: those with names, those that are being written, and what the next commit makes durable.
+/// The expected files: those with names, those that are being written, and the state that the next commit
+/// makes durable.
 #[derive(Default)]
 struct Model {
     names: BTreeMap<String, FileId>,
@@ -54,7 +55,7 @@ impl Model {
         self.names.iter().map(|(name, file)| (name.clone(), of(file))).collect()
     }
 
-    /// Does something to both; `true` if it was a commit.
+    /// Makes the same random call on both; `true` if it was a commit.
     fn step(&mut self, files: &Files<Rc<World>>, rng: &mut Rng) -> Result<bool, StoreError> {
         let name = NAMES[rng.below(NAMES.len() as u64) as usize].to_owned();
         let writing =
@@ -119,7 +120,7 @@ fn are_what_a_map_says() {
                     assert_eq!(contents(&files), model.now(), "seed {seed}, round {round}, step {step}");
                 }
             }
-            // Files that are still written keep their content, whichever file has their names.
+            // Files that are being written keep their content, whichever files have their names.
             for file in &model.writing {
                 let bytes = &model.bytes[file];
                 let at = rng.below(bytes.len() as u64 + 1);
@@ -133,7 +134,8 @@ fn are_what_a_map_says() {
     }
 }
 
-/// What a cut leaves is what some commit left: none before the last one that had ended, none that had not begun.
+/// A cut leaves the state of some commit: none before the last one that had ended, and none that had not
+/// begun.
 #[test]
 fn survive_a_cut_at_every_event() {
     let mut found = BTreeMap::<bool, u64>::new();
@@ -141,7 +143,8 @@ fn survive_a_cut_at_every_event() {
         let (world, mut rng) = (World::new(PAGE_BYTES, PAGES), Rng::stream(seed, "cuts of files"));
         let files = open(&world);
         world.collect_cuts();
-        // What each step would leave, and when it began; the step of the last commit, and when that had ended.
+        // The state after each step, and the time when the step began; the step of the last commit, and the
+        // time when that had ended.
         let (mut left, mut commits) = (vec![(0, Contents::new())], vec![(0, 0)]);
         let mut model = Model::default();
         for _ in 0..60 {
@@ -162,12 +165,12 @@ fn survive_a_cut_at_every_event() {
             *found.entry(at > Some(from)).or_default() += 1;
         }
     }
-    // Both happen, or the test tests one only.
+    // Both states must occur, or the test would test only one.
     assert!(found.len() == 2, "{found:?}");
 }
 
-/// A second cut, while the first is recovered from, loses nothing either: pages that the first one left after the
-/// last whole commit are not taken for later ones.
+/// A second cut, during recovery from the first, loses nothing either: pages that the first cut left after
+/// the last complete commit are not taken for later ones.
 #[test]
 fn survive_a_cut_of_recovery() {
     for seed in 0..20 {
@@ -217,7 +220,7 @@ fn give_the_pages_of_what_has_gone_back() {
     files.remove("big");
     files.commit().unwrap();
     assert_eq!(files.free_bytes(), free);
-    // They were trimmed: nothing but the journal is left.
+    // They were trimmed: only the journal is left.
     let journal = 2 * 16;
     for (page, content) in world.used() {
         assert!(page < journal || content.written_end() == 0, "page {page}");

@@ -1,5 +1,5 @@
-//! What stores stand on in tests: pages in memory that can be cut off at any moment, and a processor that
-//! lets callers alternate wherever a call may suspend them.
+//! The environment of stores in tests: pages in memory whose power can be cut at any moment, and a processor
+//! that lets callers alternate wherever a call may suspend them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -29,12 +29,12 @@ static YIELDS: [&ScopedKey<Yield>; 6] = [&YIELD_0, &YIELD_1, &YIELD_2, &YIELD_3,
 
 /// Threads of a test; those for background work have higher numbers.
 pub const THREADS: u32 = YIELDS.len() as u32 - BACKGROUND_THREADS;
-/// No test takes so many turns of its threads.
+/// No test needs this many turns of its threads.
 const MOST_TURNS: u32 = 10_000_000;
 /// The only caller when threads do not alternate.
 pub const MAIN: Thread = Thread(0);
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Clone)]
 enum Content {
     Page(Page),
@@ -51,14 +51,14 @@ struct Change {
     write: u64,
 }
 
-/// Everything pages would have after a cut is one choice out of these.
+/// The state of all pages after a cut is one choice from these.
 #[derive(Clone, Default)]
 struct Contents {
     durable: BTreeMap<u64, Content>,
     changes: Vec<Change>,
 }
 
-/// What could be on the pages if the power were cut now, and when that is.
+/// The possible states of the pages if the power were cut now, and the time.
 #[derive(Clone)]
 pub struct Cut {
     pub at: u64,
@@ -87,15 +87,15 @@ pub struct World {
     store: RefCell<Option<Weak<dyn Store>>>,
     /// Cuts, if they are collected.
     cuts: RefCell<Option<Vec<Cut>>>,
-    /// Counts by purpose: pages read and written.
+    /// Counts by purpose: pages read, and pages written.
     pub read: RefCell<BTreeMap<&'static str, u64>>,
     pub written: RefCell<BTreeMap<&'static str, u64>>,
     pub steps: RefCell<BTreeMap<&'static str, u64>>,
     /// Reads and writes from this number on fail.
     fails_from: Cell<u64>,
-    /// These fail, whatever their number.
+    /// Calls of this kind fail, whatever their number.
     refused: Cell<Option<Refused>>,
-    /// What pages held before, oldest first, if that is remembered.
+    /// Earlier content of pages, oldest first, if it is collected.
     versions: RefCell<Option<Vec<(u64, Page)>>>,
 }
 
@@ -126,8 +126,8 @@ impl World {
         })
     }
 
-    /// A store of that row on these pages, not recovered. A single caller finds all background work done that its
-    /// calls have asked for ([`Alone`]).
+    /// A store of that row on these pages, not recovered. A single caller finds all background work done that
+    /// its calls have requested ([`Alone`]).
     pub fn make(self: &Rc<World>, row: &StoreRow, options: &StoreOptions) -> Rc<dyn Store> {
         (row.check)(options, self.page_bytes, self.pages, THREADS).unwrap();
         let threads = THREADS + (row.background)(options).map_or(0, |_| BACKGROUND_THREADS);
@@ -144,13 +144,13 @@ impl World {
         store
     }
 
-    /// A moment that is later than every one before.
+    /// A time later than all before.
     pub fn tick(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
     }
 
-    /// Remembers what a cut would leave, at every change of the pages from now on.
+    /// From now on, keeps the possible states after a cut, at every change of the pages.
     pub fn collect_cuts(&self) {
         *self.cuts.borrow_mut() = Some(Vec::new());
     }
@@ -166,12 +166,12 @@ impl World {
         }
     }
 
-    /// Remembers from now on what pages held before they were written or trimmed.
+    /// From now on, keeps the content of pages before they are written or trimmed.
     pub fn remember_versions(&self) {
         *self.versions.borrow_mut() = Some(Vec::new());
     }
 
-    /// What pages held before, oldest first.
+    /// Earlier content of pages, oldest first.
     pub fn versions(&self) -> Vec<(u64, Page)> {
         self.versions.borrow().clone().unwrap_or_default()
     }
@@ -182,12 +182,12 @@ impl World {
         World::with(self.page_bytes, self.pages, pages.collect())
     }
 
-    /// Every call from the one with this number on fails.
+    /// Makes every call from this number on fail.
     pub fn fail_from(&self, call: u64) {
         self.fails_from.set(call);
     }
 
-    /// Calls of this kind fail until something else is said.
+    /// Makes calls of this kind fail, until it is called again.
     pub fn refuse(&self, refused: Option<Refused>) {
         self.refused.set(refused);
     }
@@ -208,7 +208,7 @@ impl World {
         Ok(())
     }
 
-    /// Overwrites a page without the store.
+    /// Overwrites a page without the store's knowledge.
     pub fn scribble(&self, page: u64, region: Region) {
         self.replace(page, Content::Page(Rc::new(region)));
     }
@@ -223,7 +223,7 @@ impl World {
         self.contents.borrow_mut().durable.insert(page, content);
     }
 
-    /// The pages that hold something, with what it is.
+    /// The pages that are not blank, with their content.
     pub fn used(&self) -> Vec<(u64, Page)> {
         let now = self.now.borrow();
         let mut pages: Vec<_> = now
@@ -244,9 +244,9 @@ impl World {
         World::with(self.page_bytes, self.pages, durable)
     }
 
-    /// All threads may be inside the store at once: each task is a thread, and so is background work,
-    /// alternating as `seed` says. No task may wait for ever; and when all of them have ended nothing may be
-    /// left for the background that it does not know of.
+    /// Runs tasks that may all be inside the store at once: each task is a thread, and so is background work,
+    /// alternating as `seed` says. No task may wait for ever; and after all of them have ended, no background
+    /// work may be left that was not requested.
     pub fn alternate(self: &Rc<World>, seed: u64, tasks: Vec<Box<dyn FnOnce()>>, store: &Rc<dyn Store>) {
         let mut rng = Rng::stream(seed, "schedule");
         let callers = tasks.len();
@@ -311,10 +311,10 @@ impl World {
 }
 
 impl Cut {
-    /// One of the worlds that this cut may leave.
+    /// One of the states that this cut may leave, as a world.
     pub fn world(&self, of: &World, seed: u64) -> Rc<World> {
         let mut rng = Rng::stream(seed, "cut");
-        // Some cuts keep everything, some nothing, most a part.
+        // Some cuts keep all changes, some none, most a part.
         let keep = [0, 50, 90, 100][rng.below(4) as usize];
         let tear = [0, 10][rng.below(2) as usize];
         let mut pages = self.contents.durable.clone();
@@ -330,7 +330,7 @@ impl Cut {
     }
 }
 
-/// Half of it old, half of it new, or nothing that can be read.
+/// Half of the old content and half of the new, or unreadable.
 fn torn(page_bytes: u32, old: Option<&Content>, new: &Content, rng: &mut Rng) -> Content {
     let blank = World::blank();
     let (Content::Page(old), Content::Page(new)) = (old.unwrap_or(&blank), new) else { return Content::Torn };
@@ -473,7 +473,7 @@ impl Cpu for World {
     }
 }
 
-/// A store whose caller may be alone: all background work is done after each call.
+/// A store for a single caller: all background work is done after each call.
 struct Alone {
     world: Rc<World>,
     store: Rc<dyn Store>,

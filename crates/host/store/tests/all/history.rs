@@ -1,13 +1,13 @@
-//! What happened to every key and when, and what may therefore be seen of it.
+//! The history of every key, and the versions that may therefore be seen.
 //!
-//! Every call lasts from one moment to another. A version of a key may be seen unless another one, that
-//! counts for the observer, began after it had ended.
+//! Every call has a begin and an end. An observer may see a version of a key unless another version that
+//! counts for this observer began after the first one had ended.
 
 use std::collections::BTreeMap;
 
 use kvdrive_spec::Key;
 
-/// A call that gave a key a value, or took it away.
+/// A call that gave a key a value, or deleted it.
 #[derive(Clone, Debug)]
 struct Version {
     begin: u64,
@@ -43,17 +43,17 @@ impl History {
         Call(call)
     }
 
-    /// The call did what it should; of the changes of one call to one key, the last counts.
+    /// The call succeeded; of several changes of one key by one call, the last counts.
     pub fn end(&mut self, at: u64, call: Call) {
         for (key, index) in call.0 {
             self.versions.get_mut(&key).unwrap()[index].end = at;
         }
     }
 
-    /// The call did nothing.
+    /// The call had no effect.
     pub fn undo(&mut self, call: Call) {
         for (key, index) in call.0 {
-            // No reader can see it, and it hides nothing.
+            // No reader can see it, and it hides no other version.
             self.versions.get_mut(&key).unwrap()[index].begin = u64::MAX;
         }
     }
@@ -66,12 +66,12 @@ impl History {
         self.versions.keys()
     }
 
-    /// May this value of `key` be seen, if everything that ended until `settled` must be, and nothing that
-    /// began after `latest` can be?
+    /// May this value of `key` be seen, if all versions that ended until `settled` must be visible, and none
+    /// that began after `latest` can be?
     fn may_be(&self, key: &Key, value: Option<&[u8]>, settled: u64, latest: u64) -> bool {
         let versions = self.versions.get(key).map_or(&[][..], |versions| versions);
         let hides = |version: &Version, after: u64| version.begin > after && version.end <= settled;
-        // Of two changes by one call the later hides the earlier.
+        // Of two changes by one call the later one hides the earlier.
         let hidden = |index: usize, version: &Version| {
             versions.iter().any(|other| hides(other, version.end))
                 || versions[index + 1..].iter().any(|other| {
@@ -85,7 +85,7 @@ impl History {
             })
     }
 
-    /// What a call that lasted from `begin` to `end` saw.
+    /// Checks the result of a call that lasted from `begin` to `end`.
     pub fn check_seen(&self, key: &Key, value: Option<&[u8]>, begin: u64, end: u64) {
         assert!(
             self.may_be(key, value, begin, end),
@@ -94,7 +94,7 @@ impl History {
         );
     }
 
-    /// What was found after a cut at `at`.
+    /// Checks the values found after a cut at `at`.
     pub fn check_recovered(&self, at: u64, get: &dyn Fn(&Key) -> Option<Vec<u8>>) {
         let settled =
             self.syncs.iter().filter(|(_, end)| *end <= at).map(|(begin, _)| *begin).max().unwrap_or(0);
@@ -110,7 +110,8 @@ impl History {
         self.check_batches(&found);
     }
 
-    /// If anything of an atomic batch is there, nothing older than it is.
+    /// If a change of an atomic batch is found, no version older than that of the batch is found for its
+    /// other keys.
     fn check_batches(&self, found: &BTreeMap<Key, Option<Vec<u8>>>) {
         let is_of = |version: &Version, value: &Option<Vec<u8>>| {
             value.as_ref().is_some_and(|value| value.len() >= 8) && version.value == *value

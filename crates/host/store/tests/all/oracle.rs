@@ -1,4 +1,4 @@
-//! One caller: a store does what a `BTreeMap` does, whatever its pages keep, across recoveries.
+//! One caller: a store behaves as a `BTreeMap`, across recoveries, with any content of its pages.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ enum Op {
     Delete(u8),
     Get(u8),
     Batch(Vec<(u8, Option<u32>)>, bool),
-    /// Opens a cursor, or goes on with it.
+    /// Opens a cursor, or reads on with it.
     Cursor(Option<u8>),
     Step(u8),
     Sync,
@@ -67,7 +67,8 @@ impl Run {
         Run { small, world, store, model: BTreeMap::new(), cursor: None, number: 0 }
     }
 
-    /// A call that may find the store's room held by the cursor: then it is made again without one.
+    /// A call that may fail because the cursor holds the store's room: then it is made again without a
+    /// cursor.
     fn call<T>(&mut self, call: &dyn Fn(&dyn Store) -> Result<T, StoreError>) -> T {
         match call(&*self.store) {
             Err(StoreError::HeldByCursors) if self.cursor.take().is_some() => call(&*self.store).unwrap(),

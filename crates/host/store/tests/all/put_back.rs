@@ -1,6 +1,6 @@
-//! Pages that hold what they held before, or nothing: what a translation layer finds when the header of the
-//! newest version cannot be read. The store is refused, or says which pairs are lost; a value from before, or
-//! a pair that was deleted, never comes back as good.
+//! Pages that hold earlier content, or none: what a translation layer finds when the header of the newest
+//! version cannot be read. The store is refused, or reports which pairs are lost; an earlier value, or a
+//! deleted pair, is never returned as valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const LIVES: u64 = 3;
 
 type Pairs = BTreeMap<Key, Vec<u8>>;
 
-/// What the store has under each key, or that it cannot say.
+/// The value under each key, or `None` if the store cannot tell it.
 fn pairs_of(store: &dyn Store) -> Vec<(Key, Option<Option<Vec<u8>>>)> {
     let get = |key| match store.get(MAIN, key) {
         Ok(value) => Some(value.map(|value| value.to_bytes())),
@@ -50,7 +50,7 @@ fn live(store: &dyn Store, rng: &mut Rng, life: u64, pairs: &mut Pairs) {
     }
 }
 
-/// The pages of a store that has lived, what it has, and its mark.
+/// The pages of a used store, its pairs, and its mark.
 fn lived(small: &Small, seed: u64) -> (Rc<World>, Pairs, Vec<u8>) {
     let world = World::new(small.page_bytes, small.pages);
     world.remember_versions();
@@ -59,7 +59,7 @@ fn lived(small: &Small, seed: u64) -> (Rc<World>, Pairs, Vec<u8>) {
     for life in 0..LIVES {
         let store = world.make(small.row, &small.options);
         store.recover_from(MAIN, &mark).unwrap();
-        // What was not durable when the life before ended may be gone.
+        // Writes that were not durable when the previous life ended may be lost.
         pairs = pairs_of(&*store)
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.expect("nothing is lost")?)))
@@ -73,7 +73,7 @@ fn lived(small: &Small, seed: u64) -> (Rc<World>, Pairs, Vec<u8>) {
     (world, pairs, mark)
 }
 
-/// Uses a store of which a page was altered; `true` if it says that something is missing.
+/// Uses a store of which a page was altered; `true` if it reports a loss.
 fn is_noticed(small: &Small, world: &Rc<World>, mark: &[u8], pairs: &Pairs, what: &str) -> bool {
     let store = world.make(small.row, &small.options);
     if let Err(error) = store.recover_from(MAIN, mark) {
@@ -116,7 +116,7 @@ fn an_older_version_of_a_page_is_never_taken_for_the_newest() {
         for seed in 0..4 {
             let (world, pairs, mark) = lived(&small, seed);
             assert!(!is_noticed(&small, &world.copied(), &mark, &pairs, "as it was"), "{}", small.label);
-            // What was trimmed stays away, on either side of the wire.
+            // Trimmed pages stay blank, on either side of the wire.
             let is_used = |(_, content): &(u64, Page)| content.written_end() > 0;
             let used: BTreeSet<u64> =
                 world.used().into_iter().filter(is_used).map(|(page, _)| page).collect();

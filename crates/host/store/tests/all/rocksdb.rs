@@ -1,4 +1,4 @@
-//! RocksDB on pages, and `lsmtree` beside it.
+//! RocksDB on pages, and `lsmtree` for comparison.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,16 +29,16 @@ fn key_of(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// What a store wrote to its pages, in bytes a pair, and read from them.
+/// Bytes that a store wrote to its pages for each pair, and pages that it read.
 #[derive(Debug)]
 struct Took {
     wal: f64,
     tables: f64,
     compaction: f64,
     rest: f64,
-    /// Pages of a get.
+    /// Pages read for a get.
     pages_read: f64,
-    /// Blocks of a get, if the store counts them.
+    /// Blocks read for a get, if the store counts them.
     blocks_read: Option<f64>,
 }
 
@@ -48,7 +48,8 @@ impl Took {
     }
 }
 
-/// The same keys in the same order for both stores: twenty megabytes of pairs, drawn evenly out of as many keys.
+/// The same keys in the same order for both stores: twenty megabytes of pairs, drawn evenly out of as many
+/// keys.
 struct Load {
     pairs: u64,
     value_bytes: u32,
@@ -62,8 +63,8 @@ impl Load {
         Load { pairs: 20_000_000 / u64::from(value_bytes + 40), value_bytes }
     }
 
-    /// Puts and, after the first tenth of the puts, gets between them: how many tables there are changes all
-    /// the time, so one moment says little.
+    /// Puts and, after the first tenth of the puts, gets between them: the number of tables changes all the
+    /// time, so one moment would not be representative.
     fn run(&self, pages: &SharedMemory, put: impl Fn(u64, u64, &[u8]), get: impl Fn(u64) -> bool) -> Took {
         pages.forget_counts();
         let mut rng = Rng::stream(7, "load");
@@ -94,7 +95,7 @@ impl Load {
         let db = RocksDb::open(pages.clone(), options).unwrap();
         let put = |at: u64, key, value: &[u8]| {
             db.put(&key_of(key), value, false).unwrap();
-            // `lsmtree` does its jobs before the put ends that asks for them.
+            // `lsmtree` does its jobs before the put ends that requests them.
             if at.is_multiple_of(PUTS_A_GET) {
                 db.wait_until_idle().unwrap();
             }
@@ -129,17 +130,17 @@ impl Load {
     }
 }
 
-/// What `lsmtree` takes, as a part of what RocksDB takes.
+/// The settings of a comparison of `lsmtree` with RocksDB.
 struct Compared {
     value_bytes: u32,
     bloom_bits: u32,
-    /// RocksDB as it is by itself, or without what `lsmtree` has not.
+    /// RocksDB with its defaults, or without the features that `lsmtree` lacks.
     has_all: bool,
 }
 
-/// Both write the same bytes for a pair and read the same blocks for a get, within 15 %. By itself RocksDB merges less,
-/// by a tenth, because it ends a file where one of the level below begins (`level_compaction_dynamic_file_size`), and
-/// `lsmtree` where it is full.
+/// Both write the same bytes for a pair and read the same blocks for a get, within 15 %. With its defaults
+/// RocksDB merges 10 % less, because it ends a file where one of the level below begins
+/// (`level_compaction_dynamic_file_size`), and `lsmtree` ends it where it is full.
 const COMPARED: [Compared; 4] = [
     Compared { value_bytes: 16, bloom_bits: 0, has_all: false },
     Compared { value_bytes: 128, bloom_bits: 10, has_all: false },
@@ -157,7 +158,8 @@ fn lsmtree_writes_and_reads_what_rocksdb_does() {
         let less =
             RocksDbOptions { block_align: true, level_compaction_dynamic_file_size: false, ..all.clone() };
         let theirs = load.of_rocksdb(if has_all { &all } else { &less });
-        // With `block_align` a block is a page; without, most lie on two, as values of `lsmtree` may.
+        // With `block_align` a block is a page; without, most blocks are on two pages, as values of `lsmtree`
+        // may be.
         let read = if has_all { ours.pages_read } else { ours.blocks_read.unwrap() } / theirs.pages_read;
         let share = ours.written() / theirs.written();
         let what = format!(
@@ -166,7 +168,8 @@ fn lsmtree_writes_and_reads_what_rocksdb_does() {
         println!("{what}");
         assert!((0.85..1.15).contains(&share), "{what}");
         assert!((0.85..1.15).contains(&read), "{what}");
-        // Of small pairs more is compaction here, and less is log: 33 B a pair, where RocksDB writes 46.
+        // For small pairs compaction has a larger share here, and the log a smaller one: 33 B a pair, where
+        // RocksDB writes 46.
         if !has_all && value_bytes > 16 {
             let tables = (ours.tables / theirs.tables, ours.compaction / theirs.compaction);
             assert!((0.9..1.1).contains(&tables.0) && (0.85..1.15).contains(&tables.1), "{what}");
@@ -218,7 +221,7 @@ fn rocksdb_has_synchronised_pairs_after_a_power_cut() {
         let (mut next, mut synced) = (0, 0);
         for round in 0..8 {
             let db = RocksDb::open(pages.clone(), &options.clone().into()).unwrap();
-            // A prefix of what was put, no shorter than what was durable.
+            // A prefix of the puts, no shorter than the durable ones.
             let there =
                 (0..next).take_while(|number| db.get(&key_of(*number)).unwrap().is_some()).count() as u64;
             assert!(there >= synced, "wal {wal}, round {round}: {there} of {synced}");
@@ -257,7 +260,8 @@ fn rocksdb_says_what_is_wrong() {
     assert_eq!(refused.unwrap().to_string(), "the store is full");
 }
 
-/// A row of the row cache counts for as much as in RocksDB, within 5 % of all its bytes for values that are not tiny.
+/// A row of the row cache counts for as much as in RocksDB, within 5 % of all its bytes for values that are
+/// not tiny.
 #[test]
 fn a_row_counts_as_in_rocksdb() {
     const ROWS: u64 = 2000;

@@ -9,7 +9,7 @@ use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble
 
 type Counts = [AtomicU64; Purpose::ALL.len()];
 
-/// Pages of 4 KiB. What was written and not flushed is gone when the power goes.
+/// Pages of 4 KiB. Writes that were not flushed are lost in a power cut.
 pub struct SharedMemory {
     pages: Mutex<Contents>,
     count: u64,
@@ -22,7 +22,7 @@ pub struct SharedMemory {
 struct Contents {
     now: Vec<Option<Vec<u8>>>,
     durable: Vec<Option<Vec<u8>>>,
-    /// Those of which the two differ.
+    /// The pages in which the two states differ.
     changed: Vec<u64>,
 }
 
@@ -43,24 +43,24 @@ impl SharedMemory {
         }
     }
 
-    /// Cuts the power: every call from now on is refused. What is durable.
+    /// Cuts the power: every call from now on is refused. Returns the durable pages.
     pub fn cut_power(&self) -> SharedMemory {
         let contents = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_off.store(true, Ordering::SeqCst);
         SharedMemory::with(contents.durable.clone())
     }
 
-    /// Begins to count again.
+    /// Sets the counts to 0.
     pub fn forget_counts(&self) {
         self.written.iter().chain(&self.read).for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Pages written for this.
+    /// Pages written for this purpose.
     pub fn written_for(&self, why: Purpose) -> u64 {
         self.written[why as usize].load(Ordering::Relaxed)
     }
 
-    /// Pages read for this.
+    /// Pages read for this purpose.
     pub fn read_for(&self, why: Purpose) -> u64 {
         self.read[why as usize].load(Ordering::Relaxed)
     }

@@ -11,12 +11,12 @@ pub struct Small {
     pub options: StoreOptions,
     pub page_bytes: u32,
     pub pages: u64,
-    /// A full store takes puts again as soon as pairs were deleted. One that merges does not: a merge that
-    /// would bring many deletes to what they delete may need more room than there is.
+    /// A full store takes puts again after pairs were deleted. One that merges does not always: a merge of
+    /// many deletes with the pairs that they delete may need more room than there is.
     pub has_room_at_once: bool,
 }
 
-/// Every store in every variant. A row that is not known here comes with its defaults.
+/// Every store in every variant. A row without variants here has its defaults.
 pub fn all() -> Vec<Small> {
     STORES.iter().flat_map(variants).collect()
 }

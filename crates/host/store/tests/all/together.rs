@@ -1,4 +1,4 @@
-//! Several callers at once, cut off at every change of the pages.
+//! Several callers at once, with a power cut at every change of the pages.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Pairs as of one moment between the beginning and the end of the opening.
+    /// A walk returns the pairs as of one moment during the opening of its cursor.
     fn walk(&self, thread: Thread) {
         self.cursors.set(self.cursors.get() + 1);
         let begin = self.world.tick();
@@ -130,7 +130,7 @@ impl Shared {
     }
 }
 
-/// Runs the operations, dealt to threads, and checks all that is left at the end.
+/// Runs the operations, dealt to threads, and checks the pairs at the end.
 fn run(small: &Small, ops: &[Op], seed: u64, is_cut: bool) -> (Rc<Shared>, Vec<Cut>) {
     let world = World::new(small.page_bytes, small.pages);
     let store = world.open(small.row, &small.options);
@@ -163,7 +163,7 @@ fn run(small: &Small, ops: &[Op], seed: u64, is_cut: bool) -> (Rc<Shared>, Vec<C
     (shared, cuts)
 }
 
-/// What a recovered store has, checked against what may be there.
+/// Checks the pairs of a recovered store against those that it may have.
 fn check_cut(small: &Small, shared: &Shared, cut: &Cut, world: &Rc<World>) {
     let store = world.make(small.row, &small.options);
     if let Err(error) = store.recover(MAIN) {
@@ -171,7 +171,7 @@ fn check_cut(small: &Small, shared: &Shared, cut: &Cut, world: &Rc<World>) {
     }
     let get = |key: &Key| store.get(MAIN, *key).unwrap().map(|value| value.to_bytes());
     shared.history.borrow().check_recovered(cut.at, &get);
-    // It goes on from there, and what it says now it says again later.
+    // It continues from there, and its answers stay the same later.
     let before: Vec<_> = shared.history.borrow().keys().map(|key| (*key, get(key))).collect();
     let (key, value) = (key_of(200), value_of(u64::MAX, 100));
     store.put(MAIN, key, Value::from(&value[..])).unwrap();

@@ -1,5 +1,5 @@
-//! A waiting thread is woken: stores with threads for background work, whose pages refuse operations and then do not any
-//! more. [`World::alternate`] finds threads that wait for ever, and work that was not announced.
+//! Waiting threads are woken: stores with threads for background work, whose pages refuse operations for some
+//! time. [`World::alternate`] finds threads that wait for ever, and work that was not announced.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::ground::{Refused, THREADS, World, value_of};
 use crate::oracle::key_of;
 use crate::small::{self, Small};
 
-/// What each thread does in turn, until it is to stop or as often as there are numbers.
+/// One round of a thread's calls, with its number.
 type Task = fn(&dyn Store, Thread, u64) -> Result<(), StoreError>;
 
 fn put(store: &dyn Store, thread: Thread, number: u64) -> Result<(), StoreError> {
@@ -23,7 +23,7 @@ fn put_and_sync(store: &dyn Store, thread: Thread, number: u64) -> Result<(), St
     store.sync(thread)
 }
 
-/// Every thread does `task` until it fails, or `most` times; how many failed, and with what.
+/// Every thread repeats `task` until it fails, or `most` times; returns the errors.
 fn until_it_fails(
     world: &Rc<World>,
     store: &Rc<dyn Store>,
@@ -55,7 +55,7 @@ fn is_refused(error: &StoreError) -> bool {
     matches!(error, StoreError::Page(_))
 }
 
-/// Puts that wait for a job hear that it failed, all of them, and it is tried again when the next one waits.
+/// Puts that wait for a job all get its error, and the next put that waits has the job tried again.
 #[test]
 fn who_waits_for_a_job_hears_that_it_failed_and_the_next_one_has_it_tried_again() {
     for (small, seed) in with_background().flat_map(|small| (0..30).map(move |seed| (small.clone(), seed))) {
@@ -79,7 +79,7 @@ fn who_waits_for_a_job_hears_that_it_failed_and_the_next_one_has_it_tried_again(
     }
 }
 
-/// Threads that synchronise wait for what others write, also if those fail.
+/// Threads that synchronise wait for other threads' writes, also if those fail.
 #[test]
 fn a_sync_does_not_wait_for_a_failed_thread() {
     for (small, seed) in with_background().flat_map(|small| (0..60).map(move |seed| (small.clone(), seed))) {
@@ -96,7 +96,7 @@ fn a_sync_does_not_wait_for_a_failed_thread() {
     }
 }
 
-/// With few pages puts merge for room themselves; a put that waits for such a merge continues when it fails.
+/// With few pages, puts merge to make room; a put that waits for such a merge continues when it fails.
 #[test]
 fn a_full_store_whose_merges_fail_tells_every_caller() {
     for (small, seed) in with_background().flat_map(|small| (0..20).map(move |seed| (small.clone(), seed))) {
@@ -113,13 +113,13 @@ fn a_full_store_whose_merges_fail_tells_every_caller() {
     }
 }
 
-/// Without a log nothing but a memtable that becomes full tells the background of itself.
+/// Without a log, only a memtable that becomes full announces background work.
 #[test]
 fn the_background_knows_of_each_memtable_that_is_full() {
     for (small, seed) in with_background().flat_map(|small| (0..40).map(move |seed| (small.clone(), seed))) {
         let world = World::new(small.page_bytes, small.pages);
         let store = world.open(small.row, &small.options);
-        // Ends after each put, sometimes after the one that has filled the memtable.
+        // The run ends after each put, sometimes after the put that has filled the memtable.
         for round in 0..12 {
             let failed = until_it_fails(&world, &store, seed ^ round, 1 + seed % 3, put);
             assert!(failed.is_empty(), "{failed:?}");
@@ -127,7 +127,7 @@ fn the_background_knows_of_each_memtable_that_is_full() {
     }
 }
 
-/// Who synchronises waits for pages of the log that others write, also for the last ones there are.
+/// A thread that synchronises waits for pages of the log that others write, also for the last ones.
 #[test]
 fn every_sync_ends() {
     for (small, seed) in with_background().flat_map(|small| (0..300).map(move |seed| (small.clone(), seed))) {
@@ -138,7 +138,8 @@ fn every_sync_ends() {
     }
 }
 
-/// Small pairs that are synchronised one by one take a page of the log each, so that it is full before a memtable is.
+/// Small pairs that are synchronised one by one take a page of the log each, so the log is full before a
+/// memtable is.
 #[test]
 fn a_log_that_is_full_asks_for_a_memtable_to_be_written() {
     let tiny: Task = |store, thread, number| {
@@ -153,7 +154,8 @@ fn a_log_that_is_full_asks_for_a_memtable_to_be_written() {
     }
 }
 
-/// Merges that fail keep no memtable from being written: each that becomes full has the background look again.
+/// Failing merges keep no memtable from being written: each one that becomes full makes the background look
+/// again.
 #[test]
 fn memtables_are_written_while_merges_fail() {
     for small in with_background() {
