@@ -1,4 +1,4 @@
-//! Every profile is whole; every wrong input is one line that names the key and says what is allowed.
+//! Every profile is complete; every wrong input is one line that names the key and the allowed values.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ fn config(sets: &[&str]) -> Config {
     document.config().unwrap()
 }
 
-/// How many there are, those in sections of sections too.
+/// Number of values, also in sections within sections.
 fn fields(json: &serde_json::Value) -> usize {
     json.as_object().map_or(1, |section| section.values().map(fields).sum())
 }
@@ -57,7 +57,7 @@ fn every_engine_has_a_profile_that_it_runs_on() {
     assert_eq!(default_profile("no such engine"), PROFILES[0].name);
 }
 
-/// Fuzzing found texts at which the parser panicked (toml_edit to 0.23).
+/// Fuzzing found texts on which the parser panicked (toml_edit up to 0.23).
 #[test]
 fn a_text_that_is_far_from_toml_is_one_line_of_error() {
     let found = "==media = \"pdus\"\n.draia = \"pdus\"\n.dram_bytes 1 M\"6=iB\"\n \"10k\"\n0[k&\n";
@@ -71,7 +71,7 @@ fn a_text_that_is_far_from_toml_is_one_line_of_error() {
 fn every_profile_value_obeys_its_rule() {
     for profile in PROFILES {
         let document = Document::profile(profile.name).unwrap();
-        // Laying a document over another sets, and so checks, every key of it.
+        // Applying a document to another one sets, and so checks, every key of it.
         let mut copy = self::document();
         copy.merge_text(profile.name, &document.to_string()).unwrap();
         assert_eq!(copy.config().unwrap(), document.config().unwrap());
@@ -158,7 +158,7 @@ fn settings_take_units_and_leave_a_trace() {
     assert_eq!(set.len(), 7, "{set:?}");
     assert_eq!(set[0], ("flash.channels".to_owned(), "16".to_owned()));
     assert_eq!(set[3], ("host.transfer".to_owned(), "prp".to_owned()));
-    // What is printed can be read again.
+    // The printed document can be read again.
     let mut again = self::document();
     again.merge_text("printed", &text).unwrap();
     assert_eq!(again.config().unwrap(), config);
@@ -190,7 +190,7 @@ fn a_file_holds_any_part_and_is_taken_whole_or_not_at_all() {
 
 #[test]
 fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
-    // Tables grow: their names are theirs to list.
+    // Tables grow: their own names are the expected ones.
     let methods: Vec<_> = METHODS.iter().map(|row| row.name).collect();
     let methods = format!("host.transfer: \"ppr\"; allowed: {}; did you mean prp?", methods.join(", "));
     let cases = [
@@ -276,7 +276,7 @@ fn conditions_between_keys_are_one_line_too() {
         sets.iter().for_each(|set| document.set(set).unwrap());
         assert_eq!(document.config().unwrap_err().to_string(), *expected);
     }
-    // The least drive of the last case is still one; a segment more a little is not.
+    // The smallest drive of the last case is valid; a slightly larger segment is not.
     let mut document = document();
     least.iter().for_each(|set| document.set(set).unwrap());
     document.config().unwrap();
@@ -287,7 +287,7 @@ fn conditions_between_keys_are_one_line_too() {
     );
 }
 
-/// It is public: not every drive comes from a document.
+/// The check is public: not every drive comes from a document.
 #[test]
 fn a_drive_names_the_key_that_it_cannot_be_made_with() {
     type Change = fn(&mut DriveConfig);
@@ -310,7 +310,7 @@ fn a_drive_names_the_key_that_it_cannot_be_made_with() {
         let line = refused.expect("there is no such drive").to_string();
         assert!(line.starts_with(expected) && line.lines().count() == 1, "{line}");
     }
-    // What one engine cannot have, another may.
+    // A combination that one engine cannot have may be valid for another.
     let plus = ["engine.name=plus", "power.protected_bytes=4GiB"];
     config(&[&plus[..], &["flash.page_bytes=12KiB"]].concat());
     config(&[&plus[..], &["flash.blocks_per_die=32768", "lsm.layout=published"]].concat());
@@ -347,7 +347,7 @@ fn the_page_of_settings_is_what_is_declared() {
     }
 }
 
-/// A text of help stands alone: on a page, in a message.
+/// A help text must be complete by itself: it is shown on a page and in messages.
 #[test]
 fn every_setting_says_what_it_is() {
     for setting in kvdrive_config::settings() {
@@ -356,7 +356,7 @@ fn every_setting_says_what_it_is() {
     }
 }
 
-/// A condition names settings, and words that they may be.
+/// A condition names existing settings, and values that they can have.
 #[test]
 fn every_condition_can_hold() {
     let rule = |key: &str| kvdrive_config::setting(key).map(|setting| &setting.rule);

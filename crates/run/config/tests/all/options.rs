@@ -1,4 +1,4 @@
-//! What options, files and single keys make of a document, and which of them are refused.
+//! The documents that follow from options, files and single keys, and the options that are refused.
 
 use kvdrive_config::{Config, Naming, RunOptions, option_rows, settings};
 use kvdrive_engines::hash::SCHEMES;
@@ -68,7 +68,7 @@ fn a_value_that_could_only_mean_nothing_is_refused_with_what_to_do_instead() {
     assert_eq!(bare, "--duration 10: allowed: a time with its unit, as 100ms or 10s");
 }
 
-/// A default of the caller's gives way to an option, a file and a key, and to a profile it does not.
+/// A default of the caller is overridden by an option, a file and a key, and overrides a profile.
 #[test]
 fn a_default_is_below_what_is_given() {
     let with_default = |mut asked: RunOptions| {
@@ -96,7 +96,7 @@ fn a_declared_option_is_short_for_its_key() {
     assert_eq!(names.len(), option_rows().len(), "two options of one name");
 }
 
-/// It is the size of SAKER's cache, or of that of a store on the host.
+/// The option is the size of SAKER's cache, or of the cache of a store on the host.
 #[test]
 fn a_cache_is_that_of_the_layer_that_answers_reads_on_the_host() {
     let with = |side: &str, store: &str, saker: &str| {
@@ -257,7 +257,7 @@ fn a_file_is_blamed_with_the_line_of_the_key() {
     assert!(wrong.starts_with("a.toml:5: flash.sense_ns: "), "{wrong}");
 }
 
-/// A store on the host has no SAKER, and a SAKER that is off no batches: such runs are there once.
+/// A store on the host has no SAKER, and a SAKER that is off has no batches: such runs occur once.
 #[test]
 fn options_of_saker_are_for_the_runs_that_have_it() {
     let lists = of(&[
@@ -284,7 +284,7 @@ fn options_of_saker_are_for_the_runs_that_have_it() {
     let mut expected = expected.concat();
     expected.sort_unstable();
     assert_eq!(seen(&lists), expected);
-    // A store on the host may have a cache, of as many bytes.
+    // A store on the host may have a cache of the same size.
     let cached =
         lists.clone().with("store", "hashlog,lsmtree").with("saker", "on").with("cache", "1MiB,2MiB");
     let cached = cached.without("batch").without("value-size");
@@ -299,7 +299,7 @@ fn options_of_saker_are_for_the_runs_that_have_it() {
     let hashlog = [of("hashlog", 0, 0), of("hashlog", 0, 1), of("hashlog", 0, 2)];
     let lsmtree = [of("lsmtree", 0, 1), of("lsmtree", 0, 2), of("lsmtree", 1, 0), of("lsmtree", 2, 0)];
     assert_eq!(caches, [&hashlog[..], &lsmtree[..]].concat());
-    // On the host alone it is refused, and where it is off alone, too.
+    // It is refused for a run on the host alone, and also if SAKER is off in all runs.
     let host = lists.clone().with("side", "host").with("saker", "on");
     assert!(host.documents().unwrap_err().to_string().starts_with("saker.enabled: true; lies in front"));
     let off = lists.with("side", "disk").with("saker", "off");

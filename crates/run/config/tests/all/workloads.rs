@@ -80,7 +80,7 @@ fn keys_of_w_b_to_w_m_are_unique() {
     assert_eq!(error, "workload.ops: 4294967297; there are only 4294967296 different 4 B keys");
 }
 
-/// Shares of retrieves, stores and seeks, and how often the most popular key occurs.
+/// Shares of retrieves, stores and seeks, and the count of the most popular key.
 fn mix(sets: &[&str]) -> ([f64; 3], u64) {
     let mut workload = build(sets);
     let (mut kinds, mut keys) = ([0u64; 3], std::collections::BTreeMap::new());
@@ -102,7 +102,8 @@ fn mix(sets: &[&str]) -> ([f64; 3], u64) {
 
 #[test]
 fn mixgraph_has_the_ratios_of_its_flags_and_the_keys_of_its_model() {
-    // Uniform: 200 k draws of 1 M keys; the most frequent key has a handful. The models are far from that.
+    // With uniform keys, 200 k draws of 1 M keys, the most frequent key occurs a few times. The models are
+    // far from that.
     for (preset, popular) in [
         ("all_random", 1..=8),
         ("all_dist", 200..=20_000),
@@ -233,7 +234,7 @@ fn ycsb_mixes_are_the_published_ones() {
         ("c", [100.0, 0.0, 0.0], 0.0),
         ("d", [95.0, 5.0, 0.0], 5.0),
         ("e", [0.0, 5.0, 95.0], 5.0),
-        // Half the operations read, half read and write: two reads for every write.
+        // Half of the operations read, half read and write: two reads for every write.
         ("f", [66.7, 33.3, 0.0], 0.0),
     ];
     for client in ["ycsb", "plus"] {
@@ -285,13 +286,13 @@ fn ycsb_chooses_keys_as_it_is_told() {
     assert!(index == Some(0) && (share - 0.130).abs() < 0.01, "{index:?} {share}");
     let (index, share) = hottest(&with("name=plus-c", "distribution=latest"));
     assert!(index == Some(999) && (share - 0.130).abs() < 0.01, "{index:?} {share}");
-    // 1 / 26.469 of ten thousand million items, and what else falls on the key.
+    // 1 / 26.469 of ten thousand million items, and the other draws that are hashed to the same key.
     let (index, share) = hottest(&with("name=ycsb-c", "distribution=zipfian"));
     assert!(index != Some(0) && (share - 0.039).abs() < 0.01, "{index:?} {share}");
     assert!(hottest(&with("name=ycsb-c", "distribution=uniform")).1 < 0.005);
 }
 
-/// The published client's generators all have one seed: of its 20 clients each draws what the others do.
+/// All generators of the published client have one seed, so each of its 20 clients draws the same ranks.
 #[test]
 fn clients_that_replay_each_other_draw_each_rank_together() {
     let draw = |sets: &[&str]| {
@@ -306,7 +307,7 @@ fn clients_that_replay_each_other_draw_each_rank_together() {
     assert_eq!(uniform, draw(&["name=plus-c", "distribution=uniform"]), "uniform keys have a generator each");
 }
 
-/// YCSB's `SkewedLatestGenerator`: the rank counts back from the newest pair, which inserts move on.
+/// YCSB's `SkewedLatestGenerator`: the rank counts back from the newest pair, which moves on with inserts.
 #[test]
 fn ycsb_d_reads_most_what_was_inserted_last() {
     let mut workload = build(&["name=ycsb-d", "num=1000", "key_size=8"]);
@@ -325,8 +326,8 @@ fn ycsb_d_reads_most_what_was_inserted_last() {
         }
     }
     assert_eq!(workload.inserted(), pairs - 1000);
-    // 1 / zeta(n, 0.99) falls from 13.0 % at 1000 pairs to 9.7 % at the 11 000 of the end: 10.6 % on the
-    // whole. Ten ranks have 2.96 times that, a little more by Gray's method, which is exact for two.
+    // 1 / zeta(n, 0.99) falls from 13.0 % at 1000 pairs to 9.7 % at the 11 000 pairs of the end: 10.6 % on
+    // average. Ten ranks have 2.96 times that, and a little more by Gray's method, which is exact for two.
     let share = |count: u32| f64::from(count) / f64::from(reads);
     assert!((0.100..0.110).contains(&share(newest)), "{}", share(newest));
     assert!((0.30..0.34).contains(&share(ten)), "{}", share(ten));
@@ -341,13 +342,13 @@ fn ycsb_e_scans_one_to_a_hundred_pairs() {
             _ => None,
         })
         .collect();
-    // The seek brings the first of them.
+    // The seek brings the first pair of a scan.
     assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&0), Some(&99)));
     assert!((mean(&lengths) - 49.5).abs() < 0.5, "{}", mean(&lengths));
 }
 
-/// YCSB hashes ranks over the pairs that will be there, and draws again for one that is not: inserts move no
-/// hot key.
+/// YCSB hashes ranks over the pairs that will exist, and draws again for a pair that does not exist yet:
+/// inserts move no hot key.
 #[test]
 fn ycsb_e_keeps_its_hot_keys_while_it_inserts() {
     let mut workload = build(&["name=ycsb-e", "num=20000", "ops=20000", "key_size=8"]);
@@ -364,7 +365,7 @@ fn ycsb_e_keeps_its_hot_keys_while_it_inserts() {
             other => panic!("{other:?}"),
         }
     }
-    // 1 / 26.469 of the draws, and of those that were drawn again: 20 000 to 21 000 of 22 000 are there.
+    // 1 / 26.469 of the draws, including repeated ones: 20 000 to 21 000 of 22 000 pairs exist.
     let hottest = f64::from(*counts.values().max().unwrap()) / f64::from(seeks);
     assert!((0.035..0.050).contains(&hottest), "{hottest}");
 }
