@@ -1,4 +1,4 @@
-//! What is remembered is what was computed, and of nothing else.
+//! Remembered reports are the computed ones, for exactly the same runs.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn document(settings: &[&str]) -> Document {
     document
 }
 
-/// A folder for a cache, and how many sessions were computed.
+/// A folder for a cache, and the number of sessions that were computed.
 struct Bench {
     folder: tempfile::TempDir,
     computed: Cell<u32>,
@@ -36,7 +36,7 @@ impl Bench {
         ResultCache::open(self.path(), program.to_owned())
     }
 
-    /// The reports of a session and whether they were computed.
+    /// The reports of a session, and whether they were computed.
     fn ask(&self, program: &str, documents: &[Document]) -> (Vec<Report>, bool) {
         let before = self.computed.get();
         let run = |documents: &[Document], progress: Progress<'_>| {
@@ -111,7 +111,8 @@ fn another_seed_setting_profile_or_program_is_computed() {
     assert!(!bench.ask("p", &[document(&[])]).1);
 }
 
-/// A named budget of DRAM is values of other keys: documents of equal values may have it or not.
+/// A named DRAM budget is a set of values of other keys: of two documents with equal values, one may have the
+/// name.
 #[test]
 fn a_report_names_the_dram_point_that_was_asked_for() {
     let bench = Bench::new();
@@ -219,7 +220,7 @@ fn results_that_were_not_used_for_longest_leave() {
     for seed in 2..=3 {
         bench.ask("p", &of_seed(seed));
     }
-    // An hour between uses: seed 1 longest ago, then 3, then 2.
+    // One hour between uses: seed 1 longest ago, then 3, then 2.
     for (hours, seed) in [(1, 1), (3, 2), (2, 3)] {
         let text = format!("\"seed\":{seed},");
         let entry =
