@@ -10,7 +10,7 @@ fn throughput(workload: &str, policy: &str, memcpy_ns_per_kib: u64, program_ns: 
         format!("packing.policy={policy}"),
         format!("controller.memcpy_ns_per_kib={memcpy_ns_per_kib}"),
         format!("flash.program_ns={program_ns}"),
-        // Pages begin to leave at once, as in a long run.
+        // Pages are evicted from the beginning, as in a long run.
         "buffer.entries=16".into(),
         "workload.ops=3000".into(),
     ] {

@@ -1,4 +1,5 @@
-//! Every counter that a report can have counts something: runs on small drives, and for the rest the tests that see it.
+//! Every counter that a report can have counts something: runs on small drives, and for the other counters
+//! the tests that see them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +27,7 @@ const MIXED: &[&str] = &[
     "workload.value_size=700",
 ];
 
-/// Tables and values for which there is hardly any room.
+/// Tables and values with hardly any room.
 const LSM: &[&str] =
     &["lsm.memtable_entries=32", "gc.segment_pages=2", "buffer.entries=8", "packing.policy=all"];
 
@@ -49,7 +50,7 @@ const FEW: &[&str] = &["workload.name=fillrandom", "workload.ops=101", "lsmtree.
 
 const BTREE: &[&str] = &["btree.buffer_bytes=64KiB", "btree.checkpoint_bytes=64KiB"];
 
-/// Nodes are split in the run, not by loading.
+/// Nodes are split during the run, not by loading.
 const GROWING: &[&str] = &["workload.name=fillrandom", "workload.num=3000", "workload.value_size=700"];
 
 const SAKER: &[&str] = &[
@@ -84,7 +85,7 @@ const SMALL_VALUES: &[&str] =
 /// The cache of a language model that has room for little.
 const CACHE: &[&str] = &["workload.name=kvcache", "workload.ops=100", "workload.cache_blocks=20"];
 
-/// Values that no engine over pages takes whole, which replace each other.
+/// Values that no engine over pages takes as a whole, and that replace each other.
 const DIVIDED: &[&str] =
     &["flash.blocks_per_die=64", "workload.num=4", "workload.ops=40", "workload.value_size=200000"];
 
@@ -97,7 +98,7 @@ const FAILING: &str = "[[rule]]\nfault = \"read-error\"\nprobability = 0.02\n\
                        [[rule]]\nfault = \"program-error\"\nprobability = 0.05\n\
                        [[rule]]\nfault = \"erase-error\"\nprobability = 0.2\n";
 
-/// Engines with settings of runs in model time on the profile of each, and rules for their faults.
+/// Engines with settings of runs in model time on each engine's profile, and rules for their faults.
 const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ("lsm", &[TINY, MIXED, LSM, LEVELED], ""),
     ("lsm", &[TINY, MIXED, LSM, &["workload.delete_fraction=0.1", "lsm.rings=[3, 3, 4, 64]"]], ""),
@@ -122,14 +123,14 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ("lsm", &[MIXED, SAKER, &["saker.containers=own", "saker.batch=0"]], ""),
     ("lsm", &[CACHE], ""),
     ("lsm", &[CACHE, &["workload.cache_admission=second-use"]], ""),
-    // Requests of the first moment of the trace, and of the next.
+    // Requests of the trace's first moment, and of the next one.
     ("lsm", &[CACHE, &["workload.ops=1000", "workload.cache_shrink=65536"]], ""),
     ("original", &[HASH], ""),
     ("plus", &[HASH, SMALL_VALUES], ""),
     ("plus2", &[HASH, &["flash.spare_blocks=50"]], FAILING),
 ];
 
-/// Counters of rare events: a test that sees each of them, and what it says there.
+/// Counters of rare events: for each of them a test that sees it, and the text in that test.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("engine.buffer_forced_out", "drive/engines/tests/all/page_buffer.rs", "statistics().forced_out, 1"),
     ("engine.buffer_waits", "drive/engines/tests/all/page_buffer.rs", "statistics().waits > 0"),
@@ -152,7 +153,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("saker.unsynced", "host/saker/tests/all/counted.rs", "count(Count::Unsynced)"),
 ];
 
-/// Names of the counters that are above 0 at the end of the runs above.
+/// Names of the counters that are above 0 at the end of these runs.
 fn moved() -> BTreeSet<String> {
     let mut moved = BTreeSet::new();
     for (engine, settings, rules) in RUNS {

@@ -10,13 +10,13 @@ use kvdrive_store::{STORES, store_row};
 
 use kvdrive_config::{Config, Document, rules};
 
-/// Numbers that decide how much memory or time a run takes, and that nothing else is asked of.
+/// Numbers that only decide how much memory or time a run takes.
 const AMOUNTS: &[&str] = &[
     "workload.ops",
     "workload.num",
     "workload.overwrites",
     "workload.seek_nexts",
-    // A row of the series for each interval: of 1 ns, they are as many as the run has nanoseconds.
+    // The series has a row for each interval: with intervals of 1 ns, one for each nanosecond of the run.
     "run.interval_ns",
 ];
 
@@ -45,7 +45,7 @@ pub fn small(engine: &str) -> Document {
     document
 }
 
-/// Values at and near the ends of a rule. Upper ends above a few thousand only ask for memory.
+/// Values at and near the ends of a rule. Large upper ends would only take memory.
 pub fn extremes(rule: &Rule) -> Vec<String> {
     match rule {
         Rule::Integer(low, high) => [*low, low + 1, low + 2, low + 7, low + 30, low + 1000, *high]
@@ -79,7 +79,7 @@ fn settings() -> Vec<String> {
         .collect()
 }
 
-/// Runs with `settings`; what it panicked with, if it did.
+/// Runs with `settings`; returns the message of a panic, if there was one.
 fn panic_of(engine: &str, settings: &[String]) -> Option<String> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut document = small(engine);
@@ -147,7 +147,7 @@ fn every_key_alters_the_typed_configuration() {
     let alters = |document: &Document, setting: &str| {
         let values = |document: &Document| Config::of_values(&document.values());
         let mut altered = document.clone();
-        // One that cannot be, beside the others, was read too.
+        // A value that conflicts with others was read, too.
         altered.set(setting).is_ok() && values(&altered) != values(document)
     };
     let dispatches = ["context", "round-robin"].map(usual);

@@ -1,4 +1,4 @@
-//! Runs of hash engines on a small preconditioned drive: sessions, scale, and what reports say of them.
+//! Runs of hash engines on a small preconditioned drive: sessions, scale, and the contents of reports.
 
 use kvdrive_config::{Document, Scale};
 use kvdrive_declare::Form;
@@ -71,7 +71,7 @@ fn workloads_follow_each_other_on_a_preconditioned_drive() {
             "overwrites collect garbage"
         );
     }
-    // What was inserted is found again: not one retrieve of the third run missed.
+    // Inserted pairs are found again: all retrieves of the third run were hits.
     assert_eq!(reports[2].value_bytes.retrieved, reports[2].ops.retrieve * 1000);
     assert!(reports[1].notes.contains(&"after plus-a uniform on the same drive".to_owned()));
     let other = on("original", "plus-a", "uniform");
@@ -102,7 +102,7 @@ fn a_drive_loaded_in_no_time_is_as_one_that_was_loaded_in_model_time() {
         assert!(a.virtual_ns.unwrap() > 0 && b.virtual_ns.is_none());
         assert_eq!((a.stores, a.stored_bytes), (b.stores, b.stored_bytes));
         assert_eq!((timed.ops.total(), at_once.ops.errors), (at_once.ops.total(), 0));
-        // Not the same drive to the page: clients that do not wait meet in another order, and pin fewer
+        // The drives are not equal to the page: clients that do not wait meet in another order, and pin fewer
         // sections.
         let near = |what: &str, a: f64, b: f64| {
             assert!((a / b - 1.0).abs() < 0.03, "{engine}: {what} {a} timed, {b} at once");
@@ -145,8 +145,8 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
 fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     let report = run(&on("plus", "plus-a", "uniform"), &|_, _| ()).unwrap();
     let count = |name: &str| report.counts.section("engine").of(name);
-    // A read-modify-write is none here: every operation looks a key up once, and a probe more for each
-    // collision.
+    // A read-modify-write is not one operation here: every operation looks a key up once, and takes one more
+    // probe for each collision.
     assert!(count("lookups") >= 2000 && count("probes") == count("lookups") + count("collisions"));
     let used = count("used_bytes");
     assert!(used > 14_000 * 1013 && used < count("capacity_bytes"), "{used}");
@@ -160,7 +160,8 @@ fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
-/// What the others leave is the cache's, and a cached section takes 16 B besides its bytes.
+/// The cache gets the DRAM that the other structures leave, and a cached section takes 16 B besides its
+/// bytes.
 #[test]
 fn a_budget_for_everything_is_for_everything() {
     for scheme in SCHEMES {
@@ -209,7 +210,7 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
     assert_eq!((part.workload.ops, part.workload.overwrites), (156_250, 1_562_500));
     assert_eq!((part.hash.gc_low_superblocks, part.hash.gc_stall_superblocks), (4, 3));
     assert_eq!((part.hash.dram_bytes, part.hash.write_buffer_bytes), (2 << 20, 4 << 20));
-    // The write buffer and what is on its way to flash are part of this budget and keep their size: 4 MiB,
+    // The write buffer and pages on their way to flash are part of this budget and keep their size: 4 MiB,
     // and 426 pages.
     let kept = (4 << 20) + 426 * (32 << 10);
     assert_eq!(shrunk("1/64", "total-256").hash.dram_bytes, ((256 << 20) - kept) / 64 + kept);
@@ -224,7 +225,7 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
 
 #[test]
 fn each_omission_of_the_published_emulator_reaches_the_drive() {
-    // Half empty and one command at a time: nothing is collected, and what differs is the switch alone.
+    // Half empty and one command at a time: nothing is collected, so only the switch makes a difference.
     let with = |workload: &str, set: &str| {
         let quiet = [
             "engine.name=original",
@@ -254,7 +255,7 @@ fn each_omission_of_the_published_emulator_reaches_the_drive() {
     assert!(error.ends_with("a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]"), "{error}");
 }
 
-/// The least that an engine says it needs.
+/// The least that an engine's error says it needs.
 fn least_protected_bytes(document: &Document) -> u64 {
     let mut document = document.clone();
     document.set("power.protected_bytes=1000000").unwrap();
@@ -263,8 +264,8 @@ fn least_protected_bytes(document: &Document) -> u64 {
     needed.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{refused}"))
 }
 
-/// Sections change faster than few dies can write them, and collection moves pairs of a megabyte: writers
-/// wait for the protected memory that holds their pages meanwhile.
+/// Sections change faster than few dies can write them, and collection moves pairs of 1 MB: writers wait for
+/// the protected memory that holds their pages meanwhile.
 #[test]
 fn pages_on_their_way_fit_the_least_protected_memory() {
     let small_pairs =
@@ -305,7 +306,7 @@ fn pages_on_their_way_fit_the_least_protected_memory() {
     }
 }
 
-/// One die, blocks of few pages, and no more of anything than there must be.
+/// One die, blocks of few pages, and the minimum of everything else.
 const TINY: &[&str] = &[
     "flash.channels=1",
     "flash.dies_per_channel=1",
@@ -317,7 +318,7 @@ const TINY: &[&str] = &[
     "power.protected_bytes=67108864",
 ];
 
-/// Configurations that once went wrong, each with what did.
+/// Configurations that once failed, each with its failure.
 const FOUND: &[(&str, &[&str])] = &[
     (
         "a store wrote every section of its probe sequence, and began anew when that had taken all space",
@@ -420,8 +421,8 @@ fn what_random_configurations_found_stays_mended() {
     }
 }
 
-/// Recovery goes over the drive in several passes when the cache's DRAM, which it keeps its bits in, is too
-/// small for all.
+/// Recovery reads the drive in several passes if the cache's DRAM, in which it keeps its bits, is too small
+/// for one.
 #[test]
 fn a_drive_with_hardly_any_dram_comes_up_again() {
     for engine in SCHEMES.iter().map(|scheme| scheme.name) {

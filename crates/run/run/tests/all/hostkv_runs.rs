@@ -1,4 +1,4 @@
-//! Runs of stores on the host: every row of the table, and what such a run refuses.
+//! Runs of stores on the host: every row of the table, and settings that such a run refuses.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,8 @@ fn pages_of_a_store_on_the_host_are_what_crosses_the_link() {
     }
 }
 
-/// What a store counts, on either side, is what others counted: flash its reads, the workload its pairs.
+/// Counts of a store, on either side, agree with other counts: its reads with those of flash, its pairs with
+/// those of the workload.
 #[test]
 fn counters_of_stores_are_what_others_counted() {
     let drawn =
@@ -68,7 +69,7 @@ fn counters_of_stores_are_what_others_counted() {
         settings.for_each(|setting| in_drive.set(setting).expect("a setting"));
         let in_drive = run::run(&in_drive, &|_, _| {}).unwrap();
         for counted in [on_host.counts.section("store"), in_drive.counts.section("engine")] {
-            // One that finds out by merging does not know.
+            // A store that finds existing pairs only by merging does not know their number.
             if let Some(pairs) = counted.get("pairs") {
                 assert_eq!(pairs, keys.len() as u64, "{}", row.name);
                 counted_pairs.push(row.name);
@@ -83,7 +84,7 @@ fn counters_of_stores_are_what_others_counted() {
         assert_eq!(sides, 2, "{store} counts its pairs on either side");
     }
     let read = ["workload.name=readrandom", "workload.value_size=16", "lsmtree.row_cache_bytes=20000"];
-    // What lies in memtables is looked for in no cache.
+    // Pairs in memtables are not looked up in any cache.
     let tables = ["lsmtree.write_buffer_size=8KiB", "lsmtree.wal=false"];
     let lsmtree = report("lsmtree", &[&read[..], &tables].concat());
     let count = |name: &str| lsmtree.counts.section("store").of(name);
@@ -94,7 +95,7 @@ fn counters_of_stores_are_what_others_counted() {
     assert_eq!((count("pages_read.lookup"), lsmtree.counts.of("nand.reads")), (count("blocks_read"), reads));
 }
 
-/// Intervals of a run add up to it, and are as long as was asked for.
+/// The intervals of a run add up to the run, and have the requested length.
 #[test]
 fn a_series_adds_up_to_its_run() {
     let settings = ["workload.name=fillrandom", "workload.value_size=64", "run.interval_ns=100us"];
@@ -110,7 +111,7 @@ fn a_series_adds_up_to_its_run() {
     );
 }
 
-/// Each interval is a row of the report: a run ends that would have too many.
+/// Each interval is a row of the report: a run that would have too many ends.
 #[test]
 fn a_series_of_too_many_intervals_is_refused() {
     let mut document = Document::profile("saker-mid").expect("the profile exists");
@@ -121,7 +122,8 @@ fn a_series_of_too_many_intervals_is_refused() {
     assert_eq!(error, "run.interval_ns: 1; the run has more than 1048576 intervals");
 }
 
-/// Buffers of stores shrink with their writes, where a run looks at them; a size that follows the drive is its own.
+/// Buffers of stores shrink with their writes, if a run reads these settings; a size that follows the drive's
+/// stays as it is.
 #[test]
 fn at_a_part_of_its_size_a_store_has_a_part_of_its_buffers() {
     let shrunk = |store: &str| {
@@ -160,7 +162,7 @@ fn values_read_back_from_a_store_on_the_host_are_those_that_were_stored() {
     }
 }
 
-/// The cache is looked up after the memtables, and a second read of a pair in a table hits it.
+/// The cache is searched after the memtables, and a second read of a pair in a table hits it.
 #[test]
 fn the_row_cache_of_a_store_on_the_host_answers_reads() {
     let settings = [
@@ -179,12 +181,12 @@ fn the_row_cache_of_a_store_on_the_host_answers_reads() {
     assert!(looked_up(&reports[1]) + hits <= looked_up(&reports[0]), "a hit reads no page");
     let mean_ns = |report: &Report| report.latency_ns.get("retrieve").expect("it was read").mean;
     assert!(mean_ns(&reports[1]) < mean_ns(&reports[0]));
-    // They differ in nothing that one would see but the cache.
+    // The only visible difference between them is the cache.
     let table = compare(&reports);
     assert!(table.contains("cache") && table.contains("none") && table.contains("1 MiB"), "{table}");
 }
 
-/// On its own core compaction takes no time of those that serve, on either side of the wire.
+/// On a core of its own compaction takes no time of the serving cores, on either side of the wire.
 #[test]
 fn compaction_on_a_core_of_its_own_leaves_the_other_cores_to_callers() {
     let settings = [
@@ -208,7 +210,7 @@ fn compaction_on_a_core_of_its_own_leaves_the_other_cores_to_callers() {
         assert!(busy(&runs[1]).is_some_and(|busy| busy > 0.1), "{core}: {:?}", busy(&runs[1]));
         let [shared, own] = runs.each_ref().map(|report| report.throughput_ops_per_s);
         assert!(own > 1.03 * shared, "{core}: {own} stores a second beside it, {shared} with it");
-        // One slice of 50 us of each of two threads, for each of the commands that wait for an I/O thread.
+        // For each of the commands that wait for an I/O thread, one slice of 50 us of each of two threads.
         let longest_ns = runs[0].latency_ns.get("store").expect("it was asked for").max;
         assert!(longest_ns < 500_000, "{core}: a put beside merges took {longest_ns} ns");
         let moved = |report: &Report| report.counts.of("nand.programs");
@@ -250,7 +252,7 @@ fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
         stored.set("engine.name=hashlog").expect("a setting");
         stored.config().expect("it is one")
     };
-    // Key; is it looked at by hashlog on the host, by engine lsm, by hashlog in the drive?
+    // The key; is it read by hashlog on the host, by engine lsm, by hashlog in the drive?
     for (key, looked_at) in [
         ("host.threads", [true, true, true]),
         ("ftl.over_provisioning", [true, true, true]),

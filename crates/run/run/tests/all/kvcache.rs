@@ -1,11 +1,12 @@
-//! A language model's cache on a drive: what the trace makes the cache do, and what the drive answers.
+//! A language model's cache on a drive: the operations that follow from the trace, and the drive's answers.
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
 use kvdrive_run::run;
 use kvdrive_workload::kvcache::{ADMISSIONS, LAYOUTS, POLICIES};
 
-/// Two conversations of two blocks whose second turn adds one, then the first again, twice.
+/// Two conversations of two blocks, of which they share the first; then the first one with a third block,
+/// twice.
 const REQUESTS: &str = r#"{"timestamp": 0, "input_length": 1000, "output_length": 9, "hash_ids": [0, 1]}
 {"timestamp": 5, "input_length": 700, "output_length": 9, "hash_ids": [0, 2]}
 {"timestamp": 5, "input_length": 1500, "output_length": 9, "hash_ids": [0, 1, 3]}

@@ -1,4 +1,4 @@
-//! What a report says of the limit of a run, held against what happens when that limit is moved.
+//! The limit of a run as reported, compared with the effect of moving that limit.
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
@@ -73,7 +73,7 @@ fn shares_of_what_time_went_to_add_up_and_the_busiest_part_is_busier_than_the_me
     assert_eq!((again.occupied, again.limited_by), (report.occupied, report.limited_by));
 }
 
-/// `byte-express` sends a value by `prp` that its queue has no room for, and the report says how much that was.
+/// `byte-express` sends values that do not fit its queue by `prp`, and the report says how many.
 #[test]
 fn values_too_long_for_the_queue_are_told() {
     let told = |queue_entries: u32| {

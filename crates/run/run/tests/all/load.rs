@@ -28,7 +28,7 @@ fn error(sets: &[&str]) -> String {
 #[test]
 fn operations_of_a_rate_begin_when_they_are_to_and_not_before() {
     let report = report(&["workload.rate_per_s=2k/s", "host.depth=8"]);
-    // The last of 4000 begins 1999.5 ms after the first.
+    // The last of 4000 operations begins 1999.5 ms after the first.
     let took = report.time.virtual_ns;
     assert!((1_999_500_000..2_010_000_000).contains(&took), "{took}");
     assert!((report.throughput_ops_per_s / 2000.0 - 1.0).abs() < 0.01);
@@ -36,7 +36,7 @@ fn operations_of_a_rate_begin_when_they_are_to_and_not_before() {
     assert!(!report.notes.iter().any(|note| note.contains("keep up")), "{:?}", report.notes);
 }
 
-/// A drive that cannot keep up is seen in the latency, which a client that waits would hide.
+/// If a drive cannot keep up, the latency shows it; clients that wait would hide it.
 #[test]
 fn latency_of_a_rate_counts_from_when_an_operation_was_to_begin() {
     let closed = report(&["workload.read_fraction=0.0"]);
@@ -45,7 +45,7 @@ fn latency_of_a_rate_counts_from_when_an_operation_was_to_begin() {
     assert!((0.85..=1.0).contains(&(open.throughput_ops_per_s / closed.throughput_ops_per_s)));
     assert!(open.notes.iter().any(|note| note.contains("did not keep up")), "{:?}", open.notes);
     let max = |report: &Report| report.latency_ns.get("store").unwrap().max;
-    // How late the last of 4000 is; that is about half of the run.
+    // Delay of the last of 4000 operations; about half of the run.
     let last_ns = open.time.virtual_ns - 3999 * 1_000_000_000 / rate;
     assert!(
         max(&open) >= last_ns && last_ns > 10 * max(&closed),
@@ -79,7 +79,7 @@ fn a_duration_ends_a_run_and_the_report_says_which_end_it_was() {
         let at_rate = ["workload.ops=1M", "workload.duration_ns=20ms", "workload.rate_per_s=1k/s", depth];
         assert_eq!(self::report(&at_rate).ops.answered(), 20, "one each millisecond, the first at 0");
     }
-    // The last of 21 operations is due when the time is over: it is left, and no other is.
+    // The last of 21 operations is due when the time is over: it alone is not carried out.
     let of_ops = |ops: &str| report(&[ops, "workload.duration_ns=20ms", "workload.rate_per_s=1k/s"]);
     let late = of_ops("workload.ops=21");
     assert_eq!(late.ops.answered(), 20);
@@ -128,8 +128,7 @@ fn every_value_that_comes_back_is_checked_with_all_engines_and_clients_at_once()
     assert_eq!(report(&[]).verified, None);
 }
 
-/// Page contents are swapped under the drive by reading with another seed: nothing is as it was stored.
-/// Values that go to flash while they arrive, before anything is measured.
+/// Values that are written to flash while they arrive, before anything is measured.
 #[test]
 fn large_values_are_loaded_and_come_back() {
     let large = ["workload.name=readrandom", "workload.num=6", "workload.ops=12", "workload.value_size=3MiB"];
@@ -163,7 +162,7 @@ fn a_check_of_an_image_reads_it_and_finds_what_is_not_as_it_was_stored() {
     let other = check(&["workload.value_size=201"]);
     assert_eq!(other.verified.as_ref().unwrap().wrong, verified.checked, "all are of another size");
     assert!(other.notes.iter().any(|note| note.contains("200 bytes; stored were 201")), "{:?}", other.notes);
-    // A run that goes on with the image does not judge what it did not store.
+    // A run that continues with the image does not check pairs that it did not store.
     let goes_on = run_on(&["workload.read_fraction=0.9", "workload.verify=values", "workload.name=mixed"]);
     assert!(goes_on.verified.unwrap().is_whole());
 }
@@ -224,7 +223,7 @@ fn how_a_run_goes_is_told_and_alters_nothing() {
     assert!(told.len() > 1, "{told:?}");
     assert!(told.windows(2).all(|pair| pair[0].ops <= pair[1].ops && pair[0].model_ns <= pair[1].model_ns));
     let last = told.last().unwrap();
-    // Operations are reported in steps, so the last ones may not be reported.
+    // Progress is reported in steps, so the last operations may be missing from it.
     assert!(last.ops > 10_000 && last.ops <= 20_000, "{last:?}");
     assert!(last.model_ns > 0 && last.model_ns <= report.time.virtual_ns);
     assert!(last.programs > 0 && last.programs <= report.counts.of("nand.programs"));
@@ -250,7 +249,7 @@ fn a_run_that_is_stopped_reports_what_was_done() {
         assert!(ran.is_stopped && (18_000..50_000).contains(&done), "{done}");
         let note = "of 1 000 000 operations done: this is the report so far";
         assert!(ran.report.notes.iter().any(|found| found.ends_with(note)), "{:?}", ran.report.notes);
-        // It is the beginning of the whole run.
+        // The result equals the beginning of the whole run.
         let ops = format!("workload.ops={done}");
         let beginning = report(&[&ops, depth]);
         assert_eq!(beginning.ops.answered(), done);

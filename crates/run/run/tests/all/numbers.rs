@@ -1,4 +1,4 @@
-//! Counted numbers that must come out exactly, and modelled ones with the constants of `cosmos-plus`.
+//! Counted numbers that must be exact, and modelled ones with the constants of `cosmos-plus`.
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
@@ -81,7 +81,8 @@ fn what_flash_operations_take_alters_nothing_where_there_are_none() {
     }
 }
 
-/// What a run of `common` and one with `setting` besides differ in: time, bytes over the link, programs.
+/// The difference between a run of `common` and one that also has `setting`: in time, bytes over the link or
+/// programs.
 fn differs(common: &[&str], setting: &str) -> bool {
     let [usual, other] = [common.to_vec(), [common, &[setting]].concat()].map(|settings| {
         let report = report(&settings);
@@ -152,7 +153,7 @@ fn resources_are_of_the_run_and_not_of_its_drain() {
     let busy = |name: &str| report.resources.get(name).expect("it is in every report").busy_fraction;
     let host_ns = 940.0 + 1200.0 + 2400.0 + 3000.0 + 8100.0;
     assert!((busy("host.core") - host_ns / 28_100.0).abs() < 1e-9, "{}", busy("host.core"));
-    // Requests of an entry and of a page, and a completion: 28, 224 and 44 wire bytes at 4 a nanosecond.
+    // Requests for an entry and for a page, and a completion: 28, 224 and 44 wire bytes at 4 B/ns.
     assert!((busy("link.up") - (7.0 + 56.0 + 11.0) / 28_100.0).abs() < 1e-9, "{}", busy("link.up"));
     assert_eq!((busy("die"), busy("channel")), (0.0, 0.0));
 }
@@ -167,7 +168,7 @@ fn traffic_of_workload_m() {
     let baseline = payload("prp");
     for (transfer, published_rules) in [("adaptive", 93.24), ("piggyback", 96.95)] {
         let reduction = 100.0 * (1.0 - payload(transfer) / baseline);
-        // 1 M stores give it +-0.05; a fifth of them scatter more.
+        // 1 M stores give it within 0.05; a fifth of them scatters more.
         assert!((reduction - published_rules).abs() < 0.12, "{transfer}: {reduction}");
     }
 }
@@ -189,7 +190,7 @@ fn response_times_without_flash() {
     assert_eq!(mean("piggyback", 32), 10_800.0, "the fitted command");
 }
 
-/// Value pages of 1 M stores as a separate model of the packing rules counts them, here for a tenth of them.
+/// Value pages of 1 M stores by a separate model of the packing rules, here for a tenth of the stores.
 #[test]
 fn value_pages_of_the_packing_policies() {
     let table = [
@@ -228,7 +229,7 @@ fn reports_repeat_to_the_last_digit() {
     assert_eq!(first, run("ram"));
 }
 
-/// A retrieve of a value that left the buffer while flash was off is refused, and says so.
+/// A retrieve of a value that was evicted from the buffer while flash was off is refused with a status.
 #[test]
 fn evicted_values_are_refused_without_flash() {
     let report = report(&[
@@ -242,7 +243,7 @@ fn evicted_values_are_refused_without_flash() {
     assert!(report.ops.errors > 1000 && report.ops.errors < 2000, "{:?}", report.ops);
 }
 
-/// A drive that is full says so at once: that is no fast store, and nothing that was stored.
+/// A full drive refuses at once: such an operation is no fast store, and no stored value.
 #[test]
 fn refused_stores_are_counted_as_errors_and_in_no_latency() {
     let full = |until_full: bool| {

@@ -8,7 +8,7 @@ use kvdrive_run::report::Report;
 use kvdrive_run::run;
 use kvdrive_store::STORES;
 
-/// A drive on which something happens in every section that its kind has.
+/// A report of a drive on which something happens in every section that its kind has.
 fn report(profile: &str, settings: &[String]) -> Report {
     let small = ["flash.blocks_per_die=64", "workload.num=300", "workload.ops=300", "run.interval_ns=5ms"];
     let mut document = Document::profile(profile).unwrap();
@@ -18,7 +18,7 @@ fn report(profile: &str, settings: &[String]) -> Report {
     run(&document, &|_, _| {}).unwrap()
 }
 
-/// The report is the same again, in memory and in JSON, but for how its document came to its values.
+/// The report is the same again, in memory and in JSON, except for how its document came to its values.
 fn assert_is_read_back(report: Report) {
     let json = serde_json::to_string(&report).unwrap();
     let read: Report = serde_json::from_str(&json).unwrap();
@@ -73,7 +73,7 @@ fn a_report_with_a_counter_that_is_not_declared_is_refused_with_its_name() {
     assert_eq!(read(&json).unwrap_err(), "engines: no section of counters");
 }
 
-/// A report does not say which of two declarations of one name it has.
+/// A report does not say which of two declarations of one name a counter has.
 #[test]
 fn counters_of_one_name_are_declared_alike() {
     let all = declared().unwrap();

@@ -1,4 +1,4 @@
-//! A drive on a file that is reopened with another value of any key: it is refused, or everything stored is
+//! A drive on a file that is reopened with another value of any key: it is refused, or all stored pairs are
 //! found as before. Keys that only other engines read have no effect.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use kvdrive_config::{Document, rules, setup};
 
 use super::extremes::{extremes, small};
 
-/// Tables of few entries, keys that collide.
+/// Tables of few entries, and keys that collide.
 const SMALL: &[&str] = &[
     "media.kind=file",
     "flash.blocks_per_die=32",
@@ -31,10 +31,10 @@ const SMALL: &[&str] = &[
     "hash.write_buffer_bytes=262144",
 ];
 
-/// What is stored: bytes, and the seed of their content. `None` was deleted.
+/// The stored pairs: number of bytes, and the seed of their content. `None`: deleted.
 type Stored = BTreeMap<Key, Option<(u32, u64)>>;
 
-/// The sections that a drive reads, and whether this engine does.
+/// Does this engine read the section? `None`: no drive reads it.
 fn reads(engine: &EngineRow, section: &str) -> Option<bool> {
     let is_of_engines = ENGINES.iter().any(|row| row.sections.contains(&section));
     match section {
@@ -52,7 +52,7 @@ fn on_file(engine: &str, folder: &Path) -> Document {
     document
 }
 
-/// Works on the drive; or the line that says why there is none.
+/// Does `work` on the drive; or returns the line that says why it is refused.
 fn with_drive(document: &Document, work: impl FnOnce(Driver)) -> Result<(), String> {
     let config = document.config().map_err(|error| error.to_string())?;
     let sim = Sim::new();
@@ -102,7 +102,7 @@ fn check(driver: &Driver, stored: &Stored) {
     }
 }
 
-/// What is wrong with a copy of the drive in `folder` when `setting` is laid over its configuration.
+/// The problem of a copy of the drive in `folder` when `setting` is applied to its configuration.
 fn problem_of(engine: &str, folder: &Path, stored: &Stored, setting: &str, is_read: bool) -> Option<String> {
     let copy = tempfile::tempdir().expect("a folder for the copy");
     for file in std::fs::read_dir(folder).expect("the folder is there") {
@@ -138,11 +138,12 @@ fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
         for (key, rule) in rules() {
             let section = key.split('.').next().unwrap_or(key);
             let Some(is_read) = reads(row, section) else { continue };
-            // How long something takes decides nothing of what is found.
+            // Times do not decide which pairs are found.
             if key.contains("_ns") || key.ends_with("_ps") {
                 continue;
             }
-            // Of keys that are nothing to it one value will do: each drive waits for the machine's storage.
+            // For keys that the drive ignores one value suffices, since each drive waits for the machine's
+            // storage.
             let values = extremes(rule);
             for value in values.iter().take(if is_read { values.len() } else { 1 }) {
                 let setting = format!("{key}={value}");

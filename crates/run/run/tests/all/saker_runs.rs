@@ -1,4 +1,4 @@
-//! Runs with SAKER in front of the driver: counted traffic, every engine, and what is refused.
+//! Runs with SAKER in front of the driver: counted traffic, every engine, and settings that are refused.
 
 use kvdrive_config::faults;
 use kvdrive_config::{Document, default_profile};
@@ -44,7 +44,7 @@ fn payload(transfer: &str, value_bytes: u32, sync_every: u32) -> (f64, Report) {
     (report.counts.of("traffic.payload_bytes") as f64 / 64_000.0, report)
 }
 
-/// A batch of 4184 B by page DMA has as many pairs as go into 4 KiB: 64, 51, 15, 3; none larger than that.
+/// A batch of 4184 B by page DMA has as many pairs as go into 4 KiB: 64, 51, 15, 3; none is larger than that.
 #[test]
 fn payload_of_a_store_with_saker_is_counted() {
     for (value_bytes, sync_every, published) in [
@@ -122,13 +122,13 @@ fn an_adaptive_batch_goes_when_nothing_is_under_way() {
         report("saker-mid", &[&settings[..], &[think_ns]].concat())
     };
     let (busy, idle) = (with("host.think_ns=0"), with("host.think_ns=5us"));
-    // A client that is faster than the drive fills its containers; one that is not has each pair sent soon.
+    // A client that is faster than the drive fills its containers; the pairs of a slower one are sent soon.
     assert!(count(&busy, "batches") < 40, "{:?}", busy.counts);
     assert!(count(&idle, "closed_by_idle") > 1000, "{:?}", idle.counts);
     assert_eq!(count(&idle, "full_by_bytes"), 0);
 }
 
-/// A drive that refuses a batch is heard of at the sync: its requests were answered by then.
+/// If a drive refuses a batch, the sync reports it: the batch's requests were answered before.
 #[test]
 fn what_the_drive_refuses_of_a_batch_is_an_error_of_the_run() {
     let document = document(
@@ -165,7 +165,7 @@ fn what_does_not_go_with_saker_is_refused_in_a_line() {
     let on = document("saker-mid", &[]).config().unwrap();
     let cached = document("saker-mid", &["saker.cache_bytes=1000"]).config().unwrap();
     let off = Document::profile("saker-mid").unwrap().config().unwrap();
-    // Key; is it looked at with SAKER, with a cache in it, without it?
+    // The key; is it read with SAKER, with a cache in it, without it?
     for (key, looked_at) in [
         ("saker.enabled", [true, true, true]),
         ("saker.batch", [true, true, false]),
@@ -182,7 +182,7 @@ fn what_does_not_go_with_saker_is_refused_in_a_line() {
     }
 }
 
-/// Threads without SAKER: operations of one share its core and its queue pair.
+/// Threads without SAKER: operations of one thread share its core and its queue pair.
 #[test]
 fn threads_of_a_driver_have_a_core_each() {
     let of = |threads: &str| {
@@ -199,8 +199,8 @@ fn threads_of_a_driver_have_a_core_each() {
     assert_eq!(shared.counts.section("traffic"), four.counts.section("traffic"));
 }
 
-/// The three classes differ in their four numbers alone, and the dispatcher's time is the one solved from the
-/// published ratio of class Low: 4 threads, each 0.36 us a pair and 32 of 4096 B of a block that takes 60 us.
+/// The three classes differ only in their four numbers, and the dispatcher's time is the one solved from the
+/// published ratio of class Low: 4 threads, each 0.36 us a pair and 32/4096 of a block that takes 60 us.
 #[test]
 fn saker_profiles_are_one_drive_and_their_dispatcher_takes_what_was_solved() {
     let of = |name: &str| Document::profile(name).unwrap().config().unwrap();

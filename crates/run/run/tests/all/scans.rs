@@ -1,5 +1,5 @@
-//! Scans in whole runs: what a seek and its nexts return is counted, and a failed scan leaves no iterator
-//! open.
+//! Scans in whole runs: pairs that a seek and its nexts return are counted, and a failed scan leaves no
+//! iterator open.
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
@@ -23,8 +23,8 @@ fn report(clock: &str, settings: &[&str]) -> Report {
 
 const CLOCKS: [&str; 2] = ["virtual", "wall"];
 
-/// Half of the values left the buffer while flash was off: half of the seeks, and many nexts, are refused.
-/// Every seek that succeeds opens an iterator, and there are four.
+/// Half of the values were evicted from the buffer while flash was off: half of the seeks, and many nexts,
+/// are refused. Every seek that succeeds opens an iterator, and the drive has four.
 #[test]
 fn a_failed_next_leaves_no_iterator_open() {
     for clock in CLOCKS {

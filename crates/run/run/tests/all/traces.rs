@@ -1,5 +1,5 @@
-//! User traces: every format, compressed or not, with or without recorded times; errors name the spot, and no
-//! trace causes a panic.
+//! User traces: every format, compressed or not, with or without recorded times; errors name the place, and
+//! no trace causes a panic.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn error(path: &Path, sets: &[&str]) -> String {
     run(&document(path, sets), &|_, _| {}).unwrap_err().to_string()
 }
 
-/// Every operation of a trace in words, and the moment it has.
+/// Every operation of a trace in words, and its recorded time.
 fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, String> {
     let config = document(path, sets).config().unwrap();
     let mut trace = open(&config.workload, 1)?;
@@ -273,10 +273,10 @@ fn a_trace_ends_a_run_before_its_operations_and_is_cut_by_them() {
     let path = folder.file("trace", lines.as_bytes());
     assert_eq!(report(&path, &["host.depth=8"]).ops.store, 500);
     assert_eq!(report(&path, &["workload.ops=20"]).ops.store, 20);
-    // As many as a run has that says nothing are asked for all the same.
+    // The configuration keeps the number of operations that was set, even if a trace may have fewer.
     let said = document(&path, &["workload.ops=1M"]).config().unwrap();
     assert_eq!(said.workload.ops, 1_000_000);
-    // A drive that is busy begins late; latency says by how much.
+    // A busy drive begins operations late; latencies include that delay.
     let busy = report(&path, &["workload.arrivals=trace"]);
     assert!(busy.latency_ns.get("store").unwrap().max > 1_000_000, "{:?}", busy.latency_ns);
 }
@@ -295,7 +295,7 @@ fn read_all(format: &str, bytes: &[u8]) {
     let folder = Folder::new();
     let path = folder.file("bytes", bytes);
     let format = format!("workload.trace_format={format}");
-    // Entries, an end, or one line.
+    // Operations, then an end or one line of error.
     if let Err(error) = operations(&path, &[&format]) {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
@@ -311,7 +311,7 @@ proptest! {
         }
     }
 
-    /// Near enough to a format to get far into it.
+    /// Traces similar enough to a format to be read for some time.
     #[test]
     fn traces_with_some_bytes_altered_never_panic(
         alterations in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..8),

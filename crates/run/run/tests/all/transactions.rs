@@ -6,7 +6,7 @@ use kvdrive_run::report::Report;
 use kvdrive_run::wall::{WallOptions, run_wall};
 use kvdrive_sim::wall::Pace;
 
-/// Small tables, so that clients meet at the same rows.
+/// Small tables, so that clients use the same rows.
 const SMALL: &[&str] = &[
     "workload.name=tpcc",
     "workload.shrink=64",
@@ -34,7 +34,7 @@ fn clients_at_the_same_time_lose_no_update() {
     let sides: &[&[&str]] = &[
         &["engine.name=hashlog", "host.depth=8"],
         &["engine.name=block", "host.store=lsmtree", "host.threads=4"],
-        // A thread that waits for rows has answers that another one, which has the rows, waits for.
+        // A thread that waits for rows has the answers for which the thread that holds the rows waits.
         &["engine.name=hashlog", "saker.enabled=true", "saker.cache_bytes=65536", "host.threads=4"],
     ];
     for side in sides {
@@ -46,7 +46,7 @@ fn clients_at_the_same_time_lose_no_update() {
         assert_eq!((all, payments.rolled_back), (400, 0), "{side:?}");
         assert!(orders.latency_ns.p50 > payments.latency_ns.p50, "{side:?}: an order is longer");
         assert!(report.notes.iter().any(|note| note.contains("no update is lost")), "{:?}", report.notes);
-        // The checks after the run are not counted in it.
+        // The checks after the run are not counted in the report.
         assert!(report.ops.retrieve < 400 * 36, "{side:?}: {}", report.ops.retrieve);
         let series = report.series.as_ref().expect("it was asked for");
         let of_series = series.transactions.as_ref().expect("it consists of them").iter().sum::<u64>();
@@ -56,7 +56,7 @@ fn clients_at_the_same_time_lose_no_update() {
     }
 }
 
-/// What a transaction writes is one command then, over the driver and with SAKER in front.
+/// The writes of a transaction are one command then, over the driver and with SAKER in front.
 #[test]
 fn transactions_as_atomic_batches_lose_no_update_and_take_fewer_commands() {
     let sides: &[&[&str]] = &[
@@ -73,14 +73,14 @@ fn transactions_as_atomic_batches_lose_no_update_and_take_fewer_commands() {
             (report.ops.store, report.counts.of("drive.commands"))
         };
         let ((rows, single), (at_once, batched)) = (of("workload.atomic=false"), of("workload.atomic=true"));
-        // A row of STOCK that two lines of an order change is in its batch once.
+        // If two lines of an order change a row of STOCK, the batch has the row once.
         assert!(at_once <= rows && 10 * at_once > 9 * rows, "{side:?}: {at_once} of {rows} rows");
         let is_batched_anyway = side.contains(&"saker.enabled=true");
         assert!(is_batched_anyway || batched + rows / 2 < single, "{side:?}: {batched} of {single} commands");
     }
 }
 
-/// Threads and tasks by the machine's clock meet at the same rows, too.
+/// Threads and tasks by the machine's clock use the same rows, too.
 #[test]
 fn clients_in_wall_time_lose_no_update() {
     let sides: &[&[&str]] = &[
@@ -106,7 +106,7 @@ fn clients_in_wall_time_lose_no_update() {
     }
 }
 
-/// What a drive takes from a transaction in the middle shows, and is said.
+/// Data that a drive loses in the middle of a transaction are noticed and reported.
 #[test]
 fn a_drive_that_fails_leaves_the_rows_unchecked_and_says_so() {
     let rules = "[[rule]]\nfault = \"status\"\nopcode = [\"store\"]\nstatus = \"88h\"\nnth = 20\n";

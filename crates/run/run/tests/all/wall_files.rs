@@ -16,7 +16,7 @@ use kvdrive_spec::{Key, Status};
 
 const DEPTH: u32 = 32;
 
-/// A drive on files in `folder`, whose values come by `transfer`, and as few entries in its memtable as that.
+/// A drive on files in `folder`, whose values come by `transfer`, and with this few entries in its memtable.
 fn config(folder: &Path, sync: bool, transfer: &str, memtable_entries: u32) -> Config {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
     let path = folder.join("drive.img");
@@ -43,7 +43,7 @@ fn number_of(key: &Key) -> u32 {
     u32::from_be_bytes(*key.to_array().first_chunk().expect("keys have 16 bytes"))
 }
 
-/// Stores pairs `numbers` at depth 32 until the drive is off; what each was answered.
+/// Stores pairs `numbers` at depth 32 until the drive is off; returns the answer to each.
 fn store(
     config: &Config,
     connector: &Connector,
@@ -73,7 +73,7 @@ fn store(
     answers
 }
 
-/// Whatever was acknowledged is there, as it was stored.
+/// Checks that every acknowledged pair is readable, as it was stored.
 fn check(config: &Config, connector: &Connector, answers: &[(u32, Result<(), Status>)], what: &str) {
     let choice = method(&config.host.transfer).expect("a row of METHODS");
     let driver = connector.connect(choice, 16, 1).expect("it is on");
@@ -89,7 +89,8 @@ fn check(config: &Config, connector: &Connector, answers: &[(u32, Result<(), Sta
 #[test]
 fn completions_that_are_ready_together_wait_for_storage_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    // One command a value, and flash is left alone: before it is changed, too, what there is is settled.
+    // One command a value, and flash is not written: before a write to flash the records so far are synced,
+    // too.
     let config = config(folder.path(), true, "byte-express", 4096);
     let (connector, serving) = serve(&config, Pace::Off);
     let counted = || serving.control().look(|_, _| faults::arm(None)).expect("it is on");
@@ -102,7 +103,8 @@ fn completions_that_are_ready_together_wait_for_storage_once() {
     serving.join();
 }
 
-/// By a rule, at any command: what was posted and not handed over yet was not acknowledged.
+/// A rule cuts the power at any command: completions that were posted and not handed over yet were not
+/// acknowledged.
 #[test]
 fn what_was_acknowledged_in_a_group_outlives_a_power_cut() {
     for (round, sync) in [(0u32, false), (1, true), (2, false), (3, false)] {
@@ -124,8 +126,8 @@ fn what_was_acknowledged_in_a_group_outlives_a_power_cut() {
     }
 }
 
-/// A disk that is full, or fails, at any write and any wait for storage: stores are refused from there on, the
-/// drive says why and goes on reading, and comes up again with every pair that it acknowledged.
+/// A disk that is full or fails, at any write and any wait for storage: stores are refused from then on, the
+/// drive reports the reason and still reads, and powers on again with every pair that it acknowledged.
 #[test]
 fn a_full_disk_is_a_status_and_a_message_and_nothing_acknowledged_is_lost() {
     let faults_of = |call, error, numbers: &[u64]| {

@@ -1,4 +1,4 @@
-//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
+//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it does not change.
 
 use std::cell::RefCell;
 use std::fs;
@@ -55,8 +55,8 @@ fn loading_is_not_part_of_a_wall_run() {
     let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
     assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
     assert!(wall.virtual_ns > Some(0), "{wall:?}");
-    // A served drive is not drained: pages that loading left in buffers are programmed in the run. The sum is
-    // the same.
+    // A served drive is not drained, so pages that loading left in buffers are programmed in the run. The sum
+    // is the same.
     let all = |loading: u64, run: &Report| (loading + run.counts.of("nand.programs")) as f64;
     let wall = all(wall.counts.of("nand.programs"), &by_wall);
     let model = all(model.counts.of("nand.programs"), &by_model);
@@ -64,7 +64,7 @@ fn loading_is_not_part_of_a_wall_run() {
     assert!(by_wall.notes.iter().any(|note| note.contains("left in buffers")), "{:?}", by_wall.notes);
 }
 
-/// A replay cannot tell loading from the rest, and says so; the two parts of the run are all of it.
+/// A replay cannot separate loading from the other operations, and says so; it has the sum of both.
 #[test]
 fn a_replay_is_loading_and_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,12 +74,12 @@ fn a_replay_is_loading_and_the_run() {
     let loading = recorded.precondition.as_ref().expect("pairs were loaded").counts.of("nand.programs");
     assert_eq!(replayed.counts.of("nand.programs"), loading + recorded.counts.of("nand.programs"));
     assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
-    // Commands of hosts are reported by the replay only; the recorded run reports operations instead.
+    // Only the replay reports commands of hosts; the recorded run reports operations instead.
     let answered = recorded.ops.total() + recorded.precondition.as_ref().map_or(0, |loading| loading.stores);
     let all: u64 = replayed.commands.iter().map(|(_, commands)| commands.count).sum();
     assert!(answered > 0 && all >= answered && recorded.commands.is_empty(), "{all} of {answered}");
     assert!(replayed.to_string().contains("COMMANDS"), "{replayed}");
-    // More than there should be, and less.
+    // A recording with additional bytes, and one with fewer.
     let whole = fs::read(&path).expect("the recording");
     let last_note = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("it can be written");
@@ -98,8 +98,8 @@ fn a_replay_is_loading_and_the_run() {
 }
 
 /// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts after an insert must not
-/// add to its latency. If the machine is busy, a thread waits milliseconds for a core: one good run of
-/// several is enough.
+/// add to its latency. On a busy machine a thread waits milliseconds for a core, so one good run of several
+/// suffices.
 #[test]
 fn a_store_does_not_wait_for_later_scans() {
     let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
@@ -108,7 +108,7 @@ fn a_store_does_not_wait_for_later_scans() {
         ["store", "seek"].map(|kind| report.latency_ns.get(kind).expect("some ran").p50)
     });
     let seen: Vec<[u64; 2]> = runs.collect();
-    // A scan is a seek at least, and some thirty scans are under way.
+    // A scan has at least a seek, and some thirty scans are under way.
     assert!(seen.iter().any(|[store, seek]| *store < 10 * (*seek).max(1000)), "{seen:?}");
 }
 
@@ -144,8 +144,8 @@ fn a_run_that_does_not_start_leaves_an_earlier_recording() {
     assert!(error.contains(&nowhere.display().to_string()), "{error}");
 }
 
-/// Rules that come and go while a drive is served, and one of them that cuts its power: a replay has the same
-/// counters, of the drive and of the rules.
+/// Rules that are added and removed while a drive is served, one of which cuts its power: a replay has the
+/// same counters, of the drive and of the rules.
 #[test]
 fn a_replay_has_the_same_faults_at_the_same_commands() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -218,8 +218,8 @@ fn a_wall_run_until_the_drive_is_full_ends_there() {
     assert!((100..1_000_000).contains(&report.ops.store) && report.ops.errors == 0, "{:?}", report.ops);
 }
 
-/// A rate, intervals and a series by the machine's clock: the last operation does not begin before its time, and the
-/// intervals add up to the run, from one thread and from several.
+/// A rate, intervals and a series by the machine's clock: the last operation does not begin before its time,
+/// and the intervals add up to the run, with one thread and with several.
 #[test]
 fn operations_begin_at_their_times_in_wall_time() {
     let work = ["workload.name=ycsb-a", "workload.num=500", "workload.ops=400", "workload.verify=values"];
@@ -252,7 +252,7 @@ fn operations_begin_at_their_times_in_wall_time() {
     }
 }
 
-/// An operation that is due long after the run was stopped does not begin, and its time is not waited for.
+/// An operation that is due long after the run was stopped does not begin, and the run does not wait for it.
 #[test]
 fn a_stop_ends_the_wait_for_an_operation() {
     const GAP_S: u64 = 20;
@@ -278,14 +278,14 @@ fn a_stop_ends_the_wait_for_an_operation() {
     assert!(ran.report.time.wall_s < GAP_S as f64, "{} s", ran.report.time.wall_s);
 }
 
-/// The same check as in model time, and it bites: a drive that spoils what it reads is found out.
+/// The check of model time, which notices errors: a drive that corrupts values it reads is detected.
 #[test]
 fn what_comes_back_in_wall_time_is_checked() {
     let work = ["workload.name=ycsb-a", "workload.num=200", "workload.ops=2000", "host.depth=8"];
     let report = wall(&[&work[..], &["workload.verify=values"]].concat(), None).expect("it runs");
     let verified = report.verified.expect("it was asked for");
     assert!(verified.is_whole() && verified.checked == report.ops.retrieve, "{verified:?}");
-    // Pairs of another size than this run would have stored, on the same files.
+    // With another value size, the pairs on the same files are not those of the run.
     let folder = tempfile::tempdir().expect("a folder");
     let path = format!("media.path={}", folder.path().join("d.img").display());
     let on_file = [&work[..], &["media.kind=file", &path]].concat();
@@ -299,8 +299,8 @@ fn what_comes_back_in_wall_time_is_checked() {
     assert_eq!((other.checked, other.wrong), (200, 200), "{other:?}");
 }
 
-/// Threads with SAKER in front, on the clock of the machine: all that they were told is stored is, and their batches
-/// are counted.
+/// Threads with SAKER in front, by the machine's clock: all writes reported as stored are stored, and their
+/// batches are counted.
 #[test]
 fn saker_on_threads_in_wall_time() {
     for (batch, transfer) in [(0, "prp"), (16, "piggyback")] {
@@ -340,7 +340,7 @@ fn threads_have_a_queue_pair_each_in_wall_time() {
     assert!(refused.starts_with("host.queues: 2; in wall time each thread has a queue pair"), "{refused}");
 }
 
-/// Settings that only the other end would look at, or none at all; refused before a connection is made.
+/// Settings that only the other end reads, or neither end; refused before a connection is made.
 #[test]
 fn what_a_run_over_a_network_does_not_look_at_is_refused() {
     let remote = Remote { address: "127.0.0.1:1".into(), ..Remote::default() };
