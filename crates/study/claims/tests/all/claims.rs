@@ -1,4 +1,4 @@
-//! Verdicts: computed, compared with the expected ones; and errors of files, reported in one line.
+//! Verdicts: computed, and compared with the expected ones; and errors of files, each reported in one line.
 
 use kvdrive_claims::{self as claims, Outcome, Planned, Standing, Verdict, mutants, parse};
 use kvdrive_config::Document;
@@ -464,7 +464,8 @@ fn a_figure_of_several_seeds_has_their_mean_and_spread() {
     assert!(chart.counts.ends_with(": 1 to 6, 166.7 %"), "{}", chart.counts);
 }
 
-/// A quick run of the drive that was sold is small enough for a minute, and its smallest runs, of each kind, are done here.
+/// A quick run of the drive that was sold takes less than a minute; its smallest runs of each kind are done
+/// here.
 #[test]
 fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
     let options = Options { extent: Extent::Quick, ..Options::default() };
@@ -476,7 +477,7 @@ fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
     }
     assert_eq!(plan.scales().iter().map(ToString::to_string).collect::<Vec<_>>(), ["1/128"]);
     let config = |document: &Document| document.config().unwrap();
-    // A run until the drive is full ends with its last grain.
+    // A run until the drive is full ends with the drive's last grain.
     let ends = |document: &&Document| !config(document).workload.until_full;
     let operations: u64 = plan
         .documents()
