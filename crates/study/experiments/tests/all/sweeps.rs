@@ -59,7 +59,7 @@ fn finished_rows_are_not_run_again() {
     assert_eq!((finished.whole_bytes, finished.cut_off), (whole.len(), false));
     assert_eq!(finished.config_hashes.len(), 2);
     assert!(finished.config_hashes.contains(&rows[2].config_hash) && finished.revisions.contains("r"));
-    // Cut off anywhere, in the middle of a character too, the last row counts as not run.
+    // If the last row is cut off anywhere, even within a character, it counts as not run.
     let cut = whole.clone() + "{\"host.transfer\":\"pröp";
     for length in whole.len() + 1..=cut.len() {
         let finished = Finished::read(&cut.as_bytes()[..length], &rows).unwrap();
@@ -205,7 +205,7 @@ fn a_wrong_sweep_is_one_line() {
     assert!(wrong(some).contains("workload.value_size: workload.name=w-d does not look at it"));
     let ignored = wrong("set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"sgl\"]\n");
     assert!(ignored.contains("set \"host.alpha=2\": host.transfer=prp does not look at it"), "{ignored}");
-    // One that does is enough.
+    // One row that reads the setting suffices.
     rows("s.toml", "set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"adaptive\"]\n")
         .unwrap();
     let both = wrong("set = [\"run.seed=2\", \"run.seed=3\"]\n[grid]\n\"host.depth\" = [2, 3]\n");
@@ -227,13 +227,13 @@ fn a_sweep_begins_with_the_drive_of_its_engine() {
     assert_eq!(profile(&format!("set = [\"engine.name=plus\"]\n{grid}")), "kvvirt");
     let named = format!("profile = \"kvvirt\"\nset = [\"engine.name=lsm\"]\n{grid}");
     assert_eq!(profile(&named), "kvvirt");
-    // Before anything is run.
+    // The error comes before any row is run.
     let impossible = format!("set = [\"power.protected_bytes=1MiB\"]\n{grid}");
     let error = rows("s.toml", &impossible).unwrap_err().to_string();
     assert!(error.contains("set power.protected_bytes to at least "), "{error}");
 }
 
-/// Name of the folder that relative paths begin in.
+/// Name of the folder in which relative paths begin.
 fn folder_name() -> String {
     let folder = std::env::current_dir().unwrap();
     folder.file_name().unwrap().to_str().unwrap().to_owned()
@@ -263,7 +263,7 @@ fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
     };
     let clock = "run.clock: \"wall\" is for kvdrive run alone";
     assert_eq!(refused(&["run.clock=wall", "workload.ops=1"]), clock);
-    // The medium is never made: the path is that of a folder.
+    // The medium is never created: the path is that of a folder.
     let image = refused(&["media.kind=file", "media.path=/", "workload.ops=1"]);
     assert_eq!(image, "media.kind: 2 drives on one image file, /; take ram or tags");
     let wall = SWEEP.replace("workload.ops=100", "run.clock=wall");
