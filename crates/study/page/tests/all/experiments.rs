@@ -1,4 +1,4 @@
-//! Every embedded figure and claim is valid: the files exist, parse, and request only runs that are possible.
+//! Every embedded figure and claim is valid: the files exist, can be parsed, and request only possible runs.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn figures_are_named_as_their_files_and_can_be_planned() {
     }
 }
 
-/// Counters of these names, each 100.
+/// Counters of these names, each with the value 100.
 fn hundreds(names: &[&'static str]) -> Counts {
     let mut counts = Counts::default();
     for name in names {
@@ -52,7 +52,7 @@ fn hundreds(names: &[&'static str]) -> Counts {
     counts
 }
 
-/// A report with the same simple numbers for every run: enough to draw and to judge.
+/// A report with the same simple numbers for every run: enough for drawings and verdicts.
 fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
     let inline = config.host.transfer.method == "piggyback";
@@ -245,12 +245,12 @@ fn planned(suites: &[&str]) -> Plan {
 #[test]
 fn claims_of_hash_engines_need_so_many_drives() {
     let plan = planned(&["plus", "plus2"]);
-    // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; two at each of
-    // three times of an erase; small values with both accountings, beside the larger ones that are there; two that are
-    // filled, one for invalid pages; two with each of four accountings of C, with each of five of collection on top
-    // of none, and with each of five choices; two with the fitted time of collection and each of three seeds; three of
-    // which only the DRAM is looked at.
-    // Plus2: two at each of three budgets, two with each of two more seeds, and ten for the policies.
+    // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; two
+    // at each of three times of an erase; small values with both accountings, besides the existing larger
+    // ones; two that are filled, one for invalid pages; two with each of four accountings of C, with each of
+    // five of collection on top of none, and with each of five choices; two with the fitted time of
+    // collection and each of three seeds; three of which only the DRAM is read. Plus2: two at each of three
+    // budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
@@ -305,7 +305,7 @@ fn a_verdict_says_what_it_is_worth() {
         planned.push(PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap());
     }
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
-    // Reports that are made up lack some numbers.
+    // The invented reports lack some numbers.
     let mut outcomes: Vec<_> = planned.iter().filter_map(|claim| claim.judge(&results).ok()).collect();
     for outcome in &mut outcomes {
         outcome.regressed = None;
