@@ -71,7 +71,7 @@ fn every_byte_is_among_the_steps() {
     }
 }
 
-/// Only what goes through a window asks for one, and what is left is the store: `88 + 68 x ceil(v / 64)`.
+/// Only commands that use a window ask for one, and the other steps are the store: `88 + 68 x ceil(v / 64)`.
 #[test]
 fn asking_for_a_window_is_told_apart_from_the_store() {
     for (method, bytes, asking, payload_bytes) in [
@@ -93,7 +93,7 @@ fn asking_for_a_window_is_told_apart_from_the_store() {
     }
 }
 
-/// SAKER's part comes first, then the link, and flash at the latest after the answer.
+/// SAKER's part comes first, then the link, and flash last, possibly after the answer.
 #[test]
 fn a_batch_from_the_container_to_flash() {
     for row in kvdrive_device::engines::ENGINES {

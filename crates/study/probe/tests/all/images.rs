@@ -8,7 +8,7 @@ use kvdrive_flash::power::machine_file::faults::{self, Call, Fault};
 use kvdrive_probe::image::{PairState, read_image};
 use kvdrive_run::run;
 
-/// A full disk does not prevent the reading of its content.
+/// A full disk does not prevent reading the image.
 #[test]
 fn an_image_that_takes_no_write_is_read_all_the_same_and_not_repaired() {
     let folder = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ fn an_image_that_takes_no_write_is_read_all_the_same_and_not_repaired() {
     assert_eq!(read_image(&document, false, &mut |_, _| {}).unwrap().write_failure, None);
 }
 
-/// A drive without flash finds no value, and would have all of them deleted.
+/// A drive without flash would find no value, and delete all pairs.
 #[test]
 fn an_image_is_not_read_as_that_of_a_drive_without_flash() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,8 +57,8 @@ fn an_image_is_not_read_as_that_of_a_drive_without_flash() {
 /// Damaged pages of a drive, and the state of its pairs.
 const PAIRS: u64 = 3000;
 
-/// A small drive of `engine` with an image in `folder`, its pairs stored: how it is described, its files and what
-/// they hold.
+/// A small drive of `engine` with an image in `folder` and pairs in it: its document, its files and their
+/// contents.
 fn filled(engine: &str, sets: &[&str], folder: &Path) -> (Document, Vec<(PathBuf, Vec<u8>)>) {
     let row = kvdrive_device::engines::engine_row(engine).unwrap();
     let mut document = Document::profile(default_profile(row.name)).unwrap();
@@ -74,12 +74,13 @@ fn filled(engine: &str, sets: &[&str], folder: &Path) -> (Document, Vec<(PathBuf
     (document, paths.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect())
 }
 
-/// Flips a bit of one page after the other: what is on other pages is found, and what cannot be found is reported.
+/// Flips a bit of one page after another: pairs on other pages are found, and pairs that cannot be found are
+/// reported.
 #[test]
 fn a_damaged_page_costs_what_lies_on_it_and_the_rest_is_listed() {
     let lsm = |layout| {
         let geometry = ["flash.blocks_per_die=64", "flash.pages_per_block=16", "gc.segment_pages=16"];
-        // Values take few pages, so that many of those that are written are the index's.
+        // Values take few pages, so that many of the written pages belong to the index.
         let index = [layout, "lsm.memtable_entries=300", "packing.policy=all", "workload.value_size=8"];
         ("lsm", [&geometry[..], &index].concat())
     };
@@ -115,10 +116,10 @@ fn a_damaged_page_costs_what_lies_on_it_and_the_rest_is_listed() {
     }
 }
 
-/// What damage hides is not passed over: an image whose pairs are not all whole is not called whole.
+/// Hidden pairs are not ignored: an image with a pair that is not whole is not reported as whole.
 fn never_whole_without_all_pairs(document: &Document, what: &str) -> bool {
     match read_image(document, false, &mut |_, _| {}) {
-        // A drive that does not come up says why.
+        // A drive that is refused says why.
         Err(error) => !error.to_string().is_empty(),
         Ok(tally) => {
             assert!(!tally.is_whole() || tally.whole == PAIRS, "{what}: {tally:?}");
@@ -151,7 +152,8 @@ fn every_engine() -> Vec<(&'static str, Vec<&'static str>)> {
     drives
 }
 
-/// Where the blocks of flash lie in an image file: their first byte, the bytes of their headers, and of a block.
+/// Position of the flash blocks in an image file: their first byte, the bytes of their headers, and the bytes
+/// of a block.
 fn blocks_of(document: &Document) -> (usize, usize, usize) {
     let geometry = document.config().unwrap().flash.geometry();
     let pages = geometry.pages_per_block as usize;
@@ -185,7 +187,7 @@ fn pages_and_blocks_that_are_gone_are_never_passed_over() {
     }
 }
 
-/// Writes the files of an image and those beside it.
+/// Writes the files of an image, and those beside it.
 fn put(files: &[(PathBuf, Vec<u8>)]) {
     files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
 }
@@ -230,7 +232,7 @@ fn a_shortened_image_is_refused_and_read_as_far_as_it_goes_when_asked() {
     }
 }
 
-/// A check leaves every file as it is, and needs no permission to write.
+/// A check leaves every file unchanged, and needs no permission to write.
 #[test]
 fn a_check_changes_no_file() {
     for (engine, sets) in every_engine() {
@@ -271,7 +273,8 @@ fn an_empty_file_has_never_been_a_drive() {
     assert!(error.contains("it is empty: no drive has been kept there"), "{error}");
 }
 
-/// The protected image of an earlier version: its head begins with the same letters and ends with its number.
+/// The protected image of an earlier version: its head begins with the same letters and ends with the
+/// version's number.
 #[test]
 fn an_image_of_an_earlier_version_is_refused_with_that_version() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Windows of the engine `lsm` under pressure: what the host has stored stays until its command arrives,
-//! whatever the buffer does in the meantime, and belongs to no value if the command never arrives.
+//! Windows of the engine `lsm` under pressure: bytes that the host has stored stay until their command
+//! arrives, whatever the buffer does meanwhile, and belong to no value if the command never arrives.
 
 use std::rc::Rc;
 
@@ -52,7 +52,7 @@ impl Bench {
         setup::drivers(&self.config, &self.link, &self.memory, &cores).expect("a drive and a method")
     }
 
-    /// One CXL store; its completion.
+    /// One CXL store; returns its completion.
     fn store(&self, queue: &Rc<QueuePair>, key: Key, bytes: u32, at: u32, generation: u32) -> Cqe {
         let (value_bytes, window_offset) = (bytes, at);
         let command = Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes: 0 };
@@ -64,8 +64,8 @@ impl Bench {
     }
 }
 
-/// The buffer is drained, then four times as many pages as it holds go through it, between the host's stores
-/// and their commands.
+/// Between the host's stores and their commands the buffer is drained, and four times its number of pages
+/// goes through it.
 #[test]
 fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
     let bench = Bench::new(Sim::new());
@@ -129,8 +129,8 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
     after.sim.clear();
 }
 
-/// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on
-/// counting that room as used, or the two no longer agree where the next value goes.
+/// The drive has taken room in the window for a value that it then refuses: if the drive or the host still
+/// counted that room as used, they would disagree about the place of the next value.
 #[test]
 fn a_refused_store_with_a_grant_leaves_the_window_to_later_stores() {
     let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
@@ -172,8 +172,8 @@ fn windows_of_idle_queues_leave_room_for_values_in_commands() {
     }
 }
 
-/// A long value needs the windows' half of the buffer as well. The windows are not used any more: the second try gets
-/// it.
+/// A long value needs the windows' half of the buffer as well. The windows are not used any more: the second
+/// try gets their half.
 #[test]
 fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
     let bench = Bench::with(Sim::new(), &["host.transfer=hybrid"]);
@@ -190,7 +190,7 @@ fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
         let first = driver.store(keys[0], Piece::Bytes(&value));
         assert_eq!(first, Err(Status::COMMAND_INTERRUPTED));
         assert_eq!(driver.store(keys[0], Piece::Bytes(&value)), Ok(()));
-        // The queues find out, and get others.
+        // The queues notice it, and get new windows.
         let late = bench.store(&queues[0], keys[1], 100, 0, 1);
         assert_eq!((late.status(), late.dw1.get()), (Status::STALE_WINDOW, 3));
         assert_eq!(bench.store(&queues[0], keys[1], 100, 0, 3).status(), Status::SUCCESS);

@@ -21,7 +21,7 @@ use super::bench::{
     usual_and_flat,
 };
 
-/// The atomic batches that the drive takes, as Identify says. Every engine takes some.
+/// The limits of atomic batches from Identify. Every engine takes some.
 fn atomic_limits(driver: &Driver) -> AtomicLimits {
     batch_limits(driver).atomic.expect("every engine takes atomic batches")
 }
@@ -30,7 +30,7 @@ fn batch_limits(driver: &Driver) -> BatchLimits {
     driver.host().identify().expect("it answers").vendor.batches().expect("every engine takes batches")
 }
 
-/// All of an atomic batch or none, also where the drive is too full for its last request.
+/// All of an atomic batch is carried out, or none, also if the drive is too full for its last request.
 #[test]
 fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
     for engine in ENGINES {
@@ -45,7 +45,7 @@ fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
                 let mut refused = 0;
                 for round in 0..300u64 {
                     let mut requests = requests_of(&mut rng, &[0, 1, 16, 35, 300, 1_000]);
-                    // Pairs that stay fill the drive, in batches that have other keys, too.
+                    // The drive is filled with pairs that stay, in batches that have other keys, too.
                     let large = Stored { version: round, bytes: large_bytes };
                     requests.extend((0..2).map(|n| (key(1000 + 2 * round + n, false), Some(large))));
                     match send_as(&driver, &requests, true) {
@@ -67,7 +67,7 @@ fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
                     }
                 }
                 assert!(refused > 0, "{settings:?}: the drive was never full");
-                // Deletes come through all the same.
+                // Deletes succeed nevertheless.
                 let keys: Vec<Key> = oracle.pairs.keys().copied().collect();
                 for keys in keys[keys.len() / 2..].chunks(10) {
                     let requests: Requests = keys.iter().map(|key| (*key, None)).collect();
@@ -84,7 +84,7 @@ fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
     }
 }
 
-/// What Identify says is taken, with as many requests and with as many bytes; one more is not.
+/// A batch with the number of requests, or of bytes, in Identify is taken; one more is not.
 #[test]
 fn the_largest_atomic_batches_are_those_that_identify_names() {
     for engine in ENGINES {
@@ -94,7 +94,7 @@ fn the_largest_atomic_batches_are_those_that_identify_names() {
             let _drive = bench.power_on(None).expect("an empty drive comes up");
             let driver = bench.connect();
             let limits = atomic_limits(&driver);
-            // 16 B of head, and 8 of each request's, with keys of 4.
+            // 16 B of head, and 8 B for each request, with keys of 4 B.
             let small = |count: u32| (0..count).map(|n| (Key::from_u32_be(n), Some(Vec::new())));
             let most = limits.requests.min((limits.bytes - 16) / 12);
             let answer = send_value(&driver, structured(small(most), true));
@@ -128,7 +128,7 @@ const LARGE: u64 = 3000;
 /// The acknowledged state, and the state after the batch in progress.
 type States = (BTreeMap<Key, Stored>, Option<BTreeMap<Key, Stored>>);
 
-/// The state of a drive: `true` for that after the batch in progress, `false` for that before it.
+/// The state of a drive: `true`: that after the batch in progress; `false`: that before it.
 fn is_after(driver: &Driver, (had, next): &States) -> Result<bool, String> {
     let is = |pairs: &BTreeMap<Key, Stored>| {
         let mut region = Region::new();
@@ -153,13 +153,14 @@ struct Run {
     before: u32,
     batches: u32,
     every: u64,
-    /// The drive is full: there is no room for the last request of a batch.
+    /// The drive is full: it has no room for the last request of a batch.
     is_full: bool,
     settings: &'static [&'static str],
 }
 
-/// Every event of a short run, in which the memtable is written and the store synchronised; and a longer one, in
-/// which garbage is collected; and one on a full drive, on which a batch that a cut leaves begun still has no room.
+/// Every event of a short run, in which the memtable is written and the store synchronised; a longer run, in
+/// which garbage is collected; and a run on a full drive, on which a batch that a cut interrupted still has
+/// no room.
 const RUNS: [Run; 3] = [
     Run {
         sizes: &[0, 1, 16, 35, 300, 600],
@@ -252,8 +253,8 @@ fn a_power_cut_leaves_all_of_an_atomic_batch_or_nothing() {
     }
 }
 
-/// Batches give some keys one version after the other, and one of two keys to be there. A reader of two keys, one after the
-/// other, never finds the second older, and a cursor walks over the pairs of one version.
+/// Batches give some keys one version after another, and make either of two keys exist. A reader of two keys
+/// in turn never finds the second one older, and a cursor walks over the pairs of one version.
 #[test]
 fn readers_find_the_state_before_a_batch_or_after_it() {
     const KEYS: u64 = 5;
@@ -319,8 +320,9 @@ fn readers_find_the_state_before_a_batch_or_after_it() {
     }
 }
 
-/// A batch against a store that is for a key that is not there, or is: whichever comes first, the batch's word is the
-/// last. Batches and stores of shared keys end as they do after a power cut: there is one order of them.
+/// A batch against a store whose condition is that its key exists, or does not: whichever comes first, the
+/// batch's value is the last. After a power cut, batches and stores of shared keys are as before it: there is
+/// one order of them.
 #[test]
 fn batches_and_stores_of_one_key_are_ordered() {
     for engine in ENGINES {
@@ -386,8 +388,8 @@ fn batches_and_stores_of_one_key_are_ordered() {
     }
 }
 
-/// Clients move amounts between accounts by transactions. What one reads of all accounts and commits adds up, and
-/// in the end each account has what those that were committed gave it, also after a power cut.
+/// Clients move amounts between accounts by transactions. The accounts that a committed transaction has read
+/// add up, and in the end each account has the sum of the committed transfers, also after a power cut.
 #[test]
 fn transactions_of_several_clients_lose_nothing() {
     const ACCOUNTS: u64 = 4;

@@ -1,5 +1,5 @@
-//! Batches on whole drives: every engine by every transfer method against an oracle, and what a power cut
-//! leaves of them. Those that are carried out wholly or not at all: `atomic_batches`.
+//! Batches on whole drives: every engine by every transfer method against an oracle, and the state after a
+//! power cut. Batches that are carried out as a whole or not at all: `atomic_batches`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use super::bench::{
 
 pub type Requests = Vec<(Key, Option<Stored>)>;
 
-/// Stores and deletes of few keys, one key several times among them.
+/// Stores and deletes of few keys, some of them several times.
 fn any_requests(rng: &mut Rng) -> Requests {
     requests_of(rng, &[0, 1, 16, 35, 300, 2_000])
 }
@@ -54,7 +54,7 @@ fn bytes_of(key: &Key, stored: Stored) -> Vec<u8> {
     bytes
 }
 
-/// How many requests were carried out, and the status.
+/// Number of requests that were carried out, and the status.
 fn send(driver: &Driver, requests: &Requests) -> (usize, Status) {
     send_as(driver, requests, false)
 }
@@ -72,7 +72,7 @@ pub fn send_value(mut driver: &Driver, value: Vec<u8>) -> (usize, Status) {
     }
 }
 
-/// Does to pairs what requests say.
+/// Applies requests to pairs.
 pub fn apply(pairs: &mut BTreeMap<Key, Stored>, requests: &[(Key, Option<Stored>)]) {
     for (key, stored) in requests {
         match stored {
@@ -108,7 +108,7 @@ fn every_engine_by_every_transfer_method() {
     }
 }
 
-/// What an acknowledged batch has stored is there; of one under way each request is whole or absent.
+/// All requests of an acknowledged batch are stored; of a batch under way, each request is whole or absent.
 #[test]
 fn a_power_cut_at_many_events() {
     for engine in ENGINES {
@@ -119,7 +119,7 @@ fn a_power_cut_at_many_events() {
             let work = move |driver: &Driver| {
                 let mut rng = Rng::stream(seed, "batches");
                 for _ in 0..25 {
-                    // Of a key's versions in one batch a cut may leave any; the ledger has them in order.
+                    // A cut may leave any version of a key in one batch; the ledger has them in order.
                     let requests: Requests =
                         any_requests(&mut rng).into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
                     let spec = |stored: Stored| ValueSpec { bytes: stored.bytes, version: stored.version };

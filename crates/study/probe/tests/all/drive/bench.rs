@@ -1,5 +1,5 @@
-//! A small drive that collects garbage, flushes and compacts within a few hundred stores, and the oracle
-//! beside it.
+//! A small drive that collects garbage, flushes and compacts within a few hundred stores, and the oracle for
+//! it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -44,8 +44,8 @@ const SMALL: &[&str] = &[
     "media.kind=ram",
 ];
 
-/// A dispatcher with I/O threads in place of contexts, flash on which much of a block may be in flight, and merges
-/// beside commands: each in the way of the other's mistakes.
+/// A dispatcher with I/O threads in place of contexts, flash on which much of a block may be in flight, and
+/// merges beside commands: each of them exposes mistakes of the others.
 pub const ROUND_ROBIN_ON_FLAT: &[&str] = &[
     "controller.dispatch=round-robin",
     "controller.io_threads=3",
@@ -54,14 +54,14 @@ pub const ROUND_ROBIN_ON_FLAT: &[&str] = &[
     "lsmtree.background=own",
 ];
 
-/// `settings` on the drive as it is, and with the settings above.
+/// `settings` on the usual drive, and together with [`ROUND_ROBIN_ON_FLAT`].
 pub fn usual_and_flat(settings: &[&str]) -> [Vec<String>; 2] {
     let usual: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let flat = usual.iter().cloned().chain(ROUND_ROBIN_ON_FLAT.iter().map(|s| (*s).to_owned())).collect();
     [usual, flat]
 }
 
-/// The small drive with `settings` on top.
+/// The small drive with `settings` that override its own.
 pub fn document<S: AsRef<str>>(settings: &[S]) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
     for setting in SMALL.iter().copied().chain(settings.iter().map(AsRef::as_ref)) {
@@ -98,8 +98,8 @@ impl Bench {
     }
 }
 
-/// Runs `prepare` on an empty drive, and then `work`; after every `every` events of it, calls `check` with what a power
-/// cut would leave at that moment.
+/// Runs `prepare` on an empty drive, and then `work`; after every `every` events of it, calls `check` with
+/// the survivors of a power cut at that moment.
 pub fn cut_after_events(
     document: &Document,
     every: u64,
@@ -126,7 +126,7 @@ pub fn cut_after_events(
     bench.sim.clear();
 }
 
-/// What `ask` finds on the drive that comes up from what survived.
+/// The result of `ask` on the drive that is recovered from the survivors.
 pub fn after_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
     let after = Bench::new(document, Sim::new());
     let found = after.sim.block_on(|| {
@@ -137,7 +137,7 @@ pub fn after_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOn
     found
 }
 
-/// As [`after_a_cut`]; also with what that drive would leave after a random event, and at its end.
+/// As [`after_a_cut`]; also returns the survivors of that drive after a random event, and at its end.
 pub fn cut_again<T: 'static>(
     document: &Document,
     survivors: &Survivors,
@@ -152,7 +152,7 @@ pub fn cut_again<T: 'static>(
     after.sim.step_every_event();
     let asking = after.sim.spawn(move || ask(&driver));
     let mut midway = drive.survivors(rng);
-    // Reservoir of one: every event is as likely to be the cut.
+    // Reservoir of one: every event has the same probability of being the cut.
     let mut events = 0;
     while after.sim.step() {
         events += 1;
@@ -167,25 +167,25 @@ pub fn cut_again<T: 'static>(
     (found, midway, end)
 }
 
-/// What a value is: its version makes the bytes.
+/// A value; its bytes follow from its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub version: u64,
     pub bytes: u32,
 }
 
-/// The pairs that must be there.
+/// The pairs that must be on the drive.
 #[derive(Clone, Default, Debug)]
 pub struct Oracle {
     pub pairs: BTreeMap<Key, Stored>,
-    /// The engine lists in an order of its own.
+    /// The engine lists keys in an order of its own.
     pub unordered: bool,
-    /// Values are of [`LARGE_SIZES`].
+    /// Values have [`LARGE_SIZES`].
     pub is_large: bool,
 }
 
 impl Oracle {
-    /// An empty one beside a drive that is.
+    /// An empty oracle for an empty drive.
     pub fn of(bench: &Bench) -> Oracle {
         let row = ENGINES.iter().find(|row| row.name == bench.config.engine.name).expect("a known engine");
         let is_large = bench.config.controller.max_value_bytes > 1 << 16;
@@ -202,7 +202,7 @@ pub fn value(key: &Key, stored: Stored) -> Pattern {
     Pattern::of_value(key, stored.version, stored.bytes)
 }
 
-/// Are the first bytes of `region` the value?
+/// Do the first bytes of `region` equal the value?
 pub fn is_value(region: &Region, key: &Key, stored: Stored) -> bool {
     let mut expected = vec![0; stored.bytes as usize];
     value(key, stored).expand(&mut expected);
@@ -213,15 +213,15 @@ pub fn is_value(region: &Region, key: &Key, stored: Stored) -> bool {
 pub const SIZES: [u32; 17] =
     [0, 1, 8, 35, 36, 56, 91, 92, 127, 128, 500, 2048, 4095, 4096, 4097, 4096 + 32, 20_000];
 
-/// Sizes of which most go past the page buffer of the drive with [`LARGE`]: around three pages, which
-/// are the most that the buffer takes at once, and around segments.
+/// Sizes of which most exceed what the page buffer takes at once on the drive with [`LARGE`]: around three
+/// pages, which is that limit, and around segments.
 pub const LARGE_SIZES: [u32; 10] =
     [8, 4096, 49_152, 49_153, 65_536, 131_071, 131_072, 131_073, 300_000, 500_000];
 
-/// The small drive takes values of several of its segments, and has room for some.
+/// The small drive takes values of several segments, and has room for some of them.
 pub const LARGE: &[&str] = &["controller.max_value_bytes=524288", "flash.blocks_per_die=64"];
 
-/// Keys of mixed lengths, for engines that take them; `small` ones are 4 bytes.
+/// Keys of mixed lengths, for engines that take them; `small` keys have 4 bytes.
 pub fn key(number: u64, small: bool) -> Key {
     match number % 3 {
         _ if small => Key::from_u32_be(number as u32),
@@ -235,8 +235,8 @@ pub fn key(number: u64, small: bool) -> Key {
     }
 }
 
-/// Stores a value, one time in eight under a condition: if it does not hold, the store must not succeed. Other refusals
-/// are returned, since the drive may be full.
+/// Stores a value, one time in eight under a condition: if it does not hold, the store must not succeed.
+/// Other refusals are returned, since the drive may be full.
 pub fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
     let plain = StoreOptions::default();
     let exists = oracle.pairs.contains_key(&key);
@@ -291,7 +291,7 @@ pub fn check_one(driver: &Driver, oracle: &Oracle, key: Key) {
     }
 }
 
-/// Every pair of the oracle is what was stored, or says that it cannot be read any more (88h).
+/// Every pair of the oracle is as stored, or is answered 88h (it cannot be read any more).
 pub fn check_survivors(driver: &Driver, oracle: &Oracle) {
     let mut region = Region::new();
     for (key, stored) in &oracle.pairs {
@@ -305,7 +305,7 @@ pub fn check_survivors(driver: &Driver, oracle: &Oracle) {
     }
 }
 
-/// Lists from `start` with a small buffer, page by page, and compares with the oracle.
+/// Lists from `start` with a small buffer, list by list, and compares with the oracle.
 pub fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
     let mut listed = Vec::new();
     let mut from = start;
@@ -345,7 +345,7 @@ pub fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
     assert_eq!(listed, expected, "keys from {start:?}");
 }
 
-/// Everything the oracle knows is there, and nothing else.
+/// Asserts that the drive has exactly the pairs of the oracle.
 pub fn check_all(driver: &Driver, oracle: &Oracle) {
     for key in oracle.pairs.keys() {
         check_one(driver, oracle, *key);

@@ -38,7 +38,7 @@ fn store_sized(
     }
 }
 
-/// Fills an empty drive to 81h; how many pairs that were.
+/// Fills an empty drive until it answers 81h; returns the number of pairs.
 fn pairs_until_full(settings: &[String]) -> u32 {
     let bench = Bench::new(&document(settings), Sim::new());
     let pairs = bench.sim.block_on(|| {
@@ -112,7 +112,7 @@ fn filled_emptied_and_filled_ten_times() {
             for cycle in 0..10 {
                 let mut oracle = Oracle::of(&bench);
                 let mut number = 0;
-                // So many that their deletes do not all lie in memory.
+                // So many that memory cannot hold all of their deletes.
                 while store_sized(&driver, &mut oracle, number, cycle, 1000) {
                     number += 1;
                 }
@@ -136,8 +136,8 @@ fn filled_emptied_and_filled_ten_times() {
     }
 }
 
-/// Filled to 81h, changed, emptied and filled again by half, twice; before the second time the power goes
-/// while it is full.
+/// The drive is filled to 81h, changed, emptied and half filled again, twice; the second time the power is
+/// cut while it is full.
 fn fill_and_empty_twice(settings: &[String], bytes: u32) {
     let name = format!("{settings:?}, {bytes} B");
     let mut oracle = Oracle::default();
@@ -164,7 +164,7 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
                     assert_eq!(driver.delete(key), Ok(()), "{name}: of {full} pairs, {version} changes");
                     oracle.pairs.remove(&key);
                 } else {
-                    // It may be refused.
+                    // The store may be refused.
                     store_sized(&driver, &mut oracle, number, 10 + version, bytes);
                 }
             }
@@ -198,8 +198,8 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
     }
 }
 
-/// Small values fill a small drive with the index, and make many entries of what is collected: the index has
-/// room to merge itself whatever happens.
+/// Small values fill a small drive with the index, and collection makes many new entries: the index always
+/// has room to merge itself.
 #[test]
 fn a_full_index_takes_every_delete_and_then_stores_again() {
     for row in COMPACTIONS {
@@ -243,8 +243,8 @@ fn any_full_index_takes_every_delete_and_then_stores_again() {
     }
 }
 
-/// What the index needs for its next merge is kept from values from the first command on, so that a drive
-/// that is nearly full can be overwritten on.
+/// The room that the index needs for its next merge is kept free from the first command on, so that a nearly
+/// full drive can still be overwritten.
 #[test]
 fn a_drive_that_comes_up_again_offers_as_much_as_before() {
     for row in ENGINES {
@@ -276,7 +276,7 @@ fn a_drive_that_comes_up_again_offers_as_much_as_before() {
     }
 }
 
-/// A host that opens an iterator and never asks it for anything holds up no other host: nothing is answered 21h.
+/// A host that opens an iterator and never reads it delays no other host: no command is answered 21h.
 #[test]
 fn an_iterator_that_holds_the_room_of_changes_is_lost() {
     for row in ENGINES {

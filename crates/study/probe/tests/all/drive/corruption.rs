@@ -1,4 +1,4 @@
-//! Every byte of the survivors, flipped once: never a panic, never wrong data. A retrieve answers the value
+//! Every byte of the survivors is altered once: never a panic, never wrong data. A retrieve returns the value
 //! or 88h, or the drive is not powered on and reports the position of the damage.
 
 use kvdrive_device::engines::ENGINES;
@@ -74,8 +74,8 @@ fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
     came_up
 }
 
-/// Flips a bit of every byte that `is_wanted` of the protected image: the drive never comes up without
-/// noticing.
+/// Flips a bit of every byte of the protected image for which `is_wanted` is true: the drive always notices
+/// it.
 fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
         let (survivors, oracle) = a_used_drive(row.name);
@@ -89,7 +89,7 @@ fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
     }
 }
 
-/// The same for the medium, where damage may cost only what is at that place.
+/// The same for the medium, where only data at the damaged place may be lost.
 fn flip_the_medium(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
         let (survivors, oracle) = a_used_drive(row.name);
@@ -104,13 +104,13 @@ fn flip_the_medium(is_wanted: fn(usize) -> bool) {
     }
 }
 
-/// Most of the image is page content: every byte of the frame and the records, a sample of the rest.
+/// Most of the image is page content: all bytes of the frame and the records, and a sample of the others.
 #[test]
 fn bytes_of_the_protected_image() {
     flip_the_protected_image(|at| at <= 4096 || at % 307 == 0);
 }
 
-/// Headers and checksums lie at the beginning of things: a prime step visits every offset.
+/// Headers and checksums are at the beginning of their pages: a prime step reaches every offset.
 #[test]
 fn bytes_of_the_medium() {
     flip_the_medium(|at| at < 2048 || at % 997 == 0);

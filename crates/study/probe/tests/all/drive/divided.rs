@@ -1,5 +1,5 @@
-//! Values that an engine has in parts: small and large ones under the same keys, in batches, before iterators, and what of
-//! their names a host sees.
+//! Values that an engine stores in parts: small and large ones under the same keys, in batches, in front of
+//! iterators, and the visibility of their parts' names to hosts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn put(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) {
     oracle.pairs.insert(key, stored);
 }
 
-/// A host that uses the name of a part, of a head or of a slot finds nothing and changes nothing.
+/// A host that uses the name of a part, of a head or of a slot finds no pair and changes nothing.
 #[test]
 fn names_of_parts_are_no_keys_of_hosts() {
     for settings in each_engine() {
@@ -64,8 +64,8 @@ fn names_of_parts_are_no_keys_of_hosts() {
     }
 }
 
-/// Small and large values under one key, in every order; an iterator opened before shows what was there then, and the drive
-/// has the room of what was replaced afterwards.
+/// Small and large values under one key, in every order; an iterator that was opened before returns the
+/// values of that time, and the room of replaced values is freed afterwards.
 #[test]
 fn small_and_large_values_replace_each_other_under_an_iterator() {
     for settings in each_engine() {
@@ -96,7 +96,7 @@ fn small_and_large_values_replace_each_other_under_an_iterator() {
             }
             assert_eq!(before.pairs.len(), 0, "{settings:?}: not every pair that was there");
             driver.close(iterator).expect("it closes");
-            // Far more than the drive has room for, one after the other.
+            // Far more than the drive has room for, one after another.
             for version in 0..200 {
                 put(&driver, &mut oracle, key(version % 3, false), Stored { version, bytes: large });
                 check_one(&driver, &oracle, key(version % 3, false));
@@ -115,8 +115,8 @@ fn small_and_large_values_replace_each_other_under_an_iterator() {
     }
 }
 
-/// An atomic batch that deletes a large value, replaces another by a small one and stores a third key: a cut leaves all of
-/// it or nothing.
+/// An atomic batch that deletes a large value, replaces another by a small one and stores a third key: a cut
+/// leaves all of it or nothing.
 #[test]
 fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
     type States = (BTreeMap<Key, Stored>, BTreeMap<Key, Stored>);
@@ -163,7 +163,7 @@ fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
     }
 }
 
-/// Random cuts of the same drive, one after the other, each in what recovery of the one before does.
+/// Random cuts of the same drive, each during the recovery from the one before.
 #[test]
 fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
     for settings in each_engine() {
@@ -188,7 +188,7 @@ fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
                 let drive = bench.power_on(Some(&survivors)).expect("it comes up");
                 let (driver, mut oracle) = (bench.connect(), Oracle::of(&bench));
                 let _ = driver.exist(key(0, false));
-                // All that is left of it is a value, or nothing.
+                // At most one divided value is left.
                 let counts = drive.counts();
                 let engine = counts.section("engine");
                 let values = engine.get("divided_values").unwrap_or(0);
@@ -203,7 +203,7 @@ fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
     }
 }
 
-/// An iterator or a list that is opened while a key's value changes its size shows that key once.
+/// If a key's value changes its size while an iterator or a list is opened, the key is returned once.
 #[test]
 fn a_key_whose_value_is_being_replaced_is_shown_once() {
     const KEYS: u64 = 6;

@@ -1,4 +1,4 @@
-//! Files of fault rules: what a rule matches, and what is wrong with a file.
+//! Files of fault rules: the operations that a rule matches, and errors of files.
 
 use kvdrive_spec::Key;
 

@@ -1,5 +1,5 @@
 //! Every kind of fault, on every engine: it fires, is counted, stops, and changes nothing else. All answers
-//! in the meantime are correct or errors.
+//! meanwhile are correct or errors.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn rule_text(kind: &FaultKind, moment: Moment, when: &str) -> String {
     format!("[[rule]]\nfault = \"{name}\"\nat = \"{at}\"\n{example}\n{when}\n")
 }
 
-/// What may lie under a key: one state after a command that succeeded, several after one that failed.
+/// The possible states of each key: one after a command that succeeded, several after one that failed.
 #[derive(Default)]
 struct Possible(BTreeMap<Key, Vec<Option<Stored>>>);
 
@@ -46,17 +46,17 @@ impl Possible {
         self.0.entry(key).or_insert_with(|| vec![None])
     }
 
-    /// A command that would make it `state` was answered `result`.
+    /// Notes that a command that would make the key's state `state` was answered `result`.
     fn note(&mut self, key: Key, state: Option<Stored>, result: Result<(), Status>) {
         match result {
             Ok(()) => *self.of(key) = vec![state],
-            // The drive is full and says so before it changes anything.
+            // A full drive refuses before it changes any pair.
             Err(Status::CAPACITY_EXCEEDED) => {}
             Err(_) => self.of(key).push(state),
         }
     }
 
-    /// Retrieves, and holds that what comes back may be there. An error says nothing.
+    /// Retrieves, and asserts that the result is a possible state. An error is always possible.
     fn check(&mut self, driver: &Driver, key: Key) -> Result<(), Status> {
         let mut region = Region::new();
         let found = driver.retrieve(key, &mut region);
@@ -78,8 +78,8 @@ impl Possible {
     }
 }
 
-/// Random commands under `rules`: everything that is answered is right or an error. Returns the errors, in
-/// order, each with the number of its command.
+/// Random commands under `rules`: every answer is right or an error. Returns the errors, in order, each with
+/// the number of its command.
 fn work(driver: &Driver, possible: &mut Possible, rng: &mut Rng, steps: u64) -> Vec<(u64, Status)> {
     let mut errors = Vec::new();
     for number in 0..steps {
@@ -107,8 +107,8 @@ fn work(driver: &Driver, possible: &mut Possible, rng: &mut Rng, steps: u64) -> 
     errors
 }
 
-/// A drive of its own for each rule: 3 that match pass, then each second is struck, three times; one whose
-/// fault stays is struck once.
+/// A drive of its own for each rule: 3 matches pass, then every second match is struck, three times; a fault
+/// that stays strikes once.
 fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
     let document = document(settings);
     let parse = |when: &str| parse(&document, &rule_text(kind, moment, when)).expect("a rule");
@@ -136,16 +136,16 @@ fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
         }
         let count = count();
         assert_eq!((count.matched, count.fired), (matched, fired), "{what}");
-        // A command that is struck is one that fails, and spoils none of those around it.
+        // A struck command fails, and no command around it is affected.
         let refuses =
             matches!(rules[0].effect, Effect::Refuse(_) | Effect::RefuseChange(_) | Effect::Lose(_));
         let allowed = if refuses { 1..=3 } else { 0..=0 };
         assert!(moment != Moment::Command || allowed.contains(&failed), "{what}: {failed} failed");
-        // What was altered on flash is lost; nothing else fails any more.
+        // Data altered on flash are lost (88h); no other command fails any more.
         let errors = work(&driver, &mut possible, &mut rng, 200);
         let is_lost = |status| match status {
             Status::UNRECOVERED_ERROR => true,
-            // What its spare blocks lie on is gone, too.
+            // The lost die's spare blocks are lost, too.
             Status::NAMESPACE_WRITE_PROTECTED => stays,
             _ => false,
         };
@@ -168,8 +168,8 @@ fn every_fault_fires_and_stops_on_every_engine() {
     }
 }
 
-/// With every transfer method on every engine: what would change a pair is refused, and what is there is read, as
-/// before; without the rule it works as if nothing had happened.
+/// With every transfer method on every engine: a write-protected drive refuses changes and reads as before;
+/// without the rule it works as if nothing had happened.
 #[test]
 fn a_write_protected_drive_is_read_and_not_changed_until_the_rule_goes() {
     for row in ENGINES {
@@ -220,7 +220,8 @@ fn is_protected_for_a_while(document: &Document, what: &str) {
 const FAILING: &str = "[[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
                        [[rule]]\nfault = \"erase-error\"\nprobability = 0.2\n";
 
-/// Nothing is lost, refused or altered as long as there are spare blocks, also over power cuts in the middle.
+/// As long as there are spare blocks, no pair is lost, refused or altered, also with power cuts in the
+/// middle.
 #[test]
 fn programs_and_erases_that_fail_cost_spare_blocks_and_nothing_else() {
     for row in ENGINES {
@@ -251,8 +252,8 @@ fn programs_and_erases_that_fail_cost_spare_blocks_and_nothing_else() {
     }
 }
 
-/// The first program, or erase, that fails without a spare block makes the drive read-only: what was
-/// acknowledged is there, in this life and in every other, and nothing is taken any more.
+/// The first failing program or erase without a spare block makes the drive read-only: acknowledged pairs are
+/// readable, in this life and in every later one, and no write is accepted any more.
 #[test]
 fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
     for row in ENGINES {
@@ -269,9 +270,9 @@ fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
     }
 }
 
-/// A die that was lost is lost in every later life, from survivors and from the files of an image: reads of what was on
-/// it fail with 88h, or the drive says why it cannot be powered on. No older value is returned, and no pair is reported
-/// as absent.
+/// A die that was lost is lost in every later life, from survivors and from the files of an image: reads of
+/// its data fail with 88h, or the drive says why it cannot be powered on. No older value is returned, and no
+/// pair is reported as absent.
 #[test]
 fn a_die_that_was_lost_stays_lost_when_the_drive_is_powered_on_again() {
     let mut came_up = 0;
@@ -356,7 +357,7 @@ fn smart(bench: &Bench) -> Health {
     Health::read_from_bytes(&page.to_bytes(512)).expect("it has its size")
 }
 
-/// A host hears of it from the standard's own log page.
+/// A host learns of it from the standard's own log page.
 #[test]
 fn smart_tells_of_spare_blocks_and_media_errors() {
     let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);
@@ -389,8 +390,8 @@ fn smart_tells_of_spare_blocks_and_media_errors() {
     bench.sim.clear();
 }
 
-/// A host that waits for events gets one when few spare blocks are left, and one when the drive becomes read-only;
-/// after each it has to read the log before it gets another.
+/// A host that waits for events gets one when few spare blocks are left, and one when the drive becomes
+/// read-only; after each it has to read the log before it gets another one.
 #[test]
 fn a_host_that_waits_is_told_of_spare_blocks_and_of_the_end_of_writing() {
     let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);
@@ -432,7 +433,8 @@ fn a_host_that_waits_is_told_of_spare_blocks_and_of_the_end_of_writing() {
                 bench.link.ring_completion(&hosts[0]);
             }
         }
-        // One for each page: SMART's, and that of namespaces, whose attributes say that it is write-protected.
+        // One event for each log page: SMART's, and that of changed namespaces, whose attributes include
+        // write protection.
         let health = told.iter().filter(|event| [0x02_02_01, 0x02_00_01].contains(event)).count();
         let changed = told.iter().filter(|event| **event == 0x04_00_02).count();
         assert_eq!(health + changed, told.len(), "{told:X?}");
@@ -464,7 +466,7 @@ fn turns_read_only(document: &Document, rules: &[Rule], what: &str) {
                 refused(&work(&driver, &mut possible, &mut rng, 1));
             }
             assert!(drive.write_failure().is_some() && drive.flash_health().is_read_only, "{what}");
-            // The command that met the failure was refused: in this life it may have come to pass.
+            // The command that met the failure was refused: in this life it may have been carried out.
             let states = possible.0.clone();
             let errors = work(&driver, &mut possible, &mut rng, 100);
             assert!(!errors.is_empty(), "{what}, life {life}: stores are taken");
@@ -490,14 +492,14 @@ fn a_run_on_failing_flash_reports_what_became_of_it() {
     assert_eq!(health("spare_blocks_left"), health("spare_blocks") - health("retired_blocks"));
     assert!(report.counts.of("nand.programs.retire") > 0);
     assert!(report.to_string().contains("FLASH HEALTH"), "{report}");
-    // Without spare blocks it ends all the same, and says what was refused.
+    // Without spare blocks it ends nevertheless, and says which operations were refused.
     let document = small_run(&["buffer.entries=8", "flash.spare_blocks=0"]);
     let rules = parse(&document, FAILING).expect("rules");
     let report = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
     assert!(report.ops.errors > 0 && report.counts.of("flash_health.is_read_only") == 1);
 }
 
-/// Inline commands have turns, windows and halves of values to give back.
+/// Inline commands have turns, windows and parts of values to give back.
 #[test]
 fn commands_of_every_transfer_method_are_struck() {
     for row in METHODS {
@@ -515,7 +517,7 @@ fn small_run(settings: &[&str]) -> Document {
     document(&all)
 }
 
-/// What a report says of everything but rules and the machine's time.
+/// All of a report except rules and the machine's time.
 fn plain(mut report: Report) -> Report {
     let time = kvdrive_run::report::Time { wall_s: 0.0, ..report.time };
     report.counts.set("flash_health", Counts::default());

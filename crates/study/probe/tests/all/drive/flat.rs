@@ -1,4 +1,4 @@
-//! The same run on flash of every timing: the same operations in different times.
+//! The same run on flash with every timing: the same operations in different times.
 
 use kvdrive_declare::Counts;
 use kvdrive_device::engines::ENGINES;
@@ -8,12 +8,12 @@ use kvdrive_sim::{Ns, Rng, Sim};
 
 use super::bench::{Bench, Oracle, SIZES, Stored, check_one, document, key, store};
 
-/// Longer than any work that a command leaves.
+/// Longer than any work that a command leaves to be done, ns.
 const PATIENCE_NS: Ns = 100_000_000;
 
-/// What happens on flash, by purpose, and when the last of it is done.
+/// Flash operations by purpose, and the time when the last one is done.
 fn counts(engine: &str, timing: &str) -> (Counts, Ns) {
-    // So large that nothing is collected: what is collected beside commands depends on how far these are.
+    // So large that nothing is collected, since the amount of collection beside commands depends on timing.
     let settings = [
         format!("engine.name={engine}"),
         format!("flash.timing={timing}"),
@@ -39,7 +39,7 @@ fn counts(engine: &str, timing: &str) -> (Counts, Ns) {
                     store(&driver, &mut oracle, key, stored).expect("there is room");
                 }
             }
-            // What is on its way to flash is read from memory. Let it arrive, however long it takes.
+            // Data on their way to flash are read from memory, so this waits until they have arrived.
             bench.sim.sleep(PATIENCE_NS);
         }
         drive.drain();

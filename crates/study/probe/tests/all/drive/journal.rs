@@ -66,7 +66,7 @@ fn records_fold_into_the_present_image() {
     }
 }
 
-/// A small drive of this engine in this folder, with something on it: its file, and how to run it again.
+/// A small drive of this engine in this folder, with some pairs: its file, and the document to run it again.
 fn used(row: &EngineRow, folder: &Path) -> (PathBuf, Document) {
     let path = folder.join("drive.img");
     let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
@@ -75,7 +75,7 @@ fn used(row: &EngineRow, folder: &Path) -> (PathBuf, Document) {
     (path, document)
 }
 
-/// The drive that is asked for names what the one that is there has in its place.
+/// The error names the keys whose values differ between the requested drive and the existing one.
 #[test]
 fn a_drive_of_another_configuration_is_refused_with_the_keys_that_differ() {
     for (row, other) in ENGINES.iter().zip(ENGINES.iter().cycle().skip(1)) {
@@ -159,8 +159,8 @@ fn an_image_and_protected_memory_of_different_moments_are_refused() {
     }
 }
 
-/// A drive of this engine on `path` after some stores: the content of its files after each of them. Of the
-/// last moment the files are left in place.
+/// A drive of this engine on `path` after some stores: the content of its files after each store. The files
+/// of the last moment stay there.
 fn moments(row: &EngineRow, path: &Path, stores: u32) -> Vec<Files> {
     let bench = Bench::new(&on_file(row, path, &[]), Sim::new());
     let moments = bench.sim.block_on(|| {
@@ -202,13 +202,13 @@ impl Files {
         }
     }
 
-    /// The slot there is.
+    /// The slot that exists.
     fn slot(&mut self) -> &mut Option<Vec<u8>> {
         self.0[1..].iter_mut().find(|slot| slot.is_some()).expect("a drive that was on has one")
     }
 }
 
-/// Powers a drive on with these files; what it says if it does not come up. It has altered nothing then.
+/// Powers a drive on with these files; returns its error if it is refused. It has altered no file then.
 fn refusal(document: &Document, path: &Path, files: &Files) -> Option<String> {
     files.put(path);
     let bench = Bench::new(document, Sim::new());
@@ -218,7 +218,7 @@ fn refusal(document: &Document, path: &Path, files: &Files) -> Option<String> {
     refused
 }
 
-/// Two drives of one configuration with the same history: nothing but who they are tells them apart.
+/// Two drives of one configuration with the same history: they differ only in their identities.
 #[test]
 fn files_of_another_drive_are_refused() {
     for row in ENGINES {
@@ -277,7 +277,7 @@ fn survivors_of_another_drive_are_refused() {
     }
 }
 
-/// With pages on flash and without, cut off anywhere: what is missing was acknowledged.
+/// With and without pages on flash, cut off anywhere: the missing bytes were acknowledged.
 #[test]
 fn protected_memory_that_was_cut_off_is_refused() {
     for (row, stores) in ENGINES.iter().flat_map(|row| [(row, 12), (row, 150)]) {
@@ -305,7 +305,7 @@ fn protected_memory_that_was_cut_off_is_refused() {
     }
 }
 
-/// The remains of an unacknowledged group after a machine lost its power: its length, and not its bytes.
+/// The remains of an unacknowledged group after a machine lost its power: its length without its bytes.
 #[test]
 fn a_group_that_was_torn_and_never_promised_is_dropped() {
     for row in ENGINES {
@@ -339,8 +339,8 @@ fn files_of_two_moments_of_one_life_are_refused() {
         let document = on_file(row, &path, &[]);
         let moments = moments(row, &path, 120);
         let last = moments.last().expect("there were stores");
-        // Not those right before it: retrieves write nothing, and a kill may leave the last group without
-        // its mark.
+        // Not the moments right before it: retrieves write nothing, and a kill may leave the last group
+        // without its mark.
         for (number, earlier) in moments.iter().enumerate().take(100).step_by(9) {
             let [image, slots @ ..] = last.0.clone();
             let [old_image, old_slots @ ..] = earlier.0.clone();

@@ -1,4 +1,4 @@
-//! `kill -9`: a child process works on a drive whose medium is a file and prints what was acknowledged; it is
+//! `kill -9`: a child process works on a drive whose medium is a file and prints acknowledgements; it is
 //! killed at a random moment, and the parent finds every acknowledged store in the file.
 //!
 //! The child is this test binary, running [`child`].
@@ -16,7 +16,7 @@ use kvdrive_spec::Key;
 
 use super::bench::{Bench, Stored, document, is_value, value};
 
-/// Where the child finds its medium; also what makes [`child`] work at all.
+/// Path of the child's medium; without it, [`child`] does nothing.
 const PATH: &str = "KVDRIVE_TEST_KILL";
 /// The engine of the child's drive.
 const ENGINE: &str = "KVDRIVE_TEST_KILL_ENGINE";
@@ -32,7 +32,7 @@ fn stored(version: u64) -> (Key, Stored) {
     (key, Stored { version, bytes: rng.below(6000) as u32 })
 }
 
-/// Stores without end, from the version the parent sends on its standard input.
+/// Stores without end, from the version that the parent sends on standard input.
 #[test]
 #[ignore = "the child of `acknowledged_stores_survive_kill_9`"]
 #[expect(clippy::disallowed_methods, reason = "how the parent tells the child where to work")]
@@ -71,8 +71,8 @@ fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     writeln!(child.stdin.take().expect("a pipe"), "{first}").expect("the child reads");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     let mut next = first;
-    // The test harness prints around and before the first acknowledgement; a line cut short by the kill is
-    // none.
+    // The test harness prints around and before the first acknowledgement; a line cut short by the kill does
+    // not count.
     let mut note = |line: String| {
         let version = line.rsplit_once("ack ").and_then(|(_, version)| version.parse::<u64>().ok());
         next += u64::from(version == Some(next));
@@ -85,7 +85,7 @@ fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     }
     child.kill().expect("the child is alive");
     child.wait().expect("the child is gone");
-    // What it had said before it died counts too.
+    // Lines printed before the kill count, too.
     lines.for_each(|line| {
         note(line);
     });
@@ -111,7 +111,7 @@ fn acknowledged_stores_survive_kill_9() {
     }
 }
 
-/// Opens the image: all known pairs are there; the one that was under way may be.
+/// Opens the image: all known pairs exist; the one that was under way may exist.
 fn check(path: &Path, engine: &str, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u32) {
     let bench = Bench::new(&document(&settings(path, engine)), Sim::new());
     bench.sim.block_on(|| {

@@ -1,4 +1,4 @@
-//! Pairs loaded in no time are equivalent to stored pairs, on every engine.
+//! Pairs that are loaded in no time are equivalent to stored pairs, on every engine.
 
 use kvdrive_content::Piece;
 use kvdrive_device::engines::ENGINES;
@@ -71,7 +71,7 @@ fn a_load_ends_at_the_first_pair_that_does_not_fit() {
     }
 }
 
-/// Medium `tags` uses hints of what will be read (`Engine::expect`), and `ram` ignores them.
+/// Medium `tags` uses hints of coming reads (`Engine::expect`), and `ram` ignores them.
 #[test]
 fn what_a_medium_is_told_ahead_changes_nothing() {
     for row in ENGINES {

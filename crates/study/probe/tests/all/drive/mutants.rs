@@ -1,4 +1,4 @@
-//! Whether `crash` notices mistakes of recovery, and whether a storm's cases hold.
+//! `crash` notices mistakes of recovery, and a storm's cases pass.
 
 use kvdrive_device::engines::ENGINES;
 use kvdrive_probe::crash::mutants::MUTANTS;
@@ -40,7 +40,8 @@ fn drives_that_come_back_work_on_and_come_back_again() {
     }
 }
 
-/// What a killed process leaves of a drive on a file, at any event: it comes back, works on and is killed again.
+/// A killed process leaves a drive on a file, at any event: the drive is recovered, continues and is killed
+/// again.
 #[test]
 fn drives_on_files_come_back_from_what_a_kill_leaves() {
     let folder = tempfile::tempdir().expect("a folder for images");
@@ -66,7 +67,8 @@ fn cases_of_a_storm_hold_and_are_the_same_each_time() {
     }
 }
 
-/// A drive without room for what a workload begins with is no case; any other refusal while it is loaded is a failure.
+/// A drive without room for the pairs that a workload begins with is no case; any other refusal during
+/// loading is a failure.
 #[test]
 fn only_a_drive_without_room_may_refuse_what_is_loaded() {
     let case = |sets: &[&str]| Case {
@@ -84,7 +86,7 @@ fn only_a_drive_without_room_may_refuse_what_is_loaded() {
     };
     let full = case(&["workload.name=ycsb-a", "workload.num=2000", "workload.value_size=9000"]);
     assert_eq!(full.run(), Ok(Verdict::default()));
-    // The sizes of this workload are its own, and most of them more than a drive takes.
+    // The sizes of this workload are its own, and most of them exceed what a drive takes.
     let sets = [
         "workload.name=mixgraph",
         "workload.num=50",
@@ -95,7 +97,8 @@ fn only_a_drive_without_room_may_refuse_what_is_loaded() {
     assert!(failed.starts_with("loading: "), "{failed}");
 }
 
-/// So many programs fail that the drive runs out of spare blocks while batches come: it refuses them, and keeps what it has.
+/// So many programs fail that the drive runs out of spare blocks while batches come: it refuses them, and
+/// keeps its pairs.
 #[test]
 fn a_drive_that_becomes_write_protected_under_batches_loses_nothing() {
     let sets = [
@@ -119,8 +122,9 @@ fn a_drive_that_becomes_write_protected_under_batches_loses_nothing() {
     case.run().unwrap();
 }
 
-/// Recovery of a store trims the rest of a cleaning. Collection erased such pages before recovery had ended, so after a cut
-/// of that recovery the next one missed what the image says is there, and the drive did not come up.
+/// A store's recovery trims pages of an unfinished cleaning. Collection erased such pages before recovery had
+/// ended, so after a cut of that recovery the next one missed pages that the image named, and the drive did
+/// not power on.
 #[test]
 fn what_a_recovery_trims_is_on_flash_until_it_has_ended() {
     let of_clients = [
@@ -152,13 +156,13 @@ fn what_a_recovery_trims_is_on_flash_until_it_has_ended() {
     }
 }
 
-/// A case whose drive cannot be: it fails at once, and few settings stay.
+/// A case whose drive is invalid: it fails at once, and few settings remain.
 #[test]
 fn a_case_that_fails_is_shrunk_to_what_fails() {
     let mut case = Case { cuts: 1, ..Case::of_seed(3) };
     case.faults = "[[rule]]\nfault = \"no-such-fault\"\n";
     let (what, settings) = (case.run().unwrap_err(), case.sets.len());
-    // A command gives these other values where they are left out.
+    // A command has other defaults than a profile for these.
     let is_given = |set: &&String| ["workload.num=", "workload.ops="].iter().any(|key| set.starts_with(key));
     let given: Vec<String> = case.sets.iter().filter(is_given).cloned().collect();
     assert!(!given.is_empty(), "{case:?}");

@@ -160,7 +160,7 @@ fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
             match store(driver, oracle, key, stored) {
-                // The buffer may be full of other queues' unfinished values: the host tries again.
+                // The buffer may be full of unfinished values from other queues: the host tries again.
                 Ok(()) | Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
@@ -183,7 +183,7 @@ fn several_queues_and_contexts() {
     }
 }
 
-/// What belongs together (*write*, *transfer*) comes by several I/O threads, in any order of events.
+/// Commands of one value (*write*, *transfer*) come by several I/O threads, in any order of events.
 #[test]
 fn several_queues_and_io_threads() {
     for (seed, method) in (0..).zip(METHODS) {
@@ -245,7 +245,7 @@ fn iterate_while_storing(row: &EngineRow) {
                 let stored = Stored { version: rng.next_u64(), bytes: 3000 };
                 match driver.store(key, kvdrive_content::Piece::Pattern(value(&key, stored))) {
                     Ok(()) => drop(oracle.pairs.insert(key, stored)),
-                    // What the iterator holds comes back when it is closed.
+                    // The room that the iterator holds is freed when it is closed.
                     Err(Status::CAPACITY_EXCEEDED | Status::COMMAND_INTERRUPTED) => {}
                     Err(status) => panic!("store: {status}"),
                 }
@@ -262,8 +262,8 @@ fn iterate_while_storing(row: &EngineRow) {
     bench.sim.clear();
 }
 
-/// With less than it needs a hash engine says how much that is; with exactly that it works, and what would
-/// survive fits.
+/// With less protected memory than it needs, a hash engine reports how much it needs; with exactly that it
+/// works, and the survivors fit.
 #[test]
 fn hash_engines_do_with_the_protected_memory_they_ask_for() {
     for row in kvdrive_engines::hash::SCHEMES {
@@ -294,7 +294,7 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
     }
 }
 
-/// A list is no value: it holds keys, however short the values of a drive are.
+/// A list is not limited like a value: it holds keys, however short the values of a drive are.
 #[test]
 fn lists_hold_keys_whatever_the_largest_value() {
     use super::bench::{Stored, key};
@@ -320,7 +320,7 @@ fn lists_hold_keys_whatever_the_largest_value() {
     }
 }
 
-/// Refused at power-on too, by the key that a user knows.
+/// Refused at power-on, too, by the key that the user knows.
 #[test]
 fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
     type Change = fn(&mut kvdrive_device::drive::DriveConfig);

@@ -1,4 +1,4 @@
-//! Values that cross in several commands, and hosts that never send the next one: what other hosts have of the drive.
+//! Values that cross in several commands, and hosts that never send the next one: the effect on other hosts.
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ impl Slow<'_> {
         submit(self.bench, &self.queue, sqe)
     }
 
-    /// A part of a value, or why there is none.
+    /// A part of a value, or the status.
     fn retrieve(&self, key: Key, stream: u16, at: u32) -> Result<Vec<u8>, Status> {
         let (bytes, room, options) = (PART_BYTES, u32::MAX, RetrieveOptions::default());
         let part = RetrievePart { key, at, bytes, stream, room, options };
@@ -59,8 +59,8 @@ fn bytes_of(key: &Key, stored: Stored) -> Vec<u8> {
     bytes
 }
 
-/// Streams of retrieved parts that no host continues do not delay collection: the drive is overwritten several times. A
-/// stream that is continued afterwards returns the value that its first part was of.
+/// Streams of retrieved parts that no host continues do not delay collection: the drive is overwritten
+/// several times. A stream that is continued later returns the value from which its first part came.
 #[test]
 fn a_value_that_is_half_retrieved_holds_up_no_other_command() {
     for row in ENGINES {
@@ -120,7 +120,8 @@ fn a_value_that_is_half_retrieved_holds_up_no_other_command() {
     }
 }
 
-/// A host that begins many large values and sends the rest of none has a share of the drive, and others have the rest.
+/// A host that begins many large values and completes none of them has a share of the drive, and the others
+/// have the rest.
 #[test]
 fn values_that_are_half_stored_leave_room_for_others() {
     for row in ENGINES {
@@ -155,7 +156,7 @@ fn half_stored(settings: &[&str]) {
     bench.sim.clear();
 }
 
-/// A part names a stream of its own and the key of the value that the stream has begun.
+/// A part names a single stream, and the key of the value that the stream has begun.
 #[test]
 fn a_part_of_another_value_or_of_all_streams_is_refused() {
     let bench = Bench::new(&document::<&str>(&[]), Sim::new());

@@ -1,4 +1,4 @@
-//! Power cuts at every event ([`kvdrive_probe::crash`]): on every drive, acknowledged data is there
+//! Power cuts at every event ([`kvdrive_probe::crash`]): on every drive, acknowledged data are readable
 //! afterwards.
 
 use kvdrive_config::Document;
@@ -17,7 +17,7 @@ use kvdrive_workload::{Op, ValueSpec, Workload};
 
 use super::bench::{Bench, LARGE, LARGE_SIZES, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat};
 
-/// Stores and deletes of few keys, so that overwriting, deleting and collecting happen.
+/// Stores and deletes of few keys, so that pairs are overwritten, deleted and collected.
 struct FewKeys {
     rng: Rng,
     small_keys: bool,
@@ -35,7 +35,7 @@ impl Workload for FewKeys {
     }
 }
 
-/// With spare blocks of its own a drive has flash that fails.
+/// A drive with spare blocks has flash that fails.
 fn failing(document: &Document, settings: &[String]) -> Vec<Rule> {
     if !settings.iter().any(|setting| setting.starts_with("flash.spare_blocks=")) {
         return Vec::new();
@@ -46,7 +46,7 @@ fn failing(document: &Document, settings: &[String]) -> Vec<Rule> {
     rules("faults.toml", text, &geometry).expect("rules")
 }
 
-/// Cuts a run of `ops` commands as `cuts` says.
+/// Runs `ops` commands, and cuts the power at `cuts`.
 fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
     let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
     let own = [format!("workload.ops={ops}"), format!("run.seed={seed}")];
@@ -63,7 +63,7 @@ fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
     verdict
 }
 
-/// Cuts it at every `every`-th event.
+/// The same at every `every`-th event.
 fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
     let verdict = cut(settings, ops, Cuts::Every(every), seed);
     assert!(verdict.cuts > ops / every, "{} cuts of {ops} commands", verdict.cuts);
@@ -75,7 +75,7 @@ fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
 fn the_full_product() {
     for engine in ENGINES {
         for method in METHODS {
-            // Others have no packing policy.
+            // Other engines have no packing policy.
             let packings = if engine.sections.contains(&"packing") { PACKINGS } else { &PACKINGS[..1] };
             for packing in packings {
                 for medium in MEDIA.iter().filter(|medium| !medium.has_file) {
@@ -111,7 +111,7 @@ fn every_engine() {
     }
 }
 
-/// The same values in every engine, small ones between them.
+/// The same values in every engine, with small ones between them.
 #[test]
 fn while_large_values_arrive_in_every_engine() {
     for (seed, row) in ENGINES.iter().enumerate() {
@@ -127,7 +127,7 @@ fn while_large_values_arrive_in_every_engine() {
     }
 }
 
-/// Values that go to flash while they arrive: each is there as a whole afterwards, or the one before it.
+/// Values that are written to flash while they arrive: each is complete afterwards, or the one before it is.
 #[test]
 fn while_large_values_arrive() {
     for (seed, settings) in usual_and_flat(LARGE).into_iter().enumerate() {
@@ -173,7 +173,7 @@ fn tags_medium_and_every_index_layout() {
     }
 }
 
-/// Enough stores that value log and FTL collect garbage while power fails.
+/// Enough stores for value log and FTL to collect garbage while the power is cut.
 #[test]
 fn while_garbage_is_collected() {
     for row in ENGINES {
@@ -189,8 +189,8 @@ fn while_garbage_is_collected() {
     }
 }
 
-/// In the middle of retirements: with spare blocks for all of them, and with one a unit, after which the
-/// drive is read-only.
+/// During retirements: with spare blocks for all of them, and with one per unit, after which the drive is
+/// read-only.
 #[test]
 fn while_blocks_are_retired() {
     for row in ENGINES {
@@ -204,7 +204,7 @@ fn while_blocks_are_retired() {
     }
 }
 
-/// Several commands are under way at once, some of one key.
+/// Several commands are under way at once, some of them for one key.
 #[test]
 fn at_depth_eight() {
     for row in ENGINES {
@@ -213,8 +213,8 @@ fn at_depth_eight() {
     }
 }
 
-/// SAKER in front: what a sync has made durable is there, in the version of the last write before the sync; what
-/// is pending is there in any version written since.
+/// SAKER in front: pairs that a sync has made durable exist, in the version of the last write before the sync
+/// or a later one.
 #[test]
 fn with_saker_in_front() {
     for (seed, batch) in [1, 4, 64, 0].into_iter().enumerate() {
@@ -233,7 +233,7 @@ fn with_saker_in_front() {
     }
 }
 
-/// What is drawn at a cut depends on its event alone.
+/// Random choices at a cut depend on its event alone.
 #[test]
 fn one_cut_is_repeated_without_the_others() {
     let settings = ["host.depth=4".to_owned()];
@@ -260,7 +260,7 @@ fn a_run_that_is_stopped_has_a_verdict_of_what_was_done() {
     assert_eq!((verdict.events, verdict.cuts, verdict.lost), (0, 0, None));
 }
 
-/// Where a rule says, in the middle of programs and erases, with workloads of the table.
+/// At places that a rule names, during programs and erases, with workloads of the table.
 #[test]
 fn where_rules_cut() {
     for (torn, at) in [("true", "program"), ("false", "program"), ("true", "erase"), ("false", "erase")] {
@@ -278,7 +278,7 @@ fn where_rules_cut() {
     }
 }
 
-/// A checker that accepts everything would pass all tests above.
+/// A checker that accepted everything would pass all tests above.
 #[test]
 fn what_is_lost_is_told() {
     let bench = Bench::new(&document::<&str>(&[]), Sim::new());

@@ -1,5 +1,5 @@
 //! Hosts at the limit and beyond: any 64 bytes from several queues, unfinished values on many queues, and the
-//! largest values. No task waits for ever, and stores of other hosts stay.
+//! largest values. No task waits for ever, and pairs of other hosts are kept.
 
 use std::rc::Rc;
 
@@ -36,8 +36,8 @@ fn oracle_key(number: u64) -> Key {
     Key::new(&bytes).expect("16 bytes are a key")
 }
 
-/// Many more unfinished values than the buffer has pages: the host gets an answer to try again, and other commands
-/// continue.
+/// Many more unfinished values than the buffer has pages: the host gets an answer to try again, and other
+/// commands continue.
 #[test]
 fn unfinished_values_on_many_queues_block_no_other_queue() {
     let bench = Bench::new(&document(&["controller.contexts=2"]), Sim::new());
@@ -110,9 +110,9 @@ fn values_of_mebibytes_by_every_transfer_method() {
     }
 }
 
-/// A command reads and writes whatever memory of *its* host it names, the lists of pages of that host's
-/// driver, too: the driver's next long values are refused then (13h), and the drive is right. Memory of
-/// another host cannot be named at all.
+/// A command reads and writes any memory of *its* host that it names, also the lists of pages of that host's
+/// driver: the driver's next long values are then refused (13h), which is right. Memory of another host
+/// cannot be named at all.
 #[test]
 fn a_host_that_names_its_drivers_memory_harms_only_itself() {
     for is_neighbour in [false, true] {
@@ -133,7 +133,7 @@ fn a_host_that_names_its_drivers_memory_harms_only_itself() {
             let queue = bench.link.create_queue_of(&function, 4);
             let own = memory.map(2 * PAGE as u32);
             let (mut named, mut refused) = (0, 0);
-            // The beginning of every buffer that the driver has, or would have in this memory.
+            // The beginning of every buffer that the driver has, or could have in this memory.
             let buffers = (1..end_of_drivers >> 32).map(|number| number << 32);
             for buffer in buffers.filter(|buffer| *buffer != own) {
                 let list = [buffer.to_le_bytes(), own.to_le_bytes()].concat();
@@ -168,7 +168,7 @@ fn a_host_that_names_its_drivers_memory_harms_only_itself() {
 const PAGE: u64 = 4096;
 /// Pages of host memory that stray commands may name.
 const PAGES: u64 = 24;
-/// The longest that one command may take, ns: far more than garbage collection in the way of it does.
+/// The longest time that one command may take, ns: far more than collection ever adds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 /// Bit of an entry's second byte that asks for no completion.
 const QUIET: u8 = 1 << 2;
@@ -186,8 +186,8 @@ fn stray_memory(memory: &LocalMemory, rng: &mut Rng) -> u64 {
     base
 }
 
-/// Half of the entries are commands that could be meant, a third are those with some bytes changed, the rest
-/// is noise. No key is one of the oracle's.
+/// Half of the entries are plausible commands, a third are such commands with some bytes changed, and the
+/// others are noise. No key is one of the oracle's.
 fn stray(rng: &mut Rng, base: u64, cid: u16) -> Sqe {
     const OPCODES: [u8; 13] = [
         opcode::STORE,
@@ -227,7 +227,7 @@ fn stray(rng: &mut Rng, base: u64, cid: u16) -> Sqe {
     let mut sqe = Sqe::from_bytes(bytes);
     sqe.cid.set(cid);
     if sqe.opcode == opcode::EXPRESS {
-        // Otherwise the entries after it are its value, and not completed.
+        // Otherwise the entries after it would be its value, and not be completed.
         sqe.cdw10.set(0);
     }
     sqe
@@ -278,8 +278,8 @@ fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
     }
 }
 
-/// Flash that fails at the first program, so that some block is retired however little is programmed, and
-/// now and then; there are spare blocks enough.
+/// Flash that fails at the first program, so that some block is retired however little is programmed, and at
+/// later ones now and then; there are enough spare blocks.
 const FAILING: &str = "[[rule]]\nfault = \"program-error\"\nnth = 1\n\
                        [[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
                        [[rule]]\nfault = \"erase-error\"\nprobability = 0.1\n";
@@ -294,8 +294,8 @@ fn any_64_bytes(settings: &[String], seed: u64, faults: &str) {
         let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(seed, "storm");
-        // A host of their own: whatever they name, and whatever an answer that lands in a list of pages makes
-        // that list name, is not the driver's. What befalls a driver otherwise is tested above.
+        // A host of their own: the memory that they name, and the memory that is named by a list of pages
+        // into which an answer was written, is not the driver's. Effects on a driver are tested above.
         let memory = Rc::new(LocalMemory::new());
         let base = stray_memory(&memory, &mut rng);
         let function = bench.link.create_function(memory);
