@@ -4,8 +4,8 @@ use kvdrive_config::Document;
 use kvdrive_tune::tune;
 
 /// cosmos-plus, NAND off, in us: PRP 20.0 a page; a write 9.86 + 0.3 + 0.02 a byte, a transfer 9.08 + 0.3 +
-/// 0.02 a byte. So 35 B, all that a write carries, take 10.86 and 36 B 20.26; a tail of 20 B takes 9.78 where a
-/// page takes 9.2 of 29.2, 1.99 % more, and 21 B 2.05 %.
+/// 0.02 a byte. So 35 B, all that a write carries, take 10.86 and 36 B 20.26; a tail of 20 B takes 9.78,
+/// where a page takes 9.2 of 29.2: 1.99 % more, and 21 B 2.05 %.
 #[test]
 fn thresholds_are_where_the_profiles_times_cross() {
     let document = Document::profile("cosmos-plus").expect("the profile exists");
@@ -25,13 +25,13 @@ fn thresholds_are_where_the_profiles_times_cross() {
     assert!(text.contains("20.00 / 4 184") && text.contains("by beta"), "{text}");
 }
 
-/// Behind Gen5 a page takes 2.45 us of 13.25: one command pays, a tail never.
+/// Over Gen5 a page takes 2.45 us of 13.25 us: one command pays off, a tail never does.
 #[test]
 fn a_fast_link_leaves_nothing_to_hybrid() {
     let document = Document::profile("gen5-cxl").expect("the profile exists");
     let tuning = tune(&document, 50, 0.02, 2).expect("it runs");
     assert_eq!((tuning.threshold1_bytes, tuning.threshold2_bytes), (36, 0));
-    // 12 us of overhead and 1.3 of CXL.mem, where a page takes 13.25.
+    // 12 us of overhead and 1.3 us of CXL.mem, where a page takes 13.25 us.
     assert_eq!(tuning.threshold_cxl_bytes, Some(0));
     assert!(tuning.to_text().contains("cxl us / B") && tuning.to_toml().contains("threshold1_bytes is 0"));
     let document = Document::profile("gen5-cxl-300ns").expect("the profile exists");
@@ -51,7 +51,7 @@ fn settings_that_the_exploratory_runs_have_themselves_are_refused() {
     }
 }
 
-/// It finds its pairs on flash, and so has it in the exploratory runs, too.
+/// The engine finds its pairs on flash, so the exploratory runs have flash, too.
 #[test]
 fn a_hash_engine_is_tuned_with_flash_on() {
     let mut document = Document::profile("kvvirt").expect("an embedded profile");
