@@ -1,4 +1,5 @@
-//! The one integration test binary of the crate: comparisons with numbers computed by other implementations.
+//! The one integration test binary of the crate: comparisons with numbers that other implementations
+//! computed.
 
 mod psk;
 #[cfg(feature = "tls")]
@@ -88,7 +89,7 @@ fn responses_are_those_of_another_implementation() {
     }
 }
 
-/// Their SHA-256 and their last bytes, as OpenSSL and the RFC have them.
+/// Their SHA-256 and their last bytes, from OpenSSL and the RFC.
 #[test]
 fn primes_are_those_of_the_rfc() {
     use sha2::Digest;

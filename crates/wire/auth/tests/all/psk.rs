@@ -1,4 +1,4 @@
-//! PSKs: numbers that libnvme, Linux and another implementation have.
+//! PSKs: numbers of libnvme, Linux and another implementation.
 
 use kvdrive_auth::psk::{Derivation, LongNames, Version};
 use kvdrive_auth::{BadSecret, Psk};
@@ -45,8 +45,8 @@ fn a_psk_is_checked_and_never_shown() {
     assert_eq!(Psk::new(Some(Hash::Sha512), &[7; 64]), Err(BadSecret::PskHash));
 }
 
-/// Identities of version 1, which hang on the retained PSK and its digest, are those of libnvme's `test/psk.c`, in
-/// both derivations; keys, and what there is of version 0, were computed with Python's `hmac`.
+/// Identities of version 1, which depend on the retained PSK and its digest, are those of libnvme's
+/// `test/psk.c`, in both derivations; keys, and identities of version 0, were computed with Python's `hmac`.
 #[test]
 fn identities_and_keys_are_those_of_others() {
     for (hash, encoded, derivation, digest, keys) in [
@@ -104,8 +104,8 @@ fn identities_and_keys_are_those_of_others() {
     }
 }
 
-/// Linux has these numbers (the KUnit tests of its NVMe authentication): a PSK as it is retained, its digest and the
-/// key made of both.
+/// Numbers of Linux (the KUnit tests of its NVMe authentication): a retained PSK, its digest and the key made
+/// of both.
 #[test]
 fn keys_of_retained_psks_are_those_of_linux() {
     for (retained, digest, key) in [
@@ -131,7 +131,7 @@ fn keys_of_retained_psks_are_those_of_linux() {
     }
 }
 
-/// An identity of version 0 is a context of at most 255 bytes; one of version 1 is not.
+/// An identity of version 0 is a context of at most 255 bytes; one of version 1 has no such limit.
 #[test]
 fn long_names_have_version_1_alone() {
     let psk: Psk = format!("NVMeTLSkey-1:01:{SHORT}:").parse().unwrap();

@@ -1,4 +1,4 @@
-//! Two sessions that are given each other's bytes.
+//! Two sessions that get each other's bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -38,7 +38,8 @@ fn shake(host: TlsPsk, known: Vec<TlsPsk>) -> Result<(Session, Session, TlsPsk),
         other => panic!("{other:?}"),
     }
     let psk = server.shake_hands().unwrap().expect("it has ended");
-    // No ticket after its Finished: Linux hands the socket to its kernel there and takes a record for data.
+    // No ticket after the server's Finished: Linux then hands the socket to its kernel, which would take a
+    // record for data.
     assert!(!carry(&mut server, &mut client, usize::MAX), "the server says more than the handshake");
     Ok((client, server, psk))
 }
@@ -78,7 +79,7 @@ fn other_psks_and_altered_bytes_come_to_nothing() {
     let own = psk(1, Hash::Sha256, Version::One);
     let (server, _) = shake(own.clone(), vec![psk(2, Hash::Sha256, Version::One)]).map(drop).unwrap_err();
     assert!(server.to_string().contains("no PSK that is known here"), "{server}");
-    // The same names and another key: version 0 has no digest.
+    // The same names with another key: version 0 has no digest.
     let (server, _) = shake(psk(1, Hash::Sha256, Version::Zero), vec![psk(2, Hash::Sha256, Version::Zero)])
         .map(drop)
         .unwrap_err();
