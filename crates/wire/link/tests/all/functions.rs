@@ -1,4 +1,4 @@
-//! Functions and queues come and go, and nothing of them is left.
+//! Functions and queues are created and deleted, and no part of them is left.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -59,7 +59,8 @@ fn an_identifier_is_used_again_and_nothing_is_left_under_it() {
     });
 }
 
-/// Deleting waits for what the drive works on, whose completion goes nowhere, also when it waits for room.
+/// Deleting a queue waits for commands that the drive carries out; their completions are dropped, also those
+/// that wait for room.
 #[test]
 fn a_queue_ends_when_its_last_command_is_answered() {
     let sim = Sim::new();

@@ -1,4 +1,4 @@
-//! Which method a value goes by, and what the host halves submit.
+//! The method by which a value goes, and the entries that host halves submit.
 
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::{
@@ -56,7 +56,7 @@ fn every_row_can_be_built_by_its_name_and_no_other() {
     assert!(method(&config("pigeon")).is_none());
 }
 
-/// t1 = 128, t2 = 64: section 3.2 of the paper with the literal reading of DESIGN section 3.
+/// t1 = 128 B, t2 = 64 B: section 3.2 of the paper with the literal reading of DESIGN section 3.
 #[test]
 fn adaptive_chooses_by_size() {
     for (bytes, expected) in [
@@ -130,7 +130,7 @@ fn pages_are_named_as_prp_asks() {
     assert_eq!((sqes[0].sgl().address.get(), sqes[0].sgl().length.get()), (0x10_0000, 35));
 }
 
-/// n commands with one doorbell, and the last of each round is the one that is not quiet, if others are.
+/// n commands with one doorbell; if other commands are quiet, the last one of each round is not.
 #[test]
 fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
     let value = vec![7; 35 + 56 * 9 + 1];
@@ -209,7 +209,7 @@ proptest! {
         prop_assert_eq!(hybrid, 1 + tail);
     }
 
-    /// What is refused is not continued.
+    /// After a refusal no further command is submitted.
     #[test]
     fn a_refusal_ends_a_store(bytes in 36u32..9_000, row in 0..METHODS.len()) {
         let window = HostWindow::new(16_384);

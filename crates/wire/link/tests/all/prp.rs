@@ -13,7 +13,7 @@ use super::scattered::Scattered;
 const PAGE: u64 = 4096;
 const ENTRIES_PER_PAGE: usize = 512;
 
-/// The segments that `prp1`, `prp2` name for `named` bytes, as far as the first `bytes`, and the list bytes
+/// The segments that `prp1` and `prp2` name for `named` bytes, up to the first `bytes`, and the list bytes
 /// that were fetched.
 fn walked_first(
     memory: &Scattered,
@@ -33,7 +33,7 @@ fn walked_first(
     Ok((segments.iter().collect(), list_bytes))
 }
 
-/// As [`walked_first`], of all `bytes` bytes that are named.
+/// As [`walked_first`], for all `bytes` bytes that are named.
 fn walked(memory: &Rc<Scattered>, prp1: u64, prp2: u64, bytes: u32) -> Result<(Vec<Segment>, u64), Status> {
     walked_first(memory, (prp1, prp2), bytes, bytes)
 }
@@ -104,13 +104,13 @@ fn a_list_that_is_not_mapped_is_refused() {
 #[test]
 fn a_chain_that_names_no_pages_ends() {
     let memory = Rc::new(Scattered::default());
-    // The only slot of this list page is the last one, so it names the next list page: itself.
+    // The only slot of this list page is the last one, so it names the next list page: the same page.
     memory.put_list(0x9ff8, &[0x9ff8]);
     assert_eq!(walked(&memory, 0x7000, 0x9ff8, 2 << 20), Err(Status::DATA_TRANSFER_ERROR));
 }
 
-/// Lays out lists for `pages` further pages, the first list `skipped` entries into its page. Returns the
-/// address of the first list, the pages it names, and how many entries there are, chain pointers included.
+/// Lays out lists for `pages` further pages, with the first list `skipped` entries into its page. Returns the
+/// address of the first list, the pages it names, and the number of entries, chain pointers included.
 fn lay_out(memory: &Scattered, pages: usize, skipped: usize) -> (u64, Vec<u64>, u64) {
     let named: Vec<u64> = (0..pages as u64).map(|page| (1 << 40) + (page * 7_919 % 9_973) * PAGE).collect();
     let list_page = |number: u64| (2 << 40) + number * 3 * PAGE;
@@ -153,7 +153,8 @@ proptest! {
         prop_assert!(segments[1..segments.len() - 1].iter().all(|segment| segment.bytes == 4096));
         prop_assert_eq!(list_bytes, entries * 8, "lists are fetched only as far as needed");
 
-        // The beginning of the same memory is the same memory, and its lists are fetched only so far.
+        // The beginning of the same memory is the same memory, and only the needed part of its lists is
+        // fetched.
         let first_bytes = (u64::from(bytes) * share / 1_000) as u32;
         let (first, fetched_bytes) = walked_first(&memory, (prp1, list), bytes, first_bytes).expect("sound");
         prop_assert_eq!(first.iter().map(|segment| segment.bytes).sum::<u32>(), first_bytes);

@@ -14,8 +14,8 @@ fn command(opcode: u8, cid: u16) -> Sqe {
     Sqe::new(opcode, cid, 1)
 }
 
-/// Takes the next command and completes it; the number of its session, which is that of its queue, and its
-/// identifier.
+/// Takes the next command and completes it; returns the number of its session, which is that of its queue,
+/// and its identifier.
 fn take(link: &Rc<Link>) -> (u32, u16) {
     let request = PciePort::new(link).next();
     let (session, cid) = (request.session().number(), request.sqe().cid.get());
@@ -130,7 +130,7 @@ fn a_full_completion_queue_makes_the_drive_wait() {
         }
         link.ring_submission(&queue);
         sim.sleep(10_000);
-        // Both are there, neither slot is released.
+        // Both completions are in the ring, and neither slot is released.
         assert!(queue.try_submit(command(opcode::EXIST, 2)));
         link.ring_submission(&queue);
         sim.sleep(10_000);
@@ -183,7 +183,7 @@ fn only_inline_commands_of_io_queues_have_turns() {
 
 proptest! {
     /// Several contexts, several queues, every order of events: inline commands of a queue are handled one at
-    /// a time and in its order, whatever they wait for inside.
+    /// a time and in the queue's order, whatever they wait for.
     #[test]
     fn inline_commands_keep_the_order_of_their_queue(seed in any::<u64>(), contexts in 1usize..6) {
         let sim = Sim::permuted(seed);

@@ -1,5 +1,5 @@
-//! Host memory of single pages at any address, as a real host has it; a link over it. Shared by the tests
-//! here.
+//! Host memory of single pages at any address, like that of a real host; and a link over it. Shared by these
+//! tests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use kvdrive_link::{BadAddress, HostMemory, Interrupt, Link, LinkConfig};
 use kvdrive_sim::Sim;
 use kvdrive_spec::PAGE_BYTES;
 
-/// Pages by address. What is not there is not mapped.
+/// Pages by address. Other addresses are not mapped.
 #[derive(Default)]
 pub struct Scattered(RefCell<BTreeMap<u64, Vec<u8>>>);
 
@@ -55,7 +55,7 @@ impl HostMemory for Scattered {
     }
 }
 
-/// PCIe 2.0 x8 with round numbers for everything that is not the line.
+/// PCIe 2.0 x8 with round numbers for everything but the line.
 pub fn config() -> LinkConfig {
     LinkConfig {
         generation: 2,

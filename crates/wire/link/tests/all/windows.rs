@@ -1,4 +1,4 @@
-//! What a host knows of its window: where it places values, and what it leaves to the drive.
+//! A host's state of its window: where it places values, and what it leaves to the drive.
 
 use kvdrive_link::transfer::HostWindow;
 use kvdrive_link::transfer::window::lined;
@@ -28,7 +28,7 @@ fn a_value_touches_no_more_lines_than_it_must() {
     }
 }
 
-/// The gaps that DMA leaves are filled, and what it brought is stepped over.
+/// Gaps that DMA leaves are filled, and DMA'd values are stepped over.
 #[test]
 fn small_values_fill_the_gaps_before_those_that_dma_brought() {
     let window = HostWindow::new(BYTES);

@@ -26,9 +26,9 @@ fn each_crossing_has_the_wire_bytes_of_its_packets() {
     assert_eq!(config.write_wire_bytes(4096), 4096 + 16 * 28);
     // Two list entries: a request (28), a completion of 16 (16 + 24).
     assert_eq!(config.read_wire_bytes(16), 68);
-    // Nothing is nothing.
+    // 0 bytes take nothing.
     assert_eq!((config.read_wire_bytes(0), config.write_wire_bytes(0)), (0, 0));
-    // Smaller packets, more of them.
+    // Smaller packets, so more of them.
     let small = LinkConfig { max_payload_bytes: 128, ..config };
     assert_eq!(small.read_wire_bytes(4096), 4096 + 8 * 28 + 32 * 24);
 }
@@ -46,7 +46,8 @@ fn a_line_takes_the_time_of_its_generation_and_lanes() {
     assert!(line_ns(5, 16, 1 << 30) < line_ns(4, 16, 1 << 30));
 }
 
-/// Every crossing of a command with three pages, their list and an answer of one page: bytes by class and time.
+/// Every crossing of a command with three pages, their list and an answer of one page: bytes by class and
+/// time.
 #[test]
 fn every_crossing_is_counted_and_takes_its_time() {
     let sim = Sim::new();
@@ -86,7 +87,7 @@ fn every_crossing_is_counted_and_takes_its_time() {
         link.ring_completion(&queue);
         lap();
     });
-    // 4000 bytes a microsecond on the line, rounded up, and the constant of each.
+    // 4000 bytes a microsecond on the line, rounded up, plus the constant of each crossing.
     assert_eq!(times, [8 + 100, 29 + 300, 17 + 300, 3 * (1176 + 1000), 1136 + 1000, 11 + 200, 0]);
     let expected = [
         (Class::Mmio, 8, 64),
@@ -158,7 +159,8 @@ fn memory_that_is_not_there_is_a_status_and_moves_nothing() {
     });
 }
 
-/// What crosses to the host is not with it before its time has passed, whatever the source did.
+/// Bytes for the host are not in its memory before their time has passed, whatever their source does
+/// meanwhile.
 #[test]
 fn bytes_are_with_the_host_when_their_time_has_passed() {
     let sim = Sim::new();
