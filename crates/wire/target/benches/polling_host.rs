@@ -1,5 +1,5 @@
-//! A host that polls, on a PCI function of a drive on another thread: stores and retrieves of 512 B a second, at depth 1
-//! and 32.
+//! A host that polls, on a PCI function of a drive on another thread: stores and retrieves of 512 B a second,
+//! at depth 1 and 32.
 //!
 //! ```text
 //! cargo bench -p kvdrive-target --bench polling_host                # a drive of its own, unpaced
@@ -28,7 +28,7 @@ use guest::{DATA_AT, Doorbell, Guest, Rings, keyed};
 
 const VALUE_BYTES: u32 = 512;
 const KEYS: u32 = 20_000;
-/// How long a measurement takes, s.
+/// Duration of a measurement, s.
 const SECONDS: f64 = 3.0;
 
 /// Runs one kind of command at one depth; prints commands a second and latencies.
@@ -84,7 +84,7 @@ fn main() {
     for depth in [1, 32] {
         measure(&mut guest, &mut rings, "stores", opcode::STORE, depth);
     }
-    // Every key is there, however few a slow machine stored.
+    // Every key exists, however few commands a slow machine stored.
     for key in 0..KEYS {
         let sqe = keyed(opcode::STORE, 0, &key.to_le_bytes(), DATA_AT, VALUE_BYTES);
         guest.run(&mut rings, &sqe);

@@ -1,4 +1,4 @@
-//! Hosts with secrets, over sockets: every hash and group, both directions, again, and with what is wrong.
+//! Hosts with secrets, over sockets: every hash and group, both directions, again, and with errors.
 
 use kvdrive_auth::{Response, Role, Secret};
 use kvdrive_host::tcp::{Authentication, Error, Initiator, Options};
@@ -71,14 +71,14 @@ fn a_host_with_a_wrong_secret_is_told_so_and_disconnected() {
     let connect = |own| Initiator::connect(server.at, &server.nqn, &options(own)).map(drop).unwrap_err();
     let told = |reason| Error::Authentication { reason, by_controller: true };
     assert_eq!(connect(Some(Authentication::from(secret(3)))), told(Reason::Failed));
-    // The right bytes, and another way of making a key of them.
+    // The right bytes, and another transformation of them into a key.
     let other_way = Secret::new(None, &[1; 32]).unwrap();
     assert_eq!(connect(Some(Authentication::from(other_way))), told(Reason::Failed));
     let no_hash = Authentication { hashes: Vec::new(), ..both() };
     assert_eq!(connect(Some(no_hash)), told(Reason::Hash));
     let no_group = Authentication { groups: Vec::new(), ..both() };
     assert_eq!(connect(Some(no_group)), told(Reason::Group));
-    // Here it is the controller that the host does not believe.
+    // Here the host does not believe the controller.
     let other_drive = Authentication { controller_secret: Some(secret(2)), ..both() };
     let here = Error::Authentication { reason: Reason::Failed, by_controller: false };
     assert_eq!(connect(Some(other_drive)), here);
@@ -100,7 +100,7 @@ fn a_host_with_a_wrong_secret_is_told_so_and_disconnected() {
     assert_eq!((end.leaked_bytes, end.controllers, end.served.authentication_failures), (0, 0, 5));
 }
 
-/// A capsule with an authentication message, or one that asks for the next.
+/// A capsule with an authentication message, or a request for the next one.
 pub fn capsule(command: Fabrics, cid: u8, message: &[u8]) -> Vec<u8> {
     let mut sqe = command.encode(u16::from(cid));
     let bytes = 72 + message.len() as u32;
@@ -138,7 +138,7 @@ fn a_command_does_not_wait_for_a_key_agreement() {
         let groups: &'static [u8] = if group == Group::Null { &[0] } else { &[5] };
         Content::Negotiate { concatenation: 0, offer: Some(Offer { hashes: &[1], groups }) }
     };
-    // What comes of a Receive, as soon as the other thread is done: a C2HData and a CapsuleResp.
+    // The answer to a Receive, when the other thread is done: a C2HData and a CapsuleResp.
     let await_message = |wire: &mut Wire, mut came: Vec<u8>| {
         while came.is_empty() {
             std::thread::yield_now();
@@ -176,7 +176,7 @@ fn a_command_does_not_wait_for_a_key_agreement() {
     assert_eq!(wire.send(&set_cc(8, "61004600"))[20..24], [8, 0, 0, 0], "and this does not");
     let challenged = await_message(&mut wire, Vec::new());
     assert_eq!(challenged.len(), 16 + 32 + 1024);
-    // What is no message now ends it, and says so.
+    // A malformed message now ends the exchange, with a reason.
     send(&mut wire, negotiate(Group::Null));
     let came = wire.send(&capsule(receive, 9, &[]));
     let failed = await_message(&mut wire, came);
@@ -184,7 +184,7 @@ fn a_command_does_not_wait_for_a_key_agreement() {
     assert!(wire.connection.is_ending() && wire.core.subsystem.controllers() == 0);
 }
 
-/// A host that has to authenticate, and so does its controller; by hand.
+/// A host that has to authenticate, and whose controller has to, too; by hand.
 struct ByHand {
     wire: Wire,
     name: String,
@@ -245,7 +245,7 @@ impl ByHand {
         response.to(challenge)
     }
 
-    /// It was told this, and sent away.
+    /// Asserts that the host was told this, and disconnected.
     fn assert_ended(&self, told: &[u8], reason: Reason) {
         let (message, _) = Message::decode(told).unwrap();
         assert_eq!(message.content, Content::Failure1(reason));
@@ -279,8 +279,8 @@ fn who_leaves_a_step_out_is_told_so_and_sent_away() {
     }
 }
 
-/// Right in everything but a number: the transaction's, in the reply and at the end. A host that wants to see its
-/// controller's response is let in when it says that it believes it, not before.
+/// Right in everything but a number: the transaction's, in the reply and at the end. A host that demands its
+/// controller's response is let in after it has confirmed that response, not before.
 #[test]
 fn a_queue_is_open_after_the_last_message_of_its_transaction() {
     let mut host = ByHand::new();

@@ -1,4 +1,5 @@
-//! Units typed in from the drawings of the specification, so that our two ends cannot share a mistake.
+//! Units typed in from the drawings of the specification, so that initiator and target cannot share a
+//! mistake.
 
 use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::Options;
@@ -140,7 +141,7 @@ fn digests_are_crc_32c_over_the_header_and_over_the_data_in_both_readings() {
     let mut wire = Wire::new(Options::default());
     let request = [hex("00 00 80 00 80 00 00 00  00 00  00  03  00 00 00 00"), zeros(112)].concat();
     assert_eq!(wire.send(&request)[11], 3);
-    // CRC-32C of 32 zeros is 8A9136AAh (RFC 3720, B.4): the tables are the right ones.
+    // CRC-32C of 32 zeros is 8A9136AAh (RFC 3720, B.4), so the tables are right.
     assert_eq!(crc32c::crc32c(&[0; 32]), 0x8A91_36AA);
     let with_digests = |unit: &[u8], data_crc: Option<u32>| {
         let (header, data) = unit.split_at(72);
@@ -194,7 +195,7 @@ fn an_event_is_told_once_until_its_log_page_is_read() {
     assert!(send(core, &admin(0x0C, 5, "00000000 00000000")).is_empty());
     core.subsystem.namespace_changed(1);
     assert!(send(core, &[]).is_empty(), "it is told already");
-    // Get Log Page 04h, 8 bytes: namespace 1; then it may be told again.
+    // Get Log Page 04h, 8 bytes: namespace 1; then its change may be reported again.
     let mut read = admin(0x02, 6, "04000100 00000000");
     read[8 + 24..8 + 40].copy_from_slice(&hex("0000000000000000 08000000 000000 5a"));
     let answer = send(core, &read);

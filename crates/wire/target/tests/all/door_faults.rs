@@ -1,5 +1,5 @@
 //! Every kind of fault on the network side: the struck command is carried out, its host sees the effect of
-//! that kind, no other host sees anything, and the effect ends with the rule.
+//! that kind, no other host sees any effect, and the effect ends with the rule.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn retrieve(queue: &mut Queue) -> Result<Vec<u8>, Error> {
     queue.retrieve(key(), 4096).map(|(_, value)| value)
 }
 
-/// The first retrieve is struck, and no other.
+/// The rule strikes the first retrieve, and no other.
 fn inject(server: &Running, kind: &FaultKind) {
     let own = if kind.keys.contains(&"delay_ns") { "delay_ns = \"300ms\"" } else { kind.example };
     let rule = format!("[[rule]]\nfault = \"{}\"\nopcode = \"retrieve\"\nnth = 1\n{own}\n", kind.name);
@@ -85,7 +85,7 @@ fn strikes(server: &Running, kind: &FaultKind, fault: TransportFault) {
         }
     }
     if matches!(fault, TransportFault::Fatal | TransportFault::NotReady) {
-        // What hosts do then: reset the controller, and connect their queues again.
+        // Then hosts reset the controller and connect their queues again.
         let enabled =
             Configuration::new().with_sqe_log2(6).with_cqe_log2(4).with_command_set(0b110).with_enable(true);
         host.set_property(property::CC, 0).unwrap();
@@ -114,7 +114,7 @@ fn what_is_struck_at_the_door_is_carried_out_noticed_by_its_host_and_over() {
     assert!(kinds >= 5, "{kinds}");
 }
 
-/// Of an answer without data, and where there are no digests of data, it is that of a header.
+/// For an answer without data, and for connections without data digests, the bad digest is that of a header.
 #[test]
 fn a_bad_digest_is_that_of_a_header_where_there_is_none_of_data() {
     let server = serve(Backend::Beside(Vec::new()), Options::default(), 1 << 20);

@@ -1,5 +1,5 @@
-//! A real drive behind a socket: our own initiator retrieves what it stored, with every combination of
-//! options and after either end breaks off.
+//! A real drive on a socket: our own initiator retrieves what it stored, with every combination of options
+//! and after either end breaks off.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -25,7 +25,7 @@ use zerocopy::FromBytes;
 
 use super::served::{Backend, serve};
 
-/// A value that tells its key and size.
+/// A value from which its key and size can be told.
 fn value(seed: u32, bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
 }
@@ -90,7 +90,7 @@ fn every_agreement_and_size_gives_the_same_pairs_and_statuses() {
                 queue.store(key, &value).unwrap();
                 let room = (bytes as u32).next_multiple_of(4096);
                 assert_eq!(queue.retrieve(key, room).unwrap(), (bytes as u32, value.clone()));
-                // Less room than there is value: its size all the same.
+                // With less room than the value has bytes, the size is still reported.
                 let part = queue.retrieve(key, (bytes as u32).div_ceil(2)).unwrap();
                 assert_eq!(part, (bytes as u32, value[..bytes.div_ceil(2)].to_vec()));
             }
@@ -122,7 +122,7 @@ fn many_commands_of_several_queues_and_hosts_are_under_way_at_once() {
     let mut queues: Vec<_> =
         hosts.iter_mut().flat_map(|host| [1, 2].map(|number| host.io_queue(number, 64).unwrap())).collect();
     let content = |index: u32, round: u32, slot: u32| {
-        // Above and below what goes into a capsule: memory is short, and R2Ts wait in line.
+        // Above and below the limit of a capsule: memory is short, and R2Ts queue up.
         let value = value(round * 7 + slot, (slot as usize * 997 + 1) % 50_000);
         (Key::from_u32_be(index << 16 | slot), value)
     };
@@ -165,7 +165,7 @@ fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
             assert_eq!(queue.retrieve(key, 4096).unwrap().1, value(round - 1, 1000));
         }
         queue.store(key, &value(round, 1000)).unwrap();
-        // A value that is announced and never sent, answers that are not read, a socket that closes.
+        // A value that is announced and never sent, answers that are not read, a socket that is closed.
         let store = Store { key, value_bytes: large.len() as u32, options: StoreOptions::default() };
         queue.submit(Command::Store(store).encode(0, 1), Data::Out(&large)).unwrap();
         for _ in 0..4 {
@@ -192,7 +192,7 @@ fn connects_and_disconnects_leave_nothing() {
         let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
         let mut queue = host.io_queue(1, 32).unwrap();
         assert!(!queue.exist(Key::new(b"key").unwrap()).unwrap());
-        // The one before may still be on its way out.
+        // The controller of the previous round may still be ending.
         assert!(host.controller_id() <= 8, "round {round}: controller {}", host.controller_id());
         if round % 2 == 0 {
             host.shut_down().unwrap();
@@ -226,7 +226,7 @@ fn namespace() -> (DriveNamespace, Serving<Running, ServedDrive>) {
     powered_on(None)
 }
 
-/// The same, from what survived a power cut.
+/// The same, from the survivors of a power cut.
 fn powered_on(survivors: Option<Survivors>) -> (DriveNamespace, Serving<Running, ServedDrive>) {
     let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
     let sockets = Sockets::new().unwrap();
@@ -234,7 +234,7 @@ fn powered_on(survivors: Option<Survivors>) -> (DriveNamespace, Serving<Running,
     power_on(server, sockets.bell().clone(), 1 << 20, served(config, survivors)).unwrap()
 }
 
-/// Has a command carried out and returns what it came to.
+/// Has a command carried out, and returns its completion.
 fn carry_out(namespace: &mut DriveNamespace, session: Session, sqe: &Sqe, room: usize) -> Completion {
     let budget = Budget::new(64 << 10);
     namespace.submit(session, Tag::default(), sqe, budget.share().take(room).unwrap());
@@ -261,7 +261,7 @@ fn a_session_that_ends_leaves_no_iterator_and_no_half_value() {
         assert_eq!(carry_out(&mut drive, session, &write, 0).status, Status::SUCCESS);
         drive.close(session);
     }
-    // What needs more than a network has is refused and does nothing.
+    // A command that needs more than a network has is refused and has no effect.
     let session = drive.open(8).unwrap();
     for opcode in [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID] {
         let sqe = Sqe::new(opcode, 0, 1);
@@ -290,7 +290,7 @@ fn store(key: Key, bytes: usize) -> Sqe {
     Command::Store(Store { key, value_bytes: bytes as u32, options: StoreOptions::default() }).encode(0, 1)
 }
 
-/// Stores a value that tells its number.
+/// Stores a value from which its number can be told.
 fn put(drive: &mut DriveNamespace, session: Session, number: u32) -> Status {
     let budget = Budget::new(64 << 10);
     let value = value(number, 100 + number as usize);
@@ -318,7 +318,7 @@ fn has(drive: &mut DriveNamespace, session: Session, number: u32) -> Result<(), 
     Ok(())
 }
 
-/// The drive's thread is held while commands arrive: its one context can have fetched none but the first.
+/// The drive's thread is held while commands arrive: its one context can have fetched only the first one.
 #[test]
 fn a_command_in_a_queue_of_the_drive_is_aborted() {
     let (mut drive, serving) = namespace();
@@ -432,7 +432,8 @@ fn power_that_was_cut_comes_on_again_and_every_acknowledged_pair_is_there() {
     assert!(serving.join().take_survivors().is_none(), "it ended as it should");
 }
 
-/// Blocks that are bad from the factory have used up spare ones: the drive counts them, and reports them to hosts.
+/// Blocks that are bad from the factory have used up spare blocks: the drive counts them, and reports them to
+/// hosts.
 #[test]
 fn smart_over_a_network_is_the_drives() {
     let settings = ["flash.spare_blocks=10", "flash.factory_bad_blocks=6"].map(String::from).to_vec();
@@ -454,8 +455,8 @@ fn smart_over_a_network_is_the_drives() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
-/// Blocks go bad until no spare is left: hosts that enabled the event are notified, and read the warning in
-/// SMART.
+/// Blocks go bad until no spare block is left: hosts that enabled the event are notified, and read the
+/// warning in SMART.
 #[test]
 fn a_host_is_told_that_a_drive_has_become_read_only() {
     for behind in [Backend::Drive, Backend::Beside] {
@@ -489,7 +490,7 @@ fn a_host_is_told_that_a_drive_has_become_read_only() {
     }
 }
 
-/// Values that come in capsules are copied once anyhow, so short ones lie next to each other on flash.
+/// Values that come in capsules are copied anyway, so short ones are packed on flash.
 #[test]
 fn short_values_that_come_in_capsules_take_no_page_each() {
     let server = serve(Backend::Beside(Vec::new()), Options::default(), 16 << 20);

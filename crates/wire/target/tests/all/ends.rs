@@ -1,4 +1,5 @@
-//! Connections that end together with their last bytes: nothing of them stays, whichever thread reads sockets.
+//! Connections that end together with their last bytes: no part of them is left, whichever thread reads
+//! sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +15,7 @@ use super::wire::{connect, event_request, ic_req, set_cc};
 
 /// Connections of each kind.
 const CONNECTIONS: u64 = 60;
-/// How long the server may take to notice that all of them have ended.
+/// Time in which the server must notice that all of them have ended, s.
 const NOTICED_S: f64 = 5.0;
 
 /// How a connection ends.
@@ -26,12 +27,13 @@ enum End {
     Reset,
 }
 
-/// When it does.
+/// When a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
-    /// With everything that it says, no answer read.
+    /// With everything that it sends, before any answer is read.
     AnyAnswer,
-    /// With a command that has no answer, everything else answered: no answer of the server meets a closed socket.
+    /// With a command that has no answer, after all answers were read: no answer of the server meets a closed
+    /// socket.
     NoAnswer,
 }
 
@@ -44,7 +46,7 @@ const ANSWERS_BYTES: usize = 128 + 24 + 24;
 
 fn send_and_end(server: &Running, first: &[u8], before: Before, end: End) {
     let mut socket = TcpStream::connect(server.at).unwrap();
-    // A server that has ended the connection already may have taken it back: that is no failure.
+    // If the server has ended the connection already, the write may fail.
     if before == Before::NoAnswer {
         let mut answers = [0; ANSWERS_BYTES];
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -58,10 +60,10 @@ fn send_and_end(server: &Running, first: &[u8], before: Before, end: End) {
     }
 }
 
-/// What is left of the connections so far: controllers, and connections.
+/// Waits until no controller and no connection of the ones so far is left.
 #[track_caller]
 fn nothing_stays(server: &Running, what: &str) {
-    // Connections are accepted in order: with this one answered, those before it have been.
+    // Connections are accepted in order: when this one is answered, those before it have been.
     let mut last = TcpStream::connect(server.at).unwrap();
     last.write_all(&ic_req()).unwrap();
     last.read_exact(&mut [0; 128]).unwrap();
@@ -82,7 +84,7 @@ fn ends_are_noticed(behind: &Backend) {
             nothing_stays(&server, &format!("{end:?}, before {before:?}"));
         }
     }
-    // Units of which some bytes are others, all at once.
+    // Units with some altered bytes, all at once.
     for seed in 0..CONNECTIONS {
         let mut rng = Rng::stream(seed, "altered-ends");
         let mut bytes = enabled();

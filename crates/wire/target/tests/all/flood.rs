@@ -27,7 +27,7 @@ fn guarded() -> subsystem::Options {
     subsystem::Options { hosts: Some(vec![host]), ..subsystem::Options::default() }
 }
 
-/// Negotiate, which offers this group and no other.
+/// A Negotiate that offers only this group.
 fn offer(group: Group) -> Vec<u8> {
     let offer = Some(Offer { hashes: &[1], groups: &[group as u8] });
     message(Content::Negotiate { concatenation: 0, offer })
@@ -107,7 +107,7 @@ fn receive() -> Vec<u8> {
     capsule(Fabrics::AuthenticationReceive { bytes: 4096 }, 4, &[])
 }
 
-/// Replies that only an exponentiation can tell from right ones are checked in turn of their senders.
+/// Replies that only an exponentiation can check are checked in turns of their senders.
 #[test]
 fn a_reply_waits_for_one_check_of_each_other_sender() {
     let (mut core, _memory) = core(guarded(), 4 << 20);
@@ -119,7 +119,7 @@ fn a_reply_waits_for_one_check_of_each_other_sender() {
         caller.send(&mut core, &offer(Group::Ffdhe2048));
         caller.ask(&mut core);
     }
-    // Wrong in nothing but the response.
+    // Only the response is wrong.
     let public = pair.public();
     let reply = message(Content::Reply { response: &[7; 32], challenge: None, sequence: 0, public });
     for caller in &mut callers {
@@ -134,7 +134,7 @@ fn a_reply_waits_for_one_check_of_each_other_sender() {
             let subsystem::Event::Completed(completion) = event else { continue };
             let queue = completion.tag.queue;
             if completion.data_bytes == 0 {
-                // The Send's.
+                // The answer to the Send.
                 continue;
             }
             answered.push(callers.iter().position(|of| of.connection.queue() == Some(queue)).unwrap());

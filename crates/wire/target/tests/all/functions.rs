@@ -1,4 +1,4 @@
-//! The drive as a PCI function: what a driver does with it, through the client of crate `vfio_user`.
+//! The drive as a PCI function: a driver's operations, through the client of crate `vfio_user`.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ fn a_driver_identifies_creates_queues_stores_retrieves_and_deletes_them() {
         let mut rings = guest.create(1, 8, None);
         let value: Vec<u8> = (0..6000_u32).map(|at| (at * 7) as u8).collect();
         guest.put(DATA_AT, &value);
-        // More than the ring has entries, so that it wraps.
+        // More commands than the ring has entries, so that it wraps.
         for round in 0..20_u16 {
             let key = [b'k', round as u8];
             let stored = guest.run(&mut rings, &keyed(opcode::STORE, round, &key, DATA_AT, 6000));
@@ -122,7 +122,8 @@ fn values_come_by_lists_of_prps_and_by_segments_of_sgls() {
     server.end();
 }
 
-/// MDTS of a function is 2 MiB, whatever a namespace takes: a larger value comes in parts that the guest sends itself.
+/// MDTS of a function is 2 MiB, whatever a namespace takes: a larger value comes in parts that the guest
+/// sends itself.
 #[test]
 fn a_value_larger_than_what_a_command_moves_comes_and_goes_in_parts() {
     const PART_BYTES: u32 = 1 << 20;

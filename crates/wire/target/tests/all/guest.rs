@@ -1,4 +1,4 @@
-//! A guest: a driver with rings and data in a memory file, which talks to the drive through the client of crate
+//! A guest: a driver with rings and data in a memory file, which uses the drive through the client of crate
 //! `vfio_user`.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,11 +13,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use vfio_user::Client;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Where the guest's memory begins.
+/// Address at which the guest's memory begins.
 pub const BASE: u64 = 0x10_0000;
-/// Its size.
+/// Its size in bytes.
 pub const MEMORY_BYTES: u64 = 4 << 20;
-/// Where memory for data begins in the memory file: after the rings.
+/// Offset of data in the memory file: after the rings.
 pub const DATA_AT: u64 = 0x4_0000;
 pub const PAGE: u64 = 4096;
 
@@ -60,7 +60,7 @@ impl Rings {
 /// How a guest rings doorbells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doorbell {
-    /// By stores to the page that it mapped.
+    /// By stores to the page that the guest has mapped.
     InMemory,
     /// By messages.
     ByMessage,
@@ -219,7 +219,7 @@ impl Guest {
     }
 }
 
-/// An entry about a key, by PRPs of the guest's memory from `at` on. A PRP list lies in the page after the data.
+/// An entry for a key, by PRPs of the guest's memory from `at` on. A PRP list is in the page after the data.
 pub fn keyed(opcode: u8, cid: u16, key: &[u8], at: u64, bytes: u32) -> Sqe {
     let mut sqe = Sqe::new(opcode, cid, 1);
     let mut padded = [0; 16];

@@ -1,5 +1,5 @@
-//! Hostile or confused hosts: any bytes in any pieces. The answer is a status, a termination that names the
-//! field, or a close; nothing else changes, and memory is freed.
+//! Hostile or confused hosts: any bytes in pieces of any size. The answer is a status, a termination that
+//! names the field, or a close; nothing else changes, and memory is freed.
 
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, Sqe};
@@ -14,8 +14,8 @@ use super::wire::{
 /// Memory of the connections of these tests.
 const MEMORY_BYTES: usize = 1 << 20;
 
-/// Brings bytes in pieces of random sizes, as a socket does: what is not taken is brought again when it goes
-/// on.
+/// Feeds bytes in pieces of random sizes, as a socket does: bytes that were not taken are fed again when the
+/// connection continues.
 fn bring(rng: &mut Rng, pair: &mut Pair, bytes: &[u8]) -> Vec<u8> {
     let mut sent = Vec::new();
     let mut at = 0;
@@ -32,7 +32,7 @@ fn bring(rng: &mut Rng, pair: &mut Pair, bytes: &[u8]) -> Vec<u8> {
     sent
 }
 
-/// Every command of a script that a host could have sent, several of each kind.
+/// Commands that a host could have sent, several of each kind.
 fn script(rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut units = Vec::new();
     for step in 0..6 {
@@ -61,7 +61,7 @@ fn random_bytes_in_every_state_are_answered_or_end_the_connection() {
         let mut bytes = vec![0; 4 + rng.below(600) as usize];
         rng.fill(&mut bytes);
         if rng.one_in(2) {
-            // A header that is taken for one.
+            // A header that is taken for a valid one.
             bytes[..1].copy_from_slice(&[[0u8, 2, 4, 6][rng.below(4) as usize]]);
             bytes[1..4].copy_from_slice(&[0, [128, 24, 72, 24][rng.below(4) as usize], 0]);
         }
@@ -102,7 +102,7 @@ fn altered_streams_change_nothing_but_what_whole_commands_say() {
         }
         let sent = bring(&mut rng, &mut pair, &bytes);
         units(&sent);
-        // Submitted commands complete even if their host is gone.
+        // Submitted commands complete even if their host has disconnected.
         if rng.one_in(2) {
             pair.io.end(&mut pair.core);
         }
@@ -126,7 +126,7 @@ fn any_entry_on_any_queue_is_answered_once() {
         let mut bytes = [0; Sqe::BYTES];
         rng.fill(&mut bytes);
         if rng.one_in(2) {
-            // Mostly zero, so that it gets past the first look.
+            // Mostly zero, so that they pass the first check.
             bytes.iter_mut().for_each(|byte| *byte &= 0u8.wrapping_sub(u8::from(rng.one_in(6))));
         }
         let queue = if rng.one_in(2) { &pair.io } else { &pair.admin }.queue().unwrap();
@@ -151,7 +151,7 @@ fn any_entry_on_any_queue_is_answered_once() {
     }
 }
 
-/// What ends a connection of an I/O queue, with reason and information.
+/// Errors that end a connection of an I/O queue, with reason and information.
 #[test]
 fn a_broken_protocol_is_a_termination_that_names_the_field() {
     let altered = |mut unit: Vec<u8>, changes: &[(usize, u8)]| {
@@ -223,7 +223,7 @@ fn more_commands_than_the_queue_holds_end_the_connection_and_a_second_identifier
     assert_eq!(conflict[20..24], hex("03 00 06 80"), "identifier 3, status 03h, do not retry");
     let ending = pair.send(&retrieve(8, b"key", 64));
     assert_eq!((ending[0], ending[8]), (0x03, 0x02));
-    // The commands in progress complete after their host is gone.
+    // The commands in progress complete after their host has disconnected.
     pair.memory.state.borrow_mut().allowed = None;
     settle(&mut pair.core, &mut pair.io);
     assert_eq!(pair.core.used_bytes(), 0);
@@ -231,7 +231,8 @@ fn more_commands_than_the_queue_holds_end_the_connection_and_a_second_identifier
 
 #[test]
 fn who_does_not_go_on_is_left() {
-    // (what was sent, whether it is left after the handshake's time, and after the time for things begun)
+    // (the bytes sent, whether the connection is left after the handshake's time, and after the time for
+    // unfinished transfers)
     let whole = [ic_req(), connect(1, 0, 31, [0xFF, 0xFF])].concat();
     let cases =
         [(Vec::new(), true), (ic_req(), true), (ic_req()[..60].to_vec(), true), (whole.clone(), false)];
@@ -251,7 +252,7 @@ fn who_does_not_go_on_is_left() {
         pair.io.tick(&mut pair.core);
         assert_eq!(pair.io.is_ending(), left);
     }
-    // R2T, and silence.
+    // The controller sends an R2T, and the host stays silent.
     let mut pair = Pair::new(Options::default(), MEMORY_BYTES);
     pair.send(&store(1, b"key", &[1; 100], false));
     assert!(pair.core.used_bytes() > 0);
@@ -283,7 +284,8 @@ fn refused_commands_skip_their_data_and_the_next_one_is_found() {
 
 #[test]
 fn short_memory_delays_and_loses_nothing() {
-    // 64 KiB for capsules, a half of which is one host's: four stores of 8 KiB that do not complete, then a fifth.
+    // 64 KiB for capsules, half of which one host may use: four stores of 8 KiB that do not complete, then a
+    // fifth.
     let mut pair = Pair::new(
         Options { transfer_max_bytes: 16 << 10, queue_entries_max: 64, ..Options::default() },
         80 << 10,
@@ -336,7 +338,7 @@ fn a_connect_that_asks_for_what_cannot_be_says_where() {
             (status, dw0)
         );
         assert_eq!(wire.core.subsystem.controllers(), 0);
-        // It may try again on the same connection.
+        // The host may try again on the same connection.
         assert_eq!(wire.send(&connect(2, 0, 31, [0xFF, 0xFF]))[22..24], [0, 0]);
     }
     let stranger =
@@ -355,12 +357,12 @@ fn a_reset_ends_io_queues_and_the_controller_can_be_enabled_again() {
     settle(&mut pair.core, &mut pair.admin);
     let answer = pair.admin.output().take_all();
     assert_eq!(answer[22..24], [0, 0]);
-    // Its close was told while the admin queue was served; an I/O queue that is gone takes nothing more.
+    // The close was noted while the admin queue was served; an ended I/O queue takes no more bytes.
     pair.memory.state.borrow_mut().allowed = None;
     pair.send(&retrieve(2, b"key", 64));
     pair.io.end(&mut pair.core);
     assert_eq!(pair.core.used_bytes(), 0);
-    // Not before it is enabled.
+    // Not before the controller is enabled.
     let mut again = Connection::new(2, Limits::default(), address(), &pair.core);
     again.receive(&mut pair.core, &[ic_req(), connect(1, 1, 7, [1, 0])].concat());
     let all = again.output().take_all();
@@ -368,7 +370,7 @@ fn a_reset_ends_io_queues_and_the_controller_can_be_enabled_again() {
     pair.admin.receive(&mut pair.core, &set_cc(4, "61004600"));
     again.receive(&mut pair.core, &connect(2, 1, 7, [1, 0]));
     assert_eq!(again.output().take_all()[22..24], [0, 0]);
-    // A page size that there is not: fatal, not ready, until it is reset.
+    // An invalid page size: fatal, not ready, until a reset.
     for (unit, status) in [(set_cc(5, "60004600"), 0), (set_cc(6, "e1004600"), 2), (set_cc(7, "60004600"), 0)]
     {
         pair.admin.receive(&mut pair.core, &unit);

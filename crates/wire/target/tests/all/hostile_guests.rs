@@ -1,5 +1,5 @@
-//! Functions whose clients do what no driver does: bytes that are no message, lists and rings that lead nowhere, memory
-//! that goes, neighbours that would like to see more.
+//! Functions whose clients do what no driver does: bytes that are no message, lists and rings with wrong
+//! addresses, memory that is unmapped, guests that try to read their neighbours' memory.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ fn beside() -> Backend {
     Backend::Beside(Vec::new())
 }
 
-/// A client of bytes.
+/// A client that sends arbitrary bytes.
 struct Raw(UnixStream);
 
 const EINVAL: u32 = 22;
@@ -55,7 +55,7 @@ impl Raw {
         assert_eq!(sent.unwrap(), bytes.len());
     }
 
-    /// Sends a message; returns the number of the error of its reply, and the rest of that.
+    /// Sends a message; returns the error number of its reply, and the bytes after the reply's header.
     fn ask(&mut self, command: u16, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> (u32, Vec<u8>) {
         self.send(&message(7, command, 0, payload), descriptors);
         self.reply(7, command)
@@ -74,11 +74,11 @@ impl Raw {
         (words[3], rest)
     }
 
-    /// Has the server ended it?
+    /// Has the server ended the connection?
     fn is_ended(&mut self) -> bool {
         match self.0.read(&mut [0]) {
             Ok(bytes) => bytes == 0,
-            // It had not read all when it closed the socket.
+            // It had not read all bytes when it closed the socket.
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
         }
     }
@@ -152,7 +152,7 @@ fn a_message_that_cannot_be_carried_out_gets_an_error_and_the_next_one_an_answer
     raw.send(&message(8, 10, 1 << 4, &[access(7, 4, 2), vec![0; 2]].concat()), &[]);
     raw.send(&message(9, 13, 0, &[]), &[]);
     assert_eq!(raw.reply(9, 13).0, 0);
-    // A length without room for itself, and more descriptors than a message may have.
+    // A length that is shorter than the header, and more descriptors than a message may have.
     raw.send(&[0; 16], &[]);
     assert!(raw.is_ended());
     let mut raw = Raw::agreed(&paths[0]);
@@ -190,7 +190,7 @@ fn a_function_has_one_client_and_the_next_one_finds_it_new() {
     first.set_register(0x0C, 5);
     drop(first);
     let mut second = loop {
-        // The server has to see that the first has gone.
+        // The server has to notice that the first client has disconnected.
         let mut raw = Raw::connect(&paths[0]);
         raw.send(&message(7, 1, 0, &[0; 4]), &[]);
         let mut header = [0; 16];
@@ -209,7 +209,7 @@ fn a_function_has_one_client_and_the_next_one_finds_it_new() {
     server.end();
 }
 
-/// A pair of guests, with a key that the first has stored.
+/// A guest and its rings, with a key that it has stored.
 fn with_rings(path: &Path) -> (Guest, Rings) {
     let mut guest = Guest::boot(path, Doorbell::InMemory, true);
     let mut rings = guest.create(1, 8, None);
@@ -240,19 +240,19 @@ fn lists_that_lead_nowhere_get_a_status_and_the_queue_goes_on() {
         retrieve.set_prps(first, second);
         assert_eq!(guest.run(&mut rings, &retrieve).status(), status, "{first:#x} {second:#x}");
     }
-    // A list that is its own next page, of a value as long as the drive takes; and one beyond the memory.
+    // A list that is its own next page, for a value as long as the drive takes; and one beyond the memory.
     let itself: Vec<u8> = std::iter::repeat_n((BASE + list_at).to_le_bytes(), 512).flatten().collect();
     guest.put(list_at, &itself);
     let mut large = keyed(opcode::STORE, 4, b"large", DATA_AT, 1 << 20);
     large.set_prps(BASE + DATA_AT, BASE + list_at);
-    // Each of its pages is the list itself, which are data as good as any.
+    // Each page that it names is the list itself, which is valid data.
     let stored = guest.run(&mut rings, &large).status();
     assert!([Status::SUCCESS, Status::DATA_TRANSFER_ERROR].contains(&stored), "{stored}");
     large.set_prps(BASE + DATA_AT, BASE + MEMORY_BYTES);
     assert_eq!(guest.run(&mut rings, &large).status(), Status::DATA_TRANSFER_ERROR);
     large.cdw10.set(u32::MAX);
     assert_eq!(guest.run(&mut rings, &large).status(), Status::INVALID_FIELD, "beyond MDTS");
-    // A segment whose last descriptor is itself, and one of 2^24 descriptors.
+    // A segment whose last descriptor is the segment itself, and one of 2^24 descriptors.
     let block = SglDescriptor::data_block(BASE + list_at, 32);
     let segment = SglDescriptor { kind: SglDescriptor::SEGMENT, ..block };
     guest.put(list_at, &[0; 16]);
@@ -333,7 +333,8 @@ fn lists_that_change_while_they_are_read_never_harm_the_server() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
-/// Any command may come of it, and with the flag of a quiet one no completion; the other guest is as it was.
+/// The bytes may become any command, and with the flag of a quiet one there is no completion; the other guest
+/// is unaffected.
 #[test]
 fn entries_that_change_while_they_are_fetched_harm_no_other_guest() {
     let (server, paths, _folder) = serve(beside(), 2);
@@ -365,7 +366,8 @@ fn entries_that_change_while_they_are_fetched_harm_no_other_guest() {
 fn memory_that_is_unmapped_under_commands_is_touched_no_more() {
     let (server, paths, _folder) = serve(beside(), 1);
     let (mut guest, mut rings) = with_rings(&paths[0]);
-    // Data in a region of their own, which goes while commands are under way and comes back elsewhere.
+    // Data in a region of their own, which is unmapped while commands are under way and mapped again
+    // elsewhere.
     let (apart, bytes) = (BASE + (1 << 30), 16 * PAGE);
     let file = memory_file(bytes, true);
     use std::os::fd::AsRawFd;
@@ -381,7 +383,7 @@ fn memory_that_is_unmapped_under_commands_is_touched_no_more() {
             seen.insert(guest.wait(&mut rings).status().raw());
         }
         guest.client.dma_unmap(apart, bytes).unwrap();
-        // Whatever the drive still had to say there, it says no more.
+        // The drive does not write there any more.
         rustix::io::pwrite(&file, &vec![0xC3; bytes as usize], 0).unwrap();
         for _ in 0..6 - u16::from(round % 2 == 0) {
             seen.insert(guest.wait(&mut rings).status().raw());
@@ -392,7 +394,7 @@ fn memory_that_is_unmapped_under_commands_is_touched_no_more() {
     }
     let allowed = [Status::SUCCESS.raw(), Status::DATA_TRANSFER_ERROR.raw()];
     assert!(seen.iter().all(|status| allowed.contains(status)), "{seen:?}");
-    // The rings themselves go: the controller has failed, and a reset has it back.
+    // The rings themselves are unmapped: the controller fails, and works again after a reset.
     guest.client.dma_unmap(BASE, MEMORY_BYTES).unwrap();
     guest.submit(&mut rings, &keyed(opcode::EXIST, 1, b"key", 0, 0));
     let begin = Stopwatch::start();
@@ -438,7 +440,8 @@ fn doorbells_and_queues_that_cannot_be_are_told_of_and_not_followed() {
     ] {
         assert_eq!(guest.admin(&sqe).status(), status);
     }
-    // A queue whose ring is nowhere can be made; what is rung there fails the controller, and no other.
+    // A queue whose ring has an invalid address can be created; a doorbell there fails the controller, and no
+    // other.
     assert_eq!(guest.admin(&create(2, 8, 1, 1 << 50)).status(), Status::SUCCESS);
     guest.ring(4, 1);
     let begin = Stopwatch::start();
@@ -453,7 +456,7 @@ fn doorbells_and_queues_that_cannot_be_are_told_of_and_not_followed() {
 fn a_host_that_takes_no_completions_waits_for_itself() {
     let (server, paths, _folder) = serve(beside(), 1);
     let (mut guest, mut rings) = with_rings(&paths[0]);
-    // All but one entry of the completion ring stay unread, and more commands come than it has room for.
+    // All entries of the completion ring but one stay unread, and more commands come than it has room for.
     let before = rings.head;
     for cid in 0..7 {
         guest.submit(&mut rings, &keyed(opcode::EXIST, cid, b"key", 0, 0));
@@ -492,7 +495,7 @@ fn interrupts_come_by_vector_and_by_pin() {
     wait(&event);
     assert_eq!(guest.poll(&mut rings).unwrap().status(), Status::KEY_NOT_FOUND);
     guest.client.set_irqs(2, 0x21, 0, 0, &[]).unwrap();
-    // The pin: up until the completion is taken, told again after it was unmasked.
+    // The pin: raised until the completion is taken, and raised again after it was unmasked.
     guest.client.set_irqs(0, 0x24, 0, 1, &[event.as_raw_fd()]).unwrap();
     guest.submit(&mut rings, &keyed(opcode::EXIST, 2, b"key", 0, 0));
     wait(&event);
@@ -509,8 +512,9 @@ fn interrupts_come_by_vector_and_by_pin() {
     server.end();
 }
 
-/// Each guest writes its mark everywhere in its memory and stores pairs of its own; what it then finds in its memory is
-/// its mark or an answer that it asked for, whatever addresses it tries. A network host does the same beside them.
+/// Each guest writes its mark everywhere in its memory and stores pairs of its own; its memory then holds
+/// only its mark or answers that it asked for, whatever addresses it tries. A network host does the same
+/// meanwhile.
 #[test]
 fn two_guests_and_a_network_host_never_reach_each_others_memory() {
     let (server, paths, _folder) = serve(beside(), 2);
@@ -525,7 +529,7 @@ fn two_guests_and_a_network_host_never_reach_each_others_memory() {
     for round in 0..400_u16 {
         for (mark, (guest, rings)) in guests.iter_mut().enumerate() {
             last = last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Addresses of the other's data, of nothing, of its own answers.
+            // Addresses of the other guest's data, unmapped ones, and those of its own answers.
             let wild = [BASE + answers_at, BASE + answers_at, last, BASE + MEMORY_BYTES + (last >> 50)];
             let first = wild[(last >> 33) as usize % 4] & !0xFFF;
             let key = [b'k', mark as u8];

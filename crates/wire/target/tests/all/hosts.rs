@@ -1,4 +1,4 @@
-//! The command sequences of independent hosts, and what those hosts check in the answers.
+//! The command sequences of independent hosts, and the fields that those hosts check in the answers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ fn refused<T>(result: Result<T, Error>, status: Status) {
     }
 }
 
-/// Linux 6.1 and later: no character device if one of these is missing.
+/// Linux 6.1 and later: it creates no character device if one of these is missing.
 #[test]
 fn linux_finds_what_it_insists_on() {
     let server = server();
@@ -200,7 +200,7 @@ fn a_host_that_falls_silent_is_let_go_and_one_that_works_is_not() {
     let mut silent = Initiator::connect(server.at, &server.nqn, &options).unwrap();
     let mut working = Initiator::connect(server.at, &server.nqn, &options).unwrap();
     let mut queue = working.io_queue(1, 16).unwrap();
-    // Keep-alive, and the second that a host may be late by.
+    // Keep-alive, and the second by which a host may be late.
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(80));
         queue.exist(Key::new(b"key").unwrap()).unwrap();
@@ -210,8 +210,8 @@ fn a_host_that_falls_silent_is_let_go_and_one_that_works_is_not() {
     assert_eq!(server.end().served.expired, 1);
 }
 
-/// A host that begins as TLS does, on a port without it: it gets the answer of any other host that breaks the protocol, and the log
-/// says why.
+/// A host that begins with TLS on a port without it: it gets the answer to any other violation of the
+/// protocol, and the log says why.
 #[test]
 fn who_speaks_tls_where_there_is_none_is_sent_away() {
     let server = server();
@@ -239,13 +239,13 @@ fn an_identifier_that_a_request_for_events_holds_may_be_used_again() {
     }
     // Shutdown, by the first one's identifier.
     assert_eq!(wire.send(&set_cc(7, "61404600")), response("00000000", 5, 7, "0000"));
-    // The first one waits no more, and the other one does: Abort says so.
+    // The first request does not wait any more, and the other one does, as Abort shows.
     assert_eq!(wire.send(&abort(9, 0, 7)), response("01000000", 6, 9, "0000"));
     let aborted = [response("00000000", 7, 8, "0e00"), response("00000000", 7, 10, "0000")];
     assert_eq!(wire.send(&abort(10, 0, 8)), aborted.concat());
 }
 
-/// SGLS says that a descriptor may have an offset into the data of its capsule.
+/// By SGLS, a descriptor may have an offset into the data of its capsule.
 #[test]
 fn data_may_lie_at_an_offset_in_their_capsule() {
     for offset in [4, 39] {

@@ -15,7 +15,7 @@ use super::wire::{self, Pair, data, units};
 
 const MIB: usize = 1 << 20;
 
-/// The server's memory for data; a value is larger.
+/// The server's memory for data, bytes; a value is larger.
 const MEMORY_BYTES: usize = 6 * MIB;
 
 fn server(beside: bool) -> Running {
@@ -77,7 +77,7 @@ fn a_value_larger_than_the_servers_memory_goes_there_and_comes_back() {
                 let value = value(seed, bytes);
                 queue.store(key("large"), &value).unwrap();
                 check(&mut queue, "large", &value);
-                // Less room than there is value: its size all the same.
+                // With less room than the value has bytes, the size is still reported.
                 let (size, front) = queue.retrieve(key("large"), 3 << 20).unwrap();
                 assert_eq!(size as usize, bytes);
                 assert!(front == value[..bytes.min(3 << 20)]);
@@ -126,7 +126,7 @@ fn half_a_value_is_never_seen_and_ends_with_its_queue() {
         store_part(&mut queue, "kept", whole, at as u32, &new[at..at + MIB]).unwrap();
     }
     check(&mut queue, "kept", &old);
-    // One that does not follow ends it, and none follows that.
+    // A part that does not follow ends the value, and no part follows that.
     let gap = store_part(&mut queue, "kept", whole, 4 << 20, &new[..MIB]);
     assert_eq!(status(gap), Some(Status::COMMAND_SEQUENCE_ERROR));
     let late = store_part(&mut queue, "kept", whole, 3 << 20, &new[..MIB]);
@@ -174,8 +174,8 @@ fn parts_of_a_stream_are_of_one_value_and_others_of_the_present_one() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
-/// Values about as large as one answer of an iterator can hold: the bytes that came are right, and their number is
-/// right.
+/// Values about as large as the largest answer of an iterator: the bytes that came are right, and so is their
+/// number.
 #[test]
 fn an_iterator_says_how_many_bytes_of_a_value_came() {
     let server = server(true);
@@ -205,7 +205,8 @@ fn an_iterator_says_how_many_bytes_of_a_value_came() {
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
-/// A part that is refused on its way to the drive (aborted, no slot, a fault rule) leaves nothing begun there.
+/// A part that is refused on its way to the drive (aborted, no slot, a fault rule) leaves nothing begun
+/// there.
 #[test]
 fn a_part_that_is_refused_before_the_drive_gives_its_stream_up() {
     let options = Options { transfer_max_bytes: 256 << 20, ..Options::default() };
@@ -250,7 +251,8 @@ fn a_large_value_counts_as_one_command_and_its_time_is_recorded() {
     assert_eq!(end.served.io_commands[usize::from(opcode::RETRIEVE_PART)], 0);
 }
 
-/// A client whose socket fails while it closes what a dropped SEEK opened has its slot back, and says why it cannot go on.
+/// If a client's socket fails while it closes the iterator of a dropped SEEK, the client gets its slot back,
+/// and each later call returns the error.
 #[test]
 fn a_socket_that_fails_under_a_dropped_call_is_an_error_of_each_later_one() {
     let server = server(true);
@@ -260,7 +262,7 @@ fn a_socket_that_fails_under_a_dropped_call_is_an_error_of_each_later_one() {
     let mut client = Client::new(queue, 1, 256 << 20, 256 << 20);
     client.store(key("k"), Piece::Bytes(b"v")).unwrap();
     drop(client.submit(Call::<&[u8]>::Seek { key: None }).unwrap());
-    // Its answer can be read, and nothing can be sent.
+    // Its answer can be read, but no bytes can be sent.
     while socket.peek(&mut [0]).is_err() {
         std::thread::yield_now();
     }

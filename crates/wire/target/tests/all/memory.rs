@@ -1,4 +1,4 @@
-//! A namespace in memory for tests: it completes its commands when the test says so.
+//! A namespace in memory for tests: it completes its commands when the test allows it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,25 +12,25 @@ use kvdrive_target::buffer::Buffer;
 use kvdrive_target::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use zerocopy::FromZeros;
 
-/// Largest value.
+/// Largest value, bytes.
 pub const VALUE_MAX: u32 = 1 << 20;
 
-/// What test and namespace share.
+/// State that test and namespace share.
 #[derive(Default)]
 pub struct State {
     pub pairs: BTreeMap<Key, Vec<u8>>,
-    /// Sessions that are open.
+    /// Open sessions.
     pub sessions: u32,
     /// Commands taken and not completed.
     pub under_way: usize,
-    /// So many commands may complete; `None`: all.
+    /// Number of commands that may still complete; `None`: all.
     pub allowed: Option<usize>,
     pub error_on_missing_key: bool,
     /// Commands taken.
     pub taken: u64,
     /// Streams that have begun a value.
     pub begun: BTreeSet<u16>,
-    /// A part of a value that begins here is refused before its stream sees it.
+    /// A part of a value that begins at this byte is refused before its stream sees it.
     pub refused_at: Option<u32>,
 }
 

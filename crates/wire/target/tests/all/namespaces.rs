@@ -1,4 +1,4 @@
-//! Several namespaces behind one subsystem, each a store of its own, and several hosts in front of it.
+//! Several namespaces of one subsystem, each with pairs of its own, and several hosts.
 
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, Queue};
 use kvdrive_spec::identify::{CSI_KV, cns};
@@ -24,7 +24,7 @@ fn queue(host: &mut Initiator, number: u16, nsid: u32) -> Queue {
     queue
 }
 
-/// `changes`: can deleting what is not there become an error?
+/// `changes`: can deleting an absent pair become an error?
 fn each_has_its_own_pairs(server: Running, changes: bool) {
     let options = HostOptions::default();
     let mut host = Initiator::connect(server.at, &server.nqn, &options).unwrap();
@@ -44,7 +44,7 @@ fn each_has_its_own_pairs(server: Running, changes: bool) {
     names.dedup();
     assert_eq!(names.len(), 3);
 
-    // One key in three namespaces, and a fourth that there is not.
+    // One key in three namespaces, and a fourth namespace that does not exist.
     let key = Key::new(b"key").unwrap();
     let mut queues = [(1, 1), (2, 2), (3, 7)].map(|(number, nsid)| queue(&mut host, number, nsid));
     for (queue, value) in queues.iter_mut().zip([&b"one"[..], b"two", b"seven"]) {
@@ -63,7 +63,7 @@ fn each_has_its_own_pairs(server: Running, changes: bool) {
         other.nsid = nsid;
         assert_eq!(other.retrieve(key, 100), Err(Error::Status(Status::INVALID_NAMESPACE)), "{nsid}");
     }
-    // What only blocks have, where there are pairs: Write Uncorrectable, Compare, Write Zeroes.
+    // Commands that only blocks have, on pairs: Write Uncorrectable, Compare, Write Zeroes.
     for opcode in [0x04, 0x05, 0x08] {
         let completed = other.execute(Sqe::new(opcode, 0, 7), Data::None).unwrap();
         assert_eq!(completed.cqe.status(), Status::INVALID_OPCODE, "{opcode:02X}h");

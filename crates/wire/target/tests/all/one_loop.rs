@@ -33,7 +33,7 @@ impl CompletionSink for Outlet {
     fn power_off(&self) {}
 }
 
-/// A door in small: a peer sends the number of a key, a byte, and is answered a byte: 0, it is not there.
+/// A small door: a peer sends the number of a key, one byte, and gets a byte; 0: the key is absent.
 struct Door {
     poll: Rc<RefCell<(Poll, Events)>>,
     listener: TcpListener,
@@ -41,7 +41,7 @@ struct Door {
     link: Arc<SharedLink>,
     queue: Arc<SharedQueue>,
     outlet: Arc<Outlet>,
-    /// Something may be there to be read.
+    /// There may be bytes to read.
     readable: bool,
     closed: bool,
 }
@@ -101,7 +101,7 @@ impl Source for Door {
     }
 }
 
-/// Sleeps where the sockets are.
+/// Sleeps until a socket is ready.
 struct Epoll(Rc<RefCell<(Poll, Events)>>);
 
 impl Sleeper for Epoll {
@@ -149,7 +149,7 @@ fn one_thread_serves_sockets_and_drive_and_sleeps_for_both() {
         let mut answers = vec![9; burst.len()];
         peer.read_exact(&mut answers).unwrap();
         asked += 1;
-        // Others reach it past the sockets, which wakes it where they would.
+        // Another thread reaches the drive without a socket, and wakes it where sockets would.
         control.look(|_, running| running.snapshot().counts.of("drive.commands")).unwrap();
         asked += 1;
         std::thread::sleep(Duration::from_millis(2));
@@ -158,14 +158,15 @@ fn one_thread_serves_sockets_and_drive_and_sleeps_for_both() {
     assert_eq!(commands, (1..=30).sum::<u64>());
     drop(peer);
     let sleeps = server.join().unwrap();
-    // A burst may come in pieces, each answer goes out on its own: still a few for each.
+    // A burst may come in pieces, and each answer goes out alone: still a few sleeps for each.
     assert!((1..=asked * 8 + 8).contains(&sleeps), "{sleeps} sleeps for {asked} questions");
 }
 
-/// Two hosts without sockets: one lists all keys once, the other one asks for a key and stores one in turn meanwhile.
+/// Two hosts without sockets: one lists all keys once, and meanwhile the other one alternately retrieves a
+/// key and stores it.
 struct TwoHosts {
     link: Arc<SharedLink>,
-    /// Of both hosts, and where their answers come.
+    /// The queue of each host, and the place of its answers.
     queues: [(Arc<SharedQueue>, Arc<Outlet>); 2],
     stored: u16,
     list: Sqe,
@@ -202,7 +203,7 @@ impl TwoHosts {
         self.submit(host, Command::Store(store).encode(1, 1));
     }
 
-    /// The other host's command after `answers` answers.
+    /// Submits the other host's next command, after `answers` answers.
     fn go_on(&self, answers: u32) {
         if answers.is_multiple_of(2) {
             self.submit(OTHER, Command::Exist { key: Key::from_u32_be(7) }.encode(1, 1));
@@ -254,7 +255,7 @@ impl Source for TwoHosts {
     }
 }
 
-/// Work is counted, not time: a List of 78 slices lets the other host have an answer for every few of them.
+/// Work is counted, not time: during a List of 78 slices the other host gets an answer every few slices.
 #[test]
 fn a_long_list_lets_another_host_in_between_its_slices() {
     [Pace::Off, Pace::Jump].into_iter().for_each(list_beside);
@@ -282,7 +283,7 @@ fn list_beside(pace: Pace) {
     let slices = u32::from(LISTED) / 256;
     assert!(hosts.looks >= slices / 4, "{pace:?}: {} looks", hosts.looks);
     let answers = beside.take().expect("it was listed");
-    // At the least an exchange takes some slices: the command arrives after one, is served after another, and its
-    // answer is seen.
+    // An exchange takes at least some slices: the command arrives after one, is served after another, and
+    // then its answer is seen.
     assert!(answers >= slices / 8, "{pace:?}: {answers} answers beside {LISTED} keys");
 }

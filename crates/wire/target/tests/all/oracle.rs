@@ -19,7 +19,7 @@ const SEQUENCE_ERROR: u16 = 0x0C;
 const NOT_FOUND: u16 = 0x87;
 const INVALID_PARAMETERS: u16 = 0x182;
 
-/// What the oracle knows of a controller.
+/// The oracle's state of a controller.
 struct Controller {
     id: u8,
     enabled: bool,
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// The one response in what came back: status and dword 0.
+    /// The only response in these bytes: status and dword 0.
     #[track_caller]
     fn status(answer: &[u8]) -> (u16, u32) {
         let all = units(answer);

@@ -1,4 +1,4 @@
-//! Many commands at once from one thread over a socket, with answers in whatever order they come.
+//! Many commands at once from one thread over a socket, with answers in any order.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn drives() -> [Running; 2] {
         .map(|behind| serve(behind, Options::default(), 1 << 20))
 }
 
-/// Keys that are under way are left alone, so each answer has one right content.
+/// A key with a command under way is not used again, so each answer has one right content.
 #[test]
 fn every_answer_is_its_commands_own_for_values_of_any_size() {
     for server in drives() {
@@ -66,7 +66,7 @@ fn every_answer_is_its_commands_own(server: &Running) {
             let known = pairs.get(&key).cloned();
             match rng.below(5) {
                 0 | 1 => {
-                    // Some in a capsule, some asked for, some of many units.
+                    // Some values go in a capsule, some after an R2T, some in many units.
                     let bytes = [0, 17, 4096, 8192, 8193, 90_001][rng.below(6) as usize];
                     let value = vec![round as u8; bytes];
                     pairs.insert(key, value.clone());
@@ -92,7 +92,7 @@ fn every_answer_is_its_commands_own(server: &Running) {
             take(&mut pipeline, &mut busy);
         }
         drop(pipeline);
-        // With nothing under way, the client works as before the pipeline, on the same connection.
+        // When nothing is under way, the client works as before the pipeline, on the same connection.
         let mut region = Region::new();
         for (key, value) in &pairs {
             let bytes = client.retrieve(*key, &mut region).unwrap();

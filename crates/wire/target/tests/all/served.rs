@@ -1,4 +1,4 @@
-//! A server on a loopback socket, on a thread of its own, with a namespace in memory or a drive behind it.
+//! A server on a loopback socket, on a thread of its own, with a namespace in memory or a drive.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -41,12 +41,12 @@ fn config(settings: &[String]) -> Config {
     document.config().unwrap()
 }
 
-/// What a server had at its end.
+/// A server's state at its end.
 pub struct End {
     pub served: Served,
     /// Commands whose latency was recorded, by opcode.
     pub timed: BTreeMap<u8, u64>,
-    /// Data memory that was not given back.
+    /// Data memory that was not given back, bytes.
     pub leaked_bytes: usize,
     pub controllers: usize,
 }
@@ -54,9 +54,9 @@ pub struct End {
 pub struct Running {
     pub at: SocketAddr,
     pub nqn: String,
-    /// What its log said so far.
+    /// The lines of its log so far.
     pub log: Arc<Mutex<Vec<String>>>,
-    /// Of a drive.
+    /// The control channel of a drive.
     pub control: Option<Control<kvdrive_run::wall::Running>>,
     stop: Handle,
     thread: JoinHandle<End>,
@@ -157,12 +157,12 @@ pub fn serve_at(
 }
 
 impl Running {
-    /// Controllers that hosts have now, and connections.
+    /// Controllers and connections of hosts now.
     pub fn left(&self) -> (usize, usize) {
         self.stop.ask(|core| (core.subsystem.controllers(), core.connections)).unwrap()
     }
 
-    /// Stops it and returns what it had.
+    /// Stops the server; returns its state.
     pub fn end(self) -> End {
         self.stop.stop();
         self.thread.join().unwrap()

@@ -1,5 +1,5 @@
-//! A host that takes all it can get, beside another host: memory is shared by host, and a host must make
-//! progress with what it has begun.
+//! A host that takes all it can get, beside another host: memory is divided among hosts, and a host must make
+//! progress with transfers that it has begun.
 
 use kvdrive_spec::{Command, Key, SglDescriptor, Status, Store, StoreOptions, StorePart};
 use kvdrive_target::shared::{Core, Use};
@@ -12,7 +12,7 @@ use super::wire::{
 };
 
 const VALUE_BYTES: usize = 1 << 20;
-/// Six of them are for transfers: one host has three.
+/// Six MiB of them are for transfers, of which one host has three.
 const MEMORY_BYTES: usize = 8 << 20;
 
 /// Both connections of a host.
@@ -22,7 +22,7 @@ struct Host {
 }
 
 impl Host {
-    /// Of a letter as name, with the controller of this number.
+    /// A host with a letter as its name, with the controller of this number.
     fn new(core: &mut Core, letter: u8, number: u8) -> Host {
         let [mut admin, mut io] = [0, 1].map(|queue| {
             Connection::new(usize::from(2 * number + queue), Limits::default(), address(), core)
@@ -73,7 +73,8 @@ fn a_host_that_takes_all_memory_it_gets_leaves_another_one_as_much() {
     assert_eq!(other.send(&mut core, &data(1, 0, 0, &value, true)), [RESPONSE]);
     assert_eq!(other.send(&mut core, &retrieve(2, b"key", 4096)), [DATA, RESPONSE]);
     assert_eq!(other.send(&mut core, &store(3, b"large", &vec![2; VALUE_BYTES], false)), [R2T]);
-    // Waiting commands of the hog are passed over, and continue with the first of its own buffers that is returned.
+    // Waiting commands of the hog are passed over, and continue with the first of its own buffers that is
+    // returned.
     assert_eq!(
         hog.io.retry(&mut core, Use::Transfer).err(),
         Some(kvdrive_target::buffer::Refused::OverShare)
@@ -90,7 +91,8 @@ fn a_byte_now_and_then_does_not_hold_memory() {
     let (mut core, _memory, mut hog, mut other) = two_hosts();
     ask_for_all(&mut core, &mut hog);
     assert_eq!(other.send(&mut core, &store(1, b"large", &vec![2; VALUE_BYTES], false)), [R2T]);
-    // Both send a value: one a byte every five seconds, one 8 KiB a second. Retrieves are no progress.
+    // Both send a value: one host a byte every five seconds, the other 8 KiB a second. Retrieves are no
+    // progress.
     hog.io.receive(&mut core, &data(0, 0, 0, &[7; 4096], false)[..24]);
     let (mut second, mut sent) = (0, 0);
     while !hog.io.is_ending() {
@@ -111,7 +113,7 @@ fn a_byte_now_and_then_does_not_hold_memory() {
     assert_eq!(core.used_bytes(), VALUE_BYTES);
 }
 
-/// Responses lie in no memory that hosts share, so a host that does not read them cannot have many.
+/// Responses take no memory that hosts share, so a host that does not read them cannot have many.
 #[test]
 fn a_host_that_reads_no_answers_is_not_read_from() {
     let (mut core, _memory, mut hog, mut other) = two_hosts();
@@ -130,7 +132,7 @@ fn a_host_that_reads_no_answers_is_not_read_from() {
     assert_eq!(hog.io.output().head_bytes(), 0);
 }
 
-/// The namespace keeps room for a value that has begun, and no data were asked for that could be late.
+/// The namespace keeps room for an unfinished value, but no data were requested that could be late.
 #[test]
 fn a_value_in_parts_goes_on_or_its_queue_ends() {
     let (mut core, memory, mut hog, mut other) = two_hosts();
@@ -160,7 +162,7 @@ fn a_value_in_parts_goes_on_or_its_queue_ends() {
         assert_eq!((hog.io.is_ending(), other.io.is_ending()), (second > 30, false), "{second} s");
     }
     assert!(hog.io.take_complaint().is_some_and(|line| line.contains("stream 3")));
-    // The other one has sent all of its value, and gives up another one: nothing of it is late.
+    // The other host has sent its value, and discards another one: nothing of it is late.
     other.send(&mut core, &part(0));
     let mut discard = Command::Discard { stream: 3 }.encode(1, 1);
     discard.flags |= 0x40;
@@ -171,7 +173,7 @@ fn a_value_in_parts_goes_on_or_its_queue_ends() {
     assert!(!other.io.is_ending());
 }
 
-/// A host with all connections would keep every other one out.
+/// A host with all connections would keep every other host out.
 #[test]
 fn connections_are_shared_by_host() {
     let (mut core, _memory) = core(Options::default(), MEMORY_BYTES);
@@ -205,7 +207,7 @@ fn connections_are_shared_by_host() {
 fn a_command_that_waits_for_memory_is_aborted() {
     let (mut core, memory, mut hog, _other) = two_hosts();
     assert_eq!(ask_for_all(&mut core, &mut hog), 3);
-    // Number 9 waits; number 1 was asked for its data; number 99 is none.
+    // Command 9 waits; command 1 was asked for its data; command 99 does not exist.
     for (cid, aborted) in [(9, true), (9, false), (1, false), (99, false)] {
         let reach = if aborted { Reach::Aborted } else { Reach::Kept };
         hog.admin.receive(&mut core, &abort(cid, 1, cid));

@@ -1,4 +1,5 @@
-//! How fast a served drive is on this machine: `cargo test --release -p kvdrive-target -- --ignored --nocapture speed`.
+//! How fast a served drive is on this machine: `cargo test --release -p kvdrive-target -- --ignored
+//! --nocapture speed`.
 
 use kvdrive_host::tcp::{Data, Initiator, Options as HostOptions, Queue};
 use kvdrive_sim::wall::Stopwatch;

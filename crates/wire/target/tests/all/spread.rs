@@ -1,4 +1,4 @@
-//! Several drives behind one pipeline, each with its part of the keys.
+//! Several drives used by one pipeline, each with its share of the keys.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ fn drives_without_an_order_are_scanned_one_after_the_other() {
     assert_eq!(list, Err(Status::INVALID_OPCODE));
 }
 
-/// Commands under way, those of a scan among them, end; nothing waits for the drive that is gone.
+/// Commands under way, also those of a scan, end; no call waits for the lost drive.
 #[test]
 fn a_lost_drive_takes_its_keys_along_and_the_others_go_on() {
     let mut several = Several::serve(&[]);
@@ -157,7 +157,7 @@ fn a_lost_drive_takes_its_keys_along_and_the_others_go_on() {
     assert!(failed > 30 && tally[1].failed >= failed && tally[1].retrieves == 0, "{tally:?}");
     assert_eq!((tally[0].failed, tally[2].failed), (0, 0), "{tally:?}");
 
-    // Without any of them there is nothing to go on with.
+    // When all drives are lost, calls return the error.
     for number in [0, 2] {
         several.servers[number].take().unwrap().end();
     }

@@ -36,7 +36,7 @@ fn secret() -> Secret {
     Secret::new(None, &[4; 32]).unwrap()
 }
 
-/// Three hosts: one with a PSK of each suite, one that has to authenticate inside of TLS, too.
+/// Three hosts: one with a PSK of each suite, and one that has to authenticate inside of TLS, too.
 fn guarded() -> subsystem::Options {
     let host = |nqn, psk| Host { psk: Some(psk), ..Host::from(nqn) };
     let both = Host { secret: Some(secret()), ..host(BOTH, psk(2)) };
@@ -68,7 +68,7 @@ fn tries(queue: &mut Queue) {
     }
 }
 
-/// No host is connected any more, nothing is left, and this many lines say why.
+/// Asserts that no host is connected any more, nothing is left, and this many lines say why.
 fn assert_clean(server: Running, lines: &[&str]) {
     let log = server.log.clone();
     let end = server.end();
@@ -113,7 +113,7 @@ fn a_host_authenticates_inside_of_tls_as_outside() {
     assert_clean(server, &["did not authenticate"]);
 }
 
-/// TREQ says that a secure channel is required, and SECTYPE that it is TLS 1.3; without TLS, TREQ says nothing.
+/// TREQ requires a secure channel, and SECTYPE says that it is TLS 1.3; without TLS, TREQ is unspecified.
 #[test]
 fn discovery_says_what_is_required() {
     let server = serve_tls(Derivation::Rfc8446);
@@ -156,7 +156,7 @@ fn a_host_with_another_psk_or_name_is_disconnected_and_others_continue() {
     assert_clean(server, &["no PSK that is known here", "TLS: ", "no PSK that is known here"]);
 }
 
-/// A host's end of TLS by hand, which says what it likes inside.
+/// A host's end of TLS by hand, which sends arbitrary bytes inside.
 struct ByHand {
     session: Session,
     socket: TcpStream,
@@ -190,7 +190,7 @@ impl ByHand {
         self.session.receive(&bytes[..count]);
     }
 
-    /// Everything that comes until the server says that this was all.
+    /// All bytes that come until the server ends the connection.
     fn read_to_end(&mut self) -> Vec<u8> {
         let (mut heard, mut bytes) = (Vec::new(), [0; 4096]);
         loop {
@@ -204,7 +204,7 @@ impl ByHand {
     }
 }
 
-/// The host of one PSK says that it is the other one, or means discovery with a PSK of the subsystem.
+/// A PSK of one host is used to connect as the other one, and a PSK of discovery to connect to the subsystem.
 #[test]
 fn a_psk_is_of_one_host_and_one_subsystem() {
     let server = serve_tls(Derivation::Rfc8446);
@@ -248,7 +248,7 @@ fn who_speaks_no_tls_where_it_is_required_is_sent_away_and_the_other_way_round()
     let mut heard = Vec::new();
     plain.read_to_end(&mut heard).unwrap();
     assert!(heard.is_empty(), "{heard:x?}");
-    // A record whose content is no TLS message, and a host that sends nothing more.
+    // A record whose content is no TLS message, and a host that sends no more.
     let mut garbled = TcpStream::connect(server.at).unwrap();
     garbled.write_all(&[0x16, 3, 1, 0, 8, 0xFF, 0, 0, 4, 1, 2, 3, 4]).unwrap();
     garbled.read_to_end(&mut heard).unwrap();
@@ -274,7 +274,7 @@ fn a_host_with_a_psk_does_not_come_without_tls() {
     assert_clean(server, &[]);
 }
 
-/// The client of OpenSSL as an independent peer: it says what it agreed upon, and what it is sent is an ICResp.
+/// The client of OpenSSL as an independent peer: it prints what was negotiated, and receives an ICResp.
 #[test]
 fn openssl_agrees_by_both_suites() {
     if Command::new("openssl").arg("version").output().is_err() {
@@ -294,7 +294,7 @@ fn openssl_agrees_by_both_suites() {
             assert!(output.windows(8).any(|window| window == ic_resp), "{text}");
         }
     }
-    // The same with a key that is wrong in one bit.
+    // The same with a key that differs in one bit.
     let mut made = psk(1).for_tls(SHORT, &server.nqn, Version::One, Derivation::Rfc8446).unwrap();
     made.secret[0] ^= 1;
     let output = s_client(server.at, &made, "TLS_AES_128_GCM_SHA256");
@@ -302,8 +302,8 @@ fn openssl_agrees_by_both_suites() {
     assert_clean(server, &["TLS: "]);
 }
 
-/// A PSK as OpenSSL takes it with another hash than SHA-256: a session of TLS 1.3 (its ASN.1 in `SSL_SESSION`), with
-/// this cipher suite and no identifier.
+/// A PSK in the form that OpenSSL needs for another hash than SHA-256: a session of TLS 1.3 (its ASN.1 in
+/// `SSL_SESSION`), with this cipher suite and no identifier.
 fn session_parameters(psk: &TlsPsk) -> String {
     let secret_bytes = psk.secret.len() as u8;
     let head = [2, 1, 1, 2, 2, 3, 4, 4, 2, 0x13, 2, 4, 0, 4, secret_bytes];
@@ -314,7 +314,7 @@ fn session_parameters(psk: &TlsPsk) -> String {
     format!("-----BEGIN {name}\n{}\n-----END {name}\n", lines.join("\n"))
 }
 
-/// Says an ICReq by OpenSSL, and returns what that printed, and what it was sent.
+/// Sends an ICReq by OpenSSL; returns its output and the bytes that it received.
 fn s_client(at: SocketAddr, psk: &TlsPsk, suite: &str) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let key: String = psk.secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -335,7 +335,7 @@ fn s_client(at: SocketAddr, psk: &TlsPsk, suite: &str) -> Vec<u8> {
         .unwrap();
     let mut input = program.stdin.take().unwrap();
     let mut output = program.stdout.take().unwrap();
-    // One that was refused has gone, and reads nothing.
+    // A client that was refused has ended, and reads nothing.
     let _ = input.write_all(&ic_req());
     let (mut heard, mut bytes) = (Vec::new(), [0; 4096]);
     let ic_resp = [1, 0, 128, 0, 128, 0, 0, 0];

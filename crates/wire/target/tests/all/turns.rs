@@ -1,4 +1,5 @@
-//! A host with many long commands, and another one with one short command at a time: turns are by work, not by command.
+//! A host with many long commands, and another one with one short command at a time: turns are by work, not
+//! by command.
 
 use kvdrive_spec::Key;
 use kvdrive_target::namespace::{Completion, QueueId};
@@ -13,13 +14,13 @@ use super::wire::{
 
 const LARGE_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4 << 10;
-/// Commands that the hog has at a time.
+/// Commands that the hog has under way.
 const DEPTH: u8 = 12;
-/// Answers of the other host between two long commands of the hog, at least. (A long command is 128 small ones, a List
-/// much more.)
+/// Least number of answers to the other host between two long commands of the hog. (A long command is the
+/// work of 128 small ones, a List of many more.)
 const BETWEEN: usize = 120;
 
-/// Hosts with an admin and an I/O queue each, and the namespace's time, which passes by hand.
+/// Hosts with an admin and an I/O queue each, and the namespace's time, which the test advances.
 struct Door {
     core: Core,
     memory: Memory,
@@ -78,14 +79,14 @@ impl Door {
         }
     }
 
-    /// As a server does.
+    /// Aborts as a server does.
     fn abort(&mut self, by: Completion, queue: QueueId, cid: u16) -> Option<Event> {
         let of = self.queues.iter_mut().find(|of| of.queue() == Some(queue));
         let reach = of.expect("its queue is open").abort(&mut self.core, cid);
         self.core.subsystem.go_on_aborting(by, reach).map(Event::Completed)
     }
 
-    /// What a queue sent: types of the units, and their bytes.
+    /// What a queue has sent: units by their type, with their bytes.
     fn output(&mut self, key: usize) -> Vec<Vec<u8>> {
         let sent = self.queues[key].output().take_all();
         units(&sent).into_iter().map(<[u8]>::to_vec).collect()
@@ -95,7 +96,7 @@ impl Door {
         self.output(key).iter().filter(|unit| unit[0] == 5).count()
     }
 
-    /// The hog stores a value; its data come as they are asked for.
+    /// The hog stores a value, and sends its data as they are requested.
     fn store_large(&mut self, cid: u8) {
         self.send(HOG, &store(cid, &[cid], &vec![cid; LARGE_BYTES], false));
         self.settle();
@@ -114,8 +115,8 @@ impl Door {
         self.memory.state.borrow_mut().pairs.extend(keys.map(|key| (key, Vec::new())));
     }
 
-    /// How many small reads of the other host were answered between two long commands of the hog, which has
-    /// [`DEPTH`] of them by `send`. The other host asks for `asked_bytes` each time.
+    /// Number of small reads of the other host that were answered between two long commands of the hog, which
+    /// has [`DEPTH`] of them under way by `send`. The other host asks for `asked_bytes` each time.
     fn answers_between(&mut self, asked_bytes: usize, send: impl Fn(&mut Door, u8)) -> Vec<usize> {
         self.memory.state.borrow_mut().allowed = None;
         self.send(OTHER, &store(1, b"small", &vec![1; SMALL_BYTES], true));
@@ -173,7 +174,8 @@ fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
     ends_alone(&mut door, DEPTH);
 }
 
-/// Most hosts do not know how long a value is, and ask for the longest there can be. A read counts for its answer.
+/// Most hosts do not know how long a value is, and ask for the longest possible one. A read counts as the
+/// work of its answer.
 #[test]
 fn a_host_that_asks_for_more_than_there_is_has_its_turns() {
     let mut door = Door::new();
@@ -207,13 +209,13 @@ fn a_host_that_lists_much_leaves_turns_to_another_one() {
     ends_alone(&mut door, DEPTH);
 }
 
-/// Commands that the namespace completes before a read of the other host, which comes while the hog has as many reads of
-/// `bytes` bytes as its queue takes, each one followed by another.
+/// Commands that the namespace completes before a read of the other host, which comes while the hog has as
+/// many reads of `bytes` bytes as its queue takes, each one followed by another.
 fn commands_before_a_read(bytes: usize) -> usize {
     let mut door = Door::new();
     for (host, key, bytes) in [(HOG, b"large", bytes), (OTHER, b"small", SMALL_BYTES)] {
         door.memory.state.borrow_mut().pairs.insert(Key::new(key).unwrap(), vec![1; bytes]);
-        // One each: how long answers are is known then.
+        // One read each: then the length of answers is known.
         door.send(host, &retrieve(1, key, LARGE_BYTES as u32));
         door.settle();
         assert_eq!(door.answers(host), 1);
@@ -238,15 +240,16 @@ fn commands_before_a_read(bytes: usize) -> usize {
     longest
 }
 
-/// However short they are, many commands do not go ahead of one of another host.
+/// However short they are, many commands do not go ahead of another host's command.
 #[test]
 fn a_host_with_many_short_commands_leaves_turns_to_another_one() {
     assert!(commands_before_a_read(SMALL_BYTES) <= 5, "{}", commands_before_a_read(SMALL_BYTES));
-    // Of these one is more work than the other host waits for, so the hog waits until it has as much.
+    // One of these is more work than the other host waits for, so the hog waits for its next turn.
     assert!(commands_before_a_read(100 << 10) <= 2, "{}", commands_before_a_read(100 << 10));
 }
 
-/// While the other host has nothing to do, Lists go on one at a time: its next command waits for one of them at most.
+/// While the other host is idle, Lists continue one at a time: its next command waits for one of them at
+/// most.
 #[test]
 fn a_namespace_has_one_list_of_a_host_at_a_time() {
     let mut door = Door::new();
@@ -283,7 +286,7 @@ fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
     assert_eq!(door.output(HOG - 1), [response("00000000", 3, 9, "0000")]);
     let [answer] = &door.output(HOG)[..] else { panic!("one answer") };
     assert_eq!((answer[20], &answer[22..24]), (DEPTH - 1, &[0x0E, 0][..]), "07h: aborted as asked");
-    // What is under way comes back although its queue is gone, and what waited has gone with it.
+    // Commands under way complete although their queue has ended, and waiting ones have ended with it.
     for key in [HOG, HOG - 1] {
         door.queues[key].end(&mut door.core);
     }
@@ -293,7 +296,7 @@ fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
     assert_eq!(door.answers(OTHER), 1);
 }
 
-/// The namespace has two commands and has begun neither: one is taken back, and the other one is answered.
+/// The namespace has two commands and has begun neither: one is aborted, and the other one is answered.
 #[test]
 fn a_command_that_a_namespace_has_not_begun_is_aborted() {
     let mut door = Door::new();
@@ -305,7 +308,7 @@ fn a_command_that_a_namespace_has_not_begun_is_aborted() {
     assert_eq!(door.memory.state.borrow().under_way, 2);
     for (cid, expected) in [(2, "00000000"), (2, "01000000"), (9, "01000000")] {
         door.send(OTHER - 1, &abort(cid, 1, cid));
-        // What the namespace says comes with the next look.
+        // The namespace's completions come with the next look.
         (0..2).for_each(|_| door.settle());
         let [answer] = &door.output(OTHER - 1)[..] else { panic!("command {cid}: one answer") };
         assert_eq!((answer[8..12].to_vec(), answer[20]), (hex(expected), cid));

@@ -62,7 +62,7 @@ impl Wire {
     }
 }
 
-/// Bytes in hexadecimal, with anything between them that is none.
+/// Bytes from hexadecimal text; all other characters are skipped.
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
@@ -145,7 +145,7 @@ pub fn abort(cid: u8, queue: u8, other: u8) -> Vec<u8> {
     unit
 }
 
-/// Connect of another host than that of [`connect`], by the last letter of its name.
+/// Connect of another host than in [`connect`], by the last letter of its name.
 pub fn connect_as(host: u8, cid: u8, queue: u8, entries_z: u8, controller: [u8; 2]) -> Vec<u8> {
     const LAST_LETTER: usize = 72 + 256 + 256 + 67;
     let mut unit = connect(cid, queue, entries_z, controller);
@@ -160,7 +160,7 @@ pub fn response(dw0: &str, head: u8, cid: u8, status: &str) -> Vec<u8> {
         .concat()
 }
 
-/// Store of a value, in the capsule or to be asked for.
+/// Store of a value, in the capsule or after an R2T.
 pub fn store(cid: u8, key: &[u8], value: &[u8], in_capsule: bool) -> Vec<u8> {
     let bytes = (value.len() as u32).to_le_bytes();
     let mut padded = key.to_vec();
@@ -242,7 +242,7 @@ impl Pair {
     }
 }
 
-/// The units in what a connection sent; panics if they are none.
+/// The units in the bytes of a connection; panics if they are malformed.
 pub fn units(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut units = Vec::new();
     while !bytes.is_empty() {
