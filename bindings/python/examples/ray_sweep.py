@@ -11,7 +11,7 @@ import ray
 
 
 class RayExecutor(concurrent.futures.Executor):
-    """Each call is a task of Ray, on whichever worker is free."""
+    """Each call is a task of Ray, on any free worker."""
 
     def __init__(self):
         self._call = ray.remote(lambda call, *arguments: call(*arguments))

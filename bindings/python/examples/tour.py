@@ -13,7 +13,7 @@ with kv.open(profile="cosmos-plus") as drive:
     assert drive.retrieve_many(keys) == [key * 10 for key in keys]
     print("keys with prefix item00000:", drive.count(prefix=b"item00000"))
 
-    # What was acknowledged survives a power cut.
+    # Acknowledged pairs survive a power cut.
     drive.power_cut()
     try:
         drive[b"user42"]
@@ -22,7 +22,7 @@ with kv.open(profile="cosmos-plus") as drive:
     drive.power_on()
     print("after the power cut:", drive[b"user42"])
 
-    # Numbers stand under the part that counts them. How long the modelled drive took is not how long this machine took.
+    # Numbers are listed under the part that counts them. Times of the modelled drive are not times of this machine.
     numbers = drive.numbers()
     print("counted: ", numbers["drive"]["commands"], "commands since power-on")
     print("modelled:", numbers["drive"]["recovery_ns"] / 1e6, "ms for the recovery")

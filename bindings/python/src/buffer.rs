@@ -1,4 +1,4 @@
-//! Class `Buffer`: memory of values that were retrieved, which Python reads where it is.
+//! Class `Buffer`: memory of retrieved values, which Python reads in place.
 
 use std::ffi::c_int;
 
@@ -6,12 +6,12 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Bytes that nothing changes any more.
+/// Bytes that do not change any more.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Of these bytes.
+    /// A buffer of these bytes.
     pub fn new(bytes: Vec<u8>) -> Buffer {
         Buffer(bytes)
     }
@@ -25,8 +25,8 @@ impl Buffer {
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let bytes = &slf.get().0;
-        // SAFETY: the interpreter hands in a view to be filled, which keeps `slf`, and with it the bytes, alive until it is
-        // released. They are read-only there, and nothing changes them here.
+        // SAFETY: the interpreter passes a view to be filled; the view keeps `slf`, and with it the bytes,
+        // alive until it is released. The view is read-only, and no code changes the bytes.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,

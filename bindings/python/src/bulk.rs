@@ -1,5 +1,5 @@
-//! Calls on lists: a pipeline carries them out without the interpreter's lock, and what they bring is put in the order of
-//! the list while it comes.
+//! Calls on lists: a pipeline carries them out without the interpreter's lock, and answers are put in the
+//! order of the list as they come.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use pyo3::types::{PyBytes, PyList};
 use crate::buffer::Buffer;
 use crate::failure::{exception, exception_at};
 
-/// Commands of a list between two looks whether Ctrl-C was pressed.
+/// Commands of a list between two checks for Ctrl-C.
 const LOOK_COMMANDS: usize = 4096;
 
-/// Values wait for the interpreter's lock until they have so many bytes at first: no more than half a queue of 4 KiB, so
-/// that the drive has something to do while they are copied.
+/// Bytes of values that are collected, at first, before the call takes the interpreter's lock: at most half a
+/// queue of 4 KiB values, so that the drive has work while they are copied.
 const STAGED_BYTES: usize = 64 << 10;
 
-/// They may have twice as many after each wait for the lock of so long: other threads of Python compute, and hand it over
-/// some times a second only.
+/// After each wait for the lock that was at least this long, twice as many bytes are collected: other threads
+/// of Python compute, and release the lock only some times a second.
 const LONG_WAIT: Duration = Duration::from_millis(1);
 
 /// Begins the call of a number.
 pub type Begin<'a> = &'a (dyn Fn(&mut Pipeline<'_>, usize) -> Result<Option<Ended>, Error> + Send + Sync);
 
-/// What becomes of calls that have succeeded.
+/// What is done with the answers of calls that have succeeded.
 pub trait Ending: Send {
-    /// Where values are appended.
+    /// The buffer to which values are appended.
     fn memory(&mut self) -> &mut Vec<u8>;
 
-    /// The call of this number has ended; a value has been appended.
+    /// The call of this number has ended; its value has been appended.
     fn ended(&mut self, call: usize, done: Done) -> PyResult<()>;
 
     /// All calls have ended.
@@ -54,19 +54,19 @@ impl Ending for Stored {
     }
 }
 
-/// Values in the order of their calls, in one memory. Commands end in any order, and mostly in that of their calls: a value
-/// that comes before its turn is put aside.
+/// Values in the order of their calls, in one buffer. Commands end in any order, mostly in that of their
+/// calls: a value that comes before its turn is put aside.
 #[derive(Default)]
 struct InOrder {
     data: Vec<u8>,
-    /// How many values are in their place, and those that came before their turn.
+    /// Number of values that are in their place, and the values that came before their turn.
     placed: usize,
     aside: BTreeMap<usize, Option<Vec<u8>>>,
 }
 
 impl InOrder {
-    /// A value of so many bytes is at the end of the data. `place` hears of each that gets its place now: where it ends, if
-    /// there is one.
+    /// A value of `bytes` bytes is at the end of the data. Calls `place` for each call whose turn has come,
+    /// with the end of its value, if it has one.
     fn came(&mut self, call: usize, bytes: Option<u32>, mut place: impl FnMut(Option<usize>)) {
         if call != self.placed {
             let from = self.data.len() - bytes.unwrap_or(0) as usize;
@@ -85,7 +85,7 @@ impl InOrder {
     }
 }
 
-/// How many bytes an answer brought; `None`: there is no pair.
+/// Number of bytes of an answer; `None`: there is no pair.
 fn bytes_of(done: &Done) -> Option<u32> {
     let Done::Appended(bytes) = done else { unreachable!("a get was begun, and not {done:?}") };
     *bytes
@@ -98,18 +98,18 @@ pub struct FoundBuffer {
     is_there: Vec<u8>,
 }
 
-/// The values in one buffer, where they begin as `int64`, and whether each is there.
+/// The values in one buffer, their offsets as `int64`, and for each whether there is a pair.
 pub type FoundParts<'py> = (Bound<'py, Buffer>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 impl FoundBuffer {
-    /// For so many keys.
+    /// Room for the values of `keys` keys.
     pub fn new(keys: usize) -> FoundBuffer {
         let mut offsets = Vec::with_capacity(8 * (keys + 1));
         offsets.extend(i64::to_ne_bytes(0));
         FoundBuffer { values: InOrder::default(), offsets, is_there: Vec::with_capacity(keys) }
     }
 
-    /// As Python has them.
+    /// The parts as objects of Python.
     pub fn into_parts(self, py: Python<'_>) -> PyResult<FoundParts<'_>> {
         let data = Bound::new(py, Buffer::new(self.values.data))?;
         Ok((data, PyBytes::new(py, &self.offsets), PyBytes::new(py, &self.is_there)))
@@ -133,18 +133,18 @@ impl Ending for FoundBuffer {
     }
 }
 
-/// Values that become a list of `bytes`, some at a time, in memory that is used again for the next ones.
+/// Values that become a list of `bytes`, some at a time, in memory that is reused for the next ones.
 pub struct FoundList {
     values: InOrder,
-    /// Where values end that are not in the list yet; `None`: there is no pair.
+    /// Ends of the values that are not in the list yet; `None`: there is no pair.
     ends: Vec<Option<usize>>,
     staged_bytes: usize,
-    /// Of those before.
+    /// The values before these.
     pub list: Py<PyList>,
 }
 
 impl FoundList {
-    /// An empty one.
+    /// An empty list.
     pub fn new(py: Python<'_>) -> FoundList {
         let (values, list) = (InOrder::default(), PyList::empty(py).unbind());
         FoundList { values, ends: Vec::new(), staged_bytes: STAGED_BYTES, list }
@@ -182,18 +182,18 @@ impl Ending for FoundList {
     }
 }
 
-/// Why a list of calls was not carried out.
+/// The reason why a list of calls was not carried out.
 pub enum Failure {
-    /// The call of this number has failed, and none of a lower number that was begun.
+    /// The call of this number has failed, and no begun call with a lower number has.
     Call(usize, Error),
     /// The drive is off, or has no queue pair.
     Drive(Error),
-    /// Of Python: Ctrl-C.
+    /// An exception of Python: Ctrl-C.
     Python(PyErr),
 }
 
 impl Failure {
-    /// The exception; `place` says where in the list a call is.
+    /// The exception; `place` maps the number of a call to its place in the list.
     pub fn into_exception(self, py: Python<'_>, place: impl Fn(usize) -> usize) -> PyErr {
         match self {
             Failure::Call(call, error) => exception_at(py, place(call), &error),
@@ -215,8 +215,8 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Has a pipeline carry out `count` calls, which `begin` begins by their number; `ending` hears of each that succeeded.
-/// After a failure or Ctrl-C no further call begins, and those under way are waited for.
+/// Has a pipeline carry out `count` calls, which `begin` begins by their number; `ending` gets each that
+/// succeeded. After a failure or Ctrl-C no further call begins, and those under way are waited for.
 pub fn carry_out(
     client: &mut Client,
     count: usize,
@@ -256,13 +256,14 @@ pub fn carry_out(
 /// Calls under way.
 struct Calls<'c, E> {
     pipeline: Pipeline<'c>,
-    /// The first call that failed, and why.
+    /// The first call that failed, with its failure.
     failed: Option<(usize, Failure)>,
     ending: &'c mut E,
 }
 
 impl<E: Ending> Calls<'_, E> {
-    /// Waits for the next one that ends. Every call that was begun has a number; one of a wrong size was not.
+    /// Waits for the next completion. Every call that was begun has a number; a call with a wrong size was
+    /// not begun.
     fn take(&mut self) -> Result<(), Failure> {
         let memory = self.ending.memory();
         let Some(Ended { number, result, .. }) = self.pipeline.next_ended_into(memory)? else {

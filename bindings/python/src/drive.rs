@@ -1,7 +1,8 @@
-//! Class `Drive`: what `kvdrive.Drive` of Python inherits.
+//! Class `Drive`, from which `kvdrive.Drive` of Python inherits.
 //!
-//! Calls on one pair share a queue pair; a call on a list has a queue pair of its own from a pool while it lasts. No
-//! lock is held while a call waits for the drive, so that one thread can cut the power while others store.
+//! Calls on one pair share a queue pair; a call on a list has a queue pair of its own from a pool while it
+//! lasts. No lock is held while a call waits for the drive, so that one thread can cut the power while others
+//! store.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,7 +39,7 @@ struct On {
     drive: kvdrive::Drive,
     /// For calls on one pair, of all threads.
     client: Arc<Client>,
-    /// For calls on lists, one for each that is under way; these wait for the next such call.
+    /// For calls on lists: clients that no call uses at the moment.
     idle: Vec<Client>,
 }
 
@@ -84,7 +85,7 @@ impl Drive {
         self.call(py, |client| client.exist(&key))
     }
 
-    /// Removes a pair with one command; of a key that is not there nothing happens.
+    /// Removes a pair with one command; an absent pair is no error.
     fn discard(&self, py: Python<'_>, key: PyBackedBytes) -> PyResult<()> {
         self.call(py, |client| client.delete(&key))
     }
@@ -133,14 +134,15 @@ impl Drive {
         stored.map_err(|failure| failure.into_exception(py, |call| calls[call]))
     }
 
-    /// The values of `keys`, many commands at once; `None` where there is no pair.
+    /// The values of `keys`, many commands at once; `None` if there is no pair.
     fn retrieve_list(&self, py: Python<'_>, keys: Items) -> PyResult<Py<PyList>> {
         let mut found = FoundList::new(py);
         self.retrieve(py, &keys, &mut found)?;
         Ok(found.list)
     }
 
-    /// The values of `keys` in one buffer without gaps, where they begin as `int64`, and whether each is there.
+    /// The values of `keys` in one buffer without gaps, their offsets as `int64`, and for each whether there
+    /// is a pair.
     fn retrieve_buffer<'py>(&self, py: Python<'py>, keys: Items) -> PyResult<FoundParts<'py>> {
         let mut found = FoundBuffer::new(keys.len());
         self.retrieve(py, &keys, &mut found)?;
@@ -159,24 +161,24 @@ impl Drive {
         Ok(part.map(|part| (PyBytes::new(py, &part.bytes), part.value_bytes)))
     }
 
-    /// How many keys begin with `prefix`.
+    /// Number of keys that begin with `prefix`.
     #[pyo3(signature = (prefix=vec![]))]
     fn count(&self, py: Python<'_>, prefix: Vec<u8>) -> PyResult<u64> {
         self.call(py, |client| client.count(&prefix))
     }
 
-    /// What the drive says of its room, as JSON.
+    /// The namespace's sizes, as JSON.
     fn namespace_json(&self, py: Python<'_>) -> PyResult<String> {
         self.change(py, |state| Ok(json!(state.on()?.drive.namespace()?).to_string()))
     }
 
-    /// Do keys and pairs come in the order of keys?
+    /// Are keys and pairs returned in the order of keys?
     #[getter]
     fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// SAKER in front of the drive, with these keys of its section.
+    /// SAKER in front of the drive, with these keys of its section of the configuration.
     fn open_saker(&self, py: Python<'_>, arguments: Vec<Argument>) -> PyResult<Saker> {
         let saker = self.change(py, |state| {
             let config = settings::of_saker(&arguments)?;
@@ -209,14 +211,14 @@ impl Drive {
             State::On(_) => Err(Error::Refused("power_on: the drive has power".into())),
             State::Closed => Err(Error::Off),
             State::Off(off) => {
-                // What survived is kept until the drive is up.
+                // The survivors are kept until the drive is powered on.
                 *state = State::On(On::new(off.clone().power_on()?)?);
                 Ok(())
             }
         })
     }
 
-    /// What the drive has done since power-on, as JSON.
+    /// The drive's counters since power-on, as JSON.
     fn numbers_json(&self, py: Python<'_>) -> PyResult<String> {
         self.change(py, |state| Ok(json!(state.on()?.drive.numbers()?).to_string()))
     }
@@ -239,7 +241,7 @@ impl Drive {
         self.change(py, |state| Ok(matches!(state, State::On(_))))
     }
 
-    /// Ends the drive; how it ended, as JSON; `None` for one that had no power.
+    /// Ends the drive; returns how it ended, as JSON; `None` for a drive that had no power.
     fn close_json(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.change(py, |state| match std::mem::replace(state, State::Closed) {
             State::Off(_) | State::Closed => Ok(None),
@@ -266,7 +268,7 @@ impl Drive {
         if self.forks.is_forked() { Err(forked(py, "drive")) } else { Ok(()) }
     }
 
-    /// A call on the drive as a whole: others wait.
+    /// A call on the drive as a whole: other calls wait.
     fn change<T: Send>(
         &self,
         py: Python<'_>,
@@ -276,7 +278,7 @@ impl Drive {
         py.detach(|| change(&mut self.state())).map_err(|error| exception(py, &error))
     }
 
-    /// A call on pairs: others go on.
+    /// A call on pairs: other calls continue.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -312,7 +314,7 @@ impl Drive {
                 on.idle.pop().map_or_else(|| on.drive.client(), Ok)?
             };
             let result = bulk::carry_out(&mut client, count, begin, ending);
-            // A client of a drive that has lost its power meanwhile is of no use to the next one.
+            // If the drive has lost its power meanwhile, the client cannot be reused.
             if let (true, Ok(on)) = (result.is_ok(), self.state().on()) {
                 on.idle.push(client);
             }
@@ -328,7 +330,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         if self.forks.is_forked() {
-            // The drive's threads are the parent's: ending it would wait for them.
+            // The drive's threads belong to the parent process: ending it here would wait for them.
             let state = self.state.get_mut().map(|state| std::mem::replace(state, State::Closed));
             std::mem::forget(state);
         }
@@ -363,8 +365,8 @@ fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Resul
     On::new(builder.pace(pace).open()?)
 }
 
-/// Places of the keys, ascending, but of a key that is there several times only the last: commands of a pipeline end
-/// in any order, and the last value is to stay.
+/// Places of the keys, ascending, but only the last place of a key that occurs several times: commands of a
+/// pipeline end in any order, and the last value must be the one that stays.
 fn last_of_each(keys: &Items) -> Vec<usize> {
     let mut seen: HashSet<&[u8]> = HashSet::with_capacity(keys.len());
     let mut places: Vec<_> = (0..keys.len()).rev().filter(|place| seen.insert(keys.get(*place))).collect();

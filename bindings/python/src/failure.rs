@@ -45,7 +45,7 @@ pub fn exception_at(py: Python<'_>, index: usize, error: &Error) -> PyErr {
     }
 }
 
-/// A configuration that cannot be, for this reason.
+/// The exception for an invalid configuration, with this reason.
 pub fn refused(reason: &Reason) -> Error {
     match reason.downcast_ref::<ConfigError>() {
         Some(ConfigError { key, problem }) => Error::configuration(key, problem),
@@ -53,7 +53,8 @@ pub fn refused(reason: &Reason) -> Error {
     }
 }
 
-/// The exception for a handle that a forked child has inherited: the threads of the drive stayed with the parent.
+/// The exception for a handle that a forked child has inherited: the threads of the drive stayed with the
+/// parent.
 pub fn forked(py: Python<'_>, call: &'static str) -> PyErr {
     exception(py, &Error::ForkedChild { call })
 }

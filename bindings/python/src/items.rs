@@ -1,4 +1,5 @@
-//! Lists of keys or values as Python passes them: a list of `bytes`, or one buffer and where each item begins.
+//! Lists of keys or values as Python passes them: a list of `bytes`, or one buffer with the offset of each
+//! item.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -8,9 +9,9 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 /// Keys or values of a bulk call.
 pub enum Items {
-    /// Each by itself.
+    /// Each item by itself.
     List(Vec<PyBackedBytes>),
-    /// In one buffer.
+    /// All items in one buffer.
     Buffer(Slices),
 }
 
@@ -20,16 +21,16 @@ pub struct Slices {
     ends: Ends,
 }
 
-/// Bytes that nothing changes while a call without the interpreter's lock reads them.
+/// Bytes that do not change while a call without the interpreter's lock reads them.
 enum Data {
-    /// Of a `bytes`, which cannot be changed.
+    /// The bytes of a `bytes` object, which cannot change.
     Kept(PyBackedBytes),
-    /// Of anything else.
+    /// A copy of the bytes of any other object.
     Copied(Vec<u8>),
 }
 
 enum Ends {
-    /// All items have this size, bytes.
+    /// All items have this size in bytes.
     Width(usize),
     /// Item `i` is from offset `i` to offset `i + 1`.
     Offsets(Vec<usize>),
@@ -38,7 +39,7 @@ enum Ends {
 impl<'py> FromPyObject<'_, 'py> for Items {
     type Error = PyErr;
 
-    /// Of a list, `(buffer, width)` or `(buffer, offsets)`, with offsets as a buffer of `int64`.
+    /// From a list, `(buffer, width)` or `(buffer, offsets)`, with offsets as a buffer of `int64`.
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Items> {
         match object.is_instance_of::<PyTuple>() {
             true => Ok(Items::Buffer(Slices::extract(object)?)),
@@ -91,7 +92,7 @@ impl Data {
 }
 
 impl Items {
-    /// How many there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         match self {
             Items::List(items) => items.len(),
@@ -100,7 +101,7 @@ impl Items {
         }
     }
 
-    /// One of them.
+    /// The item at `place`.
     pub fn get(&self, place: usize) -> &[u8] {
         match self {
             Items::List(items) => &items[place],

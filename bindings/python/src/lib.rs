@@ -1,7 +1,7 @@
 //! Module `kvdrive._native`: drives and runs for package `kvdrive` of Python, which is in folder `python/`.
 //!
-//! Every call lets go of the interpreter's lock before it waits for a drive or computes a run. Reports cross as
-//! JSON text, the same that the command writes.
+//! Every call releases the interpreter's lock before it waits for a drive or computes a run. Reports cross as
+//! JSON text, as the command writes it.
 
 mod buffer;
 mod bulk;
@@ -20,7 +20,7 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// What package `kvdrive` is made of; not for programs.
+/// The native parts of package `kvdrive`; not for programs.
 #[pymodule(name = "_native")]
 mod native {
     #[pymodule_export]

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::failure::{exception, forked};
 
-/// Which part of a pair an iterator hands out.
+/// The part of a pair that an iterator returns.
 #[derive(Clone, Copy)]
 pub enum Part {
     /// The key.
@@ -19,15 +19,15 @@ pub enum Part {
     Pair,
 }
 
-/// What the drive is asked for.
+/// The drive's iteration.
 enum Source {
     /// Keys alone.
     Keys(OwnedKeys),
-    /// Pairs as they were when it was asked first.
+    /// Pairs as they were at the first call.
     Pairs(OwnedPairs),
 }
 
-/// Goes through what a drive has.
+/// Iterates over a drive's pairs.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct Pairs {
     forks: ForkCount,
@@ -37,7 +37,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Of the pairs whose keys begin with `prefix`.
+    /// Iterates over the pairs whose keys begin with `prefix`.
     pub fn open(client: &Arc<Client>, part: Part, prefix: &[u8]) -> Result<Pairs, Error> {
         let source = match part {
             Part::Key => Source::Keys(client.owned_keys(prefix)?),
@@ -46,7 +46,7 @@ impl Pairs {
         Ok(Pairs { forks: ForkCount::now(), part, source: Mutex::new(Some(source)) })
     }
 
-    /// The next key, and its value if it was asked for.
+    /// The next key, with its value if the iterator reads values.
     fn next(&self) -> Option<Result<Pair, Error>> {
         let mut source = self.source.lock().expect("no call panicked");
         let next = match source.as_mut()? {
@@ -83,7 +83,7 @@ impl Pairs {
 impl Drop for Pairs {
     fn drop(&mut self) {
         if self.forks.is_forked() {
-            // The drive's threads are the parent's: closing would wait for them.
+            // The drive's threads belong to the parent process: closing would wait for them.
             std::mem::forget(self.source.get_mut().ok().and_then(Option::take));
         }
     }

@@ -28,7 +28,7 @@ pub fn run(
     Ok(texts(&report))
 }
 
-/// How a number of a report came about, by its name in a flat record: `counted`, `modelled` or `measured`.
+/// The kind of a number of a report, by its name in a flat record: `counted`, `modelled` or `measured`.
 #[pyfunction]
 pub fn kind(name: &str) -> &'static str {
     kvdrive_run::report::kind_of(name).name()
@@ -39,7 +39,7 @@ pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Res
     let run = |documents: &[Document], progress: Progress<'_>| {
         let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
         let ran = run_watched(&documents[0], &[], &watch)?;
-        // What was stopped is no result of this configuration.
+        // A stopped run is no result of this configuration.
         anyhow::ensure!(!ran.is_stopped, "stopped");
         Ok(vec![ran.report])
     };
@@ -47,8 +47,8 @@ pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Res
     Ok(reports.pop().expect("a report for the run"))
 }
 
-/// The results of this user: those of the command, too, if it is of the same revision. The file of a module that is not as
-/// committed may be another one by now than the one that runs, so nothing is remembered of its results.
+/// The results of this user, shared with the command if it has the same revision. If a module is not as
+/// committed, its file may differ from the running one by now, so nothing is remembered.
 pub fn cache(remember: bool) -> ResultCache {
     match folder_of_user().filter(|_| remember && kvdrive_revision::is_committed()) {
         Some(folder) => ResultCache::open(folder, kvdrive_revision::REVISION.to_owned()),
@@ -56,8 +56,9 @@ pub fn cache(remember: bool) -> ResultCache {
     }
 }
 
-/// Runs several, those that may share a drive after each other on it, and the others on all cores. Returns the
-/// reports, and the table that compares them. `tell` is called with how far they are, as in [`wait`].
+/// Runs several: those that may share a drive run on it one after another, and the others on all cores.
+/// Returns the reports, and the table that compares them. `tell` is called with their progress, as in
+/// [`wait`].
 #[pyfunction]
 pub fn compare(
     py: Python<'_>,
@@ -73,7 +74,8 @@ pub fn compare(
     Ok((reports.iter().map(texts).collect(), report::compare(&reports)))
 }
 
-/// The reports of several, grouped into sessions by index; `stop` ends them. What has ended until then is remembered.
+/// The reports of several, grouped into sessions by index; `stop` ends them. Runs that have ended by then are
+/// remembered.
 pub fn run_all(
     documents: &[Document],
     sessions: &[Vec<usize>],
@@ -92,7 +94,7 @@ pub fn run_all(
         reports
     };
     let reports = run_sessions_until(documents, &ahead.sessions, threads, &run, &|_, _, _| (), stop.flag())?;
-    // A verdict, a curve or a table is of whole runs.
+    // Verdicts, curves and tables need complete runs.
     stop.check()?;
     Ok(reports.into_iter().map(|report| report.expect("every run has ended")).collect())
 }
@@ -105,7 +107,7 @@ fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error>
     let document = options.document_of_run()?;
     let config = document.config()?;
     in_model_time(&config).map_err(|reason| refused(&reason))?;
-    // A workload that there is none of is the setting's fault.
+    // If there is no such workload, the error names the setting.
     operations(&config).map_err(|reason| refused(&reason))?;
     Ok(document)
 }

@@ -1,4 +1,4 @@
-//! Classes `Saker` and `SakerHandle`: small writes that travel together, small reads from memory.
+//! Classes `Saker` and `SakerHandle`: small writes that are batched, small reads from memory.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -11,12 +11,12 @@ use serde_json::json;
 
 use crate::failure::{exception, missing};
 
-/// SAKER in front of one drive: what its handles share.
+/// SAKER in front of one drive: the state that its handles share.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct Saker(Shared);
 
 impl Saker {
-    /// Of the library.
+    /// Wraps the library's SAKER.
     pub fn new(saker: Shared) -> Saker {
         Saker(saker)
     }
@@ -30,7 +30,7 @@ impl Saker {
         Ok(SakerHandle(Mutex::new(handle)))
     }
 
-    /// What all handles have done, as JSON.
+    /// The counts of all handles, as JSON.
     fn counts_json(&self) -> String {
         let (cache_bytes, pending_bytes) = (self.0.cache_bytes(), self.0.pending_bytes());
         let mut json = json!(self.0.counts());
@@ -40,7 +40,7 @@ impl Saker {
     }
 }
 
-/// One thread's access.
+/// One thread's handle.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct SakerHandle(Mutex<Handle>);
 
@@ -70,7 +70,7 @@ impl SakerHandle {
         self.call(py, Handle::sync)
     }
 
-    /// How many writes are not known to be durable.
+    /// Number of writes that are not known to be durable.
     fn unsynced(&self) -> u64 {
         self.handle().unsynced()
     }

@@ -1,8 +1,8 @@
 //! Keyword arguments of Python as options of a run.
 //!
-//! A name with a dot is a key of the configuration (`flash.channels`). Any other name is an option of the command
-//! (`value_size` for `--value-size`), or the last part of a key if only one key ends in it (`path` for `media.path`).
-//! What an option means, and what is refused, is crate `config`'s.
+//! A name with a dot is a key of the configuration (`flash.channels`). Any other name is an option of the
+//! command (`value_size` for `--value-size`), or the last part of a key if only one key ends in it (`path`
+//! for `media.path`). Crate `config` decides what an option means, and what is refused.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use kvdrive_config::{Naming, RunOptions, option_rows, settings};
 /// A keyword argument: the name, and its value as a text; several if it is a list.
 pub type Argument = (String, Vec<String>);
 
-/// The options that `arguments` stand for, on top of a profile.
+/// The options for `arguments`, which override a profile.
 ///
 /// # Errors
-/// There is no such name, several keys end in it, or the values cannot be those of an option.
+/// There is no such name, several keys end in it, or the values are not valid for the option.
 pub fn options(profile: &[String], arguments: &[Argument]) -> Result<RunOptions, Error> {
     let mut options = RunOptions::new(Naming::Keyword);
     if !profile.is_empty() {
@@ -56,7 +56,7 @@ fn lay_file_over(options: &mut RunOptions, path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The values as an option has them.
+/// The values in the form of an option.
 fn joined(argument: &str, values: &[String]) -> Result<String, Error> {
     match values {
         [] => Err(refused(argument, "the list is empty")),
@@ -71,7 +71,7 @@ fn joined(argument: &str, values: &[String]) -> Result<String, Error> {
 /// The key that an argument sets.
 ///
 /// # Errors
-/// There is none, or there are several.
+/// There is no such key, or there are several.
 pub fn key(argument: &str) -> Result<&'static str, Error> {
     let option = argument.replace('_', "-");
     let is_named = |setting: &&kvdrive_declare::Setting| {
@@ -97,7 +97,7 @@ pub fn key(argument: &str) -> Result<&'static str, Error> {
 /// The `KEY=VALUE` of every run of a sweep.
 ///
 /// # Errors
-/// As [`options`]; an option that is none of keys alone, or a list.
+/// As [`options`]; or an argument is not only for keys (`config`, `dram`, `scale`), or is a list.
 pub fn of_all_runs(arguments: &[Argument]) -> Result<Vec<String>, Error> {
     if let Some((name, _)) =
         arguments.iter().find(|(name, _)| ["config", "dram", "scale"].contains(&name.as_str()))

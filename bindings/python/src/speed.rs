@@ -1,4 +1,4 @@
-//! Rust's own calls on a drive, for `examples/speed.py`: what the calls of Python are held against, in one run.
+//! Rust's own calls on a drive, for `examples/speed.py`: Python's calls are compared with them, in one run.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::failure::exception;
 
-/// A drive whose calls are made here, without a value of Python.
+/// A drive whose calls are made here, without objects of Python.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct RustCalls(Mutex<(Drive, Client)>);
 
@@ -23,7 +23,7 @@ impl RustCalls {
         py.detach(opened).map_err(|error: Error| exception(py, &error))
     }
 
-    /// Stores so many values by a pipeline.
+    /// Stores `count` values by a pipeline.
     fn store_many(&self, py: Python<'_>, count: u32, value_bytes: usize) -> PyResult<()> {
         let value = vec![7; value_bytes];
         self.pipelined(py, count, |pipeline, key| pipeline.store(key, &value[..]))
@@ -54,7 +54,7 @@ impl RustCalls {
         let work = || {
             let mut calls = self.0.lock().expect("no call panicked");
             let mut pipeline = calls.1.pipeline()?;
-            // Values are kept until the end, as a list of Python has them.
+            // Values are kept until the end, as in a list of Python.
             let mut answers = Vec::with_capacity(count as usize);
             for number in 0..count {
                 answers.extend(begin(&mut pipeline, &number.to_be_bytes())?);

@@ -1,4 +1,4 @@
-//! Which of several drives has a key: crate `host`'s, and so the command's.
+//! Which of several drives has a key: by crate `host`, as in the command.
 
 use kvdrive::Error;
 use pyo3::prelude::*;

@@ -12,7 +12,7 @@ use crate::failure::{self, exception};
 use crate::runs::run_all;
 use crate::waiting::{Stop, wait};
 
-/// How the runs depart from what the files of claims and figures say: extent, scale, seeds, `KEY=VALUE`.
+/// How the runs differ from the files of claims and figures: extent, scale, seeds, `KEY=VALUE`.
 type Departure = (String, Option<String>, Vec<u64>, Vec<String>);
 
 fn options((extent, scale, seeds, set): Departure) -> anyhow::Result<Options> {
@@ -26,14 +26,14 @@ fn options((extent, scale, seeds, set): Departure) -> anyhow::Result<Options> {
     Ok(Options { extent, scale: scale.transpose()?, set, seeds })
 }
 
-/// Has the runs of a plan done that `check` finds nothing wrong with.
+/// Refuses a plan whose runs cannot be done, and a scale that fits none of them.
 fn check(plan: &Plan) -> anyhow::Result<()> {
     let has_scale = plan.options().scale.is_some();
     ensure!(!has_scale || !plan.scales().is_empty(), "scale: none of these runs can be shrunk");
     plan.check()
 }
 
-/// A suite of claims as planned.
+/// A suite of claims, planned.
 fn planned_claims(
     suite: &str,
     only: &[String],
@@ -56,8 +56,8 @@ fn planned_claims(
     Ok((claims, plan))
 }
 
-/// The outcomes of a suite of claims as JSON, and as the table of the command. `tell` is called with how far the runs are, as
-/// in [`wait`].
+/// The outcomes of a suite of claims as JSON, and as the table of the command. `tell` is called with the
+/// progress of the runs, as in [`wait`].
 #[pyfunction]
 pub fn claims_of(
     py: Python<'_>,
@@ -77,7 +77,7 @@ pub fn claims_of(
     })
 }
 
-/// The charts of a figure and what stands beside them as JSON, the figure as SVG, and as text.
+/// The charts of a figure with its texts as JSON, the figure as SVG, and as text.
 #[pyfunction]
 pub fn figure_of(
     py: Python<'_>,

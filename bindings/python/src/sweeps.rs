@@ -1,4 +1,5 @@
-//! Sweeps: their points, the line of each, and the file of lines. Which executor computes them is Python's.
+//! Sweeps: their points, the line of each, and the file of lines. The executor that computes them is
+//! Python's.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -20,7 +21,7 @@ pub struct Sweep {
 
 #[pymethods]
 impl Sweep {
-    /// Of a text as the files of `kvdrive sweep` have it; messages refer to it as `name`.
+    /// A sweep from text in the form of the files of `kvdrive sweep`; messages refer to it as `name`.
     #[new]
     fn new(py: Python<'_>, name: &str, text: &str) -> PyResult<Sweep> {
         let rows = py.detach(|| sweep::rows(name, text)).map_err(|error| refused(py, &error))?;
@@ -40,13 +41,13 @@ impl Sweep {
     }
 }
 
-/// A file of lines, which no other sweep writes to until it is closed.
+/// A file of lines, to which no other sweep writes until it is closed.
 #[pyclass(frozen, module = "kvdrive._native")]
 pub struct SweepFile(Mutex<Option<sweep::SweepFile>>);
 
 #[pymethods]
 impl SweepFile {
-    /// What a user should know of what was there.
+    /// Remarks for the user on the lines that the file had.
     fn remarks(&self) -> Vec<String> {
         let file = self.0.lock().expect("no call panicked");
         file.as_ref().map_or_else(Vec::new, |file| file.remarks(kvdrive_revision::REVISION))
@@ -58,7 +59,7 @@ impl SweepFile {
         file.as_mut().map_or(Ok(()), |file| file.add(line)).map_err(|error| failed(py, &error))
     }
 
-    /// Lets others write to it.
+    /// Closes it: other sweeps may write to it.
     fn close(&self) {
         self.0.lock().expect("no call panicked").take();
     }

@@ -1,4 +1,4 @@
-//! How a call waits for runs: on a thread that hears of Ctrl-C and tells how far they are.
+//! Waiting for runs: on a thread that notices Ctrl-C and reports their progress.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 
 use crate::failure::exception;
 
-/// How often a thread that waits for runs looks whether Ctrl-C was pressed.
+/// Interval at which a thread that waits for runs checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
-/// Looks before anything is told: what takes a second needs no words.
+/// Checks before anything is reported: a call of one second needs no progress.
 const LOOKS_IN_SILENCE: u32 = 20;
 
-/// Tells runs to stop, from another thread than theirs.
+/// Stops runs from another thread.
 #[pyclass(frozen, module = "kvdrive._native")]
 #[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
@@ -27,45 +27,45 @@ impl Stop {
         Stop::default()
     }
 
-    /// Runs that have it end, and fail.
+    /// Makes the runs that share it end, and fail.
     fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Stop {
-    /// Fails if it has been said.
+    /// Fails if it was stopped.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.0.load(Ordering::Relaxed), "stopped");
         Ok(())
     }
 
-    /// As runs look at it.
+    /// The flag that runs read.
     pub fn flag(&self) -> &Arc<AtomicBool> {
         &self.0
     }
 }
 
-/// How far the runs of a call are.
+/// The progress of the runs of a call.
 #[derive(Default)]
 pub struct Going {
-    /// What is ahead, in words, and how many runs; `None`: that is not known yet.
+    /// The estimate in words, and the number of runs; `None`: not known yet.
     ahead: Mutex<Option<(String, usize)>>,
     ended: AtomicUsize,
 }
 
 impl Going {
-    /// So many runs are ahead.
+    /// `runs` runs are to be done.
     pub fn begin(&self, words: String, runs: usize) {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((words, runs));
     }
 
-    /// So many more have ended.
+    /// `runs` more runs have ended.
     pub fn end(&self, runs: usize) {
         self.ended.fetch_add(runs, Ordering::Relaxed);
     }
 
-    /// Calls `tell` with what is ahead, how many runs have ended, and how many there are.
+    /// Calls `tell` with the estimate, the number of runs that have ended, and the number of all.
     fn tell(&self, py: Python<'_>, tell: &Py<PyAny>) -> PyResult<()> {
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((words, runs)) = ahead else { return Ok(()) };
@@ -73,9 +73,9 @@ impl Going {
     }
 }
 
-/// Runs `work` on a thread of its own, so that this one hears of Ctrl-C: then `stop` is said, and `work` no longer
-/// waited for. Meanwhile `tell` is called with how far it is. A run also calls from stacks of its own, which the interpreter
-/// must not meet.
+/// Runs `work` on a thread of its own, so that this one notices Ctrl-C: then it sets `stop`, and does not
+/// wait for `work` any more. Meanwhile `tell` is called with the progress. Besides, a run also calls from
+/// stacks of its own, on which the interpreter must not run.
 pub fn wait<T: Send + 'static>(
     py: Python<'_>,
     stop: Stop,
@@ -86,7 +86,7 @@ pub fn wait<T: Send + 'static>(
     let (stopping, going) = (stop.clone(), Arc::<Going>::default());
     let of_work = going.clone();
     let thread = std::thread::Builder::new().name("kvdrive run".into());
-    // The interpreter's lock is let go of by what is `Sync` alone.
+    // A closure that runs without the interpreter's lock may use only `Sync` values.
     let ended = Mutex::new(ended);
     thread.spawn(move || _ = end.send(work(&stopping, &of_work)))?;
     let mut looks = 0;

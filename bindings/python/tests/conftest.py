@@ -1,4 +1,4 @@
-"""What all tests have: the command of this source, and a cache of their own."""
+"""Fixtures of all tests: the command of this source, and a cache of their own."""
 
 import os
 import pathlib
@@ -12,14 +12,14 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path, monkeypatch):
-    """A folder of its own for what a test has remembered."""
+    """Each test has a folder of its own for remembered results."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture(scope="session")
 def command():
-    """The command of this source, where it was built; KVDRIVE names another one."""
+    """The path of the command that was built from this source; KVDRIVE names another one."""
     built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
     candidates = [os.environ["KVDRIVE"]] if "KVDRIVE" in os.environ else [path for path in built if path.exists()]
     for candidate in candidates:

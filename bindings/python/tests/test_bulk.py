@@ -1,4 +1,4 @@
-"""Calls on lists, arrays and buffers: the same answers, for whatever inputs; and no memory is left behind."""
+"""Calls on lists, arrays and buffers: the same answers for all forms of input; and no memory is leaked."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Keys alone, parts of values, removals that say, the namespace, parts of errors, SAKER, forked children."""
+"""Keys without values, parts of values, removals that report, the namespace, parts of errors, SAKER, forked children."""
 
 import asyncio
 import os

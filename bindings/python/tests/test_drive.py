@@ -1,4 +1,4 @@
-"""Drives against a dictionary, and what they say when they cannot."""
+"""Drives against a dictionary, and their errors."""
 
 import os
 import random
@@ -207,7 +207,7 @@ def test_a_file_of_keys_is_laid_over_the_profile(tmp_path):
 
 
 def test_other_threads_run_while_a_call_waits():
-    """At the pace of the model a list of stores takes long; a counter of Python goes on meanwhile."""
+    """At the pace of the model a list of stores takes long; a counter of Python continues meanwhile."""
     with kv.open(profile="cosmos-plus", pace="model", depth=1) as drive:
         storing = threading.Thread(target=drive.store_many, args=([b"%d" % n for n in range(2000)], [b"x"] * 2000))
         storing.start()
@@ -246,7 +246,7 @@ def test_a_forked_child_hears_that_the_drive_is_its_parents(drive):
     ],
 )
 def test_ctrl_c_ends_a_call(call):
-    # A program that is started in the background ignores the signal, and so would its child.
+    # A program that was started in the background ignores the signal, and so would its child.
     program = "import signal, kvdrive as kv\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += f"print('ready', flush=True)\ntry:\n{textwrap.indent(call, '    ')}\n"
     program += "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"

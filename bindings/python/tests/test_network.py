@@ -1,4 +1,4 @@
-"""A drive that `kvdrive serve` has, behind the same class."""
+"""A drive that `kvdrive serve` has, through the same class."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture
 def served(tmp_path):
-    """Starts drives, and says where each is. Any build of the command will do."""
+    """Starts drives, and returns their addresses. Any build of the command will do."""
     built = [ROOT / "target" / profile / "kvdrive" for profile in ("debug", "release")]
     command = os.environ.get("KVDRIVE") or next((path for path in built if path.exists()), None)
     if command is None:

@@ -21,7 +21,7 @@ RUNS = [
 
 
 def without_measured(report):
-    """A report without the one number that this machine's clock gives."""
+    """A report without the one number that is measured by this machine's clock."""
     report = copy.deepcopy(report)
     assert report["time"].pop("wall_s") > 0
     return report

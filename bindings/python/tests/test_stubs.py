@@ -1,4 +1,4 @@
-"""The stub of the native module says what is there, all of it and nothing else."""
+"""The stub of the native module lists exactly what the module has."""
 
 import ast
 import importlib.resources

@@ -1,4 +1,4 @@
-"""Sweeps: the same frame whoever computes it, and what was broken off goes on."""
+"""Sweeps: the same frame with any executor, and an interrupted sweep is continued."""
 
 import concurrent.futures as futures
 import json
@@ -24,7 +24,7 @@ workload.value_size = [32, 4096]
 
 
 def rows(swept):
-    """The rows of a sweep without the one number that this machine's clock gives."""
+    """The rows of a sweep without the one number that is measured by this machine's clock."""
     return [{name: value for name, value in row.items() if name != "time.wall_s"} for row in swept]
 
 
@@ -34,7 +34,7 @@ def expected():
 
 
 def when(path, lines, act):
-    """Has `act` done in a thread once the file has so many lines."""
+    """Calls `act` in a thread when the file has this many lines."""
 
     def wait():
         while not path.exists() or path.read_bytes().count(b"\n") < lines:
@@ -79,7 +79,7 @@ def test_processes_threads_and_shards_give_the_same_frame(command, expected, tmp
         shards = [tmp_path / f"grid.{number}-of-{of}.jsonl" for number in range(of, 0, -1)]
         subprocess.run([command, "sweep", sweep, "--out", merged, "--merge", *shards], check=True)
     assert (tmp_path / "merged-1.jsonl").read_bytes() == (tmp_path / "merged-4.jsonl").read_bytes()
-    # All rows are there: nothing is run.
+    # All rows are in the file, so none is run.
     from_shards = kv.sweep(sweep, out=merged)
     assert rows(from_shards) == expected
     frame = swept.to_frame().drop(columns="time.wall_s")

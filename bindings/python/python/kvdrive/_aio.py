@@ -1,4 +1,4 @@
-"""A drive for ``asyncio``: the same calls, awaited. They wait on threads, which the drive's calls leave free for others."""
+"""A drive for ``asyncio``: the same calls, awaited. They wait on threads, without the interpreter's lock."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ PAIRS_AT_ONCE = 256
 
 
 class AsyncDrive:
-    """A drive whose calls are awaited. ``depth`` of them are under way at once; others wait.
+    """A drive whose calls are awaited. At most ``depth`` of them are under way at once; others wait.
 
     >>> async def work():
     ...     async with await open_async() as drive:
@@ -57,7 +57,7 @@ class AsyncDrive:
         return await self._call(self.drive.retrieve_part, key, at, size)
 
     async def count(self, prefix: bytes = b"") -> int:
-        """How many keys begin with ``prefix``."""
+        """Number of keys that begin with ``prefix``."""
         return await self._call(self.drive.count, prefix)
 
     async def delete(self, key: bytes) -> None:

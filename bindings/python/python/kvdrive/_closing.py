@@ -1,4 +1,4 @@
-"""What everything has that keeps pairs and is closed at the end."""
+"""Methods of all objects that hold pairs and are closed at the end."""
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType

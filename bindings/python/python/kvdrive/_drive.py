@@ -46,7 +46,7 @@ class Drive(Closing, _native.Drive):
         return self._part(key, at, size)[0]
 
     def size(self, key: bytes) -> int:
-        """How many bytes a value has; KeyError if there is no pair."""
+        """Size of a value in bytes; KeyError if there is no pair."""
         return self._part(key, 0, 0)[1]
 
     def _part(self, key: bytes, at: int, size: int) -> tuple[bytes, int]:
@@ -96,8 +96,8 @@ class Drive(Closing, _native.Drive):
         return self.inject_rules("\n".join(["[[rule]]", *lines, ""]))
 
     def namespace(self) -> dict[str, Any]:
-        """What the drive says of its room, on a network too: ``capacity_bytes`` of values fit, ``used_bytes`` are there as far
-        as it knows; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
+        """The namespace, also on a network: ``capacity_bytes`` of values fit, of which ``used_bytes`` are stored as far as
+        the drive knows; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
         in order.
 
         >>> with open() as drive:
@@ -114,7 +114,7 @@ class Drive(Closing, _native.Drive):
         return Saker(self.open_saker(arguments(settings)))
 
     def numbers(self) -> dict[str, Any]:
-        """What the drive has done since power-on: its counters by section, under the names of docs/counters.md.
+        """The drive's counters since power-on, by section, under the names of docs/counters.md.
 
         Times of the modelled drive end in ``_ns``; ``seconds`` is by this machine's clock.
 
@@ -126,10 +126,10 @@ class Drive(Closing, _native.Drive):
         return json.loads(self.numbers_json())
 
     def close(self) -> dict[str, Any] | None:
-        """Ends the drive, and says how it ended; None if it had no power.
+        """Ends the drive; returns how it ended, or None if it had no power.
 
         ``lasting`` says what acknowledged stores outlast: ``nothing`` (a drive in memory), ``program`` or ``machine``
-        (a drive on a file), ``elsewhere`` (a drive on a network, which goes on). ``report`` is everything that the drive
+        (a drive on a file), ``elsewhere`` (a drive on a network, which continues). ``report`` has everything that the drive
         counted and modelled.
         """
         closed = self.close_json()
@@ -176,7 +176,7 @@ def open(
         with contextlib.ExitStack() as opened:
             drives = [opened.enter_context(open(one, pace=pace, **settings)) for one in profile]
             made = Drives(drives, profile if is_on_network else None)
-            # From here on they end with the whole.
+            # From here on `made` closes them.
             opened.pop_all()
             return made
     return Drive(profiles(profile), arguments(settings), pace)

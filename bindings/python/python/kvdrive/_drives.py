@@ -22,7 +22,7 @@ class Drives(Closing):
     ``kvdrive run --connect`` does, and others by their place among them. Calls on lists go to all drives at once. Pairs come
     drive by drive.
 
-    Nothing is stored twice: calls for the keys of a drive that is lost fail, and those of the others go on.
+    Nothing is stored twice: calls for keys of a lost drive fail, and calls for keys of the others continue.
     """
 
     def __init__(self, drives: Sequence["Drive"], names: Sequence[str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Drives(Closing):
         return self.drive(key).get(key, default)
 
     def discard(self, key: bytes) -> None:
-        """Removes a pair with one command; of a key that is not there nothing happens."""
+        """Removes a pair with one command; an absent pair is no error."""
         self.drive(key).discard(key)
 
     def keys(self, prefix: bytes = b"") -> Iterator[bytes]:
@@ -76,7 +76,7 @@ class Drives(Closing):
         return itertools.chain.from_iterable(drive.items(prefix) for drive in self.drives)
 
     def count(self, prefix: bytes = b"") -> int:
-        """How many of these keys there are."""
+        """Number of keys that begin with ``prefix``."""
         return sum(self._on_all(lambda drive: drive.count(prefix)))
 
     def retrieve_part(self, key: bytes, at: int, size: int) -> bytes:
@@ -84,11 +84,11 @@ class Drives(Closing):
         return self.drive(key).retrieve_part(key, at, size)
 
     def size(self, key: bytes) -> int:
-        """How many bytes a value has; KeyError if there is no pair."""
+        """Size of a value in bytes; KeyError if there is no pair."""
         return self.drive(key).size(key)
 
     def namespace(self) -> list[dict[str, Any]]:
-        """What each drive says of its room."""
+        """The namespace of each drive."""
         return self._on_all(lambda drive: drive.namespace())
 
     def store_many(self, keys: Items, values: Items) -> None:
@@ -135,14 +135,14 @@ class Drives(Closing):
                 error.add_note(f"drive {self.names[number]}")
                 raise
 
-        # A drive that is not asked may be lost.
+        # A drive that gets no call may be lost.
         return self._each(carry_out, [number for number, part in enumerate(parts) if part])
 
     def _on_all(self, call: Callable[["Drive"], T]) -> list[T]:
         return self._each(call, self.drives)
 
     def _each(self, call: Callable[[S], T], of: Iterable[S]) -> list[T]:
-        """What the calls return, which go on side by side; all have ended when one has failed."""
+        """The results of calls that run side by side; if one fails, it raises after all have ended."""
         calls = [self._pool.submit(call, one) for one in of]
         concurrent.futures.wait(calls)
         return [ended.result() for ended in calls]
@@ -163,7 +163,7 @@ class Drives(Closing):
         self._on_all(lambda drive: drive.power_on())
 
     def numbers(self) -> list[dict[str, dict[str, Any]]]:
-        """What each drive has done since power-on."""
+        """The counters of each drive since power-on."""
         return self._on_all(lambda drive: drive.numbers())
 
     def close(self) -> list[dict[str, Any] | None]:

@@ -15,7 +15,7 @@ class DriveError(Exception):
     the drive is off
     """
 
-    #: What the drive answered, as a number (status code type << 8 | status code); None if the drive did not answer.
+    #: The status that the drive answered, as a number (status code type << 8 | status code); None if the drive did not answer.
     status: int | None
     #: The name of the status, as the NVMe specifications word it; None if the drive did not answer.
     name: str | None
@@ -23,9 +23,9 @@ class DriveError(Exception):
     call: str | None
     #: The key of that call.
     key: bytes | None
-    #: What is at fault of a configuration: a key, an option, a file, an address; None elsewhere.
+    #: The part of a configuration that is wrong: a key, an option, a file, an address; None elsewhere.
     setting: str | None
-    #: What a key of the configuration may be, in words; None elsewhere.
+    #: The allowed values of a key of the configuration, in words; None elsewhere.
     allowed: str | None
     #: The place of the failed call in the list that ``store_many`` or ``retrieve_many`` was given; None elsewhere.
     index: int | None

@@ -1,4 +1,4 @@
-"""Records as data frames and charts. pandas and matplotlib are asked for when they are needed."""
+"""Records as data frames and charts. pandas and matplotlib are imported when they are needed."""
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-#: Ends of a name's parts that say its unit.
+#: Ends of a name's parts that are its unit.
 UNITS = {"ns": "ns", "bytes": "B", "ops_per_s": "ops/s", "per_s": "1/s", "s": "s", "fraction": "1"}
 
-#: Names that say which run it was; a name with ``config.`` before it does, too.
+#: Names that identify the run; so do names with ``config.`` in front.
 SETTINGS = ("profile", "seed", "clock", "revision", "time_sources", "notes", "config_hash")
 
 #: Beginnings of names that come first in a frame, in this order; settings that differ come before them.
@@ -30,7 +30,7 @@ FIRST = (
 
 
 def needed(module: str, caller: str, otherwise: str = "") -> Any:
-    """An optional package, or what to do without it."""
+    """An optional package; without it, an error that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -39,7 +39,7 @@ def needed(module: str, caller: str, otherwise: str = "") -> Any:
 
 
 def kind(name: str) -> str:
-    """How the number of this name came about, as its counter declares: ``counted``, ``modelled`` or ``measured``; or
+    """The kind of the number of this name, as its counter declares: ``counted``, ``modelled`` or ``measured``; or
     ``setting``.
 
     >>> [kind(name) for name in ("ops.store", "latency_ns.store.p99", "time.wall_s", "config.host.depth")]
@@ -50,7 +50,7 @@ def kind(name: str) -> str:
 
 
 def unit(name: str) -> str | None:
-    """The unit that a name says, if it says one.
+    """The unit in a name, if it has one.
 
     >>> [unit(name) for name in ("latency_ns.store.p99", "throughput_ops_per_s", "traffic.wire_bytes.total", "seed")]
     ['ns', 'ops/s', 'B', None]
@@ -63,7 +63,7 @@ def unit(name: str) -> str | None:
 
 
 def frame(records: Sequence[Mapping[str, Any]], settings: Iterable[str] = ()) -> "pandas.DataFrame":
-    """A row for each record. What a reader looks for first comes first: settings that differ, then ``FIRST``.
+    """A row for each record. The columns that readers look for first come first: settings that differ, then ``FIRST``.
 
     ``attrs`` has the kind and the unit of each column. ``settings`` are columns that are settings besides those that
     are known by their names.

@@ -11,7 +11,7 @@ from ._native import Buffer
 if TYPE_CHECKING:
     import numpy
 
-#: What bulk calls take: a list of ``bytes``; a NumPy array, of ``uint8`` with a row for each item, or of ``bytes`` (``S``);
+#: The items of bulk calls: a list of ``bytes``; a NumPy array, of ``uint8`` with a row for each item, or of ``bytes`` (``S``);
 #: or ``(buffer, offsets)``, where item ``i`` is from offset ``i`` to offset ``i + 1``.
 Items = Any
 

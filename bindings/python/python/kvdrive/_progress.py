@@ -1,4 +1,4 @@
-"""What is shown of calls that take long, on standard error: on a terminal and in a notebook, unless it is refused."""
+"""Progress of long calls on standard error: on a terminal and in a notebook, unless it is switched off."""
 
 import contextlib
 import sys
@@ -9,23 +9,23 @@ from typing import Any
 from ._frame import needed
 
 
-#: A bar is drawn again after so long if no run has ended: a notebook keeps every line.
+#: Interval, s, at which a bar is drawn again if no run has ended: a notebook keeps every line.
 REDRAW_S = 15
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Whether progress is shown: as asked, or where a person looks."""
+    """Whether progress is shown: as requested, or by default on a terminal and in a notebook."""
     return (sys.stderr.isatty() or _is_notebook()) if progress is None else progress
 
 
 def _is_notebook() -> bool:
-    """A kernel of Jupyter says of itself which one it is."""
+    """Is this a kernel of Jupyter? It identifies itself."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
 
 
 def bar(runs: int, ended: int, progress: bool | None) -> Any:
-    """A bar over runs by tqdm, if it is wanted and there; without it nothing, unless it was asked for."""
+    """A bar over runs by tqdm, if it is wanted. If tqdm is not installed: no bar, or an error if it was requested."""
     if not is_shown(progress):
         return _NoBar()
     try:

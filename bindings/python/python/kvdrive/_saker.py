@@ -1,4 +1,4 @@
-"""SAKER: small writes that travel together, small reads from memory."""
+"""SAKER: small writes that are batched, small reads from memory."""
 
 import json
 import threading
@@ -53,7 +53,7 @@ class Saker(Closing):
             return default
 
     def discard(self, key: bytes) -> None:
-        """Removes a pair; of a key that is not there nothing happens."""
+        """Removes a pair; an absent pair is no error."""
         self._handle().delete(key)
 
     def store_many(self, keys: list[bytes], values: list[bytes]) -> None:
@@ -71,7 +71,7 @@ class Saker(Closing):
         return self._handle().unsynced()
 
     def numbers(self) -> dict[str, Any]:
-        """What all threads have done: counters of section ``saker`` in docs/counters.md, and ``cache_bytes`` and
+        """The work of all threads: counters of section ``saker`` in docs/counters.md, and ``cache_bytes`` and
         ``pending_bytes`` as they are now.
         """
         return json.loads(self._open().counts_json())

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def text(value: Any) -> str:
-    """A value as the configuration has it: numbers and paths as they are, ``True`` as ``true``."""
+    """A value in the form of the configuration: numbers and paths unchanged, ``True`` as ``true``."""
     match value:
         case bool():
             return str(value).lower()
@@ -19,13 +19,13 @@ def text(value: Any) -> str:
 
 
 def plain(value: Any) -> str | int | float | bool:
-    """A value as JSON can have it."""
+    """A value in a form that JSON has."""
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, (bool, int, float)) else text(value)
 
 
 def texts(value: Any) -> list[str]:
-    """A value, or the values of a list, as the configuration has them."""
+    """A value, or the values of a list, in the form of the configuration."""
     return [text(one) for one in value] if isinstance(value, (list, tuple)) else [text(value)]
 
 

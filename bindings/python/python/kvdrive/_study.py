@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Claims(Table[dict[str, Any]]):
-    """The claims of a suite, each with what was published, our value, and the verdict. ``print`` shows the table of
+    """The claims of a suite, each with the published value, ours, and the verdict. ``print`` shows the table of
     command ``kvdrive claims``.
     """
 
@@ -34,8 +34,8 @@ class Claims(Table[dict[str, Any]]):
 class Figure:
     """A figure, computed here, with the published values as marks of their own.
 
-    ``charts`` has a dictionary for each panel: its points, its series, ``marks`` with what was published, and ``kind``,
-    which says how the numbers came about. A notebook shows the figure; ``print`` shows it as text.
+    ``charts`` has a dictionary for each panel: its points, its series, ``marks`` with the published values, and ``kind``,
+    the kind of the numbers. A notebook shows the figure; ``print`` shows it as text.
     """
 
     def __init__(self, json_text: str, svg: str, text: str) -> None:
@@ -142,7 +142,7 @@ def figure(
 
 
 def figures() -> dict[str, str]:
-    """The published figures that there are: names, and what they show.
+    """The published figures: names, and what they show.
 
     >>> figures()["bandslim-8"]
     "ICPP'24, Figure 8: Piggybacked values: traffic and response time by value size"

@@ -147,7 +147,8 @@ def _toml(value: Any) -> str:
 def _computed(
     points: list[dict[str, Any]], executor: concurrent.futures.Executor | None, remember: bool
 ) -> Generator[str]:
-    """The lines of ``points`` as they end. After a failure nothing more begins, and what has ended is still handed out."""
+    """The lines of ``points`` as they end. After a failure no further point begins, and lines of points that have ended are
+    still yielded."""
     stop = _native.Stop()
     with contextlib.ExitStack() as stack:
         if executor is None:
@@ -171,7 +172,7 @@ def _computed(
                     yield future.result()
             raise
         finally:
-            # What has not ended is waited for no longer.
+            # Runs that have not ended are not waited for any more.
             stop.stop()
             for future in left:
                 future.cancel()

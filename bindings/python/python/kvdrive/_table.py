@@ -1,4 +1,4 @@
-"""Results in a row, and the table of the command that shows them."""
+"""Results as a tuple, with the table of the command."""
 
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar
