@@ -123,8 +123,8 @@ impl Connector {
         Ok(())
     }
 
-    /// An unused queue pair of this shape, or else a new one, after unused ones of other shapes were deleted. All
-    /// queue pairs of a drive have buffers of one size.
+    /// An unused queue pair of this shape, or else a new one, after unused ones of other shapes were deleted.
+    /// All queue pairs of a drive have buffers of one size.
     pub(super) fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
