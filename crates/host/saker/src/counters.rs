@@ -39,7 +39,7 @@ pub enum Count {
     Unsynced,
     /// Times a call had to wait for a batch.
     Waits,
-    /// Reads answered from what was pending.
+    /// Reads answered from pending requests.
     PendingHits,
     /// Reads answered by the cache.
     CacheHits,

@@ -44,12 +44,12 @@ struct CountersOfAll {
 #[derive(kvdrive_declare::Counters)]
 #[counters(state)]
 struct Held {
-    /// The most that was pending at a time, heads included.
+    /// The most bytes that were pending at a time, heads included.
     #[counter(maximum)]
     most_pending_bytes: u64,
-    /// Of containers and unanswered batches, heads included.
+    /// Bytes of containers and unanswered batches, heads included.
     pending_bytes: u64,
-    /// Of keys and values in the cache.
+    /// Bytes of keys and values in the cache.
     cache_bytes: u64,
 }
 

@@ -54,7 +54,7 @@ macro_rules! steps {
 steps! {
     /// A lookup in the hash table in memory that finds every pair.
     Probe = "probe",
-    /// An entry is inserted into that hash table.
+    /// An entry is inserted into the hash table that finds every pair.
     Insert = "insert",
     /// A key is searched for in the memtables.
     MemtableSearch = "memtable_search",

@@ -181,13 +181,13 @@ const CACHES: When = When::on("saker.cache_bytes");
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("host")]
 pub struct Host {
-    /// Cores.
+    /// Cores of the host.
     #[setting(is = Integer(1, 1024), when = OWN_CORES)]
     pub cores: u32,
     /// Times of its work on commands.
     #[setting(part)]
     pub costs: HostCosts,
-    /// Work between two operations.
+    /// Core time between two operations; it counts in throughput, not in latency.
     #[setting(is = TIME)]
     pub think_ns: u64,
     /// The store that runs on the host; `none` where the drive takes pairs.
@@ -197,7 +197,7 @@ pub struct Host {
     /// `host.cores` cores and `host.queues` queue pairs.
     #[setting(is = Integer(0, 256), option = "threads")]
     pub threads: u32,
-    /// Queue pairs.
+    /// Queue pairs of the host.
     #[setting(is = Integer(1, 1024), option = "queues", when = OWN_CORES)]
     pub queues: u32,
     /// Entries of a queue.
@@ -224,7 +224,7 @@ pub struct Saker {
     /// Most bytes of a batch.
     #[setting(is = Integer(64, BATCH_MAX_BYTES), when = &[ON])]
     pub container_bytes: u32,
-    /// `own` or `shared`.
+    /// `own`: each client fills a container of its own; `shared`: all clients fill one.
     #[setting(is = Word(&["own", "shared"]), when = &[ON])]
     pub containers: String,
     /// Batches of a client under way at once.
@@ -236,10 +236,10 @@ pub struct Saker {
     /// Bytes of the read cache.
     #[setting(is = Integer(0, 1 << 40), option = "cache", shrinks, when = &[ON])]
     pub cache_bytes: u64,
-    /// Bytes that a pair counts for in it besides its key and value.
+    /// Bytes that a pair counts for in the read cache besides its key and value.
     #[setting(is = Integer(0, 4096), when = &[ON, CACHES])]
     pub cache_pair_bytes: u32,
-    /// Largest value that enters it.
+    /// Largest value that enters the read cache, bytes.
     #[setting(is = Integer(0, BATCH_MAX_BYTES), when = &[ON, CACHES])]
     pub admit_bytes: u32,
     /// Eviction policy of the read cache.

@@ -24,10 +24,10 @@ use crate::conversation::unclaimed::{Claimed, NextPair, Unclaimed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section("host", default)]
 pub struct HostCosts {
-    /// From the application's call to the doorbell, per command.
+    /// Core time from the application's call to the doorbell, per command.
     #[setting(is = TIME)]
     pub submit_ns: Ns,
-    /// From the completion to the application, per command.
+    /// Core time from the completion to the application, per command.
     #[setting(is = TIME)]
     pub complete_ns: Ns,
     /// Setting up a DMA transfer, per store that has one.
@@ -36,10 +36,11 @@ pub struct HostCosts {
     /// Pinning and naming one page of a store for DMA.
     #[setting(is = TIME)]
     pub pin_page_ns: Ns,
-    /// Each further entry that goes with a doorbell, and each further completion that is taken with one.
+    /// Core time for each submission entry after the first of a doorbell, and for each completion after the
+    /// first that is taken at once.
     #[setting(is = TIME)]
     pub entry_ns: Ns,
-    /// Before a store into a window by CXL.mem.
+    /// Core time before a store into a window by CXL.mem.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_setup_ns: Ns,
 }

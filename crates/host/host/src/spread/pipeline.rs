@@ -20,19 +20,19 @@ use crate::tcp;
 /// Counts of one drive's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Counters)]
 pub struct Share {
-    /// Stores that it acknowledged.
+    /// Stores that the drive acknowledged.
     pub stores: u64,
-    /// Retrieves that it answered, also those that found no pair.
+    /// Retrieves that the drive answered, also those that found no pair.
     pub retrieves: u64,
-    /// Deletes that it acknowledged.
+    /// Deletes that the drive acknowledged.
     pub deletes: u64,
-    /// Lists, commands of iterators and exists that it answered.
+    /// Lists, commands of iterators and exists that the drive answered.
     pub others: u64,
-    /// Commands that it refused or left without an answer.
+    /// Commands that the drive refused or left without an answer.
     pub failed: u64,
-    /// Bytes of the values that it acknowledged.
+    /// Bytes of the values that the drive acknowledged.
     pub stored_bytes: u64,
-    /// Bytes of the values that it returned.
+    /// Bytes of the values that the drive returned.
     pub retrieved_bytes: u64,
 }
 

@@ -183,7 +183,7 @@ pub struct StoreCounters {
     pub records: u64,
     /// Records moved by cleaning.
     pub moved_records: u64,
-    /// Bytes of their values.
+    /// Bytes of the values of moved records.
     pub moved_bytes: u64,
     /// Segments cleaned.
     pub cleaned_segments: u64,
@@ -209,7 +209,7 @@ pub struct Memory {
     pub index: usize,
     /// Blocks that are being filled or written.
     pub open_blocks: usize,
-    /// What is known of each segment.
+    /// The state of each segment.
     pub segments: usize,
 }
 

@@ -103,7 +103,7 @@ struct TreeCounters {
     flushes: u64,
     /// Merges of tables.
     merges: u64,
-    /// Tables that went down a level as they were.
+    /// Tables that moved down a level without being rewritten.
     moved_tables: u64,
     /// Entries that merges read.
     merged_entries: u64,
@@ -129,7 +129,7 @@ struct TreeCounters {
 struct Shape {
     /// Tables.
     tables: usize,
-    /// Those of level 0.
+    /// Tables of level 0.
     level0_tables: usize,
     /// Pages that nothing uses.
     free_pages: u64,

@@ -46,21 +46,21 @@ pub struct LsmtreeOptions {
     /// Bits of the filter of a table for each key; 0 for none, as RocksDB has by itself.
     #[setting(is = Integer(0, 64))]
     pub bloom_bits: u32,
-    /// Bytes of pairs found in tables that are kept in memory. It is searched after the memtables, once for
-    /// each table that may have the key.
+    /// Bytes of the row cache: pairs found in tables and kept in memory. It is searched after the memtables,
+    /// once for each table that may have the key.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub row_cache_bytes: u64,
-    /// Bytes that such a pair counts for in the cache besides its key and value.
+    /// Bytes that a pair counts for in the row cache besides its key and value.
     #[setting(is = Integer(0, 4096), when = &[When::on("lsmtree.row_cache_bytes")])]
     pub row_bytes: u32,
-    /// Bytes of blocks read for lookups that are kept in memory.
+    /// Bytes of the block cache: blocks read for lookups and kept in memory.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub block_cache_bytes: u64,
     /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
     #[setting(image)]
     pub wal: bool,
-    /// On whose cores memtables are written to tables, and those merged. Puts go on meanwhile, unless there
-    /// are too many memtables or tables of level 0.
+    /// The cores on which memtables are written to tables and tables are merged. Meanwhile puts continue,
+    /// unless there are too many memtables or tables of level 0.
     pub background: Background,
 }
 

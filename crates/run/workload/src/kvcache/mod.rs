@@ -256,7 +256,7 @@ pub struct TokenCounters {
     /// Floating-point operations of prefilling all inputs whole, in units of 10^9 (`models.rs` has the
     /// formula).
     pub prefill_gflop: u64,
-    /// The part of them that prefix hits save.
+    /// Floating-point operations that prefix hits save, in units of 10^9.
     pub prefill_saved_gflop: u64,
     /// Bytes of the stored blocks.
     #[counter(unit = Bytes)]
