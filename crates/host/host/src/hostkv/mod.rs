@@ -79,7 +79,9 @@ impl HostKv {
     /// Opens a store on a drive of blocks, with as many threads as there are cores: it recovers
     /// what the blocks hold, and an empty drive is an empty store.
     ///
-    /// The options do not fit the drive, or the blocks hold data that no store of this kind wrote.
+    /// # Errors
+    /// The options do not fit the drive, it has no queue pair for a thread, or the blocks hold data that no
+    /// store of this kind wrote.
     pub fn open(
         host: &Rc<BlockHost>,
         cores: &[Rc<Resource>],

@@ -59,6 +59,9 @@ pub struct Host {
 
 impl Host {
     /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
+    ///
+    /// # Errors
+    /// The status of a failed Identify.
     pub fn connect(
         link: Rc<Link>,
         memory: Rc<LocalMemory>,
@@ -72,6 +75,9 @@ impl Host {
     }
 
     /// Identify data of the KV namespace as it is now.
+    ///
+    /// # Errors
+    /// The status of a failed Identify.
     pub fn identify(&self) -> Result<KvNamespace, Status> {
         identify(&self.link, &self.memory, answers::identify_namespace, answers::take_namespace)
     }

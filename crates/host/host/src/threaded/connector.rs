@@ -73,12 +73,18 @@ impl Connector {
     }
 
     /// Identify data of the KV namespace as it is now.
+    ///
+    /// # Errors
+    /// The status of a failed Identify, or the drive is off.
     pub async fn identify(&self) -> Result<KvNamespace, Error> {
         self.admin(answers::identify_namespace, answers::take_namespace).await
     }
 
     /// Why the drive is read-only, if it is: the reason for
     /// [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
+    ///
+    /// # Errors
+    /// The status of a failed Get Log Page, or the drive is off.
     pub async fn write_failure(&self) -> Result<Option<String>, Error> {
         self.admin(answers::write_protection_log, answers::take_write_protection).await
     }

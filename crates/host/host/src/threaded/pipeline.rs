@@ -73,6 +73,9 @@ pub struct Pipeline<'a, V> {
 
 impl Driver {
     /// Makes this driver a pipeline, after waiting on this thread for commands under way of dropped futures.
+    ///
+    /// # Errors
+    /// The drive is off, or this thread may not call it.
     pub fn pipeline<V: Content>(&mut self) -> Result<Pipeline<'_, V>, Error> {
         let depth = self.depth();
         block_on(self.port().take_all())?;
