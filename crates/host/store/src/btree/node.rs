@@ -223,6 +223,9 @@ impl Node {
     }
 
     /// Decodes the node of a page, which must be the one that `at` refers to, on `level`.
+    ///
+    /// # Errors
+    /// The page is damaged, or holds another node, another kind or another level.
     pub fn from_page(format: &Format, page: &Page, at: NodeAt, level: u32) -> Result<Node, StoreError> {
         let id = at.page;
         let damaged = |what: &str| StoreError::Damaged { page: id, what: what.into() };

@@ -1,8 +1,8 @@
 //! The durable form of the catalog of files: two halves of pages, one of which counts.
 //!
 //! ```text
-//!   half     | commit 0: everything there is | commit 1 | commit 2 | ...
-//!   commit   total u32 | records ([`super::catalog`])        begins on a page of its own, and goes on from page to page
+//!   half     | commit 0: the whole catalog   | commit 1 | commit 2 | ...
+//!   commit   total u32 | records (`catalog.rs`); begins on a page of its own, continues on the next pages
 //!   page     frame, kind journal, sequence = generation | bytes of a commit
 //!   commit 0 total u32 | version u32 | pages of a half u64 | next file u64 | records
 //! ```
@@ -55,6 +55,9 @@ pub fn half_pages(pages: u64) -> u64 {
 
 impl Journal {
     /// Reads the durable catalog and starts a generation with it. Pages that are all zero contain no files.
+    ///
+    /// # Errors
+    /// A page cannot be read or written, or both halves are damaged.
     pub fn open(pages: &(impl PageStore + ?Sized)) -> Result<(Journal, Catalog), StoreError> {
         let half_pages = half_pages(pages.pages());
         let halves = [read_half(pages, 0, half_pages)?, read_half(pages, half_pages, half_pages)?];
@@ -109,6 +112,9 @@ impl Journal {
     }
 
     /// Has a commit failed?
+    ///
+    /// # Errors
+    /// The failure of the first commit that failed.
     pub fn check(&self) -> Result<(), StoreError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
