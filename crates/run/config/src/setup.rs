@@ -25,6 +25,9 @@ pub fn cores(config: &Config, sim: &Sim) -> Vec<Rc<Resource>> {
 }
 
 /// One driver for each queue pair, with its share of the operations under way, on its core of `cores`.
+///
+/// # Errors
+/// There is no transfer method of that name, or the drive refuses Identify or a queue pair.
 pub fn drivers(
     config: &Config,
     link: &Rc<Link>,
@@ -58,6 +61,9 @@ pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSak
 
 /// The store that runs on the host, over the blocks of the drive at the other end of `link`, with a thread on
 /// each core.
+///
+/// # Errors
+/// There is no store of that name, or it does not fit the drive: a line that begins with the key.
 pub fn store_on_host(
     config: &Config,
     link: &Rc<Link>,

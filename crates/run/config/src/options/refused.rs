@@ -81,7 +81,7 @@ impl RunOptions {
     /// Refuses options of load, for a command that does one operation after another.
     ///
     /// # Errors
-    /// The first one that was given.
+    /// The first such option that was given.
     pub fn refuse_load(&self, command: &str) -> Result<(), ConfigError> {
         let given = self.keys_given().into_iter().find(|(_, key)| OF_LOAD.contains(&key.as_str()));
         given.map_or(Ok(()), |(option, _)| {
