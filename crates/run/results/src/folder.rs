@@ -67,7 +67,7 @@ impl Folder {
         self.path.join(format!("{name}{SUFFIX}"))
     }
 
-    /// The entry of that name, if there is one that could have been written here.
+    /// The entry of that name, if it exists and is no larger than the limit.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let limit = self.limit_bytes();
@@ -163,6 +163,10 @@ impl Folder {
         self.stored().unwrap_or_default().into_iter().filter_map(name).collect()
     }
 
+    /// Size and limit of the folder.
+    ///
+    /// # Errors
+    /// The folder cannot be read: a line with the path.
     pub fn usage(&self) -> anyhow::Result<Usage> {
         let all = self.stored().map_err(|error| self.wrong(error))?;
         let bytes = all.iter().map(|stored| stored.bytes).sum();
@@ -170,6 +174,9 @@ impl Folder {
     }
 
     /// Removes every entry; returns how many bytes they had.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or an entry cannot be removed: a line with the path.
     pub fn clear(&self) -> anyhow::Result<u64> {
         let before = self.usage()?;
         let left = self.trim(0).map_err(|error| self.wrong(error))?;
@@ -183,6 +190,9 @@ impl Folder {
     }
 
     /// Sets the limit for this folder, and makes room.
+    ///
+    /// # Errors
+    /// The folder cannot be made, read or written: a line with its path.
     pub fn set_limit(&self, limit_bytes: u64) -> anyhow::Result<()> {
         fs::create_dir_all(&self.path).map_err(|error| self.wrong(error))?;
         fs::write(self.path.join(LIMIT), format!("{limit_bytes}\n")).map_err(|error| self.wrong(error))?;
