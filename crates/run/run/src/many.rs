@@ -24,6 +24,9 @@ pub type RunSession<'a> = &'a (dyn Fn(&[Document], Progress<'_>) -> anyhow::Resu
 ///
 /// `progress` is called from several threads with the index of the run, operations done and operations in
 /// all.
+///
+/// # Errors
+/// As [`run_sessions`].
 pub fn run_many(
     documents: &[Document],
     threads: usize,

@@ -23,6 +23,9 @@ use crate::watch::{Going, Progress, Watch};
 use crate::work::Work;
 
 /// Runs `document`.
+///
+/// # Errors
+/// The configuration is invalid, its values have more bytes than the flash, or the run cannot be carried out.
 pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
     run_counted(document, progress).map(|(report, _)| report)
 }

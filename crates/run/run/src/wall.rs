@@ -156,6 +156,9 @@ impl ServedDrive {
 
     /// The report of a drive that `document` describes and that hosts used for `seconds`. Like the report of
     /// a replay it contains what the drive did, not what hosts saw.
+    ///
+    /// # Errors
+    /// The recording could not be written, or `document` is invalid.
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
         self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
         let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
@@ -195,6 +198,9 @@ pub type Finish = Box<dyn FnOnce(shared::RunEnd) -> ServedDrive>;
 pub type ServedBuild = Result<Built<Running, Finish>, BuildError>;
 
 /// Runs `document` in wall time.
+///
+/// # Errors
+/// As `run` in model time; a file of the image or the recording cannot be written.
 pub fn run_wall(
     document: &Document,
     options: &WallOptions<'_>,
@@ -363,6 +369,9 @@ fn check_medium(config: &Config) -> anyhow::Result<()> {
 
 /// Replays a recording in virtual time. The report contains what the drive did; what applications saw is not
 /// recorded.
+///
+/// # Errors
+/// A line with the path: the file cannot be read, or is no recording of a drive in memory.
 pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let stopwatch = Stopwatch::start();
     let at_path = |error: &dyn std::fmt::Display| anyhow::anyhow!("{}: {error}", path.display());

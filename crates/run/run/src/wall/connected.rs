@@ -70,6 +70,9 @@ pub fn run_connected(
 }
 
 /// As [`run_connected`]; calls `look` immediately before and after the measured operations.
+///
+/// # Errors
+/// As [`run_connected`].
 pub fn run_measured(
     document: &Document,
     remotes: &[Remote],
