@@ -28,6 +28,9 @@ enum Distribution {
 impl Chooser {
     /// The distribution of that name, with exponent `theta`, over `num` keys. With `scrambled`, the ranks of
     /// `zipfian` are spread by a hash over that number of keys.
+    ///
+    /// # Errors
+    /// One line: no distribution has that name, or [`Zipf::new`] refuses `theta` or `num`.
     pub fn new(distribution: &str, num: u64, theta: f64, scrambled: Option<u64>) -> Result<Chooser, String> {
         let distribution = match (distribution, scrambled) {
             ("latest", _) => Distribution::Latest(Zipf::new(num, theta)?),
