@@ -180,6 +180,9 @@ fn simulated_document(stores: u64) -> anyhow::Result<Document> {
 }
 
 /// Simulates `stores` stores `runs` times.
+///
+/// # Errors
+/// A run fails.
 pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
     let document = simulated_document(stores)?;
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
@@ -196,6 +199,9 @@ pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Resu
 }
 
 /// Serves `stores` stores `runs` times.
+///
+/// # Errors
+/// A run fails, or a store in it.
 pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
     let document = document(&[
         "workload.name=fillseq".into(),
@@ -222,6 +228,9 @@ pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Sp
 }
 
 /// Serves a drive for `span` without any command.
+///
+/// # Errors
+/// The drive cannot be built, or is off before the end.
 pub fn idle(span: Duration) -> anyhow::Result<Idle> {
     let config = document(&[])?.config()?;
     let server = ServerConfig { pace: Pace::Off, recorder: None };
@@ -240,6 +249,9 @@ pub fn idle(span: Duration) -> anyhow::Result<Idle> {
 
 /// Fills a drive with `pairs` pairs and returns the memory of this process: to be called in a process of its
 /// own.
+///
+/// # Errors
+/// The run fails, or a store in it.
 pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
     let document = document(&[
         "workload.name=fillseq".into(),
@@ -261,6 +273,9 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
 
 /// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a
 /// process of its own.
+///
+/// # Errors
+/// The run fails, or `scale` does not fit the profile.
 pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collecting> {
     let mut document = Document::profile(HASH_PROFILE)?;
     document.set("workload.preset=plus")?;

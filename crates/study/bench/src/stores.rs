@@ -59,6 +59,9 @@ pub struct Simulated {
 }
 
 /// Simulates each row once, with the usual number of operations divided by `part`.
+///
+/// # Errors
+/// A run fails.
 pub fn stores(part: u64, progress: Progress<'_>) -> anyhow::Result<Vec<Simulated>> {
     let mut all = Vec::with_capacity(ROWS.len());
     for (index, row) in ROWS.iter().enumerate() {
