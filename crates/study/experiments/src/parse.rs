@@ -139,6 +139,9 @@ pub fn from_toml<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> anyh
 }
 
 /// `KEY=VALUE` of each line.
+///
+/// # Errors
+/// The first line without `=`.
 pub fn assignments(lines: &[String]) -> anyhow::Result<Assignments> {
     let split = |line: &String| {
         let (key, value) = line.split_once('=').ok_or_else(|| anyhow!("\"{line}\": expected KEY=VALUE"))?;
