@@ -134,6 +134,9 @@ pub type Build<'a> = &'a dyn Fn(u64) -> anyhow::Result<Box<dyn Workload>>;
 
 /// As [`crash`], with a workload of the caller; `workload.ops` of the configuration is the number of its
 /// operations.
+///
+/// # Errors
+/// As [`crash`].
 pub fn crash_workload(
     document: &Document,
     rules: &[Rule],

@@ -55,6 +55,9 @@ pub struct Explanation {
 
 /// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are the faults that may
 /// strike it.
+///
+/// # Errors
+/// The configuration is invalid, or the drive cannot be built or does not take its pair.
 pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Result<Explanation> {
     let config = document.config()?;
     let sim = Sim::new();
