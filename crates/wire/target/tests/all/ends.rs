@@ -60,7 +60,7 @@ fn send_and_end(server: &Running, first: &[u8], before: Before, end: End) {
     }
 }
 
-/// Waits until no controller and no connection of the ones so far is left.
+/// Waits until no controller and no connection is left.
 #[track_caller]
 fn nothing_stays(server: &Running, what: &str) {
     // Connections are accepted in order: when this one is answered, those before it have been.

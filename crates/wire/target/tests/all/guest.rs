@@ -204,7 +204,7 @@ impl Guest {
         cqe
     }
 
-    /// Creates a queue pair; with a vector, one that interrupts.
+    /// Creates a queue pair, which interrupts if there is a vector.
     pub fn create(&mut self, id: u16, entries: u32, vector: Option<u16>) -> Rings {
         let rings = Rings::new(id, entries);
         self.clear(&rings);
