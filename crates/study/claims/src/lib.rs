@@ -156,7 +156,7 @@ pub struct Expected {
     pub comes_true: bool,
     /// Does it at least come true with the costs of the source's emulator?
     pub is_emulated: bool,
-    /// Our value, one or one per point; `None`: only the verdict counts.
+    /// Our value, or one for each point; empty: only the verdict counts.
     pub ours: Vec<f64>,
     /// How far our value may be from that, in the unit of the value.
     pub drift: f64,
