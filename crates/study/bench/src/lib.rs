@@ -128,7 +128,7 @@ impl Memory {
 /// A drive that is served and gets no commands.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Idle {
-    /// Duration without commands.
+    /// Duration without commands, s.
     pub seconds: f64,
     /// Time of it that its thread was on a core, s; `None` if the system does not report it.
     pub cpu_seconds: Option<f64>,
