@@ -260,9 +260,9 @@ pub struct ValueBytes {
 /// Duration of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Time {
-    /// Model time.
+    /// Model time, ns.
     pub virtual_ns: u64,
-    /// Measured time of this machine.
+    /// Measured time of this machine, s.
     pub wall_s: f64,
 }
 
@@ -299,7 +299,7 @@ pub struct Amplification {
 pub struct Resource {
     /// Fraction of the time in which it was in use.
     pub busy_fraction: f64,
-    /// That of the busiest of its parts (dies, channels), if it has several.
+    /// The fraction of the busiest of its parts (dies, channels), if it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busiest_fraction: Option<f64>,
     /// Mean time that its users waited for it, ns.
@@ -313,7 +313,7 @@ pub struct Occupied {
     pub tasks: u32,
     /// Fraction of their time in which they had a command.
     pub occupied_fraction: f64,
-    /// What that time was spent on ([`kvdrive_sim::Cause`]), as fractions of it.
+    /// Fractions of the time with a command, by cause ([`kvdrive_sim::Cause`]).
     pub spent: Named<f64>,
 }
 

@@ -11,7 +11,7 @@ use kvdrive_sim::{Ns, OccupationStatistics, Resource, Sim};
 /// Everything of which a report takes a difference: counted or modelled, since power-on.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Model time.
+    /// Model time, ns.
     pub at: Ns,
     /// The counts of drive, link and host, by section.
     pub counts: Sections,
