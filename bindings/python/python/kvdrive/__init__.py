@@ -16,7 +16,7 @@ A run is a workload on a drive in model time. The same settings and seed give th
 1000
 
 Settings are keyword arguments: options of the command (``transfer="prp"``, ``value_size=128``), and every key of the
-configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive config`` show what there is.
+configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive config`` show them.
 """
 
 from ._aio import AsyncDrive, open_async

@@ -30,7 +30,7 @@ class Drive(Closing, _native.Drive):
         (``uint8`` with a row for each, or ``S``), or ``(buffer, offsets)``.
 
         Of a key that occurs twice the last value is stored. Raises for the first failed call, with its place in
-        ``error.index``; each other one has happened wholly or not at all.
+        ``error.index``; each other call has taken effect wholly or not at all.
         """
         self.store_items(native(keys), native(values))
 
@@ -83,8 +83,8 @@ class Drive(Closing, _native.Drive):
         ...         print(error.name)
         unrecovered error
 
-        A rule of a flash operation (``purpose``, ``die``, ``block``) does not know keys: a read error of a key is its
-        retrieve answered so.
+        A rule of a flash operation (``purpose``, ``die``, ``block``) does not know keys: with ``key`` the retrieve of
+        that key fails, whatever it reads.
         """
         if "[" in fault:
             if rule:
@@ -166,7 +166,7 @@ def open(
     ...     drive.retrieve_many([b"b", b"none"])
     [b'2', None]
 
-    Raises :class:`ConfigurationError` for a setting that cannot be, and :class:`DriveError` for a drive that does not
+    Raises :class:`ConfigurationError` for an invalid setting, and :class:`DriveError` for a drive that does not
     come up: its image is another drive's, is damaged, or is in use.
     """
     if isinstance(profile, (list, tuple)):

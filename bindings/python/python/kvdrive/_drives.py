@@ -167,8 +167,7 @@ class Drives(Closing):
         return self._on_all(lambda drive: drive.numbers())
 
     def close(self) -> list[dict[str, Any] | None]:
-        """Ends all drives, and says how each ended. One that cannot be left, because it was lost, raises when all have
-        ended."""
+        """Ends all drives, and returns how each ended. If a drive was lost, it raises when all have ended."""
         ended: list[dict[str, Any] | None] = []
         failures: list[Exception] = []
         for name, drive in zip(self.names, self.drives, strict=True):

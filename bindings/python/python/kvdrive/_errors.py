@@ -49,7 +49,7 @@ class DriveError(Exception):
 
 
 class ConfigurationError(DriveError, ValueError):
-    """No such drive or run can be had: the line begins with the setting at fault, and says what is allowed.
+    """Settings do not make a drive or a run: the line begins with the setting at fault, and says what is allowed.
 
     >>> import kvdrive as kv
     >>> try:

@@ -97,8 +97,8 @@ class Values(Sequence[bytes | None]):
         return f"<Values: {sum(self.found)} of {len(self)} found, {len(self.data)} bytes>"
 
     def to_numpy(self) -> "numpy.ndarray[Any, Any]":
-        """The values as ``uint8`` in rows, over the same buffer: all of them are there and have one size. It needs
-        NumPy.
+        """The values as ``uint8`` in rows, over the same buffer; ValueError if one is missing or their sizes differ. It
+        needs NumPy.
         """
         numpy = needed("numpy", "to_numpy")
         sizes = {self.offsets[place + 1] - self.offsets[place] for place in range(len(self))}

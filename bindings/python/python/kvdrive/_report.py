@@ -141,8 +141,8 @@ def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -
     1
 
     A report that this revision has computed before is read from the user's cache (``kvdrive cache``), unless ``remember``
-    is false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for a
-    setting that cannot be, or that the run would not look at.
+    is false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for an
+    invalid setting, or one that the run does not look at.
     """
     return Report(*_native.run(profiles(profile), arguments(settings), remember))
 
@@ -164,7 +164,7 @@ def compare(
     [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
 
     Reports are remembered as those of :func:`run`; Ctrl-C ends the runs, and those that have ended are remembered. After a
-    second it tells how long it takes, and shows progress by tqdm if that is there: on a terminal, in a notebook, or with
+    second it prints how long it takes, and shows progress if tqdm is installed: on a terminal, in a notebook, or with
     ``progress=True``.
     """
     with Telling("compare", progress) as tell:

@@ -72,8 +72,8 @@ class Figure:
         path.write_text(self.svg, encoding="utf-8")
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A data frame with a row for each point of each series: ``value`` is ours, ``published`` theirs where the
-        source states one. It needs pandas.
+        """A data frame with a row for each point of each series: ``value`` is this program's, ``published``
+        the source's if it states one. It needs pandas.
         """
         pandas = needed("pandas", "to_frame", "; charts has the same")
         rows = []
@@ -110,8 +110,9 @@ def claims(
     ``only`` has beginnings of their ids. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
     or ``full`` (as published, many times as long). Settings are laid over every run.
 
-    After a second it tells how long it takes (the first time: runs are remembered), and shows progress by tqdm if that is
-    there: on a terminal, in a notebook, or with ``progress=True``. Ctrl-C ends it, and the same call goes on from there.
+    After a second it prints how long it takes (the first time: runs are remembered), and shows progress if tqdm is
+    installed: on a terminal, in a notebook, or with ``progress=True``. Ctrl-C ends it, and the same call continues from
+    there.
 
     >>> [claim["verdict"] for claim in claims("bandslim", only="traffic-32", extent="quick")]
     ['reproduced']

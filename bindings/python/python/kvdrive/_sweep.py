@@ -73,13 +73,14 @@ def sweep(
     >>> [(row["workload.value_size"], row["host.transfer"]) for row in rows]
     [(32, 'prp'), (32, 'piggyback'), (4096, 'prp'), (4096, 'piggyback')]
 
-    ``settings`` are of all runs; a sweep over ``value_size`` that names no workload is of ``fillrandom``.
-    ``grid`` may be a file of ``kvdrive sweep`` instead. With ``out`` every line is written to that file when its run has ended, the same file as the command's; a sweep that was broken off goes on from there,
-    whatever broke it off: call it again. A sweep of a file has its lines beside it, as the command has them.
+    ``settings`` apply to all runs; a sweep over ``value_size`` that names no workload is of ``fillrandom``. ``grid`` may
+    be a file of ``kvdrive sweep`` instead, whose lines are beside it, as with the command. With ``out`` each line is
+    written to that file when its run has ended, in the format of the command; after an interruption the same call
+    continues from there.
 
-    ``executor`` is any :class:`concurrent.futures.Executor`; workers need this package of the same revision. Without one
-    it is threads of this process, one for each core. A frame has the same numbers whoever computed them, but for the
-    column ``time.wall_s``. Progress is shown by tqdm if it is there, on a terminal, in a notebook, or with
+    ``executor`` is any :class:`concurrent.futures.Executor`; its workers need this package of the same revision. The
+    default is threads of this process, one for each core. Frames have the same numbers with every executor, except in
+    column ``time.wall_s``. Progress is shown if tqdm is installed: on a terminal, in a notebook, or with
     ``progress=True``.
     """
     name, text, out = _described(grid, profile, settings, out)
