@@ -87,6 +87,7 @@ pub struct BlockHost {
 impl BlockHost {
     /// Asks the drive how many blocks there are, and how much a command may move.
     ///
+    /// # Errors
     /// The status that the drive answered; [`Status::INVALID_FIELD`] if its namespace is of pairs, or its
     /// blocks are not of [`BLOCK_BYTES`].
     pub fn connect(

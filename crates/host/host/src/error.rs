@@ -46,9 +46,9 @@ pub enum Error {
     /// A controller on a network ended the connection.
     #[error("the controller ended the connection: reason {reason:02X}h, information {information:X}h")]
     Terminated {
-        /// FES.
+        /// FES (fatal error status).
         reason: u16,
-        /// FEI.
+        /// FEI (fatal error information).
         information: u32,
     },
     /// Authentication between host and controller failed.

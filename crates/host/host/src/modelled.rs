@@ -143,7 +143,7 @@ struct Taken<'a> {
 struct Entries {
     slot: Slot,
     memory: SlotMemory,
-    /// The queue has commands of it without a doorbell.
+    /// Entries in the queue have had no doorbell.
     is_unrung: bool,
     /// Number of completions that are not acknowledged, and the last one that came.
     unacknowledged: u32,

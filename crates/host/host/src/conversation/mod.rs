@@ -4,7 +4,7 @@
 //! ```text
 //!   Call ─► begin ─► Course ─► advance(slot) ─► whole ─► advance(slot) ─► ended ─► conclude ─► Answer, Aftermath
 //!             │
-//!             └─► the pair is there already, or the call is refused
+//!             └─► the pair is kept here already, or the call is refused
 //! ```
 //!
 //! A driver hands a command a [`CommandSlot`], which puts entries into a queue and brings completions.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A command may be dropped at any moment. Identifier and buffer are the drive's until the last completion,
-//! so the slot stays taken; then [`Remaining`] says what else there is:
+//! so the slot stays taken; then [`Remaining`] says what remains to be done:
 //!
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
 //!   drive, which discards it before the next inline value begins (`is_torn`).

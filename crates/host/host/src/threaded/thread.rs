@@ -12,7 +12,8 @@ use super::connector::Connector;
 /// Builds a drive on a thread of its own and serves it there, until all connectors and drivers are dropped.
 /// `build` gets the executor and the host memory.
 ///
-/// Errors: what `build` returns, after the thread has ended.
+/// # Errors
+/// What `build` returns, after the thread has ended.
 pub fn serve_thread<D, R, F>(
     config: ServerConfig,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
