@@ -153,8 +153,7 @@ pub trait Workload: Send {
     }
 
     /// Number of pairs that must be in the drive before the first operation: `preload_pair(0)` to
-    /// Number of this store within the run, counted after the preloaded pairs. Two stores of one key have
-    /// different numbers.
+    /// `preload_pair(preload() - 1)`.
     fn preload(&self) -> u64 {
         0
     }
