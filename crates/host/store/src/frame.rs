@@ -13,7 +13,6 @@
 //! to `head bytes`. The body check covers the bytes after it and is never 0: a 0 says that the page was
 //! written with patterns in it. Patterns describe bytes that do not exist until they are expanded, so no
 //! checksum covers them; the pages' medium guarantees them.
-//! expanded; the pages' medium guarantees them.
 
 use std::borrow::Cow;
 

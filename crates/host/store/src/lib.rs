@@ -4,6 +4,7 @@
 //! know on which side of the wire it runs. On a host, its pages are blocks of a drive and its work takes an
 //! application's time; in a drive, they are logical pages of the flash translation layer, and the work takes
 //! time of a firmware core.
+//!
 //! A store is plain functions. A call to its pages or processor may suspend its caller, and other threads may
 //! be inside the same store in the meantime: so no `RefCell` is borrowed across such a call. Each store
 //! ensures that by having two parts: a *state* whose methods never suspend, and the store around it, which

@@ -125,6 +125,7 @@ pub struct Writing(pub u64);
 ///
 /// **Every method may suspend its caller**: other threads may call the same pages, and the same store, before
 /// it returns. No `RefCell` may be borrowed across a call.
+///
 /// Writes and trims survive a power cut if a [`PageStore::flush`] that began after they had ended has ended.
 /// Of other writes, each page is as it was, as it should become, or *torn*: then a read fails, or, if the
 /// page contains only real bytes, returns a mixture of both. Any of these pages may be affected, in any

@@ -3,7 +3,7 @@
 //! ```text
 //!   | data page 0 | data page 1 | ... | meta page 0 | ... |
 //!
-//!   data   | frame, sequence = table | records ([`crate::records`]) in the order of keys, a tombstone is one |
+//!   data   | frame, sequence = table | records ([`crate::records`]) in the order of keys, tombstones included |
 //!   meta   | frame, sequence = table | bytes of: blocks u32, per block key bytes u8, key 16 B, page u32; filter |
 //!
 //!   key bytes: bits 0 to 4; bit 7: its page begins with the rest of the block before

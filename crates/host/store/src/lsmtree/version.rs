@@ -1,7 +1,7 @@
 //! The set of tables, and the manifest that records it.
 //!
 //! ```text
-//!   slot    | frame, sequence = edition | bytes of the manifest, as long as they go, page after page |
+//!   slot    | frame, sequence = edition | bytes of the manifest, page after page |
 //!
 //!   bytes   total u32 | log pages u64 | epoch u64 | log from u64 | next table u64 | last sequence u64 |
 //!           in tables u64 | tables u32 | table ...
