@@ -59,7 +59,6 @@ struct Remains {
 
 /// A drive that was used so long that its image has content of every kind, and its records are of every kind
 /// that the engine writes.
-/// engine writes.
 fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let folder = tempfile::tempdir().expect("a folder for the image");
     let path = folder.path().join("drive.img");
