@@ -289,7 +289,7 @@ pub struct Engine {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("power")]
 pub struct Power {
-    /// Protected bytes.
+    /// Bytes of memory that survive a power cut.
     #[setting(is = Integer(1, 1 << 40))]
     pub protected_bytes: u64,
 }
@@ -301,7 +301,7 @@ pub struct Run {
     /// Seed of every random stream.
     #[setting(is = Integer(0, i64::MAX), option = "seed")]
     pub seed: u64,
-    /// `virtual` or `wall`.
+    /// `virtual`: in model time; `wall`: by the machine's clock.
     #[setting(is = Word(&["virtual", "wall"]), option = "clock")]
     pub clock: String,
     /// Length of the intervals of the report's series of operations, ns of its clock; 0: no series.
