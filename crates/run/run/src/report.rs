@@ -42,7 +42,7 @@ pub struct Report {
     pub dram_point: Option<String>,
     /// Seed of every random stream.
     pub seed: u64,
-    /// `virtual` or `wall`.
+    /// The clock of the run: `virtual` or `wall`.
     pub clock: String,
     /// Revision of the program.
     pub revision: String,

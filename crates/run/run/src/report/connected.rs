@@ -21,13 +21,13 @@ pub struct Target {
     pub address: String,
     /// Name of the subsystem.
     pub nqn: String,
-    /// MN.
+    /// Model number (MN).
     pub model: String,
-    /// SN.
+    /// Serial number (SN).
     pub serial: String,
-    /// FR.
+    /// Firmware revision (FR).
     pub firmware: String,
-    /// The namespace.
+    /// Identifier of the namespace.
     pub nsid: u32,
     /// Longest value that it accepts, bytes.
     pub value_max_bytes: u32,
