@@ -3,10 +3,10 @@
 //! operation starts and how long it takes.
 //!
 //! ```text
-//!  request ──► look up: Exist of each block until one is missing ──► Retrieve those that are there
+//!  request ──► look up: Exist of each block until one is missing ──► Retrieve the blocks found
 //!                  (requests.rs)                    (cache.rs)         │
 //!  model, layout ──► pairs of a block (objects.rs)                     ▼
-//!                          Delete what goes (eviction.rs), Store what was missing and is admitted (admission.rs)
+//!                          Delete evicted blocks (eviction.rs), Store missing blocks that are admitted (admission.rs)
 //! ```
 //!
 //! The cache keeps its index on the host, so its counters depend on the trace alone, never on the drive. With
