@@ -28,7 +28,9 @@ use kvdrive_flash::power::{
 use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
+use kvdrive_spec::identify::{CSI_KV, KvNamespace, cns};
 use kvdrive_spec::{Cqe, Key, Status};
+use zerocopy::FromBytes;
 
 use crate::config::ControllerConfig;
 use crate::controller::Controller;
@@ -419,6 +421,13 @@ impl Drive {
     /// How full it is.
     pub fn utilization(&self) -> Utilization {
         self.namespace.utilization()
+    }
+
+    /// The largest value that it takes, as Identify reports it, bytes; `None`: it has blocks and no pairs.
+    pub fn value_max_bytes(&self) -> Option<u32> {
+        let page = self.namespace.identify(cns::CSI_NAMESPACE, [0; 16])?;
+        let page = KvNamespace::read_from_bytes(&page).ok()?;
+        (self.namespace.command_set() == CSI_KV).then(|| page.format().value_max_bytes.get())
     }
 }
 

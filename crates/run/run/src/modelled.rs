@@ -168,6 +168,9 @@ impl Bench {
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
+        for config in configs {
+            check_value_size(config, &drive)?;
+        }
         let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
@@ -338,6 +341,26 @@ impl Bench {
         host.count(&mut now.counts);
         now
     }
+}
+
+/// Refuses a workload whose values are too large for the engine, or for the part of this drive that one value may take.
+///
+/// # Errors
+/// The setting, with both sizes.
+pub(crate) fn check_value_size(config: &Config, drive: &Drive) -> anyhow::Result<()> {
+    let most_bytes = drive.value_max_bytes().unwrap_or(u32::MAX);
+    fits(&config.workload, most_bytes, &format!("engine {} on this drive", config.engine.name))
+}
+
+/// The same, for what takes values up to `most_bytes`.
+pub(crate) fn fits(params: &WorkloadParams, most_bytes: u32, what: &str) -> anyhow::Result<()> {
+    let has_size = params.verify != "only" && params.row().is_some_and(|row| !row.own_sizes);
+    anyhow::ensure!(
+        !has_size || params.value_size <= most_bytes,
+        "workload.value_size: {}; {what} takes values to {most_bytes}",
+        params.value_size
+    );
+    Ok(())
 }
 
 /// The workload of `params`, and the number of its operations; or, if `workload.verify` asks for that, reads

@@ -38,7 +38,7 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Buckets, Ns, Rng, Sim, Summary, TaskCell};
 use kvdrive_spec::opcode;
 
-use crate::modelled::{FinishedRun, operations};
+use crate::modelled::{FinishedRun, check_value_size, operations};
 use crate::outcome::{Loading, Outcome};
 use crate::report::{Commands, Report, Series, Verified};
 use crate::seen::Seen;
@@ -226,7 +226,11 @@ pub fn run_wall_watched(
     let (recorder, started) = open_recorder(document, options.record)?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };
-    let build = move |sim: &Sim, memory| build(&drive_config, None, sim, memory);
+    let build = move |sim: &Sim, memory| {
+        let built = build(&drive_config, None, sim, memory)?;
+        check_value_size(&drive_config, &built.drive.drive)?;
+        Ok(built)
+    };
     let is_here = options.is_here(&config);
     let (connector, serving) = if is_here { serve_here(server, build) } else { serve_thread(server, build) }
         .map_err(|error| anyhow::anyhow!("{error}"))?;

@@ -123,3 +123,15 @@ fn one_of_several_drives_dies_and_the_others_lose_nothing() {
     assert_eq!(verified(&report, "checked") + verified(&report, "unread"), 2000, "{report}");
     assert!(verified(&report, "checked") > 1000, "{report}");
 }
+
+/// A run of which some stores would fail begins on none of the drives.
+#[test]
+fn values_that_one_of_the_drives_does_not_take_are_refused_with_its_limit() {
+    let drives = [serve(&[]), serve(&["--set", "lsm.layout=published"])];
+    let work = ["--workload", "fillrandom", "--ops", "4", "--num", "4", "--value-size", "16MiB"];
+    let (is_well, _, error) = run(&addresses(&drives), &work);
+    assert!(!is_well);
+    let says =
+        format!("tcp://{}: workload.value_size: 16777216; this drive takes values to", drives[1].address);
+    assert!(error.contains(&says) && error.contains("16777214"), "{error}");
+}

@@ -17,7 +17,7 @@ use kvdrive_spec::identify::{self, CSI_KV, KvNamespace, cns};
 use kvdrive_spec::property;
 
 use super::threads::{Measured, ThreadDriver, Threads};
-use crate::modelled::FinishedRun;
+use crate::modelled::{FinishedRun, fits};
 use crate::outcome::Outcome;
 use crate::report::Target;
 use crate::snapshot::Snapshot;
@@ -337,6 +337,7 @@ impl Drives {
 fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<Connected> {
     let Reached { mut initiator, nqn, identity, nsid, namespace, transfer_max_bytes } = reach(remote)?;
     let format = namespace.format();
+    fits(&config.workload, format.value_max_bytes.get(), "this drive")?;
     let queues = u16::try_from(depths.len()).unwrap_or(u16::MAX);
     let granted = initiator.ask_for_queues(queues)?;
     anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");

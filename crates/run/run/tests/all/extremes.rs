@@ -5,7 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kvdrive_declare::Rule;
 use kvdrive_device::engines::ENGINES;
+use kvdrive_run::run;
+use kvdrive_run::wall::{WallOptions, run_wall};
 use kvdrive_sim::Rng;
+use kvdrive_sim::wall::Pace;
 use kvdrive_store::{STORES, store_row};
 
 use kvdrive_config::{Config, Document, rules};
@@ -162,5 +165,35 @@ fn every_key_alters_the_typed_configuration() {
         let is_read =
             settings.into_iter().any(|set| dispatches.iter().any(|document| alters(document, &set)));
         assert!(is_read, "{key}");
+    }
+}
+
+/// A run of which every store would fail says the limit instead, in both clocks.
+#[test]
+fn values_that_the_drive_does_not_take_are_refused_with_its_limit() {
+    /// The configuration itself refuses what has no room on flash.
+    const ROOM: &[&str] = &["workload.num=1", "workload.ops=1"];
+    let layout = "lsm.layout=published";
+    let cases = [
+        ("lsm", layout, "16777215", "16777215; engine lsm on this drive takes values to 16777214"),
+        ("plus", "workload.num=1", "20000000", "20000000; engine plus on this drive takes values to "),
+        ("btree", "workload.num=1", "20000000", "20000000; engine btree on this drive takes values to "),
+    ];
+    for (engine, setting, value_size, says) in cases {
+        let mut document = small(engine);
+        let size = format!("workload.value_size={value_size}");
+        for setting in [ROOM, &[setting, &*size]].concat() {
+            document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+        }
+        let own_thread = |own_thread| WallOptions { pace: Pace::Off, record: None, own_thread };
+        let answers = [
+            run(&document, &|_, _| {}),
+            run_wall(&document, &own_thread(false), &|_, _| {}),
+            run_wall(&document, &own_thread(true), &|_, _| {}),
+        ];
+        for answer in answers {
+            let error = answer.map(drop).expect_err("no value fits").to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }
