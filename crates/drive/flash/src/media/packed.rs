@@ -358,11 +358,12 @@ pub fn is_large_and_filled(literal: &[u8]) -> bool {
     literal.len() >= SHARE_BYTES && 2 * filled() * STRETCH_BYTES >= literal.len()
 }
 
-/// Every page is scanned when it is programmed: sixteen bytes at a time.
+/// Every page is scanned when it is programmed: a cache line at a time, of which a processor compares all bytes at once.
 #[inline]
 fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<16>();
-    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+    let (lines, rest) = bytes.as_chunks::<CACHE_LINE_BYTES>();
+    lines.iter().all(|line| line.iter().fold(0, |any, byte| any | byte) == 0)
+        && rest.iter().all(|byte| *byte == 0)
 }
 
 /// A run of a region: its shape and its content.
