@@ -75,7 +75,7 @@ impl Batch {
             let run = |runs: &[Document], progress: Progress<'_>| {
                 cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
             };
-            let update = |index: usize, done: u64, _: u64| bar.update(index, done);
+            let update = |index, done, total| bar.update(index, done, total);
             let reports = run_sessions_until(documents, &ahead.sessions, jobs, &run, &update, &stop);
             bar.finish();
             Remember::end(&cache);
@@ -103,7 +103,8 @@ pub fn jobs(asked: Option<u64>) -> usize {
 /// One bar on standard error over the operations of all runs; a line a minute when it is not a terminal.
 pub struct TotalBar {
     bar: ProgressBar,
-    done: Vec<AtomicU64>,
+    /// By the first run of a session: operations that are expected of it, and those that are counted.
+    sessions: Vec<(u64, AtomicU64)>,
     clock: Stopwatch,
     /// Minutes of which there was a line.
     told: AtomicU64,
@@ -113,22 +114,26 @@ impl TotalBar {
     /// A bar for the runs that are ahead.
     pub fn new(documents: &[Document], ahead: &RunOrder) -> anyhow::Result<TotalBar> {
         let (mut total, mut runs) = (0, 0);
+        let mut sessions: Vec<_> = documents.iter().map(|_| (0, AtomicU64::new(0))).collect();
         for session in ahead.to_run() {
-            let session: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
-            total += operations_of_session(&session)?;
+            let of_session: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
+            let expected = operations_of_session(&of_session)?;
+            sessions[session[0]].0 = expected;
+            total += expected;
             runs += session.len();
         }
         let template = format!("{runs} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left");
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8))
             .with_style(style(&template));
-        let done = documents.iter().map(|_| AtomicU64::new(0)).collect();
-        Ok(TotalBar { bar, done, clock: Stopwatch::start(), told: AtomicU64::new(0) })
+        Ok(TotalBar { bar, sessions, clock: Stopwatch::start(), told: AtomicU64::new(0) })
     }
 
-    /// Run `index` has done `done` operations.
-    pub fn update(&self, index: usize, done: u64) {
-        let before = self.done[index].swap(done, Ordering::Relaxed);
-        self.bar.inc(done.saturating_sub(before));
+    /// The session that begins with run `index` has done `done` of `total` operations.
+    pub fn update(&self, index: usize, done: u64, total: u64) {
+        let (expected, counted) = &self.sessions[index];
+        let now = of_the_expected(*expected, done, total);
+        let before = counted.swap(now, Ordering::Relaxed);
+        self.bar.inc(now.saturating_sub(before));
         let minutes = self.clock.ns() / 60_000_000_000;
         if self.bar.is_hidden() && self.told.fetch_max(minutes, Ordering::Relaxed) < minutes {
             eprintln!("{}", line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
@@ -139,6 +144,12 @@ impl TotalBar {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// How many of the operations that are expected of a session are done. One that ends by its time has more operations in
+/// its configuration than it ever does, and says at its end that it has done all of them.
+fn of_the_expected(expected: u64, done: u64, total: u64) -> u64 {
+    if done >= total { expected } else { done.min(expected) }
 }
 
 /// How far all runs are, for a log.
@@ -153,5 +164,12 @@ mod tests {
     fn a_line_of_progress_says_how_far_all_runs_are() {
         assert_eq!(super::line(3, 1_500_000, 6_000_000), "3 min: 1 500 000 of 6 000 000 operations, 25 %");
         assert_eq!(super::line(1, 0, 0), "1 min: 0 of 0 operations, 0 %");
+    }
+
+    #[test]
+    fn a_session_counts_for_no_more_than_is_expected_of_it_and_for_all_of_it_at_its_end() {
+        let of = |done| super::of_the_expected(1_000, done, 1_000_000_000);
+        assert_eq!([0, 400, 5_000, 1_000_000_000].map(of), [0, 400, 1_000, 1_000]);
+        assert_eq!(super::of_the_expected(1_000, 900, 900), 1_000);
     }
 }

@@ -79,7 +79,7 @@ impl Sweep {
             &ahead.sessions.concat(),
             jobs,
             &run,
-            &|index, done, _| bar.update(index, done),
+            &|index, done, total| bar.update(index, done, total),
             &|index, report| {
                 let mut sink = sink.lock().expect("a run that panics ends the program");
                 let line = report
