@@ -125,11 +125,16 @@ pub(crate) fn limit(
         let spent = occupied.get(name).and_then(|occupied| most(occupied.spent.iter(), |share| *share));
         let on = spent
             .map_or_else(String::new, |(cause, share)| format!(", {} of it {}", percent(share), on(cause)));
-        return limit(key, format!("{name} are occupied {} of the time{on}", percent(share)));
+        return limit(key, format!("{} occupied {} of the time{on}", subject(name), percent(share)));
     }
-    let threads =
-        threads.map_or_else(String::new, |(name, share)| format!("{name} are occupied {}, ", percent(share)));
+    let said = |(name, share)| format!("{} occupied {}, ", subject(name), percent(share));
+    let threads = threads.map_or_else(String::new, said);
     limit(asked_by, format!("{threads}no resource is busy more than {} of the time", percent(share)))
+}
+
+/// Contexts or threads with their verb: there are several of all but the dispatcher.
+fn subject(name: &str) -> String {
+    if name == DISPATCHER { format!("the {name} is") } else { format!("{name} are") }
 }
 
 /// The key by which the host asks for more, and how much it asks for at once; none where operations begin

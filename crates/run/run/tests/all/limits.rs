@@ -50,6 +50,16 @@ fn every_kind_of_resource_can_be_the_limit() {
     assert_eq!(of("cosmos-plus", &["host.submit_ns=1ms"]), "host.cores");
 }
 
+/// It is occupied all the time, and its core a part of that: commands are fetched by the link.
+#[test]
+fn the_dispatcher_is_told_as_one() {
+    let settings = ["workload.name=fillrandom", "workload.value_size=16", "engine.name=hashlog"];
+    let report = report("saker-mid", &[&settings[..], &["host.depth=64"]].concat());
+    let limit = report.limited_by.as_ref().expect("a run in model time has a limit");
+    assert_eq!(limit.key, "controller.deal_ns");
+    assert!(limit.because.starts_with("the dispatcher is occupied "), "{}", limit.because);
+}
+
 #[test]
 fn shares_of_what_time_went_to_add_up_and_the_busiest_part_is_busier_than_the_mean() {
     let report = report("nvmevirt-970pro", &["workload.name=ycsb-a", "host.depth=8"]);
