@@ -65,9 +65,11 @@ pub(super) trait TaskClient: Client {
         Ok(None)
     }
 
-    /// Called before the task waits for another task of the run: completes calls that the other task may be
-    /// waiting for.
-    fn before_waiting(&mut self) {}
+    /// Takes one answer that other tasks of the run may be waiting for, if no other task takes it; `false`: there is
+    /// none. Called while the task waits for another task.
+    fn take_answer(&mut self) -> bool {
+        false
+    }
 }
 
 impl TaskClient for &Driver {
@@ -99,8 +101,8 @@ impl TaskClient for Handle<'_> {
         }
     }
 
-    fn before_waiting(&mut self) {
-        self.take_answers();
+    fn take_answer(&mut self) -> bool {
+        Handle::take_answer(self)
     }
 }
 

@@ -165,10 +165,9 @@ impl<C: TaskClient> Pairs for ClientPairs<'_, C> {
             return;
         }
         while !self.try_lock(rows) {
-            self.client.before_waiting();
-            // Other tasks may have run meanwhile and unlocked the rows.
-            if self.try_lock(rows) {
-                break;
+            // Other tasks may have run while the answer was taken, and unlocked the rows.
+            if self.client.take_answer() {
+                continue;
             }
             match &self.stream.clock {
                 Clock::Model(_) => self.stream.unlocked.wait(),

@@ -158,18 +158,19 @@ impl<'d> Handle<'d> {
     /// requests that have failed.
     pub fn close(mut self) -> Vec<Failure> {
         self.sync_all();
-        self.take_answers();
+        while self.take_answer() {}
         self.failures
     }
 
-    /// Takes the answers to all batches that this handle has under way, for any handle. No other handle takes
-    /// them: a task calls this before it waits for anything outside of SAKER, such as a lock that another
-    /// task holds.
-    pub fn take_answers(&mut self) {
+    /// Takes the oldest answer to the batches that this handle has under way, for any handle; `false`: it has none. No
+    /// other handle takes them, so a task calls this while it waits for anything outside of SAKER, such as a lock that
+    /// another task holds. After each answer the task checks whether it still has to wait: another task that goes on
+    /// writing can keep one answer ahead for ever.
+    pub fn take_answer(&mut self) -> bool {
+        let taken = self.take_oldest();
         // The handle that takes an answer also sends the batch that waited for it.
-        while self.take_oldest() {
-            self.send_handed_out();
-        }
+        self.send_handed_out();
+        taken
     }
 
     fn sync_all(&mut self) {

@@ -17,7 +17,11 @@ const SMALL: &[&str] = &[
 ];
 
 fn document(settings: &[&str]) -> Document {
-    let mut document = Document::profile("saker-mid").expect("the profile exists");
+    document_of("saker-mid", settings)
+}
+
+fn document_of(profile: &str, settings: &[&str]) -> Document {
+    let mut document = Document::profile(profile).expect("the profile exists");
     for setting in SMALL.iter().chain(settings) {
         document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
     }
@@ -53,6 +57,27 @@ fn clients_at_the_same_time_lose_no_update() {
         assert_eq!(of_series, orders.committed + payments.committed, "{side:?}");
         let text = report.to_string();
         assert!(text.contains("TRANSACTIONS"), "{text}");
+    }
+}
+
+/// A task that waited for rows took answers as long as there were any, and the other task made new ones to the end of
+/// the run: one of the two did nearly all the work. Stores take long enough here that an answer is always ahead.
+#[test]
+fn a_task_that_waits_for_rows_gets_them_although_others_go_on_writing() {
+    let settings = &[
+        "engine.name=lsmtree",
+        "saker.enabled=true",
+        "saker.cache_bytes=67108864",
+        "host.threads=2",
+        "workload.shrink=256",
+        "workload.ops=1000",
+    ];
+    let document = document_of("saker-rocksdb", settings);
+    let report = run::run(&document, &|_, _| {}).expect("it runs");
+    let run_ns = report.counts.of("drive.model_ns");
+    for (kind, transactions) in report.transactions.iter() {
+        let longest_ns = transactions.latency_ns.max;
+        assert!(longest_ns < run_ns / 10, "{kind}: {longest_ns} ns of a run of {run_ns} ns");
     }
 }
 
