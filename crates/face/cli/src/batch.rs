@@ -3,17 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_config::{Document, Scale};
 use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::RunOrder;
 use kvdrive_run::many::run_sessions_until;
 use kvdrive_run::{Progress, Watch, operations_of_session};
-use kvdrive_sim::wall::Stopwatch;
-use kvdrive_text::grouped;
 
 use crate::cache::Remember;
-use crate::progress::style;
+use crate::progress::LoggedBar;
 use crate::settings::at_least_one;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
@@ -100,14 +97,11 @@ pub fn jobs(asked: Option<u64>) -> usize {
     asked.map_or_else(cores, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
 }
 
-/// One bar on standard error over the operations of all runs; a line a minute when it is not a terminal.
+/// One bar over the operations of all runs.
 pub struct TotalBar {
-    bar: ProgressBar,
+    bar: LoggedBar,
     /// By the first run of a session: operations that are expected of it, and those that are counted.
     sessions: Vec<(u64, AtomicU64)>,
-    clock: Stopwatch,
-    /// Minutes of which there was a line.
-    told: AtomicU64,
 }
 
 impl TotalBar {
@@ -122,10 +116,7 @@ impl TotalBar {
             total += expected;
             runs += session.len();
         }
-        let template = format!("{runs} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left");
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8))
-            .with_style(style(&template));
-        Ok(TotalBar { bar, sessions, clock: Stopwatch::start(), told: AtomicU64::new(0) })
+        Ok(TotalBar { bar: LoggedBar::new(&format!("{runs} runs"), total), sessions })
     }
 
     /// The session that begins with run `index` has done `done` of `total` operations.
@@ -133,16 +124,12 @@ impl TotalBar {
         let (expected, counted) = &self.sessions[index];
         let now = of_the_expected(*expected, done, total);
         let before = counted.swap(now, Ordering::Relaxed);
-        self.bar.inc(now.saturating_sub(before));
-        let minutes = self.clock.ns() / 60_000_000_000;
-        if self.bar.is_hidden() && self.told.fetch_max(minutes, Ordering::Relaxed) < minutes {
-            eprintln!("{}", line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
-        }
+        self.bar.advance(now.saturating_sub(before));
     }
 
     /// Takes the bar away.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.bar.finish();
     }
 }
 
@@ -152,20 +139,8 @@ fn of_the_expected(expected: u64, done: u64, total: u64) -> u64 {
     if done >= total { expected } else { done.min(expected) }
 }
 
-/// How far all runs are, for a log.
-fn line(minutes: u64, done: u64, total: u64) -> String {
-    let share = 100.0 * done as f64 / total.max(1) as f64;
-    format!("{minutes} min: {} of {} operations, {share:.0} %", grouped(done), grouped(total))
-}
-
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn a_line_of_progress_says_how_far_all_runs_are() {
-        assert_eq!(super::line(3, 1_500_000, 6_000_000), "3 min: 1 500 000 of 6 000 000 operations, 25 %");
-        assert_eq!(super::line(1, 0, 0), "1 min: 0 of 0 operations, 0 %");
-    }
-
     #[test]
     fn a_session_counts_for_no_more_than_is_expected_of_it_and_for_all_of_it_at_its_end() {
         let of = |done| super::of_the_expected(1_000, done, 1_000_000_000);

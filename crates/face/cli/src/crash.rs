@@ -2,21 +2,23 @@
 //! `--saker on`, what a sync has made durable must be there; writes that are pending may be. With `--mutants` what
 //! survives is changed as mistakes of recovery would, and each change has to be found.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use kvdrive_config::{Document, RunOptions};
+use kvdrive_config::{Config, Document, RunOptions};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::SMALL;
+use kvdrive_run::Watch;
 use kvdrive_run::many::in_model_time;
 use kvdrive_text::grouped;
-use kvdrive_text::scaled::time;
+use kvdrive_text::scaled::{self, time};
 
 use crate::output;
+use crate::progress::LoggedBar;
 use crate::settings::{Settings, at_least_one, crash_rules};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
@@ -27,6 +29,9 @@ const DEFAULT_NUM: u64 = 1000;
 const DEFAULT_CUTS: u64 = 100;
 /// Operations of a store between two synchronisations, bytes: in its own default 2000 operations have none.
 const DEFAULT_OPERATIONS_BYTES: u64 = 65_536;
+
+/// Options that say which drive is meant, or whose pairs need more room than a small one has.
+const SAY_WHICH_DRIVE: &[&str] = &["profile", "num", "value-size", "trace"];
 
 #[derive(Clone, Copy)]
 enum Wanted {
@@ -81,13 +86,18 @@ impl Crash {
             None if has_cuts && self.cuts.is_none() => Cuts::Rules,
             None => self.cuts(),
         };
-        let stop = stop_on_interrupt()?;
+        let config = document.config()?;
         let trial = Trial { beside: true, lives: self.lives, ..Trial::new(&rules, cuts) };
-        let verdict = trial.run_until(&document, &stop)?;
-        output::print(&text(&verdict));
+        let (bar, done) = (LoggedBar::new("crash", config.workload.ops), Cell::new(0));
+        let progress = |now: u64, _: u64| bar.advance(now - done.replace(now));
+        let watch = Watch { stop: stop_on_interrupt()?, ..Watch::progress(&progress) };
+        let verdict = trial.run_watched(&document, &watch);
+        bar.finish();
+        let verdict = verdict?;
+        output::print(&format!("{}{}", drive(&config), text(&verdict)));
         match &verdict.lost {
             None => {
-                end_if_stopped(&stop);
+                end_if_stopped(&watch);
                 Ok(())
             }
             Some(lost) => anyhow::bail!(
@@ -113,15 +123,15 @@ impl Crash {
             Some(engine) => vec![engine],
             None => ENGINES.iter().map(|row| row.name).collect(),
         };
-        let stop = stop_on_interrupt()?;
+        let watch = Watch { stop: stop_on_interrupt()?, ..Watch::progress(&|_, _| {}) };
         let mut missed = 0;
         for engine in engines {
-            let document = small_document(&options.clone().with("engine", engine))?;
+            let document = document(&options.clone().with("engine", engine))?;
             for mutant in MUTANTS {
                 let trial =
                     Trial { beside: true, lives: 1, mutant: Some(mutant), ..Trial::new(&[], self.cuts()) };
-                let verdict = trial.run_until(&document, &stop)?;
-                end_if_stopped(&stop);
+                let verdict = trial.run_watched(&document, &watch)?;
+                end_if_stopped(&watch);
                 let found = match &verdict.lost {
                     Some(lost) => format!("found at cut {}: {}", verdict.cuts, lost.what),
                     None if verdict.spoilt == 0 => format!("nothing to change at {} cuts", verdict.cuts),
@@ -144,8 +154,8 @@ impl Crash {
 }
 
 /// Ends the program if Ctrl-C has ended the run.
-fn end_if_stopped(stop: &AtomicBool) {
-    if stop.load(Ordering::Relaxed) {
+fn end_if_stopped(watch: &Watch<'_>) {
+    if watch.is_stopped() {
         eprintln!("kvdrive: stopped; this was what was found so far");
         std::process::exit(STOPPED);
     }
@@ -167,16 +177,13 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
         document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
     }
     in_model_time(&config)?;
-    Ok(document)
+    let says_which = SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
+    Ok(if says_which { document } else { shrink(options, document) })
 }
 
-/// As [`document`], of a drive so small that a short run programs, merges, collects and synchronises, unless the
-/// command says which drive: a mutant has nothing to change where nothing was programmed.
-fn small_document(options: &RunOptions) -> anyhow::Result<Document> {
-    let mut document = document(options)?;
-    if options.get("profile").is_some() {
-        return Ok(document);
-    }
+/// Makes the drive of `document` so small that a short run programs, merges, collects and synchronises. On a drive of the
+/// usual size most cuts would meet an idle engine, and a recovery looks at every block.
+fn shrink(options: &RunOptions, mut document: Document) -> Document {
     for set in SMALL.iter().chain(&["flash.blocks_per_die=64"]) {
         let key = set.split_once('=').map_or(*set, |(key, _)| key);
         let mut small = document.clone();
@@ -185,7 +192,15 @@ fn small_document(options: &RunOptions) -> anyhow::Result<Document> {
             document = small;
         }
     }
-    Ok(document)
+    document
+}
+
+/// The size of the drive that was cut.
+fn drive(config: &Config) -> String {
+    let geometry = config.flash.geometry();
+    let (bytes, blocks) = (geometry.data_bytes(), geometry.blocks());
+    let engine = &config.engine.name;
+    format!("{engine} on {} of flash in {} blocks\n", scaled::bytes(bytes as f64), grouped(blocks.into()))
 }
 
 fn text(verdict: &Verdict) -> String {

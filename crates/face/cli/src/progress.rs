@@ -1,13 +1,16 @@
-//! Progress bars on standard error; none when it is not a terminal.
+//! Progress on standard error: bars on a terminal; elsewhere none, or a line a minute.
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kvdrive_figures::number;
 use kvdrive_run::Going;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_text::grouped;
 
 /// The style of a template, in which `rate` is operations a second.
-pub fn style(template: &str) -> ProgressStyle {
+fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).expect("the template is valid");
     // `per_sec` has decimals, many of them.
     style.with_key("rate", |state: &ProgressState, text: &mut dyn Write| {
@@ -56,6 +59,44 @@ impl Bars {
     }
 }
 
+/// One bar; a line a minute when standard error is not a terminal.
+pub struct LoggedBar {
+    bar: ProgressBar,
+    clock: Stopwatch,
+    /// Minutes of which there was a line.
+    logged: AtomicU64,
+}
+
+impl LoggedBar {
+    /// A bar of `total` operations.
+    pub fn new(label: &str, total: u64) -> LoggedBar {
+        let style = style(&format!("{label} {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left"));
+        let target = ProgressDrawTarget::stderr_with_hz(8);
+        let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
+        LoggedBar { bar, clock: Stopwatch::start(), logged: AtomicU64::new(0) }
+    }
+
+    /// So many more operations are done.
+    pub fn advance(&self, operations: u64) {
+        self.bar.inc(operations);
+        let minutes = self.clock.ns() / 60_000_000_000;
+        if self.bar.is_hidden() && self.logged.fetch_max(minutes, Ordering::Relaxed) < minutes {
+            eprintln!("{}", line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// How far all operations are, for a log.
+fn line(minutes: u64, done: u64, total: u64) -> String {
+    let share = 100.0 * done as f64 / total.max(1) as f64;
+    format!("{minutes} min: {} of {} operations, {share:.0} %", grouped(done), grouped(total))
+}
+
 /// `modelled 49.1 k/s, 20.36 s; counted 284 B/op, 7.94 k pages`.
 fn in_words(going: Going) -> String {
     let Going { ops, model_ns, programs, payload_bytes } = going;
@@ -69,6 +110,12 @@ fn in_words(going: Going) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_progress_says_how_far_all_operations_are() {
+        assert_eq!(line(3, 1_500_000, 6_000_000), "3 min: 1 500 000 of 6 000 000 operations, 25 %");
+        assert_eq!(line(1, 0, 0), "1 min: 0 of 0 operations, 0 %");
+    }
 
     #[test]
     fn how_a_run_goes_fits_beside_its_bar() {

@@ -27,7 +27,6 @@ mod verdict;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
@@ -44,7 +43,7 @@ use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};
-use kvdrive_run::content;
+use kvdrive_run::{Watch, content};
 use kvdrive_workload::{self as workload, Op, Workload};
 
 use beside::{AtomicBatches, Versions};
@@ -114,18 +113,18 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`crash`].
     pub fn run(&self, document: &Document) -> anyhow::Result<Verdict> {
-        self.run_until(document, &AtomicBool::new(false))
+        self.run_watched(document, &Watch::progress(&|_, _| {}))
     }
 
-    /// As [`Trial::run`]; when `stop` is set, the run ends at its next event, and the verdict covers what was
-    /// done.
+    /// As [`Trial::run`]; reports the progress of the run that is cut, in its operations. When the watch is told to
+    /// stop, the run ends at its next event, and the verdict is of what was done.
     ///
     /// # Errors
     /// As [`crash`].
-    pub fn run_until(&self, document: &Document, stop: &AtomicBool) -> anyhow::Result<Verdict> {
+    pub fn run_watched(&self, document: &Document, watch: &Watch<'_>) -> anyhow::Result<Verdict> {
         let config = document.config()?;
         let build = |seed| workload::build(&config.workload, seed).map_err(anyhow::Error::msg);
-        crash_trial(document, *self, stop, &build)
+        crash_trial(document, *self, watch, &build)
     }
 }
 
@@ -143,13 +142,13 @@ pub fn crash_workload(
     cuts: Cuts,
     build: Build<'_>,
 ) -> anyhow::Result<Verdict> {
-    crash_trial(document, Trial::new(rules, cuts), &AtomicBool::new(false), build)
+    crash_trial(document, Trial::new(rules, cuts), &Watch::progress(&|_, _| {}), build)
 }
 
 fn crash_trial(
     document: &Document,
     trial: Trial<'_>,
-    stop: &AtomicBool,
+    watch: &Watch<'_>,
     build: Build<'_>,
 ) -> anyhow::Result<Verdict> {
     let (config, cuts) = (document.config()?, trial.cuts);
@@ -173,10 +172,11 @@ fn crash_trial(
             Box::new(move |event| event % every == first)
         }
         Cuts::Random(count) => {
+            let counting = Watch { stop: watch.stop.clone(), ..Watch::progress(&|_, _| {}) };
             let counted = Cutter {
                 config: &config,
                 trial,
-                stop,
+                watch: &counting,
                 build,
                 wanted: &|_| false,
                 earlier: RefCell::default(),
@@ -190,9 +190,9 @@ fn crash_trial(
         }
     };
     let verdict =
-        Cutter { config: &config, trial, stop, build, wanted: &*wanted, earlier: RefCell::default() }
+        Cutter { config: &config, trial, watch, build, wanted: &*wanted, earlier: RefCell::default() }
             .run()?;
-    if let (Cuts::At(event), false) = (cuts, stop.load(Ordering::Relaxed)) {
+    if let (Cuts::At(event), false) = (cuts, watch.is_stopped()) {
         let events = verdict.events;
         anyhow::ensure!((1..=events).contains(&event), "event {event}: the run has {events} events");
     }
@@ -367,7 +367,7 @@ impl Stream {
 struct Cutter<'a> {
     config: &'a Config,
     trial: Trial<'a>,
-    stop: &'a AtomicBool,
+    watch: &'a Watch<'a>,
     build: Build<'a>,
     wanted: &'a dyn Fn(u64) -> bool,
     /// The survivors of the cut before, for mutants.
@@ -403,7 +403,7 @@ impl Cutter<'_> {
         let stream = Stream::new(config, workload, config.workload.ops, ledger);
         let (stream, beside) = self.set_to_work(&life, &hosts, stream, Versions::default());
         let mut verdict = Verdict::default();
-        while verdict.lost.is_none() && !self.stop.load(Ordering::Relaxed) && life.sim.step() {
+        while verdict.lost.is_none() && !self.watch.is_stopped() && life.sim.step() {
             verdict.events += 1;
             let cut = drive.faults().take_power_cut();
             let torn = cut.is_none_or(|torn| torn);
@@ -411,6 +411,7 @@ impl Cutter<'_> {
                 let known =
                     KnownAtCut { ledger: stream.ledger.borrow().clone(), versions: beside.versions() };
                 self.cut(&drive, config, known, torn, &mut verdict)?;
+                (self.watch.progress)(stream.answered.get(), config.workload.ops);
             }
         }
         verdict.operations = stream.answered.get();

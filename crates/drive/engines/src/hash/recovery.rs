@@ -114,7 +114,8 @@ fn restore_invalid_pages(core: &Core, pages: InvalidPages) -> Result<(), ImageEr
 /// For each block, the page that is programmed next, according to flash and restarted programs.
 struct NextPages<'a> {
     core: &'a Rc<Core>,
-    next: BTreeMap<BlockId, u32>,
+    /// Of blocks with restarted programs: the page after these.
+    restarted: BTreeMap<BlockId, u32>,
 }
 
 impl<'a> NextPages<'a> {
@@ -123,11 +124,12 @@ impl<'a> NextPages<'a> {
         let programming = pages.values().filter(|page| page.state == PageState::Programming).count();
         let fits = core.space.has_room_for(programming);
         consistency::ensure(fits, "more pages are on their way than there is protected memory for")?;
-        Ok(NextPages { core, next: BTreeMap::new() })
+        Ok(NextPages { core, restarted: BTreeMap::new() })
     }
 
-    fn of(&mut self, block: BlockId) -> &mut u32 {
-        self.next.entry(block).or_insert_with(|| self.core.space.flash().next_page(block))
+    fn of(&self, block: BlockId) -> u32 {
+        let restarted = self.restarted.get(&block).copied();
+        restarted.unwrap_or_else(|| self.core.space.flash().next_page(block))
     }
 
     /// Notes a restarted program: pages of a block are programmed in order.
@@ -135,14 +137,13 @@ impl<'a> NextPages<'a> {
         let flash = self.core.space.flash();
         let ppa = self.core.layout.ppa(page);
         let (block, index) = (flash.geometry().block_of(ppa), flash.geometry().page_of(ppa));
-        let next = self.of(block);
-        let fits = *next == index || !flash.is_enabled();
-        *next = index + 1;
+        let fits = self.of(block) == index || !flash.is_enabled();
+        self.restarted.insert(block, index + 1);
         consistency::ensure(fits, "a page on its way is not the next one of its block")
     }
 
     /// Checks that free superblocks are erased, and that streams continue where flash ends.
-    fn check(&mut self) -> Result<(), ImageError> {
+    fn check(&self) -> Result<(), ImageError> {
         let (core, layout) = (self.core, &self.core.layout);
         if !core.space.flash().is_enabled() {
             return Ok(());
@@ -158,7 +159,7 @@ impl<'a> NextPages<'a> {
         for (superblock, at) in free.into_iter().chain(streams) {
             let (pages, units) = (at / layout.page_grains, layout.units());
             let fits = (0..units)
-                .all(|unit| *self.of(layout.block(superblock, unit)) == (pages + units - 1 - unit) / units);
+                .all(|unit| self.of(layout.block(superblock, unit)) == (pages + units - 1 - unit) / units);
             consistency::ensure(fits, "a superblock is not written as far as it should be")?;
         }
         Ok(())

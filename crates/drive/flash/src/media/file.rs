@@ -422,14 +422,14 @@ impl Media for FileMedia {
     }
 
     fn is_blank(&self) -> bool {
-        let end = self.backing.bytes();
+        let end = self.backing.end();
         let mut blocks =
             (0..self.geometry.blocks()).map(BlockId).take_while(|block| self.block_at(*block) < end);
         blocks.all(|block| self.programmed_pages(block) == 0)
     }
 
     fn programmed_pages(&self, block: BlockId) -> u32 {
-        if self.block_at(block) >= self.backing.bytes() {
+        if self.block_at(block) >= self.backing.end() {
             return 0;
         }
         let mut headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];

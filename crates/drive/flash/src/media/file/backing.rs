@@ -22,7 +22,7 @@ pub(super) enum Backing {
         sync: bool,
         protection: WriteProtection,
         shadow: Shadow,
-        /// The required length of the file.
+        /// The required and the present length of the file.
         extent: Extent,
         /// Ranges that could not be read once. They are not read again before they are written, so that a
         /// page which recovery took for damaged does not come back.
@@ -37,6 +37,14 @@ impl Backing {
         match self {
             // If the length is unknown, it does not limit where pages end.
             Backing::File { file, shadow, .. } => file.bytes().unwrap_or(u64::MAX).max(shadow.end()),
+            Backing::Memory(bytes) => bytes.borrow().len() as u64,
+        }
+    }
+
+    /// Where the last block ends that can hold anything. Unlike [`Backing::bytes`] it costs no system call.
+    pub(super) fn end(&self) -> u64 {
+        match self {
+            Backing::File { extent, shadow, .. } => extent.present().max(shadow.end()),
             Backing::Memory(bytes) => bytes.borrow().len() as u64,
         }
     }

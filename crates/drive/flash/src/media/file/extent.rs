@@ -43,9 +43,14 @@ pub fn shortened(path: &Path) -> io::Result<Option<Shortened>> {
     Extent::of(&file)?.shortened(&file)
 }
 
-/// The required length of a file.
+/// The required length of a file, and its present one.
 #[derive(Debug, Default)]
-pub(super) struct Extent(Cell<u64>);
+pub(super) struct Extent {
+    recorded: Cell<u64>,
+    /// When it was opened, and as it has grown since: the system is not asked again, because a recovery needs it for
+    /// every block.
+    present: Cell<u64>,
+}
 
 impl Extent {
     /// The record in `file`; the longer one of its two copies, since one may be older.
@@ -59,25 +64,31 @@ impl Extent {
                 longest = longest.max(bytes);
             }
         }
-        Ok(Extent(Cell::new(longest)))
+        Ok(Extent { recorded: Cell::new(longest), present: Cell::new(file.bytes()?) })
     }
 
     pub fn shortened(&self, file: &MachineFile) -> io::Result<Option<Shortened>> {
-        let (bytes, before) = (file.bytes()?, self.0.get());
+        let (bytes, before) = (file.bytes()?, self.recorded.get());
         Ok((bytes < before).then_some(Shortened { bytes, before }))
+    }
+
+    /// Length of the file in bytes: no block that begins after it holds anything.
+    pub fn present(&self) -> u64 {
+        self.present.get()
     }
 
     /// Makes `file` at least `bytes` long, and then records that in its head.
     pub fn grow(&self, file: &MachineFile, bytes: u64, sync: bool) -> io::Result<()> {
-        if bytes <= self.0.get() {
+        if bytes <= self.recorded.get() {
             return Ok(());
         }
         file.grow_to(bytes)?;
+        self.present.set(self.present.get().max(bytes));
         if sync {
             file.sync()?;
         }
         RECORDS_AT.iter().try_for_each(|at| file.write_at(*at, &record_of(bytes)))?;
-        self.0.set(bytes);
+        self.recorded.set(bytes);
         Ok(())
     }
 }

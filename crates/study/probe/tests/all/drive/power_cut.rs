@@ -1,6 +1,8 @@
 //! Power cuts at every event ([`kvdrive_probe::crash`]): on every drive, acknowledged data are readable
 //! afterwards.
 
+use std::sync::atomic::Ordering;
+
 use kvdrive_config::Document;
 use kvdrive_config::faults::rules;
 use kvdrive_content::{Pattern, Piece};
@@ -12,6 +14,7 @@ use kvdrive_flash::media::MEDIA;
 use kvdrive_host::Calls;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_probe::crash::{Cuts, Ledger, Trial, Verdict, crash, crash_workload};
+use kvdrive_run::Watch;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::{Op, ValueSpec, Workload};
 
@@ -255,9 +258,21 @@ fn a_cut_after_the_end_of_the_run_is_refused_with_the_number_of_its_events() {
 #[test]
 fn a_run_that_is_stopped_has_a_verdict_of_what_was_done() {
     let document = document(&["workload.ops=20"]);
-    let stop = std::sync::atomic::AtomicBool::new(true);
-    let verdict = Trial::new(&[], Cuts::At(1)).run_until(&document, &stop).expect("it is no error");
+    let watch = Watch::progress(&|_, _| {});
+    watch.stop.store(true, Ordering::Relaxed);
+    let verdict = Trial::new(&[], Cuts::At(1)).run_watched(&document, &watch).expect("it is no error");
     assert_eq!((verdict.events, verdict.cuts, verdict.lost), (0, 0, None));
+}
+
+#[test]
+fn progress_is_of_the_run_that_is_cut() {
+    let progress = std::cell::RefCell::new(Vec::new());
+    let note = |done, total| progress.borrow_mut().push((done, total));
+    let document = document(&["workload.ops=20"]);
+    Trial::new(&[], Cuts::Random(4)).run_watched(&document, &Watch::progress(&note)).expect("it runs");
+    let progress = progress.borrow();
+    assert_eq!(progress.len(), 4, "once a cut, and not while events are counted: {progress:?}");
+    assert!(progress.is_sorted() && progress.iter().all(|(_, total)| *total == 20), "{progress:?}");
 }
 
 /// At places that a rule names, during programs and erases, with workloads of the table.
