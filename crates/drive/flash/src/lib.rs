@@ -37,7 +37,7 @@ use kvdrive_declare::{Field, Rule, Section, Value, When};
 
 pub use geometry::{BlockId, Geometry, Ppa};
 pub use identity::Identity;
-pub use media::{Forward, ImageError, Media, MediaPage, PageData};
+pub use media::{Forward, Media, MediaPage, MediumError, PageData};
 pub use port::{FlashHealth, FlashPort, NandCounters, ReadError, Reservation};
 pub use purpose::Purpose;
 pub use spare::Spare;

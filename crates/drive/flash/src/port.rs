@@ -21,6 +21,7 @@
 //! block stays as it was, and later changes of the unit wait for ever.
 
 mod cut;
+mod failed;
 mod read;
 mod reservation;
 mod retire;
@@ -39,6 +40,7 @@ use super::spare::Spare;
 use super::timing::{self, Moved, Timing};
 use super::{FlashConfig, Operation};
 use crate::faults::{Effect, Faults, Moment, Struck, Subject};
+use failed::bump;
 pub use reservation::Reservation;
 pub use retire::FlashHealth;
 use retire::Retirement;
@@ -53,16 +55,6 @@ pub enum ReadError {
     #[error("page is damaged")]
     Damaged,
 }
-
-/// A page that could not be programmed. It cannot be read, and its block must not be used any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("page cannot be programmed")]
-struct ProgramError;
-
-/// A block that could not be erased. Its pages are unchanged, or cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("block cannot be erased")]
-struct EraseError;
 
 /// An operation in flight. Addresses are the owner's.
 enum InFlight {
@@ -168,10 +160,6 @@ fn charged(config: &FlashConfig) -> Vec<bool> {
         }
     }
     charged
-}
-
-fn bump(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
 }
 
 impl FlashPort {

@@ -27,7 +27,8 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 
 use super::blocks::{BlockState, Job, Stream};
-use super::{Core, Ftl, Lpa, Pin, Twin};
+use super::recovery::Twin;
+use super::{Core, Ftl, Lpa, Pin};
 use crate::media::PageData;
 use crate::{BlockId, Ppa, Purpose, Spare};
 

@@ -41,6 +41,7 @@ use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
 use blocks::{BlockState, Blocks};
 pub use map::Lpa;
 use map::PageMap;
+use recovery::Twin;
 use victim::VictimPolicy;
 
 /// How a drive's pages are managed: section `[ftl]`.
@@ -123,16 +124,6 @@ struct Writing {
     trimmed: bool,
 }
 
-/// Two pages with the same version of a logical page: a copy whose source was not erased before the power
-/// cut.
-#[derive(Clone, Copy)]
-struct Twin {
-    lpa: Lpa,
-    /// The page in the map.
-    mapped: Ppa,
-    other: Ppa,
-}
-
 struct Core {
     flash: FlashPort,
     geometry: Geometry,
@@ -182,7 +173,7 @@ impl Ftl {
         found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES]),
     ) -> Ftl {
         let ftl = Ftl::build(flash, config, BlockState::Dirty);
-        recovery::rebuild(&ftl, found);
+        ftl.rebuild(found);
         ftl
     }
 

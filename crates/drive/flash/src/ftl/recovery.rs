@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use kvdrive_sim::TaskCell;
 
-use super::{Ftl, Lpa, Twin};
+use super::{Ftl, Lpa};
 use crate::spare::TAG_BYTES;
 use crate::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
 
@@ -76,37 +76,6 @@ impl Findings {
     }
 }
 
-/// Fills an empty FTL, and calls `found` for every logical page with content.
-pub(super) fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES])) {
-    let core = &*ftl.0;
-    let findings = Rc::new(TaskCell::new(Findings {
-        logical_pages: core.logical_pages,
-        index: vec![0; core.logical_pages as usize],
-        winners: Vec::new(),
-        ties: Vec::new(),
-        blocks: vec![None; core.geometry.blocks() as usize],
-        sequence: 0,
-    }));
-    let scan = |unit| {
-        let (flash, findings) = (core.flash.clone(), findings.clone());
-        core.flash.sim().spawn(move || scan_unit(flash, unit, findings))
-    };
-    let scans: Vec<_> = (0..core.geometry.units()).map(scan).collect();
-    for scan in scans {
-        scan.join();
-    }
-    let findings = findings.take();
-    core.sequence.set(findings.sequence);
-    adopt(ftl, &findings);
-    for index in findings.index.iter().filter(|index| **index > 0) {
-        let (_, spare) = &findings.winners[*index as usize - 1];
-        found(Lpa(spare.lpa as u32), spare.kind, &spare.tag);
-    }
-    for unit in 0..core.geometry.units() {
-        ftl.kick(unit, false);
-    }
-}
-
 fn scan_unit(flash: FlashPort, unit: u32, findings: Rc<TaskCell<Findings>>) {
     let geometry = *flash.geometry();
     for index in 0..geometry.blocks_per_unit() {
@@ -122,26 +91,69 @@ fn scan_unit(flash: FlashPort, unit: u32, findings: Rc<TaskCell<Findings>>) {
     }
 }
 
-/// Takes over the findings.
-fn adopt(ftl: &Ftl, findings: &Findings) {
-    let core = &*ftl.0;
-    let mut map = core.map.borrow_mut();
-    let mut blocks = core.blocks.borrow_mut();
-    for (ppa, spare) in &findings.winners {
-        map.set(Lpa(spare.lpa as u32), Some(*ppa));
-        blocks.of(*ppa).live += 1;
+/// Two pages with the same version of a logical page: a copy whose source was not erased before the power
+/// cut.
+#[derive(Clone, Copy)]
+pub(super) struct Twin {
+    pub lpa: Lpa,
+    /// The page in the map.
+    pub mapped: Ppa,
+    pub other: Ppa,
+}
+
+impl Ftl {
+    /// Fills an empty FTL, and calls `found` for every logical page with content.
+    pub(super) fn rebuild(&self, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES])) {
+        let core = &*self.0;
+        let findings = Rc::new(TaskCell::new(Findings {
+            logical_pages: core.logical_pages,
+            index: vec![0; core.logical_pages as usize],
+            winners: Vec::new(),
+            ties: Vec::new(),
+            blocks: vec![None; core.geometry.blocks() as usize],
+            sequence: 0,
+        }));
+        let scan = |unit| {
+            let (flash, findings) = (core.flash.clone(), findings.clone());
+            core.flash.sim().spawn(move || scan_unit(flash, unit, findings))
+        };
+        let scans: Vec<_> = (0..core.geometry.units()).map(scan).collect();
+        for scan in scans {
+            scan.join();
+        }
+        let findings = findings.take();
+        core.sequence.set(findings.sequence);
+        self.adopt(&findings);
+        for index in findings.index.iter().filter(|index| **index > 0) {
+            let (_, spare) = &findings.winners[*index as usize - 1];
+            found(Lpa(spare.lpa as u32), spare.kind, &spare.tag);
+        }
+        for unit in 0..core.geometry.units() {
+            self.kick(unit, false);
+        }
     }
-    core.live_pages.set(findings.winners.len() as u64);
-    let winner = |lpa: Lpa| &findings.winners[findings.index[lpa.0 as usize] as usize - 1];
-    let twins = findings.ties.iter().filter(|(lpa, sequence, _)| winner(*lpa).1.sequence == *sequence);
-    *core.twins.borrow_mut() =
-        twins.map(|(lpa, _, other)| Twin { lpa: *lpa, mapped: winner(*lpa).0, other: *other }).collect();
-    let known = || findings.blocks.iter().flatten();
-    let mean = known().map(|(erases, _)| u64::from(*erases)).sum::<u64>() / known().count().max(1) as u64;
-    for (number, block) in findings.blocks.iter().enumerate() {
-        let id = BlockId(number as u32);
-        let entry = blocks.block_mut(id);
-        (entry.erases, entry.youngest) = block.unwrap_or((mean as u32, 0));
-        blocks.settle(id);
+
+    /// Takes over the findings.
+    fn adopt(&self, findings: &Findings) {
+        let core = &*self.0;
+        let mut map = core.map.borrow_mut();
+        let mut blocks = core.blocks.borrow_mut();
+        for (ppa, spare) in &findings.winners {
+            map.set(Lpa(spare.lpa as u32), Some(*ppa));
+            blocks.of(*ppa).live += 1;
+        }
+        core.live_pages.set(findings.winners.len() as u64);
+        let winner = |lpa: Lpa| &findings.winners[findings.index[lpa.0 as usize] as usize - 1];
+        let twins = findings.ties.iter().filter(|(lpa, sequence, _)| winner(*lpa).1.sequence == *sequence);
+        *core.twins.borrow_mut() =
+            twins.map(|(lpa, _, other)| Twin { lpa: *lpa, mapped: winner(*lpa).0, other: *other }).collect();
+        let known = || findings.blocks.iter().flatten();
+        let mean = known().map(|(erases, _)| u64::from(*erases)).sum::<u64>() / known().count().max(1) as u64;
+        for (number, block) in findings.blocks.iter().enumerate() {
+            let id = BlockId(number as u32);
+            let entry = blocks.block_mut(id);
+            (entry.erases, entry.youngest) = block.unwrap_or((mean as u32, 0));
+            blocks.settle(id);
+        }
     }
 }

@@ -48,7 +48,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::data::PageData;
 use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
-use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
+use super::{Media, MediaKind, MediaOptions, MediaPage, MediumError, Opened};
 use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
@@ -131,19 +131,19 @@ fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
-    let path = options.path.as_deref().ok_or_else(|| ImageError::whole("medium file needs a path"))?;
-    let wrong = |error: std::io::Error| ImageError::whole(error.to_string()).at(path);
+    let path = options.path.as_deref().ok_or_else(|| MediumError::whole("medium file needs a path"))?;
+    let wrong = |error: std::io::Error| MediumError::whole(error.to_string()).at(path);
     let file = open_file(path, options.read_only).map_err(wrong)?;
     let extent = Extent::of(&file).map_err(wrong)?;
     let protection = WriteProtection::default();
     if options.read_only {
         if file.bytes().map_err(wrong)? == 0 {
-            return Err(ImageError::whole("it is empty: no drive has been kept there").at(path));
+            return Err(MediumError::whole("it is empty: no drive has been kept there").at(path));
         }
         protection.turn_on_as_asked(path);
     } else if let Some(shortened) = extent.shortened(&file).map_err(wrong)? {
         let advice = "put back the whole file, or read what is left of it with media.read_only = true";
-        return Err(ImageError::whole(format!("{shortened}: {advice}")).at(path));
+        return Err(MediumError::whole(format!("{shortened}: {advice}")).at(path));
     } else if options.sync
         && let Err(error) = machine_file::sync_folder(path)
     {
@@ -182,10 +182,10 @@ fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
 
 impl FileMedia {
     /// The content of `backing`, or a new drive `new` if it is empty.
-    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
+    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, MediumError> {
         let mut block = vec![0; HEAD_BYTES as usize];
         let unreadable =
-            |error: std::io::Error| ImageError::new(0, format!("the head cannot be read: {error}"));
+            |error: std::io::Error| MediumError::new(0, format!("the head cannot be read: {error}"));
         backing.read_at(0, &mut block).map_err(unreadable)?;
         let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
         if let Some(identity) = found {
@@ -207,7 +207,7 @@ impl FileMedia {
             media.backing.write_at(0, &block);
             media.backing.settle();
             if let Some(failure) = media.backing.protection().reason() {
-                return Err(ImageError::whole(failure.what.clone()));
+                return Err(MediumError::whole(failure.what.clone()));
             }
             return Ok(media);
         }
@@ -215,7 +215,7 @@ impl FileMedia {
     }
 
     /// Why `block`, the start of a file, is not that of a drive of `geometry`.
-    fn refuse(geometry: &Geometry, block: &[u8]) -> ImageError {
+    fn refuse(geometry: &Geometry, block: &[u8]) -> MediumError {
         let fields = geometry_fields(geometry);
         let size = MAGIC.len() + 4 + 4 * fields.len();
         for at in [0, SECOND_HEAD_AT] {
@@ -230,7 +230,7 @@ impl FileMedia {
                 continue;
             }
             if version != VERSION {
-                return ImageError::whole(format!(
+                return MediumError::whole(format!(
                     "an image of version {version}; this program reads version {VERSION}: take another path"
                 ));
             }
@@ -239,12 +239,12 @@ impl FileMedia {
             let others = others.map(|((key, of_image), configured)| {
                 format!("flash.{key} {of_image} instead of {configured}")
             });
-            return ImageError::whole(format!(
+            return MediumError::whole(format!(
                 "a drive of another geometry, {}: set that, or take another path",
                 others.collect::<Vec<_>>().join(", ")
             ));
         }
-        ImageError::new(0, "this is no image file of a drive; take another path")
+        MediumError::new(0, "this is no image file of a drive; take another path")
     }
 
     fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
@@ -271,7 +271,7 @@ impl FileMedia {
     }
 
     /// The table of bad blocks: its first copy, or the second if the first was being written or is damaged.
-    fn read_table(&self) -> Result<BadBlocks, ImageError> {
+    fn read_table(&self) -> Result<BadBlocks, MediumError> {
         for at in self.bad_blocks_at() {
             let mut bytes = vec![0; BadBlocks::bytes(&self.geometry)];
             if self.backing.read_at(at, &mut bytes).is_err() {
@@ -285,7 +285,7 @@ impl FileMedia {
                 return Ok(BadBlocks::none(&self.geometry));
             }
         }
-        Err(ImageError::new(HEAD_BYTES as usize, "the table of bad blocks is damaged, and its copy too"))
+        Err(MediumError::new(HEAD_BYTES as usize, "the table of bad blocks is damaged, and its copy too"))
     }
 
     fn block_at(&self, block: BlockId) -> u64 {

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use kvdrive_content::{Decoder, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::ImageError;
+use super::MediumError;
 use super::memory::{Cell, Format, Keep, Memory};
 use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
@@ -137,36 +137,36 @@ fn encode_region(format: Format, data: &Region) -> Vec<u8> {
 struct ImageReader<'a>(Decoder<'a>);
 
 impl<'a> ImageReader<'a> {
-    fn or_short<T>(&self, read: Option<T>) -> Result<T, ImageError> {
-        read.ok_or_else(|| ImageError::new(self.0.at(), "the image ends too early"))
+    fn or_short<T>(&self, read: Option<T>) -> Result<T, MediumError> {
+        read.ok_or_else(|| MediumError::new(self.0.at(), "the image ends too early"))
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], ImageError> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MediumError> {
         let taken = self.0.take(count);
         self.or_short(taken)
     }
 
-    fn u32(&mut self) -> Result<u32, ImageError> {
+    fn u32(&mut self) -> Result<u32, MediumError> {
         let number = self.0.u32();
         self.or_short(number)
     }
 
     /// Compares the check that comes next with the bytes from `from` to here.
-    fn check(&mut self, from: usize, what: &str) -> Result<(), ImageError> {
+    fn check(&mut self, from: usize, what: &str) -> Result<(), MediumError> {
         let expected = xxh3_64(self.0.read_since(from));
         let check = self.0.u64();
         if self.or_short(check)? == expected {
             return Ok(());
         }
-        Err(ImageError::new(from, format!("the {what} does not fit its check")))
+        Err(MediumError::new(from, format!("the {what} does not fit its check")))
     }
 }
 
 /// Rebuilds what [`write`] wrote.
-pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, ImageError> {
+pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, MediumError> {
     let mut reader = ImageReader(Decoder::new(bytes));
     if reader.take(MAGIC.len())? != MAGIC {
-        return Err(ImageError::new(0, "this is no image of a drive in memory"));
+        return Err(MediumError::new(0, "this is no image of a drive in memory"));
     }
     let format = reader.u32()?;
     let fields = reader.take(geometry_bytes(geometry).len())?;
@@ -175,32 +175,35 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     let blocks = reader.u32()?;
     reader.check(0, "head")?;
     if format != K::FORMAT as u32 {
-        return Err(ImageError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
+        return Err(MediumError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
     }
     if fields != geometry_bytes(geometry) {
-        return Err(ImageError::new(12, "the image is of a drive with another geometry"));
+        return Err(MediumError::new(12, "the image is of a drive with another geometry"));
     }
     let table_at = reader.0.at();
     let table = BadBlocks::from_bytes(geometry, reader.take(BadBlocks::bytes(geometry))?)
-        .ok_or_else(|| ImageError::new(table_at, "the table of bad blocks does not fit its check"))?;
+        .ok_or_else(|| MediumError::new(table_at, "the table of bad blocks does not fit its check"))?;
     let mut memory = Memory::<K>::with(table, geometry, identity);
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;
     }
     if !reader.0.is_at_end() {
-        return Err(ImageError::new(reader.0.at(), "bytes after the last block"));
+        return Err(MediumError::new(reader.0.at(), "bytes after the last block"));
     }
     Ok(memory)
 }
 
-fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> Result<(), ImageError> {
+fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> Result<(), MediumError> {
     let start = reader.0.at();
     let (block, pages) = (reader.u32()?, reader.u32()?);
     let rows = reader.take((pages as usize).saturating_mul(ROW_BYTES))?;
     reader.check(start, "frame of a block")?;
     let geometry = memory.geometry;
     if block >= geometry.media_blocks() || pages > geometry.pages_per_block {
-        return Err(ImageError::new(start, format!("block {block} with {pages} pages is not of this drive")));
+        return Err(MediumError::new(
+            start,
+            format!("block {block} with {pages} pages is not of this drive"),
+        ));
     }
     let mut cells = Vec::with_capacity(pages as usize);
     for (page, row) in rows.chunks_exact(ROW_BYTES).enumerate() {
@@ -215,7 +218,7 @@ fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> 
                 read_page(ppa, headers, data, geometry.page_bytes)
             }
             other => {
-                return Err(ImageError::new(start, format!("page {page} has the unknown state {other}")));
+                return Err(MediumError::new(start, format!("page {page} has the unknown state {other}")));
             }
         });
     }

@@ -2,7 +2,7 @@
 //! the port. A new medium is one file with its row in [`MEDIA`].
 //!
 //! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives
-//! a power cut in tests. An image from outside may contain anything: reading it gives an [`ImageError`] or
+//! a power cut in tests. An image from outside may contain anything: reading it gives a [`MediumError`] or
 //! pages that are [`MediaPage::Damaged`], never a panic and never changed data. [`image`] draws the format of
 //! the media in memory, [`mod@file`] that of a file.
 
@@ -27,9 +27,6 @@ use crate::identity::Identity;
 use crate::power::machine_file::WriteProtection;
 pub use data::{Forward, PageData};
 pub use deferred::Deferred;
-
-/// Bytes that the processor loads at a time.
-const CACHE_LINE_BYTES: usize = 64;
 
 /// The content of a physical page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +137,7 @@ pub struct MediaOptions {
 
 /// Bytes that are not an image of a drive, or a file that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ImageError {
+pub struct MediumError {
     /// The file, if it is in one.
     pub path: Option<PathBuf>,
     /// Position in the bytes; `None` if the error is not about one.
@@ -149,23 +146,23 @@ pub struct ImageError {
     pub what: String,
 }
 
-impl ImageError {
-    pub(crate) fn new(offset: usize, what: impl Into<String>) -> ImageError {
-        ImageError { path: None, offset: Some(offset as u64), what: what.into() }
+impl MediumError {
+    pub(crate) fn new(offset: usize, what: impl Into<String>) -> MediumError {
+        MediumError { path: None, offset: Some(offset as u64), what: what.into() }
     }
 
     /// An error about the whole image, not about a byte of it.
-    pub(crate) fn whole(what: impl Into<String>) -> ImageError {
-        ImageError { path: None, offset: None, what: what.into() }
+    pub(crate) fn whole(what: impl Into<String>) -> MediumError {
+        MediumError { path: None, offset: None, what: what.into() }
     }
 
     /// Adds the path of the file.
-    pub(crate) fn at(self, path: &Path) -> ImageError {
-        ImageError { path: Some(path.to_owned()), ..self }
+    pub(crate) fn at(self, path: &Path) -> MediumError {
+        MediumError { path: Some(path.to_owned()), ..self }
     }
 }
 
-impl fmt::Display for ImageError {
+impl fmt::Display for MediumError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
             Some(path) => write!(f, "{}", path.display())?,
@@ -179,7 +176,7 @@ impl fmt::Display for ImageError {
 }
 
 /// A medium ready for a port, or the reason why not.
-pub type Opened = Result<Box<dyn Media>, ImageError>;
+pub type Opened = Result<Box<dyn Media>, MediumError>;
 
 /// One kind of medium.
 pub struct MediaKind {
@@ -205,6 +202,6 @@ pub fn kind(name: &str) -> Option<&'static MediaKind> {
 
 /// Rebuilds a medium of kind `name` for a drive of `geometry` from the bytes of [`Media::image`].
 pub fn from_image(name: &str, geometry: &Geometry, bytes: &[u8]) -> Opened {
-    let kind = kind(name).ok_or_else(|| ImageError::whole(format!("no medium is called {name}")))?;
+    let kind = kind(name).ok_or_else(|| MediumError::whole(format!("no medium is called {name}")))?;
     (kind.from_image)(geometry, bytes)
 }

@@ -18,8 +18,10 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Placed, Region, zeros};
 use kvdrive_sim::TaskCell;
 
-use super::CACHE_LINE_BYTES;
 use crate::spare::{Spare, TAG_BYTES};
+
+/// Bytes that the processor loads at a time.
+pub(super) const CACHE_LINE_BYTES: usize = 64;
 
 /// A page without patterns and with at least this many literal bytes is shared instead of copied.
 const SHARE_BYTES: usize = 1024;

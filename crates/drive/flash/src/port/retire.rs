@@ -27,7 +27,8 @@ use std::rc::Rc;
 use kvdrive_declare::Counters;
 use kvdrive_sim::{Rng, TaskCell, join_all};
 
-use super::{EraseError, FlashPort, ProgramError, bump};
+use super::FlashPort;
+use super::failed::{EraseError, ProgramError, bump};
 use crate::Operation;
 use crate::bad_blocks::BadBlocks;
 use crate::faults::{Effect, Moment};

@@ -18,7 +18,7 @@ pub enum PowerOnError {
     Pages(String),
     /// The medium's image is invalid.
     #[error(transparent)]
-    Media(#[from] media::ImageError),
+    Media(#[from] media::MediumError),
     /// An engine needs what the end of a file held that was cut off. Without its file it could not tell why it fails.
     #[error("{path}: {shortened}; engine {engine} needs what was there ({cause}): put back the whole file")]
     CutOff {

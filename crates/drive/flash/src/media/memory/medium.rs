@@ -8,7 +8,8 @@ use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::Identity;
 use crate::media::data::PageData;
-use crate::media::{CACHE_LINE_BYTES, Media, MediaPage, image};
+use crate::media::packed::CACHE_LINE_BYTES;
+use crate::media::{Media, MediaPage, image};
 use crate::power::machine_file::WriteProtection;
 use crate::spare::Spare;
 
