@@ -11,8 +11,6 @@ use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
-use crate::conversation::Arrival;
-
 /// Identifier of the namespace that drivers address.
 pub(crate) const NSID: u32 = 1;
 /// The address that a driver gives for a ring: rings belong to the link (`kvdrive_link::queue`), and the
@@ -156,6 +154,31 @@ pub(crate) fn take_write_protection(memory: &dyn HostMemory, buffer: u64) -> Opt
     write_protection::decode(&page)
 }
 
+/// The data of an answer.
+pub(crate) trait AnswerData {
+    /// The memory that holds them, and the address of their first byte.
+    fn memory(&self) -> (&dyn HostMemory, u64);
+
+    /// How many bytes came. Memory that the drive writes has no end of its own.
+    fn bytes(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Moves the first `bytes` bytes to byte 0 of `into`.
+    fn take_value(&self, bytes: u32, into: &mut Region) {
+        let (memory, at) = self.memory();
+        into.clear();
+        copy_in(memory, at, bytes, into);
+    }
+}
+
+/// Memory that begins at an address.
+impl AnswerData for (&dyn HostMemory, u64) {
+    fn memory(&self) -> (&dyn HostMemory, u64) {
+        *self
+    }
+}
+
 /// Appends `bytes` bytes of a driver's own buffer to the front of an empty region.
 pub(crate) fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &mut Region) {
     let mut at = 0;
@@ -187,7 +210,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// The pairs that `arrived` in the answer to `cqe`; at most `room` bytes of it came.
-    pub(crate) fn of(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Pairs {
+    pub(crate) fn of(cqe: &Cqe, arrived: &impl AnswerData, room: u32) -> Pairs {
         let mut pairs = Pairs { end: cqe.dw0.get().min(room), ..Pairs::default() };
         if pairs.end > 0 {
             arrived.take_value(pairs.end, &mut pairs.answer);

@@ -69,7 +69,7 @@ impl SlottedQueue {
     fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
         let Some(window) = &self.window else { return };
         if progress.claim.is_some() || progress.granted.is_some() {
-            window.end_dropped(progress, cqe);
+            progress.end_dropped(window, cqe);
             self.window_waiting.wake_one();
         }
     }

@@ -70,12 +70,12 @@ pub struct Batch {
     bypass: Option<Key>,
     ahead: AtomicU32,
     answered: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BatchState>,
     closed: OnceLock<Closed>,
 }
 
 /// The parts of a batch that change.
-pub(crate) struct State {
+pub(crate) struct BatchState {
     stage: Stage,
     builder: BatchBuilder,
     content: Region,
@@ -184,7 +184,7 @@ impl Batch {
     }
 
     fn new(number: u64, sequence: Weak<BatchSequence>, bypass: Option<Key>) -> Batch {
-        let state = State {
+        let state = BatchState {
             stage: Stage::Open,
             builder: BatchBuilder::new(),
             content: Region::new(),
@@ -293,7 +293,7 @@ impl Batch {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BatchState> {
         lock(&self.state)
     }
 
@@ -315,7 +315,7 @@ impl Batch {
     }
 
     /// Closes it if it is open; returns whether this call did.
-    pub(crate) fn close(&self, state: &mut State) -> bool {
+    pub(crate) fn close(&self, state: &mut BatchState) -> bool {
         if state.stage != Stage::Open {
             return false;
         }
@@ -347,7 +347,7 @@ impl Batch {
 
     /// Makes it wait for the answer to `older`, which is closed. `state` is that of this batch, which is
     /// open.
-    pub(crate) fn wait_for(self: &Arc<Batch>, state: &mut State, older: &Arc<Batch>) {
+    pub(crate) fn wait_for(self: &Arc<Batch>, state: &mut BatchState, older: &Arc<Batch>) {
         let mut other = older.lock();
         assert!(other.stage != Stage::Open, "a batch waits for closed ones only");
         if other.stage == Stage::Answered
@@ -370,7 +370,7 @@ impl Batch {
     }
 }
 
-impl State {
+impl BatchState {
     pub(crate) fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }

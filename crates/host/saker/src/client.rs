@@ -16,7 +16,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, RequestKind, request_bytes};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use crate::batch::{Batch, BatchSequence, SequenceState, State};
+use crate::batch::{Batch, BatchSequence, BatchState, SequenceState};
 use crate::cache::{Cache, Value};
 use crate::counters::{Count, Counters};
 use crate::saker::Saker;
@@ -412,11 +412,7 @@ impl Client {
                 _ => None,
             };
             drop(state);
-            let pending = match kind {
-                RequestKind::Store => Pending::Store,
-                RequestKind::Delete => Pending::Delete,
-            };
-            bucket.enter(key, Newest { batch: open.clone(), index, pending });
+            bucket.enter(key, Newest { batch: open.clone(), index, pending: Pending::of(kind) });
             self.write_cache(kind, key, value, steps);
             if let Some(reason) = reason {
                 self.close(&mut sequence, &open, reason, steps);
@@ -469,7 +465,7 @@ impl Client {
 
     fn append(
         &self,
-        state: &mut State,
+        state: &mut BatchState,
         kind: RequestKind,
         key: Key,
         value: Piece<'_>,

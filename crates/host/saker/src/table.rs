@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use kvdrive_spec::Key;
+use kvdrive_spec::batch::RequestKind;
 
 use crate::batch::Batch;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -19,6 +20,17 @@ pub(crate) enum Pending {
     Delete,
     /// A bypass: the drive decides about its condition, or the value is not here.
     Unknown,
+}
+
+impl Pending {
+    /// The version that a request makes.
+    #[inline]
+    pub(crate) fn of(kind: RequestKind) -> Pending {
+        match kind {
+            RequestKind::Store => Pending::Store,
+            RequestKind::Delete => Pending::Delete,
+        }
+    }
 }
 
 /// A version's place.

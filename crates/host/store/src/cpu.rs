@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_declare::{Entry, GivenValues, Problem, Rule, Section, Setting, Unit, Values, When};
+use kvdrive_declare::{Entry, GivenValues, Problem, Rule, Section, Setting, Unit, Values};
 
 /// Identifies a caller: an application's thread, an I/O thread of a drive, a thread for background work.
 /// Numbers run from 0 to below [`crate::Ground::threads`]. Each thread makes one call at a time. A call must
@@ -45,7 +45,7 @@ macro_rules! steps {
                 option: None,
                 in_image: false,
                 shrinks: false,
-                when: &[TAKES_STEP],
+                when: &[],
             })),+];
         }
     };
@@ -92,14 +92,6 @@ steps! {
 
 /// Longest step, ps: 1 ms. Some steps are taken for every byte of a value.
 const LONGEST_PS: i64 = 1_000_000_000;
-/// The store takes this step, in the drive or on the host.
-const TAKES_STEP: When =
-    When::Any(&[When::row("engine.name", takes_step), When::row("host.store", takes_step)]);
-
-fn takes_step(store: &str, key: &str) -> bool {
-    crate::store_row(store).is_some_and(|row| row.steps.iter().any(|step| step.key() == key))
-}
-
 impl Step {
     /// Its name in profiles and reports.
     pub fn name(self) -> &'static str {

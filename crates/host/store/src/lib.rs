@@ -36,7 +36,7 @@ pub use store::{
     Applied, BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, MAX_VALUE_BYTES, Recovered,
     Request, Space, Store, StoreError, do_background, most_mark_bytes, run_background,
 };
-pub use value::{Kept, Part, Value};
+pub use value::{Part, StoredValue, Value};
 
 /// Options of every store: a field for each row of [`STORES`].
 #[derive(Clone, Debug, Default, PartialEq)]

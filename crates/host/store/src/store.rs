@@ -7,7 +7,7 @@ use kvdrive_spec::{Key, Status};
 
 use crate::cpu::{Cpu, Thread};
 use crate::pages::{Page, PageError, PageId, PageStore, Purpose, Trouble};
-use crate::value::{Kept, Value};
+use crate::value::{StoredValue, Value};
 
 /// The longest value that any store accepts: 2 MiB. A store with few pages may accept less.
 pub const MAX_VALUE_BYTES: u32 = 2 << 20;
@@ -121,7 +121,7 @@ pub struct Applied {
 /// Iterates over the pairs as they were when it was opened. Dropping it releases what it holds.
 pub trait Cursor {
     /// The next pair.
-    fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError>;
+    fn next(&mut self, thread: Thread) -> Result<Option<(Key, StoredValue)>, StoreError>;
 }
 
 /// Findings of a recovery.
@@ -208,7 +208,7 @@ pub trait Store {
     }
 
     /// The value of `key`.
-    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError>;
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError>;
 
     /// Deletes the value of `key`, if there is one.
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError>;

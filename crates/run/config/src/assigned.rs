@@ -71,6 +71,6 @@ impl Assigned {
 }
 
 /// The text before the first `=`.
-fn key_of(assignment: &str) -> &str {
+pub(super) fn key_of(assignment: &str) -> &str {
     assignment.split_once('=').map_or(assignment, |(key, _)| key).trim()
 }

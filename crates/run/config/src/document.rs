@@ -11,9 +11,9 @@ use kvdrive_text::{Unit, quantity};
 use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
+use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint};
 use crate::profiles::{PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
 use crate::rules::{self, rules};
-use crate::scale::{DRAM_KEYS, DramPoint};
 use crate::sections::Config;
 
 /// Where a value comes from, as its comment says in brackets.
@@ -130,6 +130,21 @@ impl Document {
     /// The DRAM point it was [set to](Document::set_dram), unless a later setting replaced it.
     pub fn dram_point(&self) -> Option<&'static str> {
         self.dram_point.map(|point| point.name)
+    }
+
+    /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
+    ///
+    /// # Errors
+    /// There is no such point.
+    pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
+        let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
+            let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
+            return Err(ConfigError::new("DRAM point", format!("{name:?}; there are {}", names.join(", "))));
+        };
+        self.set(&format!("{DRAM_ACCOUNTING}={}", point.accounting))?;
+        self.set(&format!("{DRAM_BYTES}={}", point.bytes))?;
+        self.dram_point = Some(point);
+        Ok(())
     }
 
     /// Overrides keys of the document by those in a TOML text, which may have any of them. Messages begin

@@ -6,6 +6,7 @@
 
 mod assigned;
 mod document;
+mod dram;
 mod drive;
 pub mod faults;
 mod ignored;
@@ -18,16 +19,17 @@ mod rules;
 mod scale;
 mod sections;
 pub mod setup;
+mod values;
 
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
+pub use dram::{DRAM_KEYS, DRAM_POINTS, DramPoint};
 pub use kvdrive_declare::Problem as ConfigError;
 pub use options::{Naming, OptionRow, RunOptions, describes_work, option_rows};
 pub use profiles::{DEFAULT_PROFILE, PROFILES, Profile, default_profile};
 pub use reference::reference;
 pub use rules::{all as settings, conditions, rules, setting};
-pub use scale::DRAM_KEYS;
-pub use scale::{DRAM_POINTS, DramPoint, Scale};
+pub use scale::Scale;
 pub use sections::{Config, Engine, Host, NO_STORE, Power, Run, Saker, Store};
 
 /// Is there such a key?

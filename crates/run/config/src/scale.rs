@@ -19,6 +19,7 @@ use kvdrive_engines::hash::protected::bytes_on_their_way;
 use kvdrive_engines::hash::{self, Accounting};
 
 use crate::document::Document;
+use crate::dram::DRAM_BYTES;
 use crate::rules;
 use crate::sections::Config;
 
@@ -26,10 +27,6 @@ use crate::sections::Config;
 const FEWER_ROWS: &str = "workload.shrink";
 /// Keys of superblocks that are kept free, which are divided too, with the least value of each.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
-const DRAM: &str = "hash.dram_bytes";
-const ACCOUNTING: &str = "hash.dram_accounting";
-/// The keys of a [`DramPoint`].
-pub const DRAM_KEYS: &[&str] = &[ACCOUNTING, DRAM];
 
 /// A part of the full size: 1, 1/64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +122,7 @@ impl Document {
         let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
         // The shrunk DRAM still belongs to the named point.
         let point = self.dram_point;
-        self.set(&format!("{DRAM}={dram_bytes}"))?;
+        self.set(&format!("{DRAM_BYTES}={dram_bytes}"))?;
         self.dram_point = point;
         Ok(())
     }
@@ -143,54 +140,4 @@ fn buffered_bytes(config: &Config) -> u64 {
     let Ok((_, hash)) = hash::of_config(&drive.of_engine()) else { return 0 };
     let layout = Layout::new(drive.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
     hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
-}
-
-/// A budget of DRAM at which hash engines are compared.
-#[derive(Debug)]
-pub struct DramPoint {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// Its meaning, in a line.
-    pub origin: &'static str,
-    accounting: &'static str,
-    bytes: u64,
-}
-
-/// Every point, at full size.
-pub static DRAM_POINTS: &[DramPoint] = &[
-    DramPoint {
-        name: "published",
-        origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",
-        accounting: "published",
-        bytes: 128 << 20,
-    },
-    DramPoint {
-        name: "total-128",
-        origin: "128 MiB for every structure; the section cache has what the others leave",
-        accounting: "total",
-        bytes: 128 << 20,
-    },
-    DramPoint {
-        name: "total-256",
-        origin: "256 MiB for every structure; the section cache has what the others leave",
-        accounting: "total",
-        bytes: 256 << 20,
-    },
-];
-
-impl Document {
-    /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
-    ///
-    /// # Errors
-    /// There is no such point.
-    pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
-        let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
-            let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
-            return Err(ConfigError::new("DRAM point", format!("{name:?}; there are {}", names.join(", "))));
-        };
-        self.set(&format!("{ACCOUNTING}={}", point.accounting))?;
-        self.set(&format!("{DRAM}={}", point.bytes))?;
-        self.dram_point = Some(point);
-        Ok(())
-    }
 }

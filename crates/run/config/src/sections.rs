@@ -2,7 +2,7 @@
 //! read them, where the meaning of a key is documented; the sections of runs themselves are here. Defaults
 //! with their sources are in `profiles/`.
 
-use kvdrive_declare::{GivenValues, Problem as ConfigError, Section, Value, Values, When, read};
+use kvdrive_declare::{Section, When};
 use kvdrive_device::MediaConfig;
 use kvdrive_device::config::ControllerConfig;
 use kvdrive_device::engines::{BLOCK, ENGINES, engine_row};
@@ -25,8 +25,6 @@ use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::{STORES, StepSettings, store_row};
 use kvdrive_workload::WorkloadParams;
 
-use crate::rules::setting;
-
 /// The setting is read if the engine, or the store on the host, reads its section. A section that belongs to
 /// no engine in particular is read by all.
 const OF_ENGINE: When = When::row("engine.name", engine_has);
@@ -43,6 +41,14 @@ fn engine_has(engine: &str, key: &str) -> bool {
 fn store_has(store: &str, key: &str) -> bool {
     let section = key.split('.').next().unwrap_or(key);
     store_row(store).is_some_and(|row| row.sections.contains(&section))
+}
+
+/// The store takes the step of the setting, in the drive or on the host.
+const TAKES_STEP: When =
+    When::Any(&[When::row("engine.name", takes_step), When::row("host.store", takes_step)]);
+
+fn takes_step(store: &str, key: &str) -> bool {
+    store_row(store).is_some_and(|row| row.steps.iter().any(|step| step.key() == key))
 }
 
 /// Name in `host.store` of a drive that takes pairs.
@@ -135,37 +141,6 @@ impl Config {
     /// Queue pairs of the host.
     pub fn queue_pairs(&self) -> u32 {
         self.threads().unwrap_or(self.host.queues)
-    }
-
-    /// The configuration with the values of a document or of a report.
-    ///
-    /// # Errors
-    /// A key is missing or unknown, or its value is not allowed.
-    pub fn of_values(values: &Value) -> Result<Config, ConfigError> {
-        let mut keys = Vec::new();
-        collect_keys(values, "", &mut keys);
-        if let Some(key) = keys.into_iter().find(|key| setting(key).is_none()) {
-            return Err(ConfigError::new(key, "unknown key"));
-        }
-        read(&Values::new(values))
-    }
-
-    /// The value of every setting, by its key.
-    pub fn values(&self) -> Value {
-        let mut given = GivenValues::default();
-        self.give(&mut given);
-        given.into()
-    }
-}
-
-/// The keys of all values below `values` that are not objects.
-fn collect_keys(values: &Value, path: &str, keys: &mut Vec<String>) {
-    for (name, value) in values.as_object().into_iter().flatten() {
-        let key = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match value.is_object() {
-            true => collect_keys(value, &key, keys),
-            false => keys.push(key),
-        }
     }
 }
 
@@ -317,6 +292,6 @@ pub struct Store {
     #[setting(is = Integer(0, 1 << 40), shrinks, when = &[When::row("engine.name", store_has)])]
     pub operations_bytes: u64,
     /// What its steps cost.
-    #[setting(part)]
+    #[setting(part, when = &[TAKES_STEP])]
     pub costs: StepSettings,
 }

@@ -274,24 +274,7 @@ impl Oracle {
                 let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
                 self.begin(queue, Some(key), value_bytes as usize, pages);
             }
-            Command::Batch(Batch { value_bytes, source }) => match source {
-                ValueSource::Data => {
-                    let value = self.memory.gather(sqe, value_bytes).expect("mapped");
-                    assert_eq!(cqe.dw0.get(), self.apply(&value));
-                }
-                ValueSource::Inline => {
-                    let mut part = [0; WRITE_INLINE_BYTES];
-                    get_write(sqe, &mut part);
-                    self.begin(queue, None, value_bytes as usize, part.to_vec());
-                }
-                ValueSource::Hybrid { pages_z } => {
-                    let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
-                    self.begin(queue, None, value_bytes as usize, pages);
-                }
-                ValueSource::Chunks | ValueSource::Window { .. } => {
-                    panic!("its bytes are no structured value")
-                }
-            },
+            Command::Batch(batch) => self.batch_succeeded(queue, sqe, cqe, batch),
             Command::Transfer => {
                 let mut part = [0; 56];
                 get_transfer(sqe, &mut part);
@@ -304,17 +287,7 @@ impl Oracle {
             Command::Discard { stream: ALL_STREAMS } => self.parts.retain(|(of, _), _| *of != queue),
             Command::Discard { stream } => drop(self.parts.remove(&(queue, stream))),
             Command::StorePart(part) => self.store_part(queue, sqe, part),
-            Command::RetrievePart(RetrievePart { key, at, bytes, stream, room, .. }) => {
-                if at > 0 && stream > 0 {
-                    return; // of the value that existed then
-                }
-                self.parts.remove(&(queue, stream));
-                let value = self.pairs[&key].clone();
-                assert_eq!(cqe.dw0.get() as usize, value.len());
-                let until = if stream == 0 { value.len() } else { value.len().min(room as usize) };
-                let stop = until.min(at as usize + bytes as usize);
-                self.memory.scatter(sqe, bytes, &value[at as usize..stop]).expect("mapped");
-            }
+            Command::RetrievePart(part) => self.part_retrieved(queue, sqe, cqe, part),
             Command::Retrieve { key, buffer_bytes, .. } => {
                 let value = self.pairs[&key].clone();
                 assert_eq!(cqe.dw0.get() as usize, value.len());
@@ -343,6 +316,41 @@ impl Oracle {
                 self.pairs.insert(key, value);
             }
         }
+    }
+
+    fn batch_succeeded(&mut self, queue: usize, sqe: &Sqe, cqe: &Cqe, batch: Batch) {
+        let Batch { value_bytes, source } = batch;
+        match source {
+            ValueSource::Data => {
+                let value = self.memory.gather(sqe, value_bytes).expect("mapped");
+                assert_eq!(cqe.dw0.get(), self.apply(&value));
+            }
+            ValueSource::Inline => {
+                let mut part = [0; WRITE_INLINE_BYTES];
+                get_write(sqe, &mut part);
+                self.begin(queue, None, value_bytes as usize, part.to_vec());
+            }
+            ValueSource::Hybrid { pages_z } => {
+                let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
+                self.begin(queue, None, value_bytes as usize, pages);
+            }
+            ValueSource::Chunks | ValueSource::Window { .. } => {
+                panic!("its bytes are no structured value")
+            }
+        }
+    }
+
+    fn part_retrieved(&mut self, queue: usize, sqe: &Sqe, cqe: &Cqe, part: RetrievePart) {
+        let RetrievePart { key, at, bytes, stream, room, .. } = part;
+        if at > 0 && stream > 0 {
+            return; // of the value that existed then
+        }
+        self.parts.remove(&(queue, stream));
+        let value = self.pairs[&key].clone();
+        assert_eq!(cqe.dw0.get() as usize, value.len());
+        let until = if stream == 0 { value.len() } else { value.len().min(room as usize) };
+        let stop = until.min(at as usize + bytes as usize);
+        self.memory.scatter(sqe, bytes, &value[at as usize..stop]).expect("mapped");
     }
 
     /// A batch was carried out; returns the number of its requests.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::config::Dispatch;
-use kvdrive_host::modelled::saker::{ModelledSaker, SakerCosts};
+use kvdrive_host::modelled::saker::{Handle, ModelledSaker, SakerCosts};
 use kvdrive_host::{Calls, Error};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config};
@@ -92,6 +92,67 @@ fn payload_of_a_store_by_other_methods() {
     }
 }
 
+/// Versions of the keys of all: by key and client the last one, `None` if it was a delete.
+type LastOfAll = RefCell<BTreeMap<(u64, u64), Option<Vec<u8>>>>;
+
+/// One of several clients, which knows the pairs that no other one writes.
+struct Client<'a> {
+    handle: Handle<'a>,
+    rng: Rng,
+    number: u64,
+    own: BTreeMap<Key, Vec<u8>>,
+    last_of_all: &'a LastOfAll,
+}
+
+impl Client<'_> {
+    fn run(mut self) -> BTreeMap<Key, Vec<u8>> {
+        for step in 0..400u64 {
+            let number = self.rng.below(10);
+            let is_of_all = number < 3;
+            let key = key(if is_of_all { number } else { 100 * (self.number + 1) + number });
+            match self.step(key, is_of_all, step) {
+                Some(value) if is_of_all => {
+                    self.last_of_all.borrow_mut().insert((number, self.number), value);
+                }
+                Some(Some(value)) => drop(self.own.insert(key, value)),
+                Some(None) => drop(self.own.remove(&key)),
+                None => {}
+            }
+        }
+        assert!(self.handle.sync().is_empty());
+        self.own
+    }
+
+    /// One operation. What it wrote, if it did: a value, or a delete.
+    fn step(&mut self, key: Key, is_of_all: bool, step: u64) -> Option<Option<Vec<u8>>> {
+        // Sometimes a value that fits no container.
+        let bytes = if self.rng.one_in(12) { 500 } else { self.rng.below(60) };
+        let value = vec![(self.number * 80 + step % 80) as u8; bytes as usize];
+        match self.rng.below(10) {
+            0..=4 => {
+                self.handle.store(key, Piece::Bytes(&value)).expect("there is room");
+                return Some(Some(value));
+            }
+            5 => {
+                self.handle.delete(key).expect("a delete never fails");
+                return Some(None);
+            }
+            6 => assert!(self.handle.sync().is_empty()),
+            7 if !is_of_all => assert_eq!(self.handle.exist(key), Ok(self.own.contains_key(&key))),
+            _ => {
+                let mut into = Region::new();
+                let found = match self.handle.retrieve(key, &mut into) {
+                    Ok(bytes) => Some(into.to_bytes(bytes)),
+                    Err(Error::Status(Status::KEY_NOT_FOUND)) => None,
+                    Err(status) => panic!("{status}"),
+                };
+                assert!(is_of_all || found.as_ref() == self.own.get(&key), "{key}");
+            }
+        }
+        None
+    }
+}
+
 /// Three clients with keys of their own and shared keys: each reads what it wrote, and a shared key ends with
 /// the last write of one of them.
 #[test]
@@ -115,59 +176,19 @@ fn several_clients_read_what_they_wrote() {
         };
         let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
         let drivers: Vec<_> = (0..3).map(|_| rig.driver_with(method, 200, 5)).collect();
-        let last_of_all = RefCell::new(BTreeMap::<(u64, u64), Option<Vec<u8>>>::new());
+        let last_of_all = LastOfAll::default();
         let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {
             let (saker, last_of_all) = (saker.clone(), &last_of_all);
             move || {
-                let mut handle = saker.connect(driver);
-                let mut rng = Rng::stream(seed, &format!("client {client}"));
-                let (mut own, mut into) = (BTreeMap::new(), Region::new());
-                for step in 0..400u64 {
-                    let number = rng.below(10);
-                    let of_all = number < 3;
-                    let key = key(if of_all { number } else { 100 * (client + 1) + number });
-                    // Sometimes a value that fits no container.
-                    let bytes = if rng.one_in(12) { 500 } else { rng.below(60) };
-                    let value = vec![(client * 80 + step % 80) as u8; bytes as usize];
-                    let written = match rng.below(10) {
-                        0..=4 => {
-                            let stored = handle.store(key, Piece::Bytes(&value));
-                            stored.expect("there is room");
-                            Some(Some(value))
-                        }
-                        5 => {
-                            handle.delete(key).expect("a delete never fails");
-                            Some(None)
-                        }
-                        6 => {
-                            assert!(handle.sync().is_empty());
-                            None
-                        }
-                        7 if !of_all => {
-                            assert_eq!(handle.exist(key), Ok(own.contains_key(&key)));
-                            None
-                        }
-                        _ => {
-                            let found = match handle.retrieve(key, &mut into) {
-                                Ok(bytes) => Some(into.to_bytes(bytes)),
-                                Err(Error::Status(Status::KEY_NOT_FOUND)) => None,
-                                Err(status) => panic!("{status}"),
-                            };
-                            assert!(of_all || found.as_ref() == own.get(&key), "{key}");
-                            None
-                        }
-                    };
-                    match written {
-                        Some(value) if of_all => {
-                            last_of_all.borrow_mut().insert((number, client), value);
-                        }
-                        Some(Some(value)) => drop(own.insert(key, value)),
-                        Some(None) => drop(own.remove(&key)),
-                        None => {}
-                    }
+                let rng = Rng::stream(seed, &format!("client {client}"));
+                Client {
+                    handle: saker.connect(driver),
+                    rng,
+                    number: client,
+                    own: BTreeMap::new(),
+                    last_of_all,
                 }
-                assert!(handle.sync().is_empty());
-                own
+                .run()
             }
         });
         let own = rig.sim.block_on(|| kvdrive_sim::join_all(&rig.sim, tasks));

@@ -17,21 +17,13 @@ use kvdrive_spec::{Key, Status};
 
 use super::engine::LsmEngine;
 use super::entry::Entry;
+use super::futile::Futile;
 use crate::value_log::{Candidate, Head, Use};
 
 /// Collection ahead of need is worth it while it gains at least 1/8 of a segment.
 const EAGER_GAIN: u64 = 8;
 /// A drive is full when the best victim gains less than 1/32 of a segment.
 const LEAST_GAIN: u64 = 32;
-
-/// The last evacuation that gained nothing, because the moved values took as much room elsewhere.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Futile {
-    /// Live bytes of that victim. Fuller victims would gain nothing either.
-    victim_bytes: u64,
-    /// Live bytes of the whole log at that time. When they are fewer, another try is made.
-    live_bytes: u64,
-}
 
 impl LsmEngine {
     /// Called before a store: keeps the room that the index needs to merge itself, and collects a segment if few are
@@ -235,9 +227,8 @@ impl LsmEngine {
             }
         });
         let futile = self.futile.get();
-        let hopeless = |bytes| bytes >= futile.victim_bytes && self.log.live_bytes() >= futile.live_bytes;
         best.filter(|victim| victim.live_bytes + segment_bytes / gain <= segment_bytes)
-            .filter(|victim| futile.live_bytes == 0 || !hopeless(victim.live_bytes))
+            .filter(|victim| !futile.rules_out(victim.live_bytes, self.log.live_bytes()))
     }
 
     fn segment_bytes(&self) -> u64 {

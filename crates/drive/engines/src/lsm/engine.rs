@@ -29,10 +29,10 @@ use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use super::collection::Futile;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::fit::{logical_pages, pool, shape, tables_in_protected_bytes};
+use super::futile::Futile;
 use super::index::{Index, IndexParts, IndexWork};
 use super::journal::{self, Liveness, Protected};
 use super::{FoundTables, GcConfig};
@@ -452,13 +452,12 @@ impl LsmEngine {
         let page_bytes = config.flash.page_bytes;
         let entries = config.lsm.buffer.entries;
         let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.buffer.eviction, page_bytes);
-        let (log, image) = match protected {
-            None => (ValueLog::new(&sim, &shape, &pool, &buffer), None),
-            Some(Protected { values, index, .. }) => {
-                let log = ValueLog::restore(&sim, &shape, &pool, &buffer, values)
-                    .map_err(|error| ImageError::new(0, error.to_string()))?;
-                (log, Some(index))
-            }
+        let damaged = |reason: String| ImageError::new(0, reason);
+        let (values, image) = protected.map(|protected| (protected.values, protected.index)).unzip();
+        let log = match values {
+            None => ValueLog::new(&sim, &shape, &pool, &buffer),
+            Some(values) => ValueLog::restore(&sim, &shape, &pool, &buffer, values)
+                .map_err(|error| damaged(error.to_string()))?,
         };
         let most_tables = tables_in_protected_bytes(&config, &shape)?;
         let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
@@ -476,7 +475,7 @@ impl LsmEngine {
         let index = match image {
             None => Index::new(parts, index_config),
             Some(image) => Index::recover(parts, index_config, image, tables)
-                .map_err(|error| ImageError::new(0, error.to_string()))?,
+                .map_err(|error| damaged(error.to_string()))?,
         };
         if journal.is_kept() {
             log.attach(&liveness);

@@ -12,6 +12,7 @@ pub mod cursor;
 mod engine;
 pub mod entry;
 mod fit;
+mod futile;
 pub mod index;
 mod journal;
 pub mod layout;

@@ -22,8 +22,27 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
 
-use super::{Hold, PageKind};
 use resident::Resident;
+
+/// What ends a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The drive releases it by itself.
+    Drive,
+    /// Only another command of the host releases it: a value that arrives in commands.
+    Host,
+}
+
+/// The kind of an owner's pages, for reports and in their spare area.
+#[derive(Clone, Copy, Debug)]
+pub struct PageKind {
+    /// Why it is programmed.
+    pub purpose: Purpose,
+    /// Page kind in the spare area.
+    pub kind: u8,
+    /// Tag in the spare area.
+    pub tag: [u8; 48],
+}
 
 /// No entry, no page.
 const NONE: u32 = u32::MAX;

@@ -27,6 +27,7 @@ use kvdrive_sim::{Cause, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use entries::{Entries, NewPage, Outcome, Program, Victim};
+pub use entries::{Hold, PageKind};
 
 /// The buffer's part of a profile: section `[buffer]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
@@ -55,26 +56,6 @@ const WRITE_AHEAD_SHARE: u32 = 8;
 
 /// Fewest entries a buffer works with: two heads' open pages, one eviction and some readers.
 pub const MIN_ENTRIES: u32 = 8;
-
-/// What ends a pin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// The drive releases it by itself.
-    Drive,
-    /// Only another command of the host releases it: a value that arrives in commands.
-    Host,
-}
-
-/// The kind of an owner's pages, for reports and in their spare area.
-#[derive(Clone, Copy, Debug)]
-pub struct PageKind {
-    /// Why it is programmed.
-    pub purpose: Purpose,
-    /// Page kind in the spare area.
-    pub kind: u8,
-    /// Tag in the spare area.
-    pub tag: [u8; 48],
-}
 
 /// The owner of the pages. Called with no state of the buffer borrowed; must not wait.
 pub trait PageWatch {

@@ -16,7 +16,7 @@ use kvdrive_content::Region;
 use kvdrive_flash::ftl::away::{AwayChange, AwayPages};
 use kvdrive_flash::power::{self, ImageError, Owner, PowerOnError};
 use kvdrive_spec::Key;
-use kvdrive_store::{Kept, MAX_VALUE_BYTES};
+use kvdrive_store::{MAX_VALUE_BYTES, StoredValue};
 
 use super::trimmed::{MOST_WRITES, Trimmed};
 use crate::divided::Issued;
@@ -49,7 +49,7 @@ impl Operation {
     }
 
     /// Is `found` the value of the key after this operation?
-    pub fn is_result(&self, found: Option<&Kept>) -> bool {
+    pub fn is_result(&self, found: Option<&StoredValue>) -> bool {
         match (&self.value, found) {
             (Some((region, bytes)), Some(found)) => {
                 *bytes == found.bytes() && region.to_bytes(*bytes) == found.to_bytes()
@@ -86,7 +86,7 @@ pub enum StoreRecord<'a> {
 
 /// The engine's state in the image: trimmed pages, number of the next write when pages were last trimmed, number of the
 /// next operation, operations, mark (empty before the first synchronisation), names of divided values.
-type State<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>, Issued);
+type StoredState<'a> = (Cow<'a, AwayPages>, u64, u64, Vec<Cow<'a, Operation>>, Cow<'a, [u8]>, Issued);
 
 /// The image, taken apart.
 pub struct Protected {
@@ -116,7 +116,7 @@ impl Protected {
     ) -> Vec<u8> {
         let operations = operations.into_iter().map(Cow::Borrowed).collect();
         let away = Cow::Borrowed(&trimmed.away);
-        let state: State<'_> =
+        let state: StoredState<'_> =
             (away, trimmed.next_write_at_trim, next_number, operations, Cow::Borrowed(mark), issued);
         power::seal(owner, &state)
     }
@@ -124,7 +124,7 @@ impl Protected {
     /// Takes the image of a drive of `pages` logical pages apart.
     pub fn decode(pages: u32, image: &[u8]) -> Result<Protected, PowerOnError> {
         let (owner, (away, next_write, next_number, operations, mark, issued)) =
-            power::open::<State<'_>>(image)?;
+            power::open::<StoredState<'_>>(image)?;
         away.check(pages)?;
         let operations: Vec<Operation> = operations.into_iter().map(Cow::into_owned).collect();
         let wrong = |what: &str| Err(ImageError::new(0, what).into());

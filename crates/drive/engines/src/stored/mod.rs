@@ -35,8 +35,8 @@ use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
-    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Request, Store, StoreError, Thread, Value,
-    most_mark_bytes, run_background,
+    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Request, Store, StoreError, StoredValue, Thread,
+    Value, most_mark_bytes, run_background,
 };
 
 use crate::divided::{Dividing, Issued};
@@ -317,7 +317,7 @@ fn request_of(operation: &Operation) -> Request<'_> {
 pub struct PairCursor(Box<dyn StoreCursor>);
 
 impl Engine for StoredEngine {
-    type Found = Kept;
+    type Found = StoredValue;
     type Cursor = PairCursor;
     const ORDERED: bool = true;
 
@@ -378,18 +378,18 @@ impl Engine for StoredEngine {
         place.begin_unfinished()
     }
 
-    fn find(&self, key: Key) -> Result<Option<Kept>, Status> {
+    fn find(&self, key: Key) -> Result<Option<StoredValue>, Status> {
         self.catch_up()?;
         self.store.get(self.threads.take().thread(), key).map_err(|error| error.status())
     }
 
-    fn value_bytes(&self, found: &Kept) -> u32 {
+    fn value_bytes(&self, found: &StoredValue) -> u32 {
         found.bytes()
     }
 
     fn load(
         &self,
-        found: &Kept,
+        found: &StoredValue,
         at: u32,
         bytes: u32,
         _: u32,
@@ -420,7 +420,7 @@ impl Engine for StoredEngine {
         opened.map(PairCursor).map_err(|error| error.status())
     }
 
-    fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Kept)>, Status> {
+    fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, StoredValue)>, Status> {
         cursor.0.next(self.threads.take().thread()).map_err(|error| error.status())
     }
 

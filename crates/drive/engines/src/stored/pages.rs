@@ -26,7 +26,7 @@ use kvdrive_flash::ftl::away::AwayChange;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Cause, JoinHandle, Sim, TaskCell, join_all};
-use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as Why, Thread, Trouble, Writing};
+use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as StorePurpose, Thread, Trouble, Writing};
 
 use super::image::StoreRecord;
 use super::trimmed::Trimmed;
@@ -61,7 +61,7 @@ impl FlashPages {
         }
     }
 
-    fn read_one(&self, page: PageId, why: Why) -> Result<Page, PageError> {
+    fn read_one(&self, page: PageId, why: StorePurpose) -> Result<Page, PageError> {
         let lpa = lpa_of(page);
         if self.is_blank(lpa) {
             return Ok(Rc::new(Region::new()));
@@ -85,15 +85,17 @@ fn lpa_of(page: PageId) -> Lpa {
 }
 
 /// The flash purpose of a store's operation.
-fn purpose_of(why: Why) -> Purpose {
+fn purpose_of(why: StorePurpose) -> Purpose {
     match why {
-        Why::Log | Why::Wal | Why::Overflow => Purpose::Value,
-        Why::Table | Why::Node | Why::Manifest | Why::Checkpoint => Purpose::Index,
-        Why::Compaction => Purpose::Compaction,
-        Why::Lookup => Purpose::Lookup,
-        Why::Cursor => Purpose::Cursor,
-        Why::Cleaning => Purpose::ValueGc,
-        Why::Recovery => Purpose::Recovery,
+        StorePurpose::Log | StorePurpose::Wal | StorePurpose::Overflow => Purpose::Value,
+        StorePurpose::Table | StorePurpose::Node | StorePurpose::Manifest | StorePurpose::Checkpoint => {
+            Purpose::Index
+        }
+        StorePurpose::Compaction => Purpose::Compaction,
+        StorePurpose::Lookup => Purpose::Lookup,
+        StorePurpose::Cursor => Purpose::Cursor,
+        StorePurpose::Cleaning => Purpose::ValueGc,
+        StorePurpose::Recovery => Purpose::Recovery,
     }
 }
 
@@ -138,7 +140,7 @@ impl PageStore for FlashPages {
         _: Thread,
         first: PageId,
         count: u32,
-        why: Why,
+        why: StorePurpose,
         out: &mut Vec<Page>,
     ) -> Result<(), PageError> {
         let pages = || (0..u64::from(count)).map(|page| first.plus(page));
@@ -154,13 +156,19 @@ impl PageStore for FlashPages {
         Ok(())
     }
 
-    fn write(&self, _: Thread, first: PageId, run: &[Page], why: Why) -> Result<(), PageError> {
+    fn write(&self, _: Thread, first: PageId, run: &[Page], why: StorePurpose) -> Result<(), PageError> {
         let run = numbered(first, run);
         write_run(&self.sim, &self.ftl, &self.journal, &self.trimmed, &run, purpose_of(why));
         Ok(())
     }
 
-    fn start_write(&self, _: Thread, first: PageId, run: &[Page], why: Why) -> Result<Writing, PageError> {
+    fn start_write(
+        &self,
+        _: Thread,
+        first: PageId,
+        run: &[Page],
+        why: StorePurpose,
+    ) -> Result<Writing, PageError> {
         let (sim, ftl, journal) = (self.sim.clone(), self.ftl.clone(), self.journal.clone());
         let (trimmed, run) = (self.trimmed.clone(), numbered(first, run));
         let write = self.sim.spawn(move || write_run(&sim, &ftl, &journal, &trimmed, &run, purpose_of(why)));
@@ -176,7 +184,7 @@ impl PageStore for FlashPages {
         Ok(())
     }
 
-    fn trim(&self, _: Thread, first: PageId, count: u32, _: Why) -> Result<(), PageError> {
+    fn trim(&self, _: Thread, first: PageId, count: u32, _: StorePurpose) -> Result<(), PageError> {
         let first = lpa_of(first).0;
         for page in first..first + count {
             if !self.trimmed.borrow_mut().trim(Lpa(page)) {
@@ -190,7 +198,7 @@ impl PageStore for FlashPages {
         Ok(())
     }
 
-    fn flush(&self, _: Thread, _: Why) -> Result<(), PageError> {
+    fn flush(&self, _: Thread, _: StorePurpose) -> Result<(), PageError> {
         Ok(())
     }
 }

@@ -18,7 +18,6 @@
 //! programs.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
@@ -27,81 +26,9 @@ use kvdrive_flash::ftl::Lpa;
 use kvdrive_sim::{TaskCell, WaitQueue, join_all};
 use kvdrive_spec::Status;
 
-use super::protected::Damaged;
+use super::chain::{Chain, link};
 use super::segments::{Life, Segment, Segments};
 use super::{Head, Record, SegmentId, Use, Vaddr, ValueLog, page_kind};
-
-/// Largest value whatever the drive: 256 MiB.
-pub const LARGEST_VALUE_BYTES: u32 = 256 << 20;
-
-/// Bits of a segment's base that say which segment of its value it is.
-const LINK_BITS: u32 = 20;
-
-/// The base of a segment of [`Head::Large`]: the first segment of the value, and the index of this one in the chain.
-pub(super) fn link(first: SegmentId, index: usize) -> u64 {
-    u64::from(first.0) << LINK_BITS | index as u64
-}
-
-/// See [`link`].
-fn linked(base: u64) -> (SegmentId, usize) {
-    (SegmentId((base >> LINK_BITS) as u32), (base & ((1 << LINK_BITS) - 1)) as usize)
-}
-
-/// The segments of a value, in the order of its bytes.
-pub type Chain = Rc<[SegmentId]>;
-
-/// Chains by their first segments.
-#[derive(Default)]
-pub(super) struct Chains(BTreeMap<SegmentId, Chain>);
-
-impl Chains {
-    pub fn of(&self, first: SegmentId) -> Option<&Chain> {
-        self.0.get(&first)
-    }
-
-    pub fn insert(&mut self, chain: Chain) {
-        self.0.insert(chain[0], chain);
-    }
-
-    pub fn remove(&mut self, first: SegmentId) {
-        self.0.remove(&first);
-    }
-
-    /// The chains of an image. A segment that belongs to no whole chain had an uncommitted value at the power cut, or
-    /// was being given back with its chain: its live bytes are set to 0.
-    ///
-    /// # Errors
-    /// Two segments have the same place.
-    pub fn restore(segments: &mut Segments) -> Result<Chains, Damaged> {
-        let mut found: BTreeMap<SegmentId, BTreeMap<usize, SegmentId>> = BTreeMap::new();
-        for (id, segment) in segments.known().filter(|(_, segment)| segment.head == Head::Large) {
-            let (first, index) = linked(segment.base);
-            let before = found.entry(first).or_default().insert(index, id);
-            if before.is_some() {
-                return Err(Damaged("two segments are the same part of a value"));
-            }
-        }
-        let mut chains = Chains::default();
-        for (first, parts) in found {
-            let is_whole = parts.get(&0) == Some(&first) && parts.keys().copied().eq(0..parts.len());
-            let all_live = parts.values().all(|id| {
-                let segment = segments.get(*id);
-                segment.live_bytes > 0 && segment.life == Life::Sealed
-            });
-            if is_whole && all_live {
-                chains.insert(parts.into_values().collect());
-                continue;
-            }
-            for id in parts.into_values() {
-                segments.forget_live(id);
-                if segments.get(id).life == Life::Open {
-                    segments.seal(id);
-                }
-            }
-        }
-        Ok(chains)
-    }
-}
 
 /// The part of the log's segments, 1 in this number, that unfinished values may have together. A single one may have
 /// more.

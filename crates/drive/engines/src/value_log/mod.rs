@@ -22,6 +22,8 @@
 //! change goes to the [`RecordSink`], if there is one, when it happens and so before it is acknowledged. A
 //! page leaves the image when its program has completed, not when it begins.
 
+mod address;
+mod chain;
 mod head;
 mod large;
 mod pin;
@@ -38,7 +40,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::{By, Counters};
 use kvdrive_flash::Purpose;
@@ -46,39 +47,23 @@ use kvdrive_sim::{Sim, TaskCell};
 use kvdrive_spec::Status;
 
 use crate::packing::LogView;
-use crate::page_buffer::{BufferStatistics, PageBuffer, PageKind, PageWatch};
+use crate::page_buffer::{BufferStatistics, PageBuffer, PageWatch};
+use address::page_kind;
+pub use address::{VALUE_PAGE_KIND, Vaddr};
+pub use chain::{Chain, LARGEST_VALUE_BYTES};
 use head::{LogHead, OpenSegment};
+pub use large::LargeReader;
 use large::Programs;
-pub use large::{Chain, LARGEST_VALUE_BYTES, LargeReader};
 pub use pin::{PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
-pub use protected::{Damaged, LogImage, ProtectedValueLog};
+pub use protected::{DamagedLog, LogImage, ProtectedValueLog};
 pub use record::{Head, Record, RecordSink};
 use segments::{Life, Segment, Segments};
 pub use shape::LogShape;
-use shape::value_share;
-
-/// Byte address of a value in the log: logical page x page size + offset within the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
-pub struct Vaddr(pub u64);
-
-/// Kind of value pages in the spare area.
-pub const VALUE_PAGE_KIND: u8 = b'V';
 
 /// Multi-page values: pages fetched ahead at a time.
 const READ_AHEAD_PAGES: u64 = 16;
-
-/// The use of a head's pages, in the segment of this opening.
-fn page_kind(head: Head, opening: u64) -> PageKind {
-    let purpose = match head {
-        Head::Host | Head::Large => Purpose::Value,
-        Head::Gc => Purpose::ValueGc,
-    };
-    let mut tag = [0; 48];
-    tag[..8].copy_from_slice(&opening.to_le_bytes());
-    PageKind { purpose, kind: VALUE_PAGE_KIND, tag }
-}
 
 /// Labels of what each [`Head`] counts.
 const HEADS: By = By { label: "head", places: 2, name_of: |head| ["host", "gc"][head], is_sparse: false };
@@ -111,7 +96,7 @@ pub struct ValueLogStatistics {
     pub miscounted_bytes: u64,
 }
 
-struct State {
+struct ValueLogState {
     heads: [LogHead; 2],
     segments: Segments,
     statistics: ValueLogStatistics,
@@ -124,7 +109,7 @@ struct Log {
     pool: SegmentPool,
     buffer: PageBuffer,
     journal: OnceCell<Weak<dyn RecordSink>>,
-    state: TaskCell<State>,
+    state: TaskCell<ValueLogState>,
     /// Entries that reservations under way will pin, and how many of them for the host.
     promised: Cell<u32>,
     promised_host: Cell<u32>,
@@ -151,7 +136,7 @@ pub struct Candidate {
 impl ValueLog {
     /// An empty log.
     pub fn new(sim: &Sim, shape: &LogShape, pool: &SegmentPool, buffer: &PageBuffer) -> ValueLog {
-        let state = State {
+        let state = ValueLogState {
             heads: shape.packings().map(LogHead::new),
             segments: Segments::new(shape.segments),
             statistics: ValueLogStatistics::default(),
@@ -164,7 +149,7 @@ impl ValueLog {
         shape: &LogShape,
         pool: &SegmentPool,
         buffer: &PageBuffer,
-        state: State,
+        state: ValueLogState,
     ) -> ValueLog {
         assert_eq!((shape.segments, shape.page_bytes), (pool.segments(), buffer.page_bytes()));
         let log = ValueLog(Rc::new(Log {
@@ -512,7 +497,7 @@ impl PageWatch for Log {
     fn leaving(&self, lpa: u32) {
         let id = self.pool.segment_of(lpa);
         let mut state = self.state.borrow_mut();
-        let State { heads, segments, .. } = &mut *state;
+        let ValueLogState { heads, segments, .. } = &mut *state;
         let Segment { life, head: head_name, base, .. } = *segments.get(id);
         let page_end = base + u64::from(lpa - self.pool.lpas(id).start + 1) * u64::from(self.view.page_bytes);
         let head = &mut heads[head_name as usize];

@@ -7,12 +7,12 @@ use kvdrive_link::Arrival;
 use kvdrive_sim::join_all;
 use kvdrive_spec::Status;
 
+use super::address::page_kind;
 use super::head::{LogHead, OpenPage, OpenSegment};
 use super::large::Arriving;
 use super::segments::Segments;
-use super::{
-    Head, Log, Record, SegmentId, State, Use, Vaddr, ValueLog, ValueLogStatistics, page_kind, value_share,
-};
+use super::shape::value_share;
+use super::{Head, Log, Record, SegmentId, Use, Vaddr, ValueLog, ValueLogState, ValueLogStatistics};
 use crate::packing::{LogView, Placement};
 use crate::page_buffer::{Hold, PageKind, Pin};
 
@@ -343,7 +343,7 @@ impl ValueLog {
     ) -> Result<Decided, Status> {
         let log = &*self.0;
         let mut state = log.state.borrow_mut();
-        let State { heads, segments, statistics } = &mut *state;
+        let ValueLogState { heads, segments, statistics } = &mut *state;
         let head = &mut heads[head_name as usize];
         let choice = log.choose(head_name, head, bytes, arrival)?;
         log.record(|| Record::ValuePlaced { head: head_name, bytes, arrival });
@@ -384,7 +384,7 @@ impl ValueLog {
     ) -> (Place, Placed, bool) {
         let log = &*self.0;
         let mut state = log.state.borrow_mut();
-        let State { heads, segments, statistics } = &mut *state;
+        let ValueLogState { heads, segments, statistics } = &mut *state;
         let head = &mut heads[head_name as usize];
         let segment = match head.segment_at(choice.at, log.view.segment_bytes) {
             Some(segment) => segment,

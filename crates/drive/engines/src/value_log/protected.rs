@@ -17,10 +17,19 @@ use crate::packing::Packing;
 /// Why bytes are no image, or a record does not fit one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the protected image of the value log is damaged: {0}")]
-pub struct Damaged(pub &'static str);
+pub struct DamagedLog(pub &'static str);
 
 /// Bytes of a segment: its id, head, whether it is sealed, base, opening and live bytes.
-pub(super) const SEGMENT_BYTES: u64 = 4 + 1 + 1 + 8 + 8 + 8;
+const SEGMENT_BYTES: u64 = 4 + 1 + 1 + 8 + 8 + 8;
+
+impl LogShape {
+    /// Most bytes of power-protected memory for a log of this shape with a buffer of `buffer_entries` pages: the
+    /// buffer, two packing states, and the state of each segment.
+    pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
+        let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
+        buffer + self.packing.state_bytes() + 8 + SEGMENT_BYTES * u64::from(self.segments)
+    }
+}
 
 /// One segment in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -91,7 +100,7 @@ impl ProtectedValueLog {
     ///
     /// # Errors
     /// When no log in this state can have made it. The image is of no use then.
-    pub fn apply(&mut self, record: Record<'_>) -> Result<(), Damaged> {
+    pub fn apply(&mut self, record: Record<'_>) -> Result<(), DamagedLog> {
         match record {
             Record::PageDirtied { lpa, content } => {
                 self.check_page(lpa, &content)?;
@@ -138,16 +147,17 @@ impl ProtectedValueLog {
             Record::Live { segment, change } => {
                 let segment = self.segment(segment)?;
                 let live_bytes = segment.live_bytes.checked_add_signed(change);
-                segment.live_bytes = live_bytes.ok_or(Damaged("more bytes died than lived"))?;
+                segment.live_bytes = live_bytes.ok_or(DamagedLog("more bytes died than lived"))?;
                 Ok(())
             }
         }
     }
 
-    fn write(&mut self, lpa: u32, at: u32, piece: Piece<'_>) -> Result<(), Damaged> {
+    fn write(&mut self, lpa: u32, at: u32, piece: Piece<'_>) -> Result<(), DamagedLog> {
         let end = u32::try_from(u64::from(at) + u64::from(piece.bytes())).unwrap_or(u32::MAX);
         check(end <= self.shape.page_bytes, "a write beyond its page")?;
-        let page = self.image.pages.get_mut(&lpa).ok_or(Damaged("a write to a page that is not buffered"))?;
+        let page =
+            self.image.pages.get_mut(&lpa).ok_or(DamagedLog("a write to a page that is not buffered"))?;
         page.write(at, piece);
         Ok(())
     }
@@ -158,19 +168,19 @@ impl ProtectedValueLog {
         self.shape.has_room_at(address, bytes) || self.shape.may_be_large(address, bytes)
     }
 
-    fn packing(&mut self, head: Head) -> Result<&mut Box<dyn Packing>, Damaged> {
-        self.packings.get_mut(head as usize).ok_or(Damaged("a head that nothing is packed at"))
+    fn packing(&mut self, head: Head) -> Result<&mut Box<dyn Packing>, DamagedLog> {
+        self.packings.get_mut(head as usize).ok_or(DamagedLog("a head that nothing is packed at"))
     }
 
-    fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, Damaged> {
-        self.image.segments.get_mut(&id).ok_or(Damaged("a segment that is not in use"))
+    fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, DamagedLog> {
+        self.image.segments.get_mut(&id).ok_or(DamagedLog("a segment that is not in use"))
     }
 
-    fn check_page(&self, lpa: u32, content: &Region) -> Result<(), Damaged> {
+    fn check_page(&self, lpa: u32, content: &Region) -> Result<(), DamagedLog> {
         check(content.written_end() <= self.shape.page_bytes, "a page is too long")?;
         let segment = SegmentId(lpa / self.shape.segment_pages);
         let segment = self.image.segments.get(&segment);
-        let segment = segment.ok_or(Damaged("a page of a segment that is not in use"))?;
+        let segment = segment.ok_or(DamagedLog("a page of a segment that is not in use"))?;
         check(segment.head != Head::Large, "a page of a large value, which is not buffered")
     }
 
@@ -194,7 +204,7 @@ impl ProtectedValueLog {
     ///
     /// # Errors
     /// No such log can have it.
-    pub fn restore(image: LogImage, shape: &LogShape) -> Result<ProtectedValueLog, Damaged> {
+    pub fn restore(image: LogImage, shape: &LogShape) -> Result<ProtectedValueLog, DamagedLog> {
         check(image.shape == numbers(shape), "it is of a drive of another shape")?;
         check(image.next_opening < FAR, "too many openings")?;
         let mut packings = shape.packings();
@@ -246,6 +256,6 @@ impl ProtectedValueLog {
 /// Beyond what any log reaches; keeps sums of offsets inside 64 bits.
 const FAR: u64 = 1 << 60;
 
-fn check(holds: bool, what: &'static str) -> Result<(), Damaged> {
-    if holds { Ok(()) } else { Err(Damaged(what)) }
+fn check(holds: bool, what: &'static str) -> Result<(), DamagedLog> {
+    if holds { Ok(()) } else { Err(DamagedLog(what)) }
 }

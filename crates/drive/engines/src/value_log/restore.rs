@@ -1,12 +1,14 @@
 //! A value log after a power cut: out of its protected image, over the flash that survived.
 
+use std::collections::BTreeMap;
+
 use kvdrive_sim::Sim;
 
+use super::chain::{Chains, linked};
 use super::head::{LogHead, OpenSegment};
-use super::large::Chains;
-use super::protected::{Damaged, ProtectedValueLog};
+use super::protected::{DamagedLog, ProtectedValueLog};
 use super::segments::{Life, Segment, Segments};
-use super::{Head, LogShape, SegmentPool, State, ValueLog, ValueLogStatistics, page_kind};
+use super::{Head, LogShape, SegmentId, SegmentPool, ValueLog, ValueLogState, ValueLogStatistics, page_kind};
 use crate::page_buffer::PageBuffer;
 
 impl ValueLog {
@@ -24,22 +26,22 @@ impl ValueLog {
         pool: &SegmentPool,
         buffer: &PageBuffer,
         image: ProtectedValueLog,
-    ) -> Result<ValueLog, Damaged> {
+    ) -> Result<ValueLog, DamagedLog> {
         let mut segments = Segments::recovered(shape.segments, image.next_opening());
         for (id, segment) in image.segments() {
             if !pool.claim(id) {
-                return Err(Damaged("a segment that is in use already"));
+                return Err(DamagedLog("a segment that is in use already"));
             }
             segments.restore(id, segment);
         }
-        segments.chains = Chains::restore(&mut segments)?;
+        segments.chains = restore_chains(&mut segments)?;
         let lost = Head::PACKED.map(|head| last_lost_page(&image, shape, head));
         let (packings, pages) = image.into_parts();
         let mut heads = packings.map(LogHead::new);
         for head in Head::PACKED {
             restore_window(&mut heads[head as usize], head, &segments, shape)?;
         }
-        let state = State { heads, segments, statistics: ValueLogStatistics::default() };
+        let state = ValueLogState { heads, segments, statistics: ValueLogStatistics::default() };
         let log = ValueLog::with_state(sim, shape, pool, buffer, state);
         log.skip_lost_pages(lost);
         for (lpa, content) in pages {
@@ -54,7 +56,7 @@ impl ValueLog {
     fn skip_lost_pages(&self, lost: [Option<u64>; 2]) {
         for (head, page_end) in Head::PACKED.into_iter().zip(lost) {
             let mut state = self.0.state.borrow_mut();
-            let State { heads, segments, .. } = &mut *state;
+            let ValueLogState { heads, segments, .. } = &mut *state;
             let head = &mut heads[head as usize];
             if let Some(page_end) = page_end {
                 head.packing.skip_to(page_end);
@@ -64,7 +66,7 @@ impl ValueLog {
         }
     }
 
-    fn restore_page(&self, lpa: u32, content: kvdrive_content::Region) -> Result<(), Damaged> {
+    fn restore_page(&self, lpa: u32, content: kvdrive_content::Region) -> Result<(), DamagedLog> {
         let log = &self.0;
         let id = log.pool.segment_of(lpa);
         let state = log.state.borrow();
@@ -74,7 +76,7 @@ impl ValueLog {
         let filling = life == Life::Open && start >= state.heads[head as usize].open_from;
         drop(state);
         let room = log.buffer.restore(lpa, page_kind(head, opening), content, filling);
-        if room { Ok(()) } else { Err(Damaged("it has more pages than the buffer")) }
+        if room { Ok(()) } else { Err(DamagedLog("it has more pages than the buffer")) }
     }
 
     fn retire_spent(&self) {
@@ -86,13 +88,48 @@ impl ValueLog {
     }
 }
 
+/// The chains of an image. A segment that belongs to no whole chain had an uncommitted value at the power cut, or
+/// was being given back with its chain: its live bytes are set to 0.
+///
+/// # Errors
+/// Two segments have the same place.
+fn restore_chains(segments: &mut Segments) -> Result<Chains, DamagedLog> {
+    let mut found: BTreeMap<SegmentId, BTreeMap<usize, SegmentId>> = BTreeMap::new();
+    for (id, segment) in segments.known().filter(|(_, segment)| segment.head == Head::Large) {
+        let (first, index) = linked(segment.base);
+        let before = found.entry(first).or_default().insert(index, id);
+        if before.is_some() {
+            return Err(DamagedLog("two segments are the same part of a value"));
+        }
+    }
+    let mut chains = Chains::default();
+    for (first, parts) in found {
+        let is_whole = parts.get(&0) == Some(&first) && parts.keys().copied().eq(0..parts.len());
+        let all_live = parts.values().all(|id| {
+            let segment = segments.get(*id);
+            segment.live_bytes > 0 && segment.life == Life::Sealed
+        });
+        if is_whole && all_live {
+            chains.insert(parts.into_values().collect());
+            continue;
+        }
+        for id in parts.into_values() {
+            segments.forget_live(id);
+            if segments.get(id).life == Life::Open {
+                segments.seal(id);
+            }
+        }
+    }
+    Ok(chains)
+}
+
 /// The head's open segments, oldest first, which must be one stretch that the policy's pointers are in.
 fn restore_window(
     head: &mut LogHead,
     name: Head,
     segments: &Segments,
     shape: &LogShape,
-) -> Result<(), Damaged> {
+) -> Result<(), DamagedLog> {
     let open = segments.known().filter(|(_, segment)| segment.life == Life::Open && segment.head == name);
     let mut window: Vec<OpenSegment> =
         open.map(|(id, segment)| OpenSegment { base: segment.base, id }).collect();
@@ -105,7 +142,7 @@ fn restore_window(
         _ => from == to,
     };
     if !one_stretch || !pointers_inside {
-        return Err(Damaged("a head does not fit its segments"));
+        return Err(DamagedLog("a head does not fit its segments"));
     }
     head.open_from = shape.view().page_start(from);
     head.window = window.into();

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::SegmentId;
-use super::large::Chains;
+use super::chain::Chains;
 use super::record::Head;
 
 /// Where a segment is in its life.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{LARGEST_VALUE_BYTES, SegmentId, SegmentPool, Vaddr, protected};
+use super::{LARGEST_VALUE_BYTES, SegmentId, SegmentPool, Vaddr};
 use crate::packing::{All, LogView, Packing, PackingConfig};
 
 /// Largest value that goes through the page buffer, whatever the buffer has: 2 MiB.
@@ -52,13 +52,6 @@ impl LogShape {
     /// Largest value that goes through the page buffer, in bytes: it fits a segment, and 3/8 of the buffer.
     pub fn packed_max_bytes(&self) -> u32 {
         self.packed_max_bytes
-    }
-
-    /// Most bytes of power-protected memory for a log of this shape with a buffer of `buffer_entries` pages: the
-    /// buffer, two packing states, and the state of each segment.
-    pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
-        let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
-        buffer + self.packing.state_bytes() + 8 + protected::SEGMENT_BYTES * u64::from(self.segments)
     }
 
     pub(super) fn segment_bytes(&self) -> u64 {

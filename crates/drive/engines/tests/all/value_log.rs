@@ -9,7 +9,7 @@ use kvdrive_content::{Pattern, Piece};
 use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::{Eviction, PageBuffer};
 use kvdrive_engines::value_log::{
-    Damaged, Head, LogImage, LogShape, Place, ProtectedValueLog, Record, RecordSink, Reserve, SegmentId,
+    DamagedLog, Head, LogImage, LogShape, Place, ProtectedValueLog, Record, RecordSink, Reserve, SegmentId,
     SegmentPool, Vaddr, ValueLog,
 };
 use kvdrive_flash::ftl::{Ftl, Lpa};
@@ -55,8 +55,8 @@ impl Folded {
 }
 
 /// The image in these bytes.
-fn image_of(bytes: &[u8], shape: &LogShape) -> Result<ProtectedValueLog, Damaged> {
-    let image = decode::<LogImage>(bytes).map_err(|_| Damaged("it is no image"))?;
+fn image_of(bytes: &[u8], shape: &LogShape) -> Result<ProtectedValueLog, DamagedLog> {
+    let image = decode::<LogImage>(bytes).map_err(|_| DamagedLog("it is no image"))?;
     ProtectedValueLog::restore(image, shape)
 }
 
@@ -113,7 +113,7 @@ impl Setup {
     }
 
     /// Powers on: only these two byte strings are left.
-    pub(super) fn power_on(&self, sim: Sim, media: &[u8], image: &[u8]) -> Result<Rig, Damaged> {
+    pub(super) fn power_on(&self, sim: Sim, media: &[u8], image: &[u8]) -> Result<Rig, DamagedLog> {
         let config = flash_config();
         let media = media::from_image("tags", &config.geometry(), media).unwrap();
         let port = FlashPort::new(&sim, config, media);

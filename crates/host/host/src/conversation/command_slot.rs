@@ -3,13 +3,12 @@
 
 use std::task::{Context, Poll};
 
-use kvdrive_content::{Piece, Region};
-use kvdrive_link::HostMemory;
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::HostWindow;
 use kvdrive_spec::{Cqe, Sqe};
 
 use super::slot::IteratorUse;
-use crate::answers::{self, IteratorId, Pairs};
+use crate::answers::{IteratorId, Pairs};
 
 /// The memory and entries that a slot offers its command.
 #[derive(Clone, Copy)]
@@ -53,7 +52,7 @@ pub(crate) trait CommandSlot {
     fn clear(&mut self) {}
 
     /// Names the first `_bytes` bytes of the slot's buffer in a chain of list pages behind its list page
-    /// ([`answers::chain`]). A queue whose data travel beside the entry names nothing.
+    /// ([`crate::answers::chain`]). A queue whose data travel beside the entry names nothing.
     fn list(&mut self, _bytes: u32) {}
 
     /// Stores a value's first bytes into the drive's window.
@@ -90,31 +89,6 @@ pub(crate) struct Submission<'v> {
     /// The call's value, and room of an answer in bytes: for queues whose data travel beside the entry.
     pub(crate) value: Piece<'v>,
     pub(crate) room: u32,
-}
-
-/// The data of an answer.
-pub(crate) trait Arrival {
-    /// The memory that holds them, and the address of their first byte.
-    fn memory(&self) -> (&dyn HostMemory, u64);
-
-    /// How many bytes came. Memory that the drive writes has no end of its own.
-    fn bytes(&self) -> u32 {
-        u32::MAX
-    }
-
-    /// Moves the first `bytes` bytes to byte 0 of `into`.
-    fn take_value(&self, bytes: u32, into: &mut Region) {
-        let (memory, at) = self.memory();
-        into.clear();
-        answers::copy_in(memory, at, bytes, into);
-    }
-}
-
-/// Memory that begins at an address.
-impl Arrival for (&dyn HostMemory, u64) {
-    fn memory(&self) -> (&dyn HostMemory, u64) {
-        *self
-    }
 }
 
 /// What a driver does after a call is answered and its slot is free.

@@ -18,9 +18,9 @@ use kvdrive_spec::{
     ValueSource,
 };
 
-use super::command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
+use super::command_slot::{Aftermath, CommandSlot, SlotOffer, Submission};
 use super::slot::IteratorUse;
-use crate::answers::{self, IteratorId, NSID, Pairs};
+use crate::answers::{self, AnswerData, IteratorId, NSID, Pairs};
 use crate::client::{Answer, Call};
 
 /// The next step of a command.
@@ -145,7 +145,7 @@ impl<'m> Course<'m> {
         &self,
         status: Status,
         cqe: &Cqe,
-        arrived: &impl Arrival,
+        arrived: &impl AnswerData,
         into: &mut Region,
     ) -> (Result<Answer, Status>, Aftermath) {
         let (command, room) = match self.work {
@@ -219,15 +219,7 @@ impl<'m> Course<'m> {
                     slot.write_window(address, value.slice(0, bytes));
                     self.next_step(slot, value)
                 }
-                Step::WaitForWindow => {
-                    slot.wait_for_window();
-                    let next = self.next_step(slot, value);
-                    if next != Step::WaitForWindow {
-                        // The window may have room for more than one value.
-                        slot.pass_window();
-                    }
-                    next
-                }
+                Step::WaitForWindow => self.wait_for_window(slot, value),
                 Step::Submit(completions) => {
                     let (iterator_use, room) = (self.iterator_use(), self.room());
                     slot.submit(Submission { completions, iterator_use, value, room })?;
@@ -247,13 +239,7 @@ impl<'m> Course<'m> {
                         return Poll::Pending;
                     };
                     cqe = completed;
-                    let had_claim = self.progress.claim.is_some();
-                    let (offer, outbox) = slot.offer();
-                    let next = self.completed(&offer, value, &cqe, outbox);
-                    if had_claim {
-                        slot.pass_window();
-                    }
-                    next
+                    self.after_completion(slot, value, &cqe)
                 }
                 Step::Done(status) => {
                     slot.leave_sequence();
@@ -261,6 +247,30 @@ impl<'m> Course<'m> {
                 }
             };
         }
+    }
+
+    /// Waits for a value in the window; the next step.
+    #[inline]
+    fn wait_for_window<S: CommandSlot>(&mut self, slot: &mut S, value: Piece<'_>) -> Step {
+        slot.wait_for_window();
+        let next = self.next_step(slot, value);
+        if next != Step::WaitForWindow {
+            // The window may have room for more than one value.
+            slot.pass_window();
+        }
+        next
+    }
+
+    /// What follows the completion of the last submission.
+    #[inline]
+    fn after_completion<S: CommandSlot>(&mut self, slot: &mut S, value: Piece<'_>, cqe: &Cqe) -> Step {
+        let had_claim = self.progress.claim.is_some();
+        let (offer, outbox) = slot.offer();
+        let next = self.completed(&offer, value, cqe, outbox);
+        if had_claim {
+            slot.pass_window();
+        }
+        next
     }
 
     fn next_step(&mut self, slot: &mut impl CommandSlot, value: Piece<'_>) -> Step {
@@ -495,7 +505,7 @@ fn answer(
     room: u32,
     status: Status,
     cqe: &Cqe,
-    arrived: &impl Arrival,
+    arrived: &impl AnswerData,
     into: &mut Region,
     more: &mut Pairs,
 ) -> Result<Answer, Status> {

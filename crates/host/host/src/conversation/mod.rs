@@ -28,7 +28,7 @@ use kvdrive_spec::Status;
 
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call};
-pub(crate) use command_slot::{Aftermath, Arrival, CommandSlot, SlotOffer, Submission};
+pub(crate) use command_slot::{Aftermath, CommandSlot, SlotOffer, Submission};
 pub(crate) use course::{Capabilities, CommandEnd, Course, Until};
 
 /// Starts a call with a value of `bytes` bytes: returns its course, or its state if no command is needed.

@@ -8,15 +8,14 @@ use std::collections::VecDeque;
 use kvdrive_content::Region;
 use kvdrive_spec::{Cqe, Status};
 
-use super::Arrival;
 use super::course::done;
-use crate::answers::{IteratorId, Pair, Pairs};
+use crate::answers::{AnswerData, IteratorId, Pair, Pairs};
 
 /// What a NEXT has answered.
-pub(crate) type Answer = Result<Pairs, Status>;
+pub(crate) type IteratorAnswer = Result<Pairs, Status>;
 
 /// The answer to `cqe`, of which at most `room` bytes have `arrived`.
-pub(crate) fn answer(cqe: &Cqe, arrived: &impl Arrival, room: u32) -> Answer {
+pub(crate) fn answer(cqe: &Cqe, arrived: &impl AnswerData, room: u32) -> IteratorAnswer {
     done(cqe.status()).map(|()| Pairs::of(cqe, arrived, room))
 }
 
@@ -38,7 +37,7 @@ pub(crate) struct Unclaimed {
     /// Iterators with a NEXT in progress that was dropped.
     expected: Vec<IteratorId>,
     /// Answers in the order in which they came.
-    arrived: VecDeque<(IteratorId, Answer)>,
+    arrived: VecDeque<(IteratorId, IteratorAnswer)>,
 }
 
 impl Unclaimed {
@@ -49,7 +48,7 @@ impl Unclaimed {
 
     /// The answer to an expected NEXT has come; `true`: waiting callers claim again. An iterator that was
     /// busy (COMMAND INTERRUPTED) has passed no pair, so nothing is kept.
-    pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: Answer) -> bool {
+    pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: IteratorAnswer) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
         self.expected.swap_remove(index);
         if !matches!(answer, Err(Status::COMMAND_INTERRUPTED)) {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::{Key, Status, StoreOptions};
-use kvdrive_store::{Kept, StoreError, Thread, Value};
+use kvdrive_store::{StoreError, StoredValue, Thread, Value};
 
 use super::HostKv;
 use crate::answers::{self, IteratorId, Pair};
@@ -27,7 +27,7 @@ pub struct HostKvClient {
 /// A call that was carried out.
 #[must_use = "a dropped ticket loses the answer"]
 pub struct AnsweredCall<V> {
-    result: Result<(Answer, Option<Kept>), Status>,
+    result: Result<(Answer, Option<StoredValue>), Status>,
     call: PhantomData<V>,
 }
 
@@ -59,7 +59,7 @@ impl HostKvClient {
         result
     }
 
-    fn carry_out<V: Content>(&self, call: &Call<V>) -> Result<(Answer, Option<Kept>), Status> {
+    fn carry_out<V: Content>(&self, call: &Call<V>) -> Result<(Answer, Option<StoredValue>), Status> {
         let (store, thread) = (&self.kv.store, self.thread);
         let answer = match call {
             Call::Store { key, value, options } => {
@@ -111,7 +111,7 @@ impl HostKvClient {
     }
 
     /// The next pair of an iterator, which is taken out of the table while it is in use.
-    fn step(&self, iterator: IteratorId) -> Result<(Option<Pair>, Option<Kept>), Status> {
+    fn step(&self, iterator: IteratorId) -> Result<(Option<Pair>, Option<StoredValue>), Status> {
         let taken = self.kv.cursors.borrow_mut().remove(&iterator.number());
         let mut cursor = taken.ok_or(Status::NO_SUCH_ITERATOR)?;
         let found = cursor.next(self.thread).map_err(status_of);

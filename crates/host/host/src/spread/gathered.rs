@@ -1,4 +1,4 @@
-//! Calls that several drives answer together: lists and iterators. State only; [`super::pipeline`] submits
+//! Calls that several drives answer together: lists and iterators. Gathering only; [`super::pipeline`] submits
 //! the commands.
 //!
 //! An iterator over several drives has one iterator on each. The next pair of every drive is kept here,
@@ -19,10 +19,10 @@ pub(super) struct Gathered<V> {
     pub value: V,
     /// Commands that have not ended.
     pub left: usize,
-    pub state: State,
+    pub state: GatheredState,
 }
 
-pub(super) enum State {
+pub(super) enum GatheredState {
     /// The keys of the drives that have answered.
     List {
         keys: Vec<Key>,

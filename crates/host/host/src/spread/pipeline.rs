@@ -10,7 +10,7 @@ use kvdrive_sim::wall::{Patience, Stopwatch};
 use kvdrive_spec::Status;
 
 use super::Spread;
-use super::gathered::{Cursor, Gathered, State, merged};
+use super::gathered::{Cursor, Gathered, GatheredState, merged};
 use crate::Error;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Content};
@@ -252,7 +252,13 @@ impl<V: Content> Pipeline<V> {
     }
 
     /// Begins a call that has a command for each of several drives.
-    fn begin_gathered(&mut self, call: Call<()>, value: V, state: State, commands: Vec<(usize, Call<()>)>) {
+    fn begin_gathered(
+        &mut self,
+        call: Call<()>,
+        value: V,
+        state: GatheredState,
+        commands: Vec<(usize, Call<()>)>,
+    ) {
         let number = self.gathered.iter().position(Option::is_none).unwrap_or_else(|| {
             self.gathered.push(None);
             self.gathered.len() - 1
@@ -271,14 +277,14 @@ impl<V: Content> Pipeline<V> {
             unreachable!("it has not ended")
         };
         match (state, result) {
-            (State::List { keys, .. }, Ok(answer)) => keys.extend(answer.keys()),
-            (State::Seek(cursor), result) => cursor.opened(drive, result, content),
-            (State::Next { cursor }, Ok(answer)) => {
+            (GatheredState::List { keys, .. }, Ok(answer)) => keys.extend(answer.keys()),
+            (GatheredState::Seek(cursor), result) => cursor.opened(drive, result, content),
+            (GatheredState::Next { cursor }, Ok(answer)) => {
                 let cursor = self.cursors[cursor.number() as usize].as_mut().expect("it is open");
                 cursor.came(drive, answer.pair(), content);
             }
-            (State::Close(Ok(())), Ok(_)) | (State::Close(Err(_)), _) => {}
-            (state, Err(status)) => *state = State::Close(Err(status)),
+            (GatheredState::Close(Ok(())), Ok(_)) | (GatheredState::Close(Err(_)), _) => {}
+            (state, Err(status)) => *state = GatheredState::Close(Err(status)),
         }
         self.end_one(number);
     }
@@ -292,24 +298,24 @@ impl<V: Content> Pipeline<V> {
         }
         let Gathered { call, value, state, .. } = self.gathered[number].take().expect("it has not ended");
         match state {
-            State::List { keys, buffer_bytes } => {
+            GatheredState::List { keys, buffer_bytes } => {
                 let keys = merged(keys, buffer_bytes);
                 self.answer(call, value, Ok(Answer::Keys(keys)), Region::new());
             }
-            State::Close(closed) => {
+            GatheredState::Close(closed) => {
                 let result = closed.map(|()| Answer::Done);
                 self.answer(call, value, result, Region::new());
             }
-            State::Seek(Cursor { failed: Some(status), iterators, .. }) => {
-                let state = State::Close(Err(status));
+            GatheredState::Seek(Cursor { failed: Some(status), iterators, .. }) => {
+                let state = GatheredState::Close(Err(status));
                 self.begin_gathered(call, value, state, closing(&iterators));
             }
-            State::Seek(mut cursor) => {
+            GatheredState::Seek(mut cursor) => {
                 let (pair, content) = cursor.choose();
                 let iterator = self.keep(cursor);
                 self.answer(call, value, Ok(Answer::Opened(iterator, pair)), content);
             }
-            State::Next { cursor } => self.choose(call, value, cursor),
+            GatheredState::Next { cursor } => self.choose(call, value, cursor),
         }
     }
 
@@ -413,28 +419,38 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
             }
             Call::List { buffer_bytes, .. } if self.is_ordered => {
                 let commands = to_all(call);
-                self.begin_gathered(call, value, State::List { keys: Vec::new(), buffer_bytes }, commands);
+                self.begin_gathered(
+                    call,
+                    value,
+                    GatheredState::List { keys: Vec::new(), buffer_bytes },
+                    commands,
+                );
             }
             Call::Batch { .. } | Call::List { .. } => {
                 self.answer(call, value, Err(Status::INVALID_OPCODE), into);
             }
             Call::Seek { .. } => {
                 let (commands, cursor) = (to_all(call), Cursor::new(self.members.len(), self.is_ordered));
-                self.begin_gathered(call, value, State::Seek(cursor), commands);
+                self.begin_gathered(call, value, GatheredState::Seek(cursor), commands);
             }
             Call::Next { iterator } => match self.cursor(iterator) {
                 None => self.answer(call, value, Err(Status::NO_SUCH_ITERATOR), into),
                 Some(Some(Cursor { asked_next: Some(drive), iterators, .. })) => {
                     let iterator_there = iterators[*drive].expect("it has a pair");
                     let commands = vec![(*drive, Call::Next { iterator: iterator_there })];
-                    self.begin_gathered(call, value, State::Next { cursor: iterator }, commands);
+                    self.begin_gathered(call, value, GatheredState::Next { cursor: iterator }, commands);
                 }
                 Some(_) => self.choose(call, value, iterator),
             },
             Call::Close { iterator } => match self.cursor(iterator).and_then(Option::take) {
                 None => self.answer(call, value, Err(Status::NO_SUCH_ITERATOR), into),
                 Some(cursor) => {
-                    self.begin_gathered(call, value, State::Close(Ok(())), closing(&cursor.iterators));
+                    self.begin_gathered(
+                        call,
+                        value,
+                        GatheredState::Close(Ok(())),
+                        closing(&cursor.iterators),
+                    );
                 }
             },
         }

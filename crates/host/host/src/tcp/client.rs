@@ -11,14 +11,14 @@ use kvdrive_spec::{Cqe, Sqe};
 
 use super::queue::{Completed, Data, Queue};
 use crate::Error;
-use crate::answers::IteratorId;
+use crate::answers::{AnswerData, IteratorId};
 use crate::client::{Answer, Call, Calls, Content};
 use crate::conversation::course::PAIRS_AT_ONCE;
 use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::unclaimed::{self, Claimed, NextPair, Unclaimed};
 use crate::conversation::{
-    self, Aftermath, Arrival, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer,
-    Submission, Until, at_once,
+    self, Aftermath, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer, Submission, Until,
+    at_once,
 };
 
 /// One connection, with several commands under way. It needs no thread of its own: a caller that waits for
@@ -81,7 +81,7 @@ impl HostMemory for Received<'_> {
     }
 }
 
-impl Arrival for Received<'_> {
+impl AnswerData for Received<'_> {
     fn memory(&self) -> (&dyn HostMemory, u64) {
         (self, 0)
     }

@@ -12,10 +12,10 @@ use super::blocking::block_on;
 use super::connector::Connector;
 use super::port::{Claimed, Port};
 use crate::Error;
-use crate::answers::{self, IteratorId};
+use crate::answers::{self, AnswerData, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::conversation::course::PAIRS_AT_ONCE;
-use crate::conversation::{self, Aftermath, Arrival, CallState, Capabilities, CommandEnd, Course, Until};
+use crate::conversation::{self, Aftermath, CallState, Capabilities, CommandEnd, Course, Until};
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -149,7 +149,7 @@ impl Flight<'_> {
 }
 
 /// Exchanges the buffer's value with the caller's region, so that nothing is copied.
-impl Arrival for SharedBuffer {
+impl AnswerData for SharedBuffer {
     fn memory(&self) -> (&dyn HostMemory, u64) {
         (self, self.address())
     }

@@ -83,7 +83,7 @@ impl Board {
     }
 
     /// The answer to a NEXT that was dropped.
-    fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> unclaimed::Answer {
+    fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> unclaimed::IteratorAnswer {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
         unclaimed::answer(cqe, &*buffers[usize::from(cqe.cid.get())], buffer_bytes)
     }

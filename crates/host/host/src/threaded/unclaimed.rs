@@ -7,20 +7,20 @@ use std::task::{Context, Poll, Waker};
 use kvdrive_content::Region;
 
 use crate::answers::{IteratorId, Pairs};
-use crate::conversation::unclaimed::{Answer, Claimed, NextPair, Unclaimed};
+use crate::conversation::unclaimed::{Claimed, IteratorAnswer, NextPair, Unclaimed};
 
 #[derive(Default)]
-struct State {
+struct UnclaimedState {
     unclaimed: Unclaimed,
     waiting: Vec<Waker>,
 }
 
 /// See [`Unclaimed`].
 #[derive(Default)]
-pub(super) struct SharedUnclaimed(Mutex<State>);
+pub(super) struct SharedUnclaimed(Mutex<UnclaimedState>);
 
 impl SharedUnclaimed {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UnclaimedState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -30,7 +30,7 @@ impl SharedUnclaimed {
     }
 
     /// The answer to an expected NEXT has come; `wakers` gets the waiting callers.
-    pub(super) fn arrive(&self, iterator: IteratorId, answer: Answer, wakers: &mut Vec<Waker>) {
+    pub(super) fn arrive(&self, iterator: IteratorId, answer: IteratorAnswer, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         if state.unclaimed.arrive(iterator, answer) {
             wakers.append(&mut state.waiting);

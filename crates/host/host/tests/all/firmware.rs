@@ -246,11 +246,7 @@ impl Drive {
             return change_queues(request);
         }
         if request.is_admin() {
-            let mut namespace = KvNamespace::new_zeroed();
-            namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);
-            let answer = namespace.as_bytes().to_vec();
-            let bytes = answer.len() as u32;
-            return self.send(request, bytes, &Region::from_bytes(answer), bytes).map(|()| (0, 0));
+            return self.identify(request);
         }
         if let Some(status) = self.refusal {
             return Err(status);
@@ -261,42 +257,19 @@ impl Drive {
                 let place = prp::receive(request, &key, bytes, self)?;
                 self.commit(key, place, store.options)
             }
-            Command::Write(write) => {
-                self.refuse_inside_value(request)?;
-                let Write { key, value_bytes } = write;
-                let place = self.reserve(&key, value_bytes, Arrival::Inline)?;
-                let received_bytes = piggyback::copy_write(sqe, value_bytes, &place, self);
-                let assembly = Assembly { key, value_bytes, received_bytes, place };
-                self.keep_or_commit(request, assembly)
-            }
+            Command::Write(write) => self.write(request, write),
             Command::Hybrid { key, value_bytes, pages_z } => {
                 self.refuse_inside_value(request)?;
-                let Write { key, value_bytes } = Write { key, value_bytes };
                 let assembly = hybrid::receive(request, key, value_bytes, pages_z, self)?;
                 self.keep_or_commit(request, assembly)
             }
-            Command::Transfer => {
-                if let Some(status) = self.refused.borrow_mut().remove(&request.session().number()) {
-                    return Err(status);
-                }
-                let unfinished = self.unfinished.borrow_mut().remove(&request.session().number());
-                let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
-                piggyback::receive_transfer(sqe, &mut assembly, self);
-                self.keep_or_commit(request, assembly)
-            }
+            Command::Transfer => self.transfer(request),
             Command::Discard { .. } => {
                 self.refused.borrow_mut().remove(&request.session().number());
                 self.unfinished.borrow_mut().remove(&request.session().number());
                 Ok((0, 0))
             }
-            Command::Retrieve { key, buffer_bytes, .. } => {
-                self.flash.run(5_000);
-                let found = self.pairs.borrow().get(&key).cloned();
-                let (bytes, value) = found.ok_or(Status::KEY_NOT_FOUND)?;
-                let value = value.borrow().clone();
-                self.send(request, buffer_bytes, &value, bytes)?;
-                Ok((bytes, 0))
-            }
+            Command::Retrieve { key, buffer_bytes, .. } => self.retrieve(request, &key, buffer_bytes),
             Command::Exist { key } => {
                 self.pairs.borrow().contains_key(&key).then_some((0, 0)).ok_or(Status::KEY_NOT_FOUND)
             }
@@ -330,6 +303,42 @@ impl Drive {
             | Command::StorePart(_)
             | Command::RetrievePart(_) => Err(Status::INVALID_OPCODE),
         }
+    }
+
+    fn identify(&self, request: &PcieRequest) -> Answer {
+        let mut namespace = KvNamespace::new_zeroed();
+        namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);
+        let answer = namespace.as_bytes().to_vec();
+        let bytes = answer.len() as u32;
+        self.send(request, bytes, &Region::from_bytes(answer), bytes).map(|()| (0, 0))
+    }
+
+    fn write(&self, request: &PcieRequest, write: Write) -> Answer {
+        self.refuse_inside_value(request)?;
+        let Write { key, value_bytes } = write;
+        let place = self.reserve(&key, value_bytes, Arrival::Inline)?;
+        let received_bytes = piggyback::copy_write(request.sqe(), value_bytes, &place, self);
+        let assembly = Assembly { key, value_bytes, received_bytes, place };
+        self.keep_or_commit(request, assembly)
+    }
+
+    fn transfer(&self, request: &PcieRequest) -> Answer {
+        if let Some(status) = self.refused.borrow_mut().remove(&request.session().number()) {
+            return Err(status);
+        }
+        let unfinished = self.unfinished.borrow_mut().remove(&request.session().number());
+        let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+        piggyback::receive_transfer(request.sqe(), &mut assembly, self);
+        self.keep_or_commit(request, assembly)
+    }
+
+    fn retrieve(&self, request: &PcieRequest, key: &Key, buffer_bytes: u32) -> Answer {
+        self.flash.run(5_000);
+        let found = self.pairs.borrow().get(key).cloned();
+        let (bytes, value) = found.ok_or(Status::KEY_NOT_FOUND)?;
+        let value = value.borrow().clone();
+        self.send(request, buffer_bytes, &value, bytes)?;
+        Ok((bytes, 0))
     }
 
     fn refuse_inside_value(&self, request: &PcieRequest) -> Result<(), Status> {

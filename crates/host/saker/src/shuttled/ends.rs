@@ -21,13 +21,13 @@ struct Mortal(Arc<Inside>);
 
 #[derive(Default)]
 struct Inside {
-    state: Mutex<State>,
+    state: Mutex<EndsState>,
     has_work: Condvar,
     has_answer: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct EndsState {
     queues: usize,
     /// Queue and ticket of each command under way.
     under_way: Vec<(usize, u32)>,

@@ -10,7 +10,7 @@ use super::state;
 use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::store::{Cursor, StoreError};
-use crate::value::Kept;
+use crate::value::StoredValue;
 
 /// Lower than every key, or that key itself.
 const LOWEST: Key = match Key::from_padded([0; 16], 1) {
@@ -41,7 +41,7 @@ impl BtreeCursor {
 }
 
 impl Cursor for BtreeCursor {
-    fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
+    fn next(&mut self, thread: Thread) -> Result<Option<(Key, StoredValue)>, StoreError> {
         loop {
             if let Some((leaf, at)) = &mut self.leaf
                 && let Some((key, item)) = leaf.entries.get(*at)

@@ -46,10 +46,10 @@ use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
-use crate::value::{Kept, Part, Value};
+use crate::value::{Part, StoredValue, Value};
 use node::{Elsewhere, Item, MOST_RUNS, Node, NodeAt};
 pub use options::BtreeOptions;
-use state::{FREE_AFTER_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
+use state::{BtreeState, FREE_AFTER_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
@@ -84,7 +84,7 @@ struct Btree(Rc<Tree>);
 struct Tree {
     ground: Ground,
     options: BtreeOptions,
-    state: RefCell<State>,
+    state: RefCell<BtreeState>,
     /// Serialises the writers of the tree.
     writers: FifoLock,
 }
@@ -94,7 +94,7 @@ type ItemChange = (Key, Option<Item>);
 
 impl Tree {
     fn new(options: &BtreeOptions, ground: Ground) -> Tree {
-        let state = RefCell::new(State::new(ground.pages.page_bytes()));
+        let state = RefCell::new(BtreeState::new(ground.pages.page_bytes()));
         Tree { ground, options: options.clone(), state, writers: FifoLock::default() }
     }
 
@@ -107,7 +107,7 @@ impl Tree {
         &self,
         thread: Thread,
         why: Purpose,
-        mut call: impl FnMut(&mut State) -> Result<T, Need>,
+        mut call: impl FnMut(&mut BtreeState) -> Result<T, Need>,
     ) -> Result<Option<T>, StoreError> {
         loop {
             let answer = call(&mut self.state.borrow_mut());
@@ -314,7 +314,7 @@ impl Tree {
     /// The item for a value.
     fn item_of(&self, thread: Thread, value: &Value<'_>, keep: u64) -> Result<Item, StoreError> {
         if value.bytes() <= self.state.borrow().inline_bytes() {
-            return Ok(Item::Value(Kept::of(value)));
+            return Ok(Item::Value(StoredValue::of(value)));
         }
         self.write_long(thread, value, keep).map(Item::Elsewhere)
     }
@@ -412,7 +412,7 @@ impl Tree {
         Ok(leaf.flatten().and_then(|leaf| leaf.find(key).ok().map(|index| leaf.entries[index].1.clone())))
     }
 
-    fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: &Key) -> Result<Option<StoredValue>, StoreError> {
         let levels = u64::from(self.state.borrow().root.level + 1);
         self.ground.cpu.work(thread, &[(Step::NodeSearch, levels)]);
         let mut item = self.item(thread, key)?;
@@ -432,7 +432,7 @@ impl Tree {
     }
 
     /// Reads a value from its own pages.
-    fn read_long(&self, thread: Thread, at: &Elsewhere, why: Purpose) -> Result<Kept, StoreError> {
+    fn read_long(&self, thread: Thread, at: &Elsewhere, why: Purpose) -> Result<StoredValue, StoreError> {
         let page_bytes = self.page_bytes();
         let body = page_bytes - frame::FRAME_BYTES;
         let (mut parts, mut missing) = (Vec::new(), at.bytes);
@@ -451,7 +451,7 @@ impl Tree {
             }
         }
         self.ground.cpu.work(thread, &[(Step::ChecksumByte, at.bytes.into())]);
-        Ok(Kept::of_parts(parts))
+        Ok(StoredValue::of_parts(parts))
     }
 }
 
@@ -491,7 +491,7 @@ impl Store for Btree {
         self.0.apply(thread, &[Request::Put(key, value)], FREE_AFTER_REPEATS)
     }
 
-    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
         self.0.get(thread, &key)
     }
 

@@ -21,7 +21,7 @@ use crate::pages::{Page, PageId};
 use crate::records::{Flags, Format, HEAD_BYTES, OpenPage, records};
 use crate::space::Extent;
 use crate::store::StoreError;
-use crate::value::{Kept, Value};
+use crate::value::{StoredValue, Value};
 
 /// Bytes between frame and records.
 pub const OWN_BYTES: u32 = 8;
@@ -96,7 +96,7 @@ impl Elsewhere {
 #[derive(Clone, Debug)]
 pub enum Item {
     /// A value.
-    Value(Kept),
+    Value(StoredValue),
     /// A value that is too long for a node.
     Elsewhere(Elsewhere),
     /// A node one level below.
@@ -206,7 +206,7 @@ impl Node {
         open.begin_at(self.born);
         for (key, item) in &self.entries {
             match item {
-                Item::Value(kept) => open.begin_record(key, &Value::Kept(kept), self.born, Flags::NONE),
+                Item::Value(kept) => open.begin_record(key, &Value::Stored(kept), self.born, Flags::NONE),
                 Item::Elsewhere(elsewhere) => {
                     let bytes = elsewhere.to_bytes();
                     open.begin_record(key, &Value::from(&bytes[..]), self.born, Flags::ELSEWHERE)
@@ -253,7 +253,7 @@ impl Node {
                 bytes
             };
             let item = match (level, record.flags.has(Flags::ELSEWHERE)) {
-                (0, false) => Item::Value(Kept::in_page(page, record.at, record.bytes)),
+                (0, false) => Item::Value(StoredValue::in_page(page, record.at, record.bytes)),
                 (0, true) => {
                     Item::Elsewhere(Elsewhere::from_bytes(&bytes()).ok_or_else(|| damaged("points nowhere"))?)
                 }

@@ -138,7 +138,7 @@ pub struct Memory {
 }
 
 /// The state of the store.
-pub struct State {
+pub struct BtreeState {
     /// Layout of nodes on pages.
     pub format: Format,
     /// The present tree.
@@ -175,10 +175,10 @@ pub struct State {
     pub counters: StoreCounters,
 }
 
-impl State {
+impl BtreeState {
     /// An empty tree.
-    pub fn new(page_bytes: u32) -> State {
-        State {
+    pub fn new(page_bytes: u32) -> BtreeState {
+        BtreeState {
             format: Format::new(page_bytes, OWN_BYTES, Kind::Leaf),
             root: Root::default(),
             last_number: 0,
@@ -284,7 +284,7 @@ impl State {
         path.iter().filter(is_as_kept).count() as u64
     }
 
-    /// As [`State::change`] for several changes, all of whose paths are in memory; all are made or none: if
+    /// As [`BtreeState::change`] for several changes, all of whose paths are in memory; all are made or none: if
     /// one has no room, those before it are undone. Returns the previous items.
     pub fn change_all(
         &mut self,

@@ -45,12 +45,12 @@ const PAGES_TAKEN: u64 = 256;
 pub struct Files<P: PageStore> {
     pages: P,
     page_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<DirectoryState>,
     journal: Mutex<Journal>,
 }
 
 /// The state in memory.
-struct State {
+struct DirectoryState {
     catalog: Catalog,
     next_file: u64,
     /// Open files.
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl State {
+impl DirectoryState {
     fn entry(&mut self, file: FileId) -> &mut Entry {
         let entry = self.catalog.entries.get_mut(&file).or_else(|| self.orphans.get_mut(&file));
         entry.expect("an open file has an entry")
@@ -157,7 +157,7 @@ impl<P: PageStore> Files<P> {
                 return Err(StoreError::Damaged { page: extent.first, what });
             }
         }
-        let state = State {
+        let state = DirectoryState {
             catalog,
             next_file: journal.next_file(),
             open: BTreeMap::new(),
@@ -331,7 +331,7 @@ impl<P: PageStore> Files<P> {
         journal.check()?;
         let (records, leaving, is_dirty) = {
             let mut state = lock(&self.state);
-            let State { pending, leaving, is_dirty, .. } = &mut *state;
+            let DirectoryState { pending, leaving, is_dirty, .. } = &mut *state;
             (std::mem::take(pending), std::mem::take(leaving), std::mem::take(is_dirty))
         };
         // The data that records refer to is durable before the records are.

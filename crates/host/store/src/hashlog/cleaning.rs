@@ -5,13 +5,13 @@ use kvdrive_spec::Key;
 
 use super::Log;
 use super::shape::{FREE_FOR_RECOVERY, PageFields, SegmentShape};
-use super::state::{Phase, RecordAt, Stage, State, Victim};
+use super::state::{HashlogState, Phase, RecordAt, Stage, Victim};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose, Trouble};
 use crate::records::{Flags, Record, records};
 use crate::store::StoreError;
-use crate::value::{Kept, Part, Value};
+use crate::value::{Part, StoredValue, Value};
 
 /// The key in a void record; its length is what counts here.
 const VOID_KEY: Key = Key::from_u32_be(0);
@@ -69,7 +69,7 @@ impl Scanned {
     }
 }
 
-impl State {
+impl HashlogState {
     /// The segments to clean next: those with the fewest live bytes, as many as fit into the free room.
     fn victims_to_be(&self) -> Vec<u32> {
         let sealed = |segment: &&u32| self.segments[**segment as usize].phase == Phase::Sealed;
@@ -240,8 +240,8 @@ impl Log {
             if needed + keep > state.free.len() as u32 {
                 return Err(StoreError::Full);
             }
-            let kept = (!is_tombstone).then(|| Kept::of_parts(parts));
-            let value = kept.as_ref().map(Value::Kept);
+            let kept = (!is_tombstone).then(|| StoredValue::of_parts(parts));
+            let value = kept.as_ref().map(Value::Stored);
             state.append(cleaner, &key, value.as_ref(), Flags::NONE);
             state.counters.moved_records += 1;
             state.counters.moved_bytes += u64::from(record.value_bytes);

@@ -11,7 +11,7 @@ use super::state::RecordAt;
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
 use crate::store::{Cursor, StoreError};
-use crate::value::Kept;
+use crate::value::StoredValue;
 
 /// Position of a cursor.
 pub struct HashlogCursor {
@@ -42,7 +42,7 @@ impl HashlogCursor {
 }
 
 impl Cursor for HashlogCursor {
-    fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
+    fn next(&mut self, thread: Thread) -> Result<Option<(Key, StoredValue)>, StoreError> {
         let Some(&(key, place)) = self.rest.last() else { return Ok(None) };
         let (found, value) = self.log.load(thread, place, Purpose::Cursor)?;
         if found != Some(key) {

@@ -48,10 +48,10 @@ use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, records};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
-use crate::value::{Kept, Value};
+use crate::value::{StoredValue, Value};
 pub use options::{HashlogOptions, WriteMode};
 use shape::{FREE_FOR_DELETES, FREE_FOR_PUTS};
-use state::{Block, Entry, Phase, RecordAt, State, UnderWay};
+use state::{Block, Entry, HashlogState, Phase, RecordAt, UnderWay};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
@@ -83,7 +83,7 @@ struct Hashlog(Rc<Log>);
 struct Log {
     ground: Ground,
     options: HashlogOptions,
-    state: RefCell<State>,
+    state: RefCell<HashlogState>,
     cleaning: FifoLock,
 }
 
@@ -91,7 +91,7 @@ impl Log {
     fn new(options: &HashlogOptions, ground: Ground) -> Log {
         let (page_bytes, pages) = (ground.pages.page_bytes(), ground.pages.pages());
         let shape = options.shape(page_bytes, pages, ground.threads);
-        let state = RefCell::new(State::new(shape));
+        let state = RefCell::new(HashlogState::new(shape));
         Log { ground, options: options.clone(), state, cleaning: FifoLock::default() }
     }
 
@@ -309,7 +309,12 @@ impl Log {
     }
 
     /// Reads the value of the record at a position, whose segment the caller has pinned.
-    fn load(&self, thread: Thread, place: RecordAt, why: Purpose) -> Result<(Option<Key>, Kept), StoreError> {
+    fn load(
+        &self,
+        thread: Thread,
+        place: RecordAt,
+        why: Purpose,
+    ) -> Result<(Option<Key>, StoredValue), StoreError> {
         let mut pages = Vec::with_capacity(place.pages.into());
         let mut page = place.page;
         let end = place.page + u32::from(place.pages);
@@ -343,7 +348,7 @@ impl Log {
         &self,
         place: RecordAt,
         pages: &[(Page, Option<frame::Facts>)],
-    ) -> Result<(Option<Key>, Kept), StoreError> {
+    ) -> Result<(Option<Key>, StoredValue), StoreError> {
         let format = self.state.borrow().shape.format;
         let (mut parts, mut slot) = (Vec::with_capacity(pages.len()), place.slot);
         let (mut key, mut missing) = (None, 0);
@@ -368,7 +373,7 @@ impl Log {
             let page = PageId(u64::from(place.page) + pages.len() as u64);
             return Err(StoreError::Damaged { page, what: "is where a value should go on".into() });
         }
-        Ok((key, Kept::of_parts(parts)))
+        Ok((key, StoredValue::of_parts(parts)))
     }
 
     /// Finds the newest record of a key and pins its segment.
@@ -409,7 +414,7 @@ impl Store for Hashlog {
         self.0.put(thread, key, Some(value), Flags::NONE)
     }
 
-    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
         self.0.work(thread, &[(Step::Probe, 1)]);
         let Some(place) = self.0.pin(&key) else { return Ok(None) };
         let loaded = self.0.load(thread, place, Purpose::Lookup);

@@ -323,7 +323,7 @@ impl Log {
             if needed as usize > state.free.len() {
                 return Err(StoreError::Full);
             }
-            state.append(cleaner, &member.key, value.as_ref().map(Value::Kept).as_ref(), Flags::NONE);
+            state.append(cleaner, &member.key, value.as_ref().map(Value::Stored).as_ref(), Flags::NONE);
         }
         self.sync(thread)
     }

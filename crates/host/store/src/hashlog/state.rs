@@ -214,7 +214,7 @@ pub struct Memory {
 }
 
 /// All state of a store.
-pub struct State {
+pub struct HashlogState {
     /// How the pages are divided.
     pub shape: SegmentShape,
     /// The newest record of every key.
@@ -258,11 +258,11 @@ pub struct State {
     pub counters: StoreCounters,
 }
 
-impl State {
+impl HashlogState {
     /// The state of blank pages.
-    pub fn new(shape: SegmentShape) -> State {
+    pub fn new(shape: SegmentShape) -> HashlogState {
         let segment = Segment { phase: Phase::Free, live: 0, pins: 0 };
-        State {
+        HashlogState {
             shape,
             index: KeyMap::default(),
             streams: (0..=shape.threads).map(|_| Stream::default()).collect(),
@@ -320,7 +320,7 @@ impl State {
         stream.open.as_ref().filter(|open| !open.is_too_far(self.next_sequence)).map_or(0, OpenPage::room)
     }
 
-    /// Appends a record and makes it the newest of its key. The caller has reserved [`State::segments_for`]
+    /// Appends a record and makes it the newest of its key. The caller has reserved [`HashlogState::segments_for`]
     /// it.
     pub fn append(&mut self, stream: usize, key: &Key, value: Option<&Value<'_>>, flags: Flags) {
         let (bytes, sequence) = (value.map_or(0, Value::bytes), self.next_sequence);
@@ -440,7 +440,7 @@ impl State {
         Ok(())
     }
 
-    /// Have all writes ended that had begun when `mark` was taken ([`State::write_mark`])?
+    /// Have all writes ended that had begun when `mark` was taken ([`HashlogState::write_mark`])?
     pub fn are_written(&self, mark: u64) -> bool {
         self.writes.first().is_none_or(|oldest| *oldest >= mark)
     }

@@ -12,7 +12,7 @@ use super::table::{Table, TableStream};
 use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::store::{Cursor, StoreError};
-use crate::value::Kept;
+use crate::value::StoredValue;
 
 /// Pairs taken from a memtable at a time.
 const PAIRS_AT_ONCE: usize = 16;
@@ -104,7 +104,7 @@ impl Source {
 }
 
 impl Cursor for LsmtreeCursor {
-    fn next(&mut self, thread: Thread) -> Result<Option<(Key, Kept)>, StoreError> {
+    fn next(&mut self, thread: Thread) -> Result<Option<(Key, StoredValue)>, StoreError> {
         loop {
             for source in &mut self.sources {
                 source.fill(&self.tree, thread, self.upto)?;

@@ -7,7 +7,7 @@ use super::memtable::Pair;
 use super::merging::Merging;
 use super::table::{Table, TableStream, TableWriter, bytes_page};
 use super::version::{Header, LEVELS, Version, manifest};
-use super::{Failures, Placed, State, Tree};
+use super::{Failures, LsmtreeState, Placed, Tree};
 use crate::cpu::{Step, Thread};
 use crate::frame::{FRAME_BYTES, Kind};
 use crate::pages::{PageId, Purpose};
@@ -47,7 +47,7 @@ impl Tree {
     }
 
     /// The most needed merge, if one is needed.
-    fn choose_merge(&self, state: &State) -> Option<Merge> {
+    fn choose_merge(&self, state: &LsmtreeState) -> Option<Merge> {
         let version = &*state.version;
         let page_bytes = self.layout.page_bytes;
         let trigger = u64::from(self.options.level0_file_num_compaction_trigger);
@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// Is there a job that no thread is doing, and has none failed since jobs were last requested?
-    pub(super) fn is_due(&self, state: &State) -> bool {
+    pub(super) fn is_due(&self, state: &LsmtreeState) -> bool {
         if state.failures.has_given_up {
             return false;
         }

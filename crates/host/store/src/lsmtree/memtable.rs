@@ -7,17 +7,17 @@ use std::ops::Bound;
 
 use kvdrive_spec::Key;
 
-use crate::value::Kept;
+use crate::value::StoredValue;
 
 /// A key with its value; `None`: deleted.
-pub type Pair = (Key, Option<Kept>);
+pub type Pair = (Key, Option<StoredValue>);
 
 /// Bytes of memory of a pair beside its key and value: a node's share of links, its sequence number and
 /// lengths. RocksDB 7.8.3 takes 29 B in its arena with values of 16 B, 36 B with values of 128 B (measured).
 const PAIR_BYTES: u64 = 32;
 
 /// Values by key, newest first.
-type Versions = BTreeMap<(Key, Reverse<u64>), Option<Kept>>;
+type Versions = BTreeMap<(Key, Reverse<u64>), Option<StoredValue>>;
 
 /// A memtable. Cursors share it, and see the versions up to their sequence number.
 pub struct Memtable {
@@ -42,7 +42,7 @@ impl Memtable {
     }
 
     /// Adds a version.
-    pub fn insert(&self, key: Key, sequence: u64, value: Option<Kept>) {
+    pub fn insert(&self, key: Key, sequence: u64, value: Option<StoredValue>) {
         let bytes = value.as_ref().map_or(0, |value| u64::from(value.bytes()));
         self.bytes.set(self.bytes.get() + PAIR_BYTES + key.len() as u64 + bytes);
         self.newest.set(self.newest.get().max(sequence));
@@ -50,7 +50,7 @@ impl Memtable {
     }
 
     /// The newest version of a key.
-    pub fn get(&self, key: &Key) -> Option<Option<Kept>> {
+    pub fn get(&self, key: &Key) -> Option<Option<StoredValue>> {
         let versions = self.versions.borrow();
         let (found, value) = versions.range((*key, Reverse(u64::MAX))..).next()?;
         (found.0 == *key).then(|| value.clone())

@@ -46,7 +46,7 @@ use crate::key_hash::KeyHasher;
 use crate::pages::Purpose;
 use crate::space::{Extent, FreePages};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
-use crate::value::{Kept, Value};
+use crate::value::{StoredValue, Value};
 use block_cache::{BlockCache, BlockPages};
 use layout::Layout;
 use memtable::Memtable;
@@ -91,7 +91,7 @@ struct Tree {
     ground: Ground,
     options: LsmtreeOptions,
     layout: Layout,
-    state: RefCell<State>,
+    state: RefCell<LsmtreeState>,
     /// Serialises changes of the set of tables.
     installing: FifoLock,
 }
@@ -160,7 +160,7 @@ struct Failures {
 }
 
 /// The part of the store in memory.
-struct State {
+struct LsmtreeState {
     sequence: u64,
     /// Every record up to this sequence is durable.
     durable: u64,
@@ -178,7 +178,7 @@ struct State {
     is_merging: bool,
     /// Edition of the manifest at which an optional merge found no room.
     without_room: Option<u64>,
-    rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
+    rows: LruCache<(u64, Key), StoredValue, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
     blocks: BlockCache,
     failures: Failures,
@@ -187,7 +187,7 @@ struct State {
     counters: TreeCounters,
 }
 
-impl State {
+impl LsmtreeState {
     /// The first position of the log that memtables need.
     fn oldest_needed(&self) -> u64 {
         self.full.front().unwrap_or(&self.active).wal_from
@@ -205,15 +205,15 @@ impl State {
         self.failures.has_given_up = false;
     }
 
-    fn cache_row(&mut self, table: u64, key: Key, value: &Kept, options: &LsmtreeOptions) {
+    fn cache_row(&mut self, table: u64, key: Key, value: &StoredValue, options: &LsmtreeOptions) {
         let own = match value {
-            Kept::Pattern(_) => value.clone(),
-            _ => Kept::Bytes(value.to_bytes().into()),
+            StoredValue::Pattern(_) => value.clone(),
+            _ => StoredValue::Bytes(value.to_bytes().into()),
         };
-        let bytes = |key: &Key, value: &Kept| {
+        let bytes = |key: &Key, value: &StoredValue| {
             let content = match value {
                 // A pattern counts with its length, as bytes do.
-                Kept::Pattern(pattern) => pattern.bytes,
+                StoredValue::Pattern(pattern) => pattern.bytes,
                 other => other.bytes(),
             };
             u64::from(options.row_bytes) + key.len() as u64 + u64::from(content)
@@ -234,7 +234,7 @@ impl Tree {
     fn new(options: &LsmtreeOptions, ground: Ground) -> Tree {
         let layout = options.layout(ground.pages.page_bytes(), ground.pages.pages());
         let wal = Wal::new(&layout);
-        let state = State {
+        let state = LsmtreeState {
             sequence: 0,
             durable: 0,
             active: Rc::new(Memtable::new(0)),
@@ -272,7 +272,7 @@ impl Tree {
         self.state.borrow().free.pages() * u64::from(self.layout.page_bytes)
     }
 
-    fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: &Key) -> Result<Option<StoredValue>, StoreError> {
         self.work(thread, &[(Step::MemtableSearch, 1)]);
         let (in_memory, version) = {
             let state = self.state.borrow();
@@ -301,7 +301,7 @@ impl Tree {
         table: &Rc<Table>,
         key: &Key,
         hash: u64,
-    ) -> Result<Option<Option<Kept>>, StoreError> {
+    ) -> Result<Option<Option<StoredValue>>, StoreError> {
         let has_rows = self.options.row_cache_bytes > 0;
         if has_rows {
             self.work(thread, &[(Step::RowProbe, 1)]);
@@ -401,7 +401,7 @@ impl Store for Lsmtree {
         self.0.apply(thread, &[Request::Put(key, value)], false)
     }
 
-    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
         self.0.get(thread, &key)
     }
 

@@ -10,7 +10,7 @@ use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::records::Flags;
 use crate::store::{Request, StoreError};
-use crate::value::Kept;
+use crate::value::StoredValue;
 
 /// What a put has to wait for.
 enum Stall {
@@ -263,7 +263,7 @@ impl Tree {
                 if self.options.wal {
                     state.wal.append(&key, value.as_ref(), state.sequence, flags);
                 }
-                state.active.insert(key, state.sequence, value.as_ref().map(Kept::of));
+                state.active.insert(key, state.sequence, value.as_ref().map(StoredValue::of));
             }
         }
         self.write_wal(thread, MOST_UNDER_WAY)?;

@@ -17,7 +17,7 @@ use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, Record, records};
 use crate::space::Extent;
 use crate::store::{Recovered, StoreError, mark_number};
-use crate::value::{Kept, Part};
+use crate::value::{Part, StoredValue};
 
 /// The content of a manifest slot.
 enum Slot {
@@ -29,7 +29,7 @@ enum Slot {
 /// A record of the log.
 struct Logged {
     key: Key,
-    value: Option<Kept>,
+    value: Option<StoredValue>,
     sequence: u64,
 }
 
@@ -309,7 +309,7 @@ impl Tree {
                     let is_there = !first.flags.has(Flags::TOMBSTONE);
                     batch.push(Logged {
                         key: first.key.expect("a record begins with its key"),
-                        value: is_there.then(|| Kept::of_parts(parts)),
+                        value: is_there.then(|| StoredValue::of_parts(parts)),
                         sequence: first.sequence,
                     });
                     if !first.flags.has(Flags::MEMBER) || first.flags.has(Flags::LAST) {

@@ -28,7 +28,7 @@ use crate::pages::{Page, PageId, PageStore, Purpose};
 use crate::records::{Flags, Format, OpenPage, Record, records};
 use crate::space::Extent;
 use crate::store::StoreError;
-use crate::value::{Kept, Part, Value};
+use crate::value::{Part, StoredValue, Value};
 
 /// Pages read at a time when a whole table is read.
 const READ_AHEAD: u32 = 32;
@@ -161,7 +161,7 @@ impl Joining {
             {
                 let key = first.key.expect("a record begins with its key");
                 let is_there = !first.flags.has(Flags::TOMBSTONE);
-                out((key, is_there.then(|| Kept::of_parts(parts))));
+                out((key, is_there.then(|| StoredValue::of_parts(parts))));
             }
         }
         Ok(())
@@ -208,7 +208,7 @@ pub fn find_in_block(
     table: &Table,
     pages: &[(PageId, Page)],
     key: &Key,
-) -> Result<Option<Option<Kept>>, StoreError> {
+) -> Result<Option<Option<StoredValue>>, StoreError> {
     let mut found: Option<(Flags, Vec<Part>)> = None;
     for (id, page) in pages {
         let facts = open_data(format, table.number, *id, page)?;
@@ -226,7 +226,7 @@ pub fn find_in_block(
                 && let Some((flags, parts)) = found.take()
             {
                 let is_there = !flags.has(Flags::TOMBSTONE);
-                return Ok(Some(is_there.then(|| Kept::of_parts(parts))));
+                return Ok(Some(is_there.then(|| StoredValue::of_parts(parts))));
             }
         }
     }
@@ -380,11 +380,11 @@ impl TableWriter {
     }
 
     /// Adds a pair; keys must ascend.
-    pub fn add(&mut self, key: &Key, value: Option<&Kept>) {
+    pub fn add(&mut self, key: &Key, value: Option<&StoredValue>) {
         self.tombstones += u64::from(value.is_none());
-        let (empty, flags) = (Kept::Bytes(Rc::new([])), Flags::TOMBSTONE);
+        let (empty, flags) = (StoredValue::Bytes(Rc::new([])), Flags::TOMBSTONE);
         let (value, flags) = value.map_or((&empty, flags), |value| (value, Flags::NONE));
-        let lent = Value::Kept(value);
+        let lent = Value::Stored(value);
         let room = self.open.as_ref().map_or(0, OpenPage::room);
         if room < crate::records::HEAD_BYTES + key.len() as u32 + lent.bytes().min(1) {
             self.next_page();

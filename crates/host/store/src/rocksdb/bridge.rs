@@ -12,7 +12,7 @@ use super::Disk;
 mod ffi {
     /// The purpose of pages that are read or written, as far as it follows from the file.
     #[derive(Debug)]
-    enum Why {
+    enum FilePurpose {
         Wal,
         Table,
         Compaction,
@@ -49,10 +49,10 @@ mod ffi {
         /// Opens a file; 0: it does not exist.
         fn open(self: &Disk, name: &str) -> u64;
         fn close(self: &Disk, file: u64);
-        fn append(self: &Disk, file: u64, bytes: &[u8], why: Why) -> Result<()>;
-        fn read(self: &Disk, file: u64, at: u64, out: &mut [u8], why: Why) -> Result<usize>;
+        fn append(self: &Disk, file: u64, bytes: &[u8], why: FilePurpose) -> Result<()>;
+        fn read(self: &Disk, file: u64, at: u64, out: &mut [u8], why: FilePurpose) -> Result<usize>;
         fn sync(self: &Disk, file: u64) -> Result<()>;
-        fn finish(self: &Disk, file: u64, why: Why) -> Result<()>;
+        fn finish(self: &Disk, file: u64, why: FilePurpose) -> Result<()>;
         fn commit(self: &Disk) -> Result<()>;
         fn length(self: &Disk, file: u64) -> u64;
         /// Bytes of the file of this name; -1: it does not exist.
@@ -82,7 +82,7 @@ mod ffi {
     }
 }
 
-pub use ffi::{Database, OpenOptions, Why, open_database, open_in_memory, version};
+pub use ffi::{Database, FilePurpose, OpenOptions, open_database, open_in_memory, version};
 
 // SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of all calls
 // that `Database` makes); `Database` has no other state that changes. Its file system is `Sync` in Rust.

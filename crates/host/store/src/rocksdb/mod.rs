@@ -18,7 +18,7 @@ use crate::files::{FileId, Files};
 use crate::lsmtree::LsmtreeOptions;
 use crate::pages::{PageStore, Purpose};
 use crate::store::StoreError;
-use bridge::{Database, OpenOptions, Why};
+use bridge::{Database, FilePurpose, OpenOptions};
 
 /// Pages that threads of the machine call at once, all of them as thread 0.
 pub trait SharedPages: PageStore + Send + Sync {}
@@ -194,13 +194,13 @@ impl RocksDb {
     }
 }
 
-fn purpose(why: Why) -> Purpose {
+fn purpose(why: FilePurpose) -> Purpose {
     match why {
-        Why::Wal => Purpose::Wal,
-        Why::Table => Purpose::Table,
-        Why::Compaction => Purpose::Compaction,
-        Why::Lookup => Purpose::Lookup,
-        Why::Recovery => Purpose::Recovery,
+        FilePurpose::Wal => Purpose::Wal,
+        FilePurpose::Table => Purpose::Table,
+        FilePurpose::Compaction => Purpose::Compaction,
+        FilePurpose::Lookup => Purpose::Lookup,
+        FilePurpose::Recovery => Purpose::Recovery,
         _ => Purpose::Manifest,
     }
 }
@@ -219,11 +219,11 @@ impl Disk {
         self.0.close(FileId(file));
     }
 
-    fn append(&self, file: u64, bytes: &[u8], why: Why) -> Result<(), StoreError> {
+    fn append(&self, file: u64, bytes: &[u8], why: FilePurpose) -> Result<(), StoreError> {
         self.0.append(FileId(file), bytes, purpose(why))
     }
 
-    fn read(&self, file: u64, at: u64, out: &mut [u8], why: Why) -> Result<usize, StoreError> {
+    fn read(&self, file: u64, at: u64, out: &mut [u8], why: FilePurpose) -> Result<usize, StoreError> {
         self.0.read(FileId(file), at, out, purpose(why))
     }
 
@@ -231,7 +231,7 @@ impl Disk {
         self.0.sync(FileId(file))
     }
 
-    fn finish(&self, file: u64, why: Why) -> Result<(), StoreError> {
+    fn finish(&self, file: u64, why: FilePurpose) -> Result<(), StoreError> {
         self.0.finish(FileId(file), purpose(why))
     }
 

@@ -38,15 +38,15 @@ constexpr char kDirectory[] = "db";
 constexpr char kDirectoryInMemory[] = "/db";
 
 // What the calling thread of RocksDB is busy with; Lookup on threads that are not RocksDB's.
-thread_local Why busy_with = Why::Lookup;
+thread_local FilePurpose busy_with = FilePurpose::Lookup;
 
-Why why_written(const std::string& name) {
+FilePurpose why_written(const std::string& name) {
   auto ends = [&](const std::string& with) {
     return name.size() >= with.size() && name.compare(name.size() - with.size(), with.size(), with) == 0;
   };
-  if (ends(".log")) return Why::Wal;
-  if (ends(".sst")) return busy_with == Why::Compaction ? Why::Compaction : Why::Table;
-  return Why::Manifest;
+  if (ends(".log")) return FilePurpose::Wal;
+  if (ends(".sst")) return busy_with == FilePurpose::Compaction ? FilePurpose::Compaction : FilePurpose::Table;
+  return FilePurpose::Manifest;
 }
 
 rust::Str text(const std::string& name) { return rust::Str(name.data(), name.size()); }
@@ -75,7 +75,7 @@ class Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
 
-  IOStatus read(uint64_t at, size_t count, Slice* result, char* scratch, Why why) const {
+  IOStatus read(uint64_t at, size_t count, Slice* result, char* scratch, FilePurpose why) const {
     size_t had = 0;
     IOStatus status = carry_out([&] {
       had = disk_.read(file_, at, rust::Slice<uint8_t>(reinterpret_cast<uint8_t*>(scratch), count), why);
@@ -97,7 +97,7 @@ class SequentialFile : public rocksdb::FSSequentialFile {
   SequentialFile(const Disk& disk, uint64_t file) : handle_(disk, file) {}
 
   IOStatus Read(size_t count, const IOOptions&, Slice* result, char* scratch, IODebugContext*) override {
-    IOStatus status = handle_.read(at_, count, result, scratch, Why::Recovery);
+    IOStatus status = handle_.read(at_, count, result, scratch, FilePurpose::Recovery);
     at_ += result->size();
     return status;
   }
@@ -127,7 +127,7 @@ class RandomAccessFile : public rocksdb::FSRandomAccessFile {
 
 class WritableFile : public rocksdb::FSWritableFile {
  public:
-  WritableFile(const Disk& disk, uint64_t file, Why why) : handle_(disk, file), why_(why) {}
+  WritableFile(const Disk& disk, uint64_t file, FilePurpose why) : handle_(disk, file), why_(why) {}
 
   using rocksdb::FSWritableFile::Append;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
@@ -153,7 +153,7 @@ class WritableFile : public rocksdb::FSWritableFile {
 
  private:
   Handle handle_;
-  Why why_;
+  FilePurpose why_;
 };
 
 // There are none; what its Fsync means is that names are durable.
@@ -318,13 +318,13 @@ class Silent : public rocksdb::Logger {
 // Keeps `busy_with` of RocksDB's threads.
 class Jobs : public rocksdb::EventListener {
  public:
-  void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { busy_with = Why::Table; }
-  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { busy_with = Why::Lookup; }
+  void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { busy_with = FilePurpose::Table; }
+  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { busy_with = FilePurpose::Lookup; }
   void OnCompactionBegin(rocksdb::DB*, const rocksdb::CompactionJobInfo&) override {
-    busy_with = Why::Compaction;
+    busy_with = FilePurpose::Compaction;
   }
   void OnCompactionCompleted(rocksdb::DB*, const rocksdb::CompactionJobInfo&) override {
-    busy_with = Why::Lookup;
+    busy_with = FilePurpose::Lookup;
   }
 };
 

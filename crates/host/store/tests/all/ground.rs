@@ -12,8 +12,8 @@ use kvdrive_declare::Counts;
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
 use kvdrive_store::{
-    Applied, BACKGROUND_THREADS, Cpu, Cursor, Ground, Kept, Page, PageError, PageId, PageStore, Purpose,
-    Recovered, Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, Thread, Trouble, Value,
+    Applied, BACKGROUND_THREADS, Cpu, Cursor, Ground, Page, PageError, PageId, PageStore, Purpose, Recovered,
+    Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, StoredValue, Thread, Trouble, Value,
     Writing, do_background, run_background,
 };
 use scoped_tls::{ScopedKey, scoped_thread_local};
@@ -505,7 +505,7 @@ impl Store for Alone {
         self.with_background(self.store.put_again(thread, key, value))
     }
 
-    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
         self.store.get(thread, key)
     }
 

@@ -2,7 +2,8 @@
 
 use kvdrive_declare::Rule;
 
-use super::{RunOptions, key_of, option_rows};
+use super::{RunOptions, option_rows};
+use crate::assigned::key_of;
 use crate::{Config, ConfigError, Document, rules};
 
 /// Options whose values change slowest, slowest first, so that runs of the workloads of a list follow each

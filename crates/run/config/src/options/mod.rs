@@ -17,6 +17,8 @@ use kvdrive_text::names::nearest;
 
 use super::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, rules};
 
+use crate::assigned::key_of;
+
 pub use refused::describes_work;
 pub use rows::{OptionRow, option_rows};
 
@@ -465,11 +467,6 @@ impl RunOptions {
             _ => vec![(row.key, number.map_or(value, |(_, _, number)| number).to_owned())],
         }
     }
-}
-
-/// The text before the first `=`.
-fn key_of(set: &str) -> &str {
-    set.split_once('=').map_or(set, |(key, _)| key).trim()
 }
 
 /// The value of a switch in the configuration.

@@ -3,7 +3,8 @@
 use kvdrive_device::MediaConfig;
 use kvdrive_device::engines::ENGINES;
 
-use super::{OptionRow, RunOptions, key_of};
+use super::{OptionRow, RunOptions};
+use crate::assigned::key_of;
 use crate::{Config, ConfigError, Document, default_profile};
 
 /// Sections of the configuration that describe the work of a run: operations, host, SAKER.

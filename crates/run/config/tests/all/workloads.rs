@@ -386,125 +386,125 @@ fn preconditioning_overwrites_uniform_keys_the_same_way_every_time() {
     assert!(counts.values().all(|count| (4..=45).contains(count)), "{counts:?}");
 }
 
+/// Workloads, and below each one its first operations.
+const FIRST_OPERATIONS: &str = r#"
+fillseq
+  store Key(00000000) 32 B v0
+  store Key(00000001) 32 B v1
+  store Key(00000002) 32 B v2
+  store Key(00000003) 32 B v3
+fillrandom
+  store Key(00097868) 32 B v0
+  store Key(000f30cf) 32 B v1
+  store Key(00090094) 32 B v2
+  store Key(000262fe) 32 B v3
+readrandom
+  Retrieve { key: Key(00097868) }
+  Retrieve { key: Key(000f30cf) }
+  Retrieve { key: Key(00090094) }
+  Retrieve { key: Key(000262fe) }
+mixgraph
+  Retrieve { key: Key(0005286b) }
+  Retrieve { key: Key(00097bd9) }
+  Retrieve { key: Key(00002d18) }
+  store Key(0006cda8) 23 B v1000000
+mixed
+  Retrieve { key: Key(00097868) }
+  store Key(000f30cf) 32 B v1000000
+  Retrieve { key: Key(00090094) }
+  Retrieve { key: Key(000262fe) }
+w-a
+  store Key(00000000) 32 B v0
+  store Key(00000001) 32 B v1
+  store Key(00000002) 32 B v2
+  store Key(00000003) 32 B v3
+w-b
+  store Key(b4c4b378) 2048 B v0
+  store Key(40dc950e) 8 B v1
+  store Key(6195a027) 8 B v2
+  store Key(ba65c638) 8 B v3
+w-c
+  store Key(b4c4b378) 8 B v0
+  store Key(40dc950e) 2048 B v1
+  store Key(6195a027) 2048 B v2
+  store Key(ba65c638) 2048 B v3
+w-d
+  store Key(b4c4b378) 8 B v0
+  store Key(40dc950e) 2048 B v1
+  store Key(6195a027) 16 B v2
+  store Key(ba65c638) 2048 B v3
+w-m
+  store Key(b4c4b378) 184 B v0
+  store Key(40dc950e) 1 B v1
+  store Key(6195a027) 75 B v2
+  store Key(ba65c638) 1 B v3
+ycsb-a
+  Retrieve { key: Key(000aaf85) }
+  store Key(0001b6b9) 32 B v1000000
+  Retrieve { key: Key(000ac05c) }
+  Retrieve { key: Key(00048782) }
+ycsb-b
+  Retrieve { key: Key(000aaf85) }
+  Retrieve { key: Key(0001b6b9) }
+  Retrieve { key: Key(000ac05c) }
+  Retrieve { key: Key(00048782) }
+ycsb-c
+  Retrieve { key: Key(000aaf85) }
+  Retrieve { key: Key(0001b6b9) }
+  Retrieve { key: Key(000ac05c) }
+  Retrieve { key: Key(00048782) }
+ycsb-d
+  Retrieve { key: Key(000f2eeb) }
+  Retrieve { key: Key(0000e6b0) }
+  Retrieve { key: Key(000f35d2) }
+  Retrieve { key: Key(000f423b) }
+ycsb-e
+  Seek { key: Key(00061ba5), nexts: 39 }
+  Seek { key: Key(00033d59), nexts: 64 }
+  Seek { key: Key(0004a5dc), nexts: 68 }
+  Seek { key: Key(000daf42), nexts: 74 }
+ycsb-f
+  Retrieve { key: Key(000aaf85) }
+  modify Key(0001b6b9) 32 B v1000000
+  Retrieve { key: Key(000ac05c) }
+  Retrieve { key: Key(00048782) }
+plus-a
+  Retrieve { key: Key(00001354) }
+  store Key(000e5b8f) 32 B v1000000
+  Retrieve { key: Key(00000c6d) }
+  Retrieve { key: Key(00000004) }
+plus-b
+  Retrieve { key: Key(00001354) }
+  Retrieve { key: Key(000e5b8f) }
+  Retrieve { key: Key(00000c6d) }
+  Retrieve { key: Key(00000004) }
+plus-c
+  Retrieve { key: Key(00001354) }
+  Retrieve { key: Key(000e5b8f) }
+  Retrieve { key: Key(00000c6d) }
+  Retrieve { key: Key(00000004) }
+plus-d
+  Retrieve { key: Key(000f2eeb) }
+  Retrieve { key: Key(0000e6b0) }
+  Retrieve { key: Key(000f35d2) }
+  Retrieve { key: Key(000f423b) }
+plus-f
+  Retrieve { key: Key(00001354) }
+  modify Key(000e5b8f) 32 B v1000000
+  Retrieve { key: Key(00000c6d) }
+  Retrieve { key: Key(00000004) }
+tpcc
+  Unit { number: 0 }
+  Unit { number: 1 }
+  Unit { number: 2 }
+  Unit { number: 3 }
+"#;
+
 /// The same on every machine and in every build: random streams, Pareto table and key layouts are part of it.
 #[test]
 fn first_operations() {
-    let held = r#"
-    fillseq
-      store Key(00000000) 32 B v0
-      store Key(00000001) 32 B v1
-      store Key(00000002) 32 B v2
-      store Key(00000003) 32 B v3
-    fillrandom
-      store Key(00097868) 32 B v0
-      store Key(000f30cf) 32 B v1
-      store Key(00090094) 32 B v2
-      store Key(000262fe) 32 B v3
-    readrandom
-      Retrieve { key: Key(00097868) }
-      Retrieve { key: Key(000f30cf) }
-      Retrieve { key: Key(00090094) }
-      Retrieve { key: Key(000262fe) }
-    mixgraph
-      Retrieve { key: Key(0005286b) }
-      Retrieve { key: Key(00097bd9) }
-      Retrieve { key: Key(00002d18) }
-      store Key(0006cda8) 23 B v1000000
-    mixed
-      Retrieve { key: Key(00097868) }
-      store Key(000f30cf) 32 B v1000000
-      Retrieve { key: Key(00090094) }
-      Retrieve { key: Key(000262fe) }
-    w-a
-      store Key(00000000) 32 B v0
-      store Key(00000001) 32 B v1
-      store Key(00000002) 32 B v2
-      store Key(00000003) 32 B v3
-    w-b
-      store Key(b4c4b378) 2048 B v0
-      store Key(40dc950e) 8 B v1
-      store Key(6195a027) 8 B v2
-      store Key(ba65c638) 8 B v3
-    w-c
-      store Key(b4c4b378) 8 B v0
-      store Key(40dc950e) 2048 B v1
-      store Key(6195a027) 2048 B v2
-      store Key(ba65c638) 2048 B v3
-    w-d
-      store Key(b4c4b378) 8 B v0
-      store Key(40dc950e) 2048 B v1
-      store Key(6195a027) 16 B v2
-      store Key(ba65c638) 2048 B v3
-    w-m
-      store Key(b4c4b378) 184 B v0
-      store Key(40dc950e) 1 B v1
-      store Key(6195a027) 75 B v2
-      store Key(ba65c638) 1 B v3
-    ycsb-a
-      Retrieve { key: Key(000aaf85) }
-      store Key(0001b6b9) 32 B v1000000
-      Retrieve { key: Key(000ac05c) }
-      Retrieve { key: Key(00048782) }
-    ycsb-b
-      Retrieve { key: Key(000aaf85) }
-      Retrieve { key: Key(0001b6b9) }
-      Retrieve { key: Key(000ac05c) }
-      Retrieve { key: Key(00048782) }
-    ycsb-c
-      Retrieve { key: Key(000aaf85) }
-      Retrieve { key: Key(0001b6b9) }
-      Retrieve { key: Key(000ac05c) }
-      Retrieve { key: Key(00048782) }
-    ycsb-d
-      Retrieve { key: Key(000f2eeb) }
-      Retrieve { key: Key(0000e6b0) }
-      Retrieve { key: Key(000f35d2) }
-      Retrieve { key: Key(000f423b) }
-    ycsb-e
-      Seek { key: Key(00061ba5), nexts: 39 }
-      Seek { key: Key(00033d59), nexts: 64 }
-      Seek { key: Key(0004a5dc), nexts: 68 }
-      Seek { key: Key(000daf42), nexts: 74 }
-    ycsb-f
-      Retrieve { key: Key(000aaf85) }
-      modify Key(0001b6b9) 32 B v1000000
-      Retrieve { key: Key(000ac05c) }
-      Retrieve { key: Key(00048782) }
-    plus-a
-      Retrieve { key: Key(00001354) }
-      store Key(000e5b8f) 32 B v1000000
-      Retrieve { key: Key(00000c6d) }
-      Retrieve { key: Key(00000004) }
-    plus-b
-      Retrieve { key: Key(00001354) }
-      Retrieve { key: Key(000e5b8f) }
-      Retrieve { key: Key(00000c6d) }
-      Retrieve { key: Key(00000004) }
-    plus-c
-      Retrieve { key: Key(00001354) }
-      Retrieve { key: Key(000e5b8f) }
-      Retrieve { key: Key(00000c6d) }
-      Retrieve { key: Key(00000004) }
-    plus-d
-      Retrieve { key: Key(000f2eeb) }
-      Retrieve { key: Key(0000e6b0) }
-      Retrieve { key: Key(000f35d2) }
-      Retrieve { key: Key(000f423b) }
-    plus-f
-      Retrieve { key: Key(00001354) }
-      modify Key(000e5b8f) 32 B v1000000
-      Retrieve { key: Key(00000c6d) }
-      Retrieve { key: Key(00000004) }
-    tpcc
-      Unit { number: 0 }
-      Unit { number: 1 }
-      Unit { number: 2 }
-      Unit { number: 3 }
-    "#;
-    let lines =
-        held.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).filter(|line| !line.is_empty());
     let (mut name, mut held) = ("", BTreeMap::<&str, Vec<&str>>::new());
-    for line in lines {
+    for line in FIRST_OPERATIONS.lines().filter(|line| !line.is_empty()) {
         match line.strip_prefix("  ") {
             Some(operation) => held.entry(name).or_default().push(operation),
             None => name = line,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use kvdrive_sim::{Histogram, Sim, TaskCell};
 
 use super::format::End;
-use super::{Frame, ReadPiece, Recording, RecordingError};
+use super::reader::{Frame, ReadPiece, Recording, RecordingError};
 use crate::arrivals::{Began, HostAction, Ports, Stamped};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;

@@ -13,21 +13,23 @@ pub mod adaptive_cxl;
 pub mod byte_express;
 pub mod cxl;
 pub mod hybrid;
+mod landing;
 pub mod piggyback;
 pub mod piggyback_cxl;
 pub mod piggyback_pipelined;
+mod progress;
 pub mod prp;
 pub mod sgl;
 pub mod window;
 
-use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_declare::{Section, When};
-use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, ValueSource, Write};
 
 use kvdrive_content::Piece;
 
+pub use landing::{Arrival, Landing};
 pub use piggyback::Assembly;
+pub use progress::Progress;
 pub use window::{Exposing, HostWindow, NoWindow, WindowClaim};
 
 /// The drive takes pairs, not blocks for a store on the host, which go by `prp`.
@@ -103,20 +105,6 @@ impl StoreRequest<'_> {
         };
         command.encode(self.cid, self.nsid)
     }
-}
-
-/// Progress of a store.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
-    /// Value bytes handed to the drive by commands submitted so far.
-    pub sent_bytes: u32,
-    /// The drive's grant in the window for this value. If the store is dropped before its end, the grant and
-    /// the claim must be returned ([`HostWindow::end_dropped`]).
-    pub granted: Option<Grant>,
-    /// The store's claim on the window.
-    pub claim: Option<WindowClaim>,
-    /// Number of times a window was requested or had been replaced.
-    pub stale_windows: u32,
 }
 
 /// The runner's next step.
@@ -292,46 +280,4 @@ pub static METHODS: &[MethodRow] = &[
 /// The host half called `name`.
 pub fn method(config: &TransferConfig) -> Option<Box<dyn Choice>> {
     METHODS.iter().find(|row| row.name == config.method).map(|row| (row.build)(config))
-}
-
-/// How a value reaches the drive, as far as its placement is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub enum Arrival {
-    /// In commands: firmware copies it to any byte.
-    Inline,
-    /// By page-unit DMA: it lands on a 4 KiB boundary first.
-    Dma,
-    /// Whole pages by DMA, the tail copied directly after them.
-    Hybrid,
-}
-
-/// The destination of an arriving value in the drive. The engine implements it; transfer methods know nothing
-/// else of an engine.
-///
-/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, as far as `admit` has
-/// room for it, then `settle`; or `abandon` at any point after `reserve`. The value is not visible under its key before the engine
-/// commits it.
-///
-/// `K` names the value of a place: its key, or nothing for a structured value, which is unpacked after it has
-/// landed.
-pub trait Landing<K = Key> {
-    /// A reserved place for one value.
-    type Place;
-    /// Reserves room for a value of `bytes` bytes.
-    fn reserve(&self, key: &K, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
-    /// How many of the next bytes of the value may come now. A value that goes to flash while it arrives has room for
-    /// some at a time, which may be waited for; then its bytes come in order.
-    ///
-    /// Errors: there will be no room; the place is to be abandoned.
-    fn admit(&self, _place: &Self::Place) -> Result<u32, Status> {
-        Ok(u32::MAX)
-    }
-    /// Firmware copies bytes of a command to byte `at` of the value; takes time of a core.
-    fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]);
-    /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.
-    fn dma_in(&self, place: &Self::Place, at: u32, piece: Piece<'_>);
-    /// All bytes have arrived: makes the copies that the packing of DMA'd values requires.
-    fn settle(&self, place: &Self::Place);
-    /// Releases a place; its bytes are lost.
-    fn abandon(&self, place: Self::Place);
 }

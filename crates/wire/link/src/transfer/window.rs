@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvdrive_spec::window::{Grant, NO_WINDOW};
 use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Status};
 
-use super::{Landing, Progress};
+use super::landing::Landing;
 use kvdrive_content::Piece;
 
 const LINE_BYTES: u32 = 64;
@@ -55,7 +55,7 @@ pub enum WindowClaim {
 }
 
 #[derive(Debug)]
-struct State {
+struct WindowState {
     window_bytes: u32,
     generation: u32,
     write_pointer: u32,
@@ -74,12 +74,12 @@ struct State {
 
 /// One queue's window as the host knows it. Shared by the commands of the queue, on any thread.
 #[derive(Debug)]
-pub struct HostWindow(Mutex<State>);
+pub struct HostWindow(Mutex<WindowState>);
 
 impl HostWindow {
     /// The initial state, for a port with windows of `window_bytes` bytes.
     pub fn new(window_bytes: u32) -> HostWindow {
-        HostWindow(Mutex::new(State {
+        HostWindow(Mutex::new(WindowState {
             window_bytes,
             generation: NO_WINDOW,
             write_pointer: 0,
@@ -91,7 +91,7 @@ impl HostWindow {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WindowState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,23 +117,6 @@ impl HostWindow {
             WindowClaim::Asked => state.asking = false,
             WindowClaim::Placed(generation) if generation == state.generation => state.placed -= 1,
             WindowClaim::Placed(_) => {}
-        }
-    }
-
-    /// Ends a dropped store that has completed, or that will never be sent (`None`): its claim and its grant
-    /// are released.
-    pub fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
-        match (progress.granted.take(), cqe) {
-            (Some(grant), Some(cqe)) => self.end_grant(grant, cqe, progress.sent_bytes),
-            (Some(grant), None) => self.withdraw(grant),
-            (None, _) => {}
-        }
-        let Some(claim) = progress.claim.take() else { return };
-        self.end(claim);
-        if let Some(cqe) = cqe
-            && matches!(cqe.status(), Status::SUCCESS | Status::STALE_WINDOW)
-        {
-            self.adopt(cqe);
         }
     }
 
@@ -202,7 +185,7 @@ impl HostWindow {
     }
 
     /// Withdraws the grant of a command that will never be sent.
-    fn withdraw(&self, grant: Grant) {
+    pub(super) fn withdraw(&self, grant: Grant) {
         let grants = &mut self.state().grants;
         if let Some(index) = grants.iter().position(|other| *other == grant) {
             grants.swap_remove(index);

@@ -17,68 +17,22 @@
 //! every request. A queue has one unfinished batch at most, of no more bytes than a value.
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_engines::firmware::{Cores, Role};
+use kvdrive_engines::firmware::Role;
 use kvdrive_engines::{Engine, PairChange};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{Arrival, Landing, Request};
-use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::batch::{BatchReader, Request as Member, RequestKind};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::{Batch, Status, StoreOptions, ValueSource};
 
-use super::{KvNamespace, Unfinished};
+use super::KvNamespace;
+use super::sessions::Unfinished;
+use super::staging::Staged;
 use crate::answers::Refusal;
-use crate::config::Costs;
 
 /// Requests in one slice of a batch. Other commands have their turn after each slice; they see the effects of the
 /// requests so far, but none of an atomic batch.
 const SLICE_REQUESTS: u32 = 256;
-
-/// Where structured values land: memory of the controller.
-pub struct Staging {
-    cores: Cores,
-    costs: Costs,
-}
-
-/// A structured value that has landed, or is about to.
-pub struct Staged {
-    content: TaskCell<Region>,
-    bytes: u32,
-}
-
-impl Staging {
-    /// `cores` copy bytes that arrive inside commands, and unpack the requests.
-    pub fn new(cores: &Cores, costs: Costs) -> Staging {
-        Staging { cores: cores.clone(), costs }
-    }
-
-    fn run(&self, role: Role, span_ns: Ns, what: &'static str) {
-        self.cores.of(role).run_noted(span_ns, "controller", what);
-    }
-}
-
-impl Landing<()> for Staging {
-    type Place = Staged;
-
-    fn reserve(&self, _: &(), bytes: u32, _: Arrival) -> Result<Staged, Status> {
-        Ok(Staged { content: TaskCell::default(), bytes })
-    }
-
-    fn copy_in(&self, place: &Staged, at: u32, bytes: &[u8]) {
-        self.run(Role::Copy, self.costs.copy.copy_ns(bytes.len() as u32), "memcpy");
-        self.dma_in(place, at, Piece::Bytes(bytes));
-    }
-
-    fn dma_in(&self, place: &Staged, at: u32, piece: Piece<'_>) {
-        place.content.borrow_mut().write(at, piece);
-    }
-
-    fn settle(&self, _: &Staged) {}
-
-    fn abandon(&self, place: Staged) {
-        drop(place);
-    }
-}
 
 /// A command that brings a structured value, or begins to.
 pub(crate) fn batch<E: Engine>(
@@ -147,7 +101,7 @@ fn read_window<E: Engine>(
     bytes: u32,
     tail_bytes: u8,
 ) -> Staged {
-    let staged = Staged { content: TaskCell::default(), bytes };
+    let staged = Staged::new(bytes);
     let in_window = bytes - u32::from(tail_bytes);
     let mut to = 0;
     let mut sink = |piece: Piece<'_>| {

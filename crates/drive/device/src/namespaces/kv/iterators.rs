@@ -139,7 +139,7 @@ const SLOT_BITS: u32 = 12;
 /// Bits of an identifier that name the generation.
 const GENERATION_MASK: u32 = u32::MAX >> SLOT_BITS;
 
-enum State<C> {
+enum SlotState<C> {
     Free,
     /// Being opened, or its cursor is out with a command.
     Busy,
@@ -150,7 +150,7 @@ struct Slot<C> {
     generation: u32,
     /// The generation that was lost last, until its host has been told.
     lost: Option<u32>,
-    state: State<C>,
+    state: SlotState<C>,
     /// The session that has it.
     session: u32,
     /// When its last command ended: the number of commands of iterators until then.
@@ -159,13 +159,13 @@ struct Slot<C> {
 
 impl<C> Slot<C> {
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, SlotState::Open(_))
     }
 
     /// Frees the slot; its next iterator will have another identifier.
-    fn free(&mut self) -> State<C> {
+    fn free(&mut self) -> SlotState<C> {
         self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
-        std::mem::replace(&mut self.state, State::Free)
+        std::mem::replace(&mut self.state, SlotState::Free)
     }
 }
 
@@ -180,7 +180,7 @@ impl<C> Iterators<C> {
     /// Room for `limit` iterators.
     pub fn new(limit: u32) -> Iterators<C> {
         assert!(limit < 1 << SLOT_BITS, "at most {} iterators", (1 << SLOT_BITS) - 1);
-        let slot = |_| Slot { generation: 0, lost: None, state: State::Free, session: 0, used: 0 };
+        let slot = |_| Slot { generation: 0, lost: None, state: SlotState::Free, session: 0, used: 0 };
         Iterators { slots: TaskCell::new((0..limit).map(slot).collect()), commands: Cell::new(0) }
     }
 
@@ -189,23 +189,23 @@ impl<C> Iterators<C> {
     /// # Errors
     /// [`Status::TOO_MANY_ITERATORS`] if none is free, and no other session has more than this one.
     pub fn reserve(&self, session: u32) -> Result<usize, Status> {
-        let free = self.slots.borrow().iter().position(|slot| matches!(slot.state, State::Free));
+        let free = self.slots.borrow().iter().position(|slot| matches!(slot.state, SlotState::Free));
         let index = free.or_else(|| self.lose_of_most(session)).ok_or(Status::TOO_MANY_ITERATORS)?;
         let slot = &mut self.slots.borrow_mut()[index];
-        (slot.state, slot.session) = (State::Busy, session);
+        (slot.state, slot.session) = (SlotState::Busy, session);
         Ok(index)
     }
 
     /// The cursor could not be opened.
     pub fn cancel(&self, index: usize) {
-        self.slots.borrow_mut()[index].state = State::Free;
+        self.slots.borrow_mut()[index].state = SlotState::Free;
     }
 
     /// Puts the opened cursor into its slot; returns its identifier.
     pub fn fill(&self, index: usize, cursor: C) -> u32 {
         let used = self.next_command();
         let slot = &mut self.slots.borrow_mut()[index];
-        (slot.state, slot.used) = (State::Open(cursor), used);
+        (slot.state, slot.used) = (SlotState::Open(cursor), used);
         (slot.generation << SLOT_BITS) | index as u32
     }
 
@@ -222,7 +222,7 @@ impl<C> Iterators<C> {
     /// Gives up an iterator of the session with most iterators, if it has more than `session`.
     fn lose_of_most(&self, session: u32) -> Option<usize> {
         let mut counts = BTreeMap::<u32, usize>::new();
-        for slot in self.slots.borrow().iter().filter(|slot| !matches!(slot.state, State::Free)) {
+        for slot in self.slots.borrow().iter().filter(|slot| !matches!(slot.state, SlotState::Free)) {
             *counts.entry(slot.session).or_default() += 1;
         }
         let own = counts.get(&session).copied().unwrap_or(0);
@@ -259,18 +259,18 @@ impl<C> Iterators<C> {
             return Err(if is_lost { Status::ITERATOR_LOST } else { Status::NO_SUCH_ITERATOR });
         }
         match slot.state {
-            State::Free => Err(Status::NO_SUCH_ITERATOR),
-            State::Busy => Err(Status::COMMAND_INTERRUPTED),
-            State::Open(_) => act(slot),
+            SlotState::Free => Err(Status::NO_SUCH_ITERATOR),
+            SlotState::Busy => Err(Status::COMMAND_INTERRUPTED),
+            SlotState::Open(_) => act(slot),
         }
     }
 
     /// Takes an open iterator's cursor out for a command. [`Status::COMMAND_INTERRUPTED`], after which the host may try
     /// again: another command has the cursor.
     pub fn take(&self, iterator: u32) -> Result<C, Status> {
-        self.with_slot(iterator, |slot| match std::mem::replace(&mut slot.state, State::Busy) {
-            State::Open(cursor) => Ok(cursor),
-            State::Free | State::Busy => unreachable!("with_slot hands out open slots only"),
+        self.with_slot(iterator, |slot| match std::mem::replace(&mut slot.state, SlotState::Busy) {
+            SlotState::Open(cursor) => Ok(cursor),
+            SlotState::Free | SlotState::Busy => unreachable!("with_slot hands out open slots only"),
         })
     }
 
@@ -279,7 +279,7 @@ impl<C> Iterators<C> {
         let index = (iterator & ((1 << SLOT_BITS) - 1)) as usize;
         let used = self.next_command();
         let slot = &mut self.slots.borrow_mut()[index];
-        (slot.state, slot.used) = (State::Open(cursor), used);
+        (slot.state, slot.used) = (SlotState::Open(cursor), used);
     }
 
     /// Closes an open iterator. Closing a lost one succeeds, too.

@@ -9,6 +9,7 @@ mod loading;
 mod open_window;
 mod parts;
 mod sessions;
+mod staging;
 mod walks;
 mod windows;
 
@@ -30,12 +31,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Decoded, Namespace, OnListed, OnSliceEnd, Pairs};
 use crate::config::ControllerConfig;
-use batch::Staging;
 use iterators::Iterators;
 use iterators::OpenIterator;
 use parts::Streams;
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
+use staging::Staging;
 pub(crate) use windows::WindowMatch;
 
 /// Pairs in engine `E`.

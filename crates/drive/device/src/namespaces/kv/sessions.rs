@@ -9,8 +9,8 @@ use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::NO_WINDOW;
 
-use super::batch::Staged;
 use super::open_window::OpenWindow;
+use super::staging::Staged;
 
 /// State that a queue's inline commands have left.
 pub enum Unfinished<P> {

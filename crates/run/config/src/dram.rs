@@ -1,0 +1,41 @@
+//! Points: how much DRAM a hash engine has at full size, and which of its structures count.
+
+/// The key of the bytes.
+pub const DRAM_BYTES: &str = "hash.dram_bytes";
+/// The key of which structures count.
+pub const DRAM_ACCOUNTING: &str = "hash.dram_accounting";
+/// The keys of a [`DramPoint`].
+pub const DRAM_KEYS: &[&str] = &[DRAM_ACCOUNTING, DRAM_BYTES];
+
+/// A budget of DRAM at which hash engines are compared.
+#[derive(Debug)]
+pub struct DramPoint {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Its meaning, in a line.
+    pub origin: &'static str,
+    pub(super) accounting: &'static str,
+    pub(super) bytes: u64,
+}
+
+/// Every point, at full size.
+pub static DRAM_POINTS: &[DramPoint] = &[
+    DramPoint {
+        name: "published",
+        origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",
+        accounting: "published",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-128",
+        origin: "128 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-256",
+        origin: "256 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 256 << 20,
+    },
+];
