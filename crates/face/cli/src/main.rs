@@ -206,9 +206,9 @@ fn main() {
         Some(Command::Check(check)) => check.run(),
         Some(Command::Dump(dump)) => dump.run(),
         #[cfg(feature = "shell")]
-        Some(Command::Completions(completions)) => completions.run(),
+        Some(Command::Completions(completions)) => completions.run(command()),
         #[cfg(feature = "shell")]
-        Some(Command::Man(man)) => man.run(),
+        Some(Command::Man(man)) => man.run(command()),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Claims(claims)) => claims.run(),
         Some(Command::Figure(figure)) => figure.run(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kvdrive_figures::number;
-use kvdrive_run::Going;
+use kvdrive_run::RunProgress;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
 
@@ -40,7 +40,7 @@ impl Bars {
     }
 
     /// Shows the modelled figures of run `index` beside its bar. The rate in the bar itself is that of this machine.
-    pub fn say(&self, index: usize, going: Going) {
+    pub fn say(&self, index: usize, going: RunProgress) {
         self.bars[index].set_message(in_words(going));
     }
 
@@ -98,8 +98,8 @@ fn line(minutes: u64, done: u64, total: u64) -> String {
 }
 
 /// `modelled 49.1 k/s, 20.36 s; counted 284 B/op, 7.94 k pages`.
-fn in_words(going: Going) -> String {
-    let Going { ops, model_ns, programs, payload_bytes } = going;
+fn in_words(going: RunProgress) -> String {
+    let RunProgress { ops, model_ns, programs, payload_bytes } = going;
     let seconds = model_ns.max(1) as f64 / 1e9;
     let of_one = payload_bytes as f64 / ops.max(1) as f64;
     let rate = number(ops as f64 / seconds);
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn how_a_run_goes_fits_beside_its_bar() {
-        let going = Going { ops: 1000, model_ns: 20_000_000, programs: 250, payload_bytes: 4_184_000 };
+        let going = RunProgress { ops: 1000, model_ns: 20_000_000, programs: 250, payload_bytes: 4_184_000 };
         assert_eq!(in_words(going), "modelled 50 k/s, 0.02 s; counted 4.18 k B/op, 250 pages");
-        let begun = Going { ops: 0, model_ns: 0, programs: 0, payload_bytes: 0 };
+        let begun = RunProgress { ops: 0, model_ns: 0, programs: 0, payload_bytes: 0 };
         assert_eq!(in_words(begun), "modelled 0/s, 0.00 s; counted 0 B/op, 0 pages");
     }
 }

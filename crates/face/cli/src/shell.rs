@@ -21,9 +21,9 @@ pub struct Man {
 
 impl Completions {
     /// Prints a script that the shell reads.
-    pub fn run(&self) -> anyhow::Result<()> {
+    pub fn run(&self, mut command: clap::Command) -> anyhow::Result<()> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::command(), "kvdrive", &mut script);
+        clap_complete::generate(self.shell, &mut command, "kvdrive", &mut script);
         output::print(&String::from_utf8(script)?);
         Ok(())
     }
@@ -31,8 +31,7 @@ impl Completions {
 
 impl Man {
     /// Prints a page as `man` takes it.
-    pub fn run(&self) -> anyhow::Result<()> {
-        let mut command = crate::command();
+    pub fn run(&self, mut command: clap::Command) -> anyhow::Result<()> {
         command.build();
         if let Some(name) = &self.subcommand {
             let known: Vec<_> = command.get_subcommands().map(|known| known.get_name().to_owned()).collect();

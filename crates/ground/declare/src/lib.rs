@@ -80,6 +80,7 @@
 //! together are the counter's name in reports, lines of intervals, Prometheus, `Numbers`, the page and `top`.
 
 mod counter;
+mod problem;
 mod rule;
 mod section;
 mod setting;
@@ -91,11 +92,12 @@ extern crate self as kvdrive_declare;
 pub use counter::{By, Count, Counter, Counters, Counts, Form, Kind, Reading, Sections};
 pub use kvdrive_derive::{Counters, Section, Words};
 pub use kvdrive_text::Unit;
+pub use problem::Problem;
 pub use rule::{BATCH_MAX_BYTES, Rule, TIME, VALUE_MAX_BYTES};
 pub use section::{Section, default_of, image_keys, read};
 pub use serde_json::Value;
 pub use setting::{Entry, Is, Setting, When, settings};
-pub use value::{Field, GivenValues, Natural, Problem, Values, Words, of_word, words};
+pub use value::{Field, GivenValues, Natural, Values, Words, of_word, words};
 
 /// What the expressions in `#[setting(..)]` may name without importing it.
 pub mod words_of_declarations {

@@ -60,4 +60,4 @@ pub use modelled::{
 };
 pub use scan::answered;
 pub use snapshot::Snapshot;
-pub use watch::{Going, OnInterval, Progress, Watch};
+pub use watch::{OnInterval, Progress, RunProgress, Watch};

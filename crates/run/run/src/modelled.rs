@@ -19,7 +19,7 @@ use crate::report::{Report, Series};
 use crate::snapshot::Snapshot;
 use crate::stream::{Clock, Stream};
 use crate::verify::{ReadBack, Verifier};
-use crate::watch::{Going, Progress, Watch};
+use crate::watch::{Progress, RunProgress, Watch};
 use crate::work::Work;
 
 /// Runs `document`.
@@ -168,23 +168,17 @@ impl Bench {
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
-        for config in configs {
-            check_value_size(config, &drive)?;
-        }
+        configs.iter().try_for_each(|config| check_value_size(config, &drive))?;
         let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
         let mut before: Option<WorkloadParams> = None;
         for (index, config) in configs.iter().enumerate() {
-            let mut params = config.workload.clone();
-            if let Some(before) = &before {
-                follow(&mut params, before);
-            }
+            let mut params = params_after(before.as_ref(), config);
             let seed = config.run.seed + index as u64;
             let (source, ops) = open_workload(config, &params, seed, &verifier)?;
             let sees_all = !config.saker.enabled || host.places.len() == 1;
-            let work = Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone());
-            let work = Arc::new(work);
+            let work = Arc::new(Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone()));
             let clock = Clock::Model(self.sim.clone());
             let stream = Stream::new(work.clone(), &self.sim, clock, Some(drive.clone()));
             let mut notes = Vec::new();
@@ -214,18 +208,12 @@ impl Bench {
             notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, ended.at));
             host.sync()?;
             drive.drain();
-            // If a file cannot be written, the run fails. Flash without a spare block (a failure without a
-            // path) may be the subject of the run: its report says so.
-            if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
-                return Err(failure.into());
-            }
+            check_file(&drive)?;
             params.num += work.of_workload(|workload| workload.inserted());
             before = Some(params);
             let workload = work.of_workload(|workload| workload.counts());
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
             notes.extend(stream.check_units(&host.places[0], seen.errors)?);
-            let verified = work.verified();
-            let loading = loading.clone();
             outcomes.push(Outcome {
                 seen,
                 began,
@@ -234,9 +222,9 @@ impl Bench {
                 wall_ns: None,
                 notes,
                 workload,
-                loading,
+                loading: loading.clone(),
                 series,
-                verified,
+                verified: work.verified(),
             });
         }
         progress(total, total);
@@ -279,8 +267,8 @@ impl Bench {
     }
 
     /// Progress of the operations since `began`, of which `ops` have been answered.
-    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> Going {
-        Going {
+    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> RunProgress {
+        RunProgress {
             ops,
             model_ns: self.sim.now() - began.at,
             programs: drive.counts().of("nand.programs") - began.counts.of("nand.programs"),
@@ -381,9 +369,20 @@ pub(crate) fn open_workload(
     Ok((Box::new(read_back), ops))
 }
 
-/// Continues with a workload on the same drive after another one: it knows the pairs that were inserted
-/// before, and no version of a value occurs twice.
-fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
-    params.num = before.num;
-    params.overwrites = before.num + before.overwrites + before.ops;
+/// The workload of `config`, on the same drive after another one: it knows the pairs that were inserted before, and no
+/// version of a value occurs twice.
+fn params_after(before: Option<&WorkloadParams>, config: &Config) -> WorkloadParams {
+    let mut params = config.workload.clone();
+    if let Some(before) = before {
+        params.num = before.num;
+        params.overwrites = before.num + before.overwrites + before.ops;
+    }
+    params
+}
+
+/// If a file cannot be written, the run fails. Flash without a spare block (a failure without a path) may be the subject
+/// of the run: its report says so.
+fn check_file(drive: &Drive) -> anyhow::Result<()> {
+    let failure = drive.write_failure().filter(|failure| failure.path.is_some());
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
 }

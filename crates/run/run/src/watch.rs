@@ -12,7 +12,7 @@ pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Progress of the measured operations of a run, in the drive's own terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Going {
+pub struct RunProgress {
     /// Operations answered, counted.
     pub ops: u64,
     /// Model time since the first measured operation, ns.
@@ -28,7 +28,7 @@ pub struct Watch<'a> {
     /// Called with the progress.
     pub progress: Progress<'a>,
     /// Called as often, with the progress of measured operations in model time.
-    pub going: Option<&'a dyn Fn(Going)>,
+    pub going: Option<&'a dyn Fn(RunProgress)>,
     /// When set, the run stops; the report covers what was done until then.
     pub stop: Arc<AtomicBool>,
     /// Length of an interval in ns, and the callback for intervals.

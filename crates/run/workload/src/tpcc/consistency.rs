@@ -16,11 +16,11 @@
 
 use std::collections::BTreeMap;
 
-use super::draws::Transaction;
+use super::draws::{Draws, Transaction};
 use super::keys::{self, DistrictId};
 use super::rows::{District, History, NewOrder, Order, OrderLine, Row, Stock, Warehouse};
 use super::size::Size;
-use super::{Tpcc, transactions};
+use super::{loaded, transactions};
 use crate::units::{Failed, Pairs};
 use kvdrive_text::grouped;
 
@@ -39,19 +39,54 @@ fn name(place: DistrictId) -> String {
     format!("district {} of warehouse {}", place.district, place.warehouse)
 }
 
+/// What the transactions that were committed must have left.
+#[derive(Default)]
+struct Expected {
+    districts: BTreeMap<DistrictId, Done>,
+    payments: u64,
+    /// Lines that ordered an item, by warehouse and item.
+    lines_of_stock: BTreeMap<(u32, u32), u32>,
+}
+
 /// Checks a drive on which transactions below `units` have ended against the table above.
-pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<String, Failed> {
-    let (size, buffer) = (&tpcc.size, &mut Vec::new());
-    let mut done: BTreeMap<DistrictId, Done> =
-        transactions::places(size).map(|place| (place, Done::default())).collect();
-    let (mut payments, mut lines_of_stock) = (0u64, BTreeMap::<(u32, u32), u32>::new());
+pub(super) fn check(
+    size: &Size,
+    draws: &Draws,
+    stock_update: bool,
+    units: u64,
+    pairs: &mut dyn Pairs,
+) -> Result<String, Failed> {
+    let buffer = &mut Vec::new();
+    let expected = expected(size, draws, stock_update, units, pairs, buffer)?;
+    let orders = check_districts(size, &expected.districts, pairs, buffer)?;
+    check_stock(&expected.lines_of_stock, pairs, buffer)?;
+    Ok(format!(
+        "TPC-C's consistency conditions 1 to 4, 8 and 9 hold, no update is lost: {} orders and {} payments of {} \
+         districts were read back",
+        grouped(orders),
+        grouped(expected.payments),
+        expected.districts.len()
+    ))
+}
+
+/// Draws the transactions again, and reads the history row of each payment.
+fn expected(
+    size: &Size,
+    draws: &Draws,
+    stock_update: bool,
+    units: u64,
+    pairs: &mut dyn Pairs,
+    buffer: &mut Vec<u8>,
+) -> Result<Expected, Failed> {
+    let districts = transactions::places(size).map(|place| (place, Done::default())).collect();
+    let mut expected = Expected { districts, ..Expected::default() };
     for number in 0..units {
-        match tpcc.draws.transaction(number) {
+        match draws.transaction(number) {
             Transaction::NewOrder(order) if order.lines.iter().all(|line| line.item <= size.items()) => {
-                done.entry(order.place).or_default().orders += 1;
-                if tpcc.stock_update {
+                expected.districts.entry(order.place).or_default().orders += 1;
+                if stock_update {
                     for line in &order.lines {
-                        *lines_of_stock.entry((line.supplier, line.item)).or_default() += 1;
+                        *expected.lines_of_stock.entry((line.supplier, line.item)).or_default() += 1;
                     }
                 }
             }
@@ -67,15 +102,25 @@ pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<St
                         payment.amount
                     )
                 })?;
-                done.entry(place).or_default().paid += u64::from(payment.amount);
-                payments += 1;
+                expected.districts.entry(place).or_default().paid += u64::from(payment.amount);
+                expected.payments += 1;
             }
         }
     }
+    Ok(expected)
+}
+
+/// Checks warehouses, districts and their orders; returns the number of orders read.
+fn check_districts(
+    size: &Size,
+    districts: &BTreeMap<DistrictId, Done>,
+    pairs: &mut dyn Pairs,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Failed> {
     let (mut orders, mut sum_of_warehouse) = (0u64, 0u64);
-    for (place, done) in &done {
+    for (place, done) in districts {
         let row = District::read(pairs, keys::district(*place), buffer)?;
-        let (ytd, paid) = (row.ytd.get(), super::loaded::district_ytd(size) + done.paid);
+        let (ytd, paid) = (row.ytd.get(), loaded::district_ytd(size) + done.paid);
         ensure(ytd == paid, || format!("{}: D_YTD is {ytd}, its H_AMOUNT sum up to {paid}", name(*place)))?;
         let (next, expected) = (row.next_order.get(), size.orders() + 1 + done.orders);
         ensure(next == expected, || {
@@ -92,7 +137,16 @@ pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<St
             })?;
         }
     }
-    for ((warehouse, item), lines) in &lines_of_stock {
+    Ok(orders)
+}
+
+/// Checks that no line of an order is lost in its stock.
+fn check_stock(
+    lines_of_stock: &BTreeMap<(u32, u32), u32>,
+    pairs: &mut dyn Pairs,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    for ((warehouse, item), lines) in lines_of_stock {
         let row = Stock::read(pairs, keys::stock(*warehouse, *item), buffer)?;
         let counted = row.orders.get();
         ensure(counted == *lines, || {
@@ -101,13 +155,7 @@ pub(super) fn check(tpcc: &Tpcc, units: u64, pairs: &mut dyn Pairs) -> Result<St
             )
         })?;
     }
-    Ok(format!(
-        "TPC-C's consistency conditions 1 to 4, 8 and 9 hold, no update is lost: {} orders and {} payments of {} \
-         districts were read back",
-        grouped(orders),
-        grouped(payments),
-        done.len()
-    ))
+    Ok(())
 }
 
 /// Checks conditions 2 to 4 of one district whose next order is `next`; returns the number of orders read.

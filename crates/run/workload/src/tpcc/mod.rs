@@ -66,7 +66,7 @@ impl Units for Tpcc {
     }
 
     fn check(&self, units: u64, pairs: &mut dyn Pairs) -> Result<String, Failed> {
-        consistency::check(self, units, pairs)
+        consistency::check(&self.size, &self.draws, self.stock_update, units, pairs)
     }
 }
 

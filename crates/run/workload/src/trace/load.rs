@@ -18,10 +18,24 @@ const READS: &str = "reads:";
 const TRACE: &str = "trace:";
 
 /// Pairs with the sizes of their values, and a note for the report.
-pub(super) type Loaded = (Vec<(Key, u32)>, Option<String>);
+type Loaded = (Vec<(Key, u32)>, Option<String>);
+
+/// The workload: a trace from its first operation on, and the pairs that are on the drive before it.
+///
+/// # Errors
+/// The key to blame, and what is wrong: no such file, no operation in it.
+pub(in super::super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
+    let (loaded, note) = load(params)?;
+    let mut trace = opened("workload.trace", &params.trace, &params.trace_format)?;
+    if !trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
+        return Err(format!("workload.trace: {}: no operation is in it", trace.source.name()));
+    }
+    trace.notes.extend(note);
+    Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
+}
 
 /// The pairs that the drive holds at the beginning according to `params`.
-pub(super) fn load(params: &WorkloadParams) -> Result<Loaded, String> {
+fn load(params: &WorkloadParams) -> Result<Loaded, String> {
     let wrong = |problem: String| format!("{KEY}: {problem}");
     let load = params.load.as_str();
     if load == NOTHING {

@@ -25,6 +25,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_text::names::no_such;
+pub(super) use load::build;
 pub(crate) use source::Source;
 
 /// Bytes at the beginning of a file that say which format it has.
@@ -135,16 +136,6 @@ pub(super) struct Trace {
     loaded: Vec<(Key, u32)>,
     notes: Vec<String>,
     has_noted_long_key: bool,
-}
-
-pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
-    let (loaded, note) = load::load(params)?;
-    let mut trace = opened("workload.trace", &params.trace, &params.trace_format)?;
-    if !trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
-        return Err(format!("workload.trace: {}: no operation is in it", trace.source.name()));
-    }
-    trace.notes.extend(note);
-    Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
 }
 
 /// Opens the trace at `path`, in the named format; if `format` is empty, the file's first bytes decide.
