@@ -21,7 +21,7 @@ use kvdrive_spec::identify::{CSI_KV, Controller, cns};
 use kvdrive_spec::{Sqe, property};
 use uuid::Uuid;
 
-use crate::in_process::{Door, InProcess};
+use crate::in_process::{Address, InProcess};
 
 /// Entries of an I/O queue; each has one command at a time.
 const QUEUE_ENTRIES: u16 = 16;
@@ -124,7 +124,7 @@ pub struct Drive {
     name: String,
     which: Which,
     /// How to reach it, if it is in this process and runs.
-    door: Mutex<Option<Door>>,
+    door: Mutex<Option<Address>>,
     session: Mutex<Option<Arc<Session>>>,
     /// The last reason that standard error has.
     told: Mutex<String>,
@@ -170,7 +170,7 @@ impl Drive {
         if door.is_none() {
             *door = Some(in_process.power_on()?);
         }
-        let Door { at, nqn, host_nqn } = door.clone().expect("it is there now");
+        let Address { at, nqn, host_nqn } = door.clone().expect("it is there now");
         Ok(At { address: at.to_string(), nqn: Some(nqn), nsid: None, host_nqn: Some(host_nqn) })
     }
 

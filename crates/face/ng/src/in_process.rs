@@ -49,7 +49,7 @@ pub(crate) struct InProcess {
 
 /// How to reach a drive that runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct Address {
     /// Where it listens.
     pub at: SocketAddr,
     /// Name of the subsystem.
@@ -88,7 +88,7 @@ impl InProcess {
     }
 
     /// Powers it on, on a thread of its own that serves it until the process ends.
-    pub fn power_on(&self) -> Result<Door, String> {
+    pub fn power_on(&self) -> Result<Address, String> {
         if PARENT_HAS_DRIVE.load(Ordering::Relaxed) {
             return Err(
                 "a child cannot use the drive in its parent's process; `kvdrive serve` serves both".into()
@@ -134,6 +134,6 @@ impl InProcess {
         thread::Builder::new().name("kvdrive".into()).spawn(run).map_err(|error| error.to_string())?;
         let at = outcome.recv().map_err(|_| "the drive's thread has ended".to_owned())??;
         HAS_DRIVE.store(true, Ordering::Relaxed);
-        Ok(Door { at, nqn, host_nqn })
+        Ok(Address { at, nqn, host_nqn })
     }
 }

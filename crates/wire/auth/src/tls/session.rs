@@ -35,14 +35,14 @@ static CONFIG: LazyLock<Result<Config, Error>> = LazyLock::new(|| {
 /// One end of a TLS connection.
 pub struct Session {
     bytes: Arc<Mutex<Bytes>>,
-    state: State,
+    state: SessionState,
     /// The usable PSKs.
     psks: Known,
 }
 
 type Shaking = Pin<Box<dyn Future<Output = Result<TlsStream<End>, Error>> + Send>>;
 
-enum State {
+enum SessionState {
     Shaking(Shaking),
     Open(TlsStream<End>),
     Failed,
@@ -136,7 +136,7 @@ impl Session {
         let bytes = Arc::<Mutex<Bytes>>::default();
         let (end, acceptor) = (End(bytes.clone()), TlsAcceptor::new(Knowing(psks.clone())));
         let shaking = Box::pin(async move { acceptor.accept(end).await });
-        Ok(Session { bytes, state: State::Shaking(shaking), psks: psks.clone() })
+        Ok(Session { bytes, state: SessionState::Shaking(shaking), psks: psks.clone() })
     }
 
     /// A host's end.
@@ -148,7 +148,7 @@ impl Session {
         let bytes = Arc::<Mutex<Bytes>>::default();
         let (end, connector) = (End(bytes.clone()), TlsConnector::new(Knowing(psks.clone())));
         let shaking = Box::pin(async move { connector.connect("", end).await });
-        Ok(Session { bytes, state: State::Shaking(shaking), psks })
+        Ok(Session { bytes, state: SessionState::Shaking(shaking), psks })
     }
 
     /// Continues with the bytes received so far; returns the PSK once both ends have authenticated each
@@ -157,17 +157,17 @@ impl Session {
     /// # Errors
     /// The handshake has failed, now or before.
     pub fn shake_hands(&mut self) -> Result<Option<TlsPsk>, Failure> {
-        let State::Shaking(shaking) = &mut self.state else {
+        let SessionState::Shaking(shaking) = &mut self.state else {
             return Err(Failure("there was a handshake already".into()));
         };
         let polled = shaking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(ended) = polled else { return Ok(None) };
-        self.state = State::Failed;
+        self.state = SessionState::Failed;
         let stream = ended.map_err(|error| Failure(described(&error)))?;
         let psk = self.agreed(stream.as_ref()).map_err(|error| Failure(described(&error)))?;
         let psk =
             psk.ok_or_else(|| Failure("an unknown PSK, or another cipher suite than its own".into()))?;
-        self.state = State::Open(stream);
+        self.state = SessionState::Open(stream);
         Ok(Some(psk))
     }
 
@@ -196,7 +196,7 @@ impl Session {
 
     /// Tells the other end that nothing more will be sent.
     pub fn close(&mut self) {
-        if let State::Open(stream) = &mut self.state {
+        if let SessionState::Open(stream) = &mut self.state {
             // If the message cannot be sent, the other end sees the connection close.
             let _ = Pin::new(stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         }
@@ -204,9 +204,9 @@ impl Session {
 
     fn stream(&mut self) -> io::Result<Pin<&mut TlsStream<End>>> {
         match &mut self.state {
-            State::Open(stream) => Ok(Pin::new(stream)),
-            State::Shaking(_) => Err(ErrorKind::WouldBlock.into()),
-            State::Failed => Err(ErrorKind::NotConnected.into()),
+            SessionState::Open(stream) => Ok(Pin::new(stream)),
+            SessionState::Shaking(_) => Err(ErrorKind::WouldBlock.into()),
+            SessionState::Failed => Err(ErrorKind::NotConnected.into()),
         }
     }
 }

@@ -12,9 +12,11 @@ use kvdrive_spec::opcode::{self, Direction, admin};
 use kvdrive_spec::{Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::Subsystem;
 use super::connect::ADMIN_ENTRIES_MAX;
 use super::controller::{Controller, Transport};
-use super::{ASYNC_REQUESTS_MAX, Step, Subsystem};
+use super::nqn::as_uuid;
+use super::step::{Page, PendingPage, Step};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Refreshable, Tag};
 
@@ -38,18 +40,6 @@ const SHARED: u8 = 1;
 const SGL: u32 = 1 | 1 << 20;
 /// The same of a PCI function: bit 18: the list may name more memory than there are data.
 const SGL_OF_FUNCTION: u32 = 1 | 1 << 18;
-
-/// A page for a host that needs a fresh look at namespaces.
-pub(super) struct PendingPage {
-    /// Namespaces that still have to look, in reverse order.
-    rest: Vec<u32>,
-    page: Page,
-}
-
-enum Page {
-    Identity,
-    Health(LogRequest),
-}
 
 impl Subsystem {
     /// Runs an admin command of the controller at `index`, which is ready.
@@ -112,7 +102,7 @@ impl Subsystem {
                 refused: &NOT_OVER_NETWORKS,
                 optional_commands: 0,
                 capsules,
-                async_requests: ASYNC_REQUESTS_MAX as u8,
+                async_requests: kvdrive_admin::event::REQUESTS_MAX as u8,
                 async_events: if is_io { event::NAMESPACE_ATTRIBUTES } else { event::DISCOVERY_LOG },
                 namespaces: &namespaces,
             },
@@ -328,11 +318,4 @@ fn fill(data: &mut Buffer, page: &[u8], room_bytes: usize) -> Result<usize, Stat
 fn fill_part(data: &mut Buffer, page: &[u8], request: &LogRequest) -> Result<usize, Status> {
     let part = log::part(page, request)?;
     fill(data, &part, part.len())
-}
-
-/// The same identifier as a UUID of version 8, whose bits are vendor-specific (RFC 9562).
-pub(super) fn as_uuid(mut id: [u8; 16]) -> [u8; 16] {
-    id[6] = id[6] & 0x0F | 0x80;
-    id[8] = id[8] & 0x3F | 0x80;
-    id
 }

@@ -19,13 +19,13 @@ use kvdrive_spec::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer
 pub use super::check::Host;
 use super::check::{Check, Checked, Names};
 use super::keys::{Asker, Worked};
-use super::{Event, QueueSlot, Step, Subsystem, done};
+use super::{Event, Step, Subsystem, done};
 use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Tag};
 
 /// The state of an exchange.
-enum State {
+enum ExchangeState {
     /// The next message is Negotiate.
     Idle,
     /// The key pair for the challenge is being computed.
@@ -46,7 +46,7 @@ enum State {
 
 /// The authentication of one queue.
 pub(super) struct Authentication {
-    state: State,
+    state: ExchangeState,
     transaction: u16,
     hash: Hash,
     group: Group,
@@ -60,7 +60,7 @@ pub(super) struct Authentication {
 impl Authentication {
     pub(super) fn new() -> Authentication {
         Authentication {
-            state: State::Idle,
+            state: ExchangeState::Idle,
             transaction: 0,
             hash: Hash::Sha256,
             group: Group::Null,
@@ -86,7 +86,7 @@ impl Authentication {
         let group = allowed_groups.find(|group| groups.contains(&(*group as u8)));
         (self.hash, self.group) = (hash.ok_or(Reason::Hash)?, group.ok_or(Reason::Group)?);
         self.transaction = message.transaction;
-        self.state = State::Preparing;
+        self.state = ExchangeState::Preparing;
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Authentication {
         if challenge.is_some() && names.host.controller_secret.is_none() {
             return Err(Reason::Failed);
         }
-        self.state = State::Checking;
+        self.state = ExchangeState::Checking;
         Ok(Box::new(Check {
             names,
             pair,
@@ -120,19 +120,21 @@ impl Authentication {
     /// The message for the next Receive; `None`: the Receive has to wait.
     fn message(&self) -> Option<Vec<u8>> {
         let content = match &self.state {
-            State::Preparing | State::Checking => return None,
-            State::Challenge { public } => Content::Challenge {
+            ExchangeState::Preparing | ExchangeState::Checking => return None,
+            ExchangeState::Challenge { public } => Content::Challenge {
                 hash: self.hash,
                 group: self.group,
                 sequence: self.sequence,
                 challenge: &self.challenge,
                 public,
             },
-            State::Success1(response) => {
+            ExchangeState::Success1(response) => {
                 Content::Success1 { hash_bytes: self.hash.bytes() as u8, response: response.as_deref() }
             }
-            State::Failure(reason) => Content::Failure1(*reason),
-            State::Idle | State::Reply | State::Success2 => Content::Failure1(Reason::Message),
+            ExchangeState::Failure(reason) => Content::Failure1(*reason),
+            ExchangeState::Idle | ExchangeState::Reply | ExchangeState::Success2 => {
+                Content::Failure1(Reason::Message)
+            }
         };
         Some(Message { transaction: self.transaction, content }.encode())
     }
@@ -179,7 +181,7 @@ impl Subsystem {
         let least = (self.options.hash_min, self.options.group_min);
         let failed = match take_message(authentication, sent, names, least) {
             Ok(Sent::Authenticated) => {
-                authentication.state = State::Idle;
+                authentication.state = ExchangeState::Idle;
                 queue.locked_since_ms = None;
                 return Ok(Step::SUCCESS);
             }
@@ -192,7 +194,7 @@ impl Subsystem {
             Err(reason) => Err(reason),
         };
         if let Err(reason) = failed {
-            self.settle_authentication(id, State::Failure(reason));
+            self.settle_authentication(id, ExchangeState::Failure(reason));
         }
         Ok(Step::SUCCESS)
     }
@@ -219,15 +221,16 @@ impl Subsystem {
         };
         to.get_mut(..message.len()).ok_or(Status::INVALID_FIELD)?.copy_from_slice(&message);
         let data_bytes = message.len();
-        authentication.state = match std::mem::replace(&mut authentication.state, State::Idle) {
-            State::Challenge { .. } => State::Reply,
-            State::Success1(Some(_)) => State::Success2,
-            State::Success1(None) => {
+        authentication.state = match std::mem::replace(&mut authentication.state, ExchangeState::Idle) {
+            ExchangeState::Challenge { .. } => ExchangeState::Reply,
+            ExchangeState::Success1(Some(_)) => ExchangeState::Success2,
+            ExchangeState::Success1(None) => {
                 queue.locked_since_ms = None;
-                State::Idle
+                ExchangeState::Idle
             }
             ended => {
-                let reason = if let State::Failure(reason) = ended { reason } else { Reason::Message };
+                let reason =
+                    if let ExchangeState::Failure(reason) = ended { reason } else { Reason::Message };
                 self.note_unauthenticated(id, &reason.to_string());
                 return Ok(Step::Disconnect { data_bytes });
             }
@@ -268,7 +271,7 @@ impl Subsystem {
             authentication.sequence = sequence;
             authentication.pair = Some(pair);
         }
-        self.settle_authentication(id, State::Challenge { public });
+        self.settle_authentication(id, ExchangeState::Challenge { public });
         Ok(())
     }
 
@@ -309,14 +312,15 @@ impl Subsystem {
     /// Challenges all queues that wait for the key pair of `group`.
     fn challenge_all(&mut self, group: Group) {
         for index in 0..self.queues.len() {
-            let QueueSlot { generation, queue, .. } = &self.queues[index];
-            let authentication = queue.as_ref().and_then(|queue| queue.authentication.as_ref());
-            let waits = |of: &Authentication| matches!(of.state, State::Preparing) && of.group == group;
-            let id = QueueId { index: index as u32, generation: *generation };
+            let slot = &self.queues[index];
+            let authentication = slot.queue.as_ref().and_then(|queue| queue.authentication.as_ref());
+            let waits =
+                |of: &Authentication| matches!(of.state, ExchangeState::Preparing) && of.group == group;
+            let id = QueueId { index: index as u32, generation: slot.generation };
             if authentication.is_some_and(|authentication| waits(authentication))
                 && let Err(reason) = self.challenge(id)
             {
-                self.settle_authentication(id, State::Failure(reason));
+                self.settle_authentication(id, ExchangeState::Failure(reason));
             }
         }
     }
@@ -324,15 +328,15 @@ impl Subsystem {
     /// Takes the result of a check. Meanwhile the queue may have ended, or its exchange may have failed.
     fn take_checked(&mut self, id: QueueId, checked: Checked) {
         let authentication = self.queue(id).and_then(|queue| queue.authentication.as_ref());
-        if !authentication.is_some_and(|of| matches!(of.state, State::Checking)) {
+        if !authentication.is_some_and(|of| matches!(of.state, ExchangeState::Checking)) {
             return;
         }
-        let state = checked.map_or_else(State::Failure, State::Success1);
+        let state = checked.map_or_else(ExchangeState::Failure, ExchangeState::Success1);
         self.settle_authentication(id, state);
     }
 
     /// Sets the state of an exchange and answers the Receive that waits for it.
-    fn settle_authentication(&mut self, id: QueueId, state: State) {
+    fn settle_authentication(&mut self, id: QueueId, state: ExchangeState) {
         let Some(authentication) = self.queue_mut(id).and_then(|queue| queue.authentication.as_mut()) else {
             return;
         };
@@ -368,20 +372,20 @@ fn take_message(
 ) -> Result<Sent, Reason> {
     let (message, rest) = Message::decode(sent)?;
     match (&authentication.state, message.content) {
-        (State::Idle, Content::Negotiate { .. }) if rest.is_empty() => {
+        (ExchangeState::Idle, Content::Negotiate { .. }) if rest.is_empty() => {
             authentication.negotiate(&message, least).map(|()| Sent::Negotiated)
         }
-        (State::Reply, Content::Reply { .. }) if rest.is_empty() => {
+        (ExchangeState::Reply, Content::Reply { .. }) if rest.is_empty() => {
             authentication.reply(&message, names).map(Sent::Reply)
         }
-        (State::Success2, Content::Success2) if message.transaction == authentication.transaction => {
+        (ExchangeState::Success2, Content::Success2) if message.transaction == authentication.transaction => {
             Ok(Sent::Authenticated)
         }
         (_, Content::Failure2(_)) => Ok(Sent::GivenUp),
-        (State::Idle, Content::Negotiate { .. }) | (State::Reply, Content::Reply { .. }) => {
+        (ExchangeState::Idle, Content::Negotiate { .. }) | (ExchangeState::Reply, Content::Reply { .. }) => {
             Err(Reason::Payload)
         }
-        (State::Success2, Content::Success2) => Err(Reason::Payload),
+        (ExchangeState::Success2, Content::Success2) => Err(Reason::Payload),
         _ => Err(Reason::Message),
     }
 }

@@ -22,6 +22,8 @@
 //! | `notices` | asynchronous events for hosts, and entries of the log |
 //! | `served` | counts of what was served, and the controllers that hosts have |
 //! | `address` | where hosts reach it |
+//! | `nqn` | names derived from a text |
+//! | `step`, `queue` | what comes of a command; a queue and its place |
 //! | `options` | name, hosts and limits of the subsystem |
 //! | `admin` | the admin command set, answered from crate `admin` |
 //! | `transfer` | how many bytes a command moves, in which direction, and where its descriptor puts them |
@@ -39,12 +41,14 @@ mod controller;
 mod function;
 mod keys;
 mod notices;
+mod nqn;
 mod options;
+mod queue;
 mod served;
+mod step;
 pub mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use kvdrive_spec::fabrics::Fabrics;
@@ -55,93 +59,25 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
+use crate::namespace::{Completion, Namespace, QueueId, Tag};
 use abort::NOT_ABORTED;
 pub use abort::Reach;
 pub use address::Address;
 pub(crate) use admin::NOT_OVER_NETWORKS;
-use admin::PendingPage;
-use arbitration::{Arbiter, Held, HostIndex, UnderWay};
-use authentication::Authentication;
+use arbitration::{Arbiter, Held};
 pub use authentication::Host;
 use controller::Controller;
 use keys::Keys;
 pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
+pub use nqn::nqn_of;
 pub use options::{OptionError, Options, is_nqn};
+use queue::{Queue, QueueSlot};
 pub use served::{HostStatus, OPCODES, Served};
+pub use step::Event;
+use step::{PendingPage, Step, done};
 
 /// Limit for a host to authenticate a queue, ms.
 const AUTHENTICATION_MS: u64 = 30_000;
-
-/// Work for the transport.
-pub enum Event {
-    /// Send this completion to its host.
-    Completed(Completion),
-    /// Close this queue; the subsystem keeps nothing of it.
-    Close(QueueId),
-    /// Write this line about the queue to the log.
-    Complaint(QueueId, String),
-    /// Abort the command if it still waits in the transport, then go on with [`Subsystem::go_on_aborting`].
-    Abort {
-        /// The completion of the Abort, which says "not aborted" unless the command is found.
-        by: Completion,
-        /// The queue of the command to abort.
-        queue: QueueId,
-        /// The identifier of the command to abort.
-        cid: u16,
-    },
-}
-
-struct Queue {
-    /// Index of its controller.
-    controller: usize,
-    /// QID; 0 is the admin queue.
-    number: u16,
-    entries: u32,
-    /// Address of its host; `None`: the transport has no addresses.
-    from: Option<IpAddr>,
-    sessions: Vec<(u32, Session)>,
-    /// Set if the host has to authenticate first: the time of the request, ms.
-    locked_since_ms: Option<u64>,
-    authentication: Option<Box<Authentication>>,
-}
-
-#[derive(Default)]
-struct QueueSlot {
-    generation: u32,
-    queue: Option<Queue>,
-    /// For an I/O queue: its host, and the number of its commands in namespaces. The place of a deleted queue is free
-    /// when all of these have come back.
-    host: Option<HostIndex>,
-    under_way: u32,
-    /// These commands by the transport's slot.
-    works: Vec<UnderWay>,
-}
-
-/// The outcome of one step of a command.
-enum Step {
-    /// The command succeeded.
-    Done { dw0: u32, data_bytes: usize },
-    /// The command succeeded, and both dwords of the completion are the answer.
-    Property(u64),
-    /// The command waits for an asynchronous event.
-    Parked,
-    /// Namespaces have to refresh what they report first.
-    Refresh(PendingPage),
-    /// A namespace has to run the command.
-    Submit(u32, Session),
-    /// The command to abort may still be in the transport.
-    Abort { queue: QueueId, cid: u16 },
-    /// The command waits for a key agreement.
-    AwaitKeys,
-    /// The command succeeded, and its queue ends.
-    Disconnect { data_bytes: usize },
-}
-
-impl Step {
-    /// Success without a result.
-    const SUCCESS: Step = Step::Done { dw0: 0, data_bytes: 0 };
-}
 
 /// An NVM subsystem and its discovery subsystem.
 pub struct Subsystem {
@@ -552,17 +488,4 @@ impl Subsystem {
     fn identifier(&self, of: u64) -> u128 {
         xxh3_128_with_seed(self.options.nqn.as_bytes(), of)
     }
-}
-
-/// An NQN derived from a text: equal texts give equal names.
-pub fn nqn_of(text: &str) -> String {
-    let id = admin::as_uuid(xxh3_128_with_seed(text.as_bytes(), 0).to_be_bytes());
-    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (time, rest) = digits.split_at(8);
-    let [a, b, c] = [0, 4, 8].map(|at| &rest[at..at + 4]);
-    format!("nqn.2014-08.org.nvmexpress:uuid:{time}-{a}-{b}-{c}-{}", &rest[12..])
-}
-
-fn done(tag: Tag, dw0: u32, data_bytes: usize, data: Buffer) -> Completion {
-    Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes, fault: None }
 }

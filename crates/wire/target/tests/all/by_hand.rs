@@ -7,6 +7,12 @@ use kvdrive_target::tcp::connection::{Connection, Limits};
 
 use super::wire::{Pair, Wire, address, connect, hex, ic_req, response, set_cc, settle, zeros};
 
+/// Property Get of CSTS.
+fn get_csts() -> Vec<u8> {
+    [hex("04 00 48 00 48 00 00 00  7f 40 0a 00 04 000000"), zeros(32), hex("00000000 1c000000"), zeros(16)]
+        .concat()
+}
+
 #[test]
 fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
     let mut admin = Wire::new(Options::default());
@@ -28,14 +34,7 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
     let cap = [hex("05 00 18 00 18 00 00 00  ff03010a 20080000  02 00 00 00 08 00 0000")].concat();
     assert_eq!(admin.send(&get_cap), cap);
     assert_eq!(admin.send(&set_cc(9, "61004600")), response("00000000", 3, 9, "0000"));
-    let get_csts = [
-        hex("04 00 48 00 48 00 00 00  7f 40 0a 00 04 000000"),
-        zeros(32),
-        hex("00000000 1c000000"),
-        zeros(16),
-    ]
-    .concat();
-    assert_eq!(admin.send(&get_csts), response("01000000", 4, 10, "0000"));
+    assert_eq!(admin.send(&get_csts()), response("01000000", 4, 10, "0000"));
 
     // The I/O queue is a connection of its own, of the same subsystem.
     let Wire { core, memory, connection: mut admin_connection } = admin;
@@ -43,7 +42,24 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
     let mut io = Wire { core, memory, connection };
     io.send(&ic_req());
     assert_eq!(io.send(&connect(1, 1, 127, [1, 0])), response("01000000", 1, 1, "0000"));
+    store_in_a_capsule_and_retrieve(&mut io);
+    store_from_host_memory(&mut io);
+    retrieve_what_is_missing(&mut io);
 
+    // Shutdown, and the status says that it is done.
+    let Wire { mut core, .. } = io;
+    let units = [
+        (set_cc(11, "61404600"), response("00000000", 5, 11, "0000")),
+        (get_csts(), response("09000000", 6, 10, "0000")),
+    ];
+    for (unit, answer) in units {
+        admin_connection.receive(&mut core, &unit);
+        settle(&mut core, &mut admin_connection);
+        assert_eq!(admin_connection.output().take_all(), answer);
+    }
+}
+
+fn store_in_a_capsule_and_retrieve(io: &mut Wire) {
     // Store of key "key", value "hello", in the capsule.
     let store = [
         hex("04 00 48 48 4d 00 00 00"),
@@ -79,7 +95,9 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
     ]
     .concat();
     assert_eq!(io.send(&retrieve), data);
+}
 
+fn store_from_host_memory(io: &mut Wire) {
     // A store of 10 bytes from host memory: R2T, two H2CData, response.
     let store = [
         hex("04 00 48 00 48 00 00 00"),
@@ -110,7 +128,9 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
         b"456789".to_vec(),
     ];
     assert_eq!(io.send(&last.concat()), response("00000000", 4, 4, "0000"));
+}
 
+fn retrieve_what_is_missing(io: &mut Wire) {
     // A missing key: 87h, "do not retry".
     let missing = [
         hex("04 00 48 00 48 00 00 00"),
@@ -122,18 +142,6 @@ fn a_connect_a_store_and_a_retrieve_byte_for_byte() {
     ]
     .concat();
     assert_eq!(io.send(&missing), response("00000000", 5, 5, "0e81"));
-
-    // Shutdown, and the status says that it is done.
-    let Wire { mut core, .. } = io;
-    let units = [
-        (set_cc(11, "61404600"), response("00000000", 5, 11, "0000")),
-        (get_csts, response("09000000", 6, 10, "0000")),
-    ];
-    for (unit, answer) in units {
-        admin_connection.receive(&mut core, &unit);
-        settle(&mut core, &mut admin_connection);
-        assert_eq!(admin_connection.output().take_all(), answer);
-    }
 }
 
 #[test]

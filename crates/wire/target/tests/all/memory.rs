@@ -17,7 +17,7 @@ pub const VALUE_MAX: u32 = 1 << 20;
 
 /// State that test and namespace share.
 #[derive(Default)]
-pub struct State {
+pub struct MemoryState {
     pub pairs: BTreeMap<Key, Vec<u8>>,
     /// Open sessions.
     pub sessions: u32,
@@ -36,11 +36,11 @@ pub struct State {
 
 #[derive(Clone, Default)]
 pub struct Memory {
-    pub state: Rc<RefCell<State>>,
+    pub state: Rc<RefCell<MemoryState>>,
 }
 
 pub struct MemoryNamespace {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<MemoryState>>,
     identity: KvNamespace,
     health: Health,
     waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,

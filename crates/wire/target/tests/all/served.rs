@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 
 use kvdrive_auth::tls::Known;
 use kvdrive_config::{Config, Document};
-use kvdrive_link::shared::{Control, ServerConfig};
-use kvdrive_run::wall::served;
+use kvdrive_link::shared::{Control, DriveLoop, ServerConfig, Serving};
+use kvdrive_run::wall::{ServedDrive, served};
 use kvdrive_sim::wall::Pace;
+use kvdrive_target::bell::Bell;
 use kvdrive_target::drive;
 use kvdrive_target::log::Log;
 use kvdrive_target::shared::Core;
@@ -72,6 +73,61 @@ pub fn serve_with(behind: Backend, options: Options, memory_bytes: usize, psks: 
     serve_at(behind, options, memory_bytes, psks, Vec::new())
 }
 
+/// Drives that stand behind a subsystem.
+#[derive(Default)]
+struct Attached {
+    /// The one whose control is handed out.
+    serving: Option<ServedBySubsystem>,
+    /// The loop of a drive that runs on the server's thread.
+    beside: Option<DriveLoop>,
+    others: Vec<ServedBySubsystem>,
+}
+
+type ServedBySubsystem = Serving<kvdrive_run::wall::Running, ServedDrive>;
+
+fn attach(behind: Backend, subsystem: &mut Subsystem, bell: Arc<Bell>) -> Attached {
+    let limit_bytes = subsystem.options().transfer_max_bytes;
+    let server_config = ServerConfig { pace: Pace::Off, recorder: None };
+    let mut attached = Attached::default();
+    match behind {
+        Backend::Memory => subsystem.attach(1, Memory::default().namespace()),
+        Backend::Drive(settings) => {
+            let build = served(config(&settings), None);
+            let (namespace, drive) = drive::power_on(server_config, bell, limit_bytes, build).unwrap();
+            subsystem.attach(1, Box::new(namespace));
+            attached.serving = Some(drive);
+        }
+        Backend::Beside(settings) => {
+            let build = served(config(&settings), None);
+            let (namespace, drive, its_loop) =
+                drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
+            subsystem.attach(1, Box::new(namespace));
+            (attached.serving, attached.beside) = (Some(drive), Some(its_loop));
+        }
+        Backend::Memories(ids) => {
+            ids.iter().for_each(|nsid| subsystem.attach(*nsid, Memory::default().namespace()));
+        }
+        Backend::Drives(ids) => {
+            for (index, nsid) in ids.into_iter().enumerate() {
+                let server_config = ServerConfig { pace: Pace::Off, recorder: None };
+                let (bell, build) = (bell.clone(), served(config(&[]), None));
+                if index == 0 {
+                    let (namespace, drive, its_loop) =
+                        drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
+                    subsystem.attach(nsid, Box::new(namespace));
+                    (attached.serving, attached.beside) = (Some(drive), Some(its_loop));
+                } else {
+                    let (namespace, drive) =
+                        drive::power_on(server_config, bell, limit_bytes, build).unwrap();
+                    subsystem.attach(nsid, Box::new(namespace));
+                    attached.others.push(drive);
+                }
+            }
+        }
+    }
+    attached
+}
+
 /// The same; with a PCI function at each of these paths.
 pub fn serve_at(
     behind: Backend,
@@ -93,45 +149,8 @@ pub fn serve_at(
         };
         functions.iter().for_each(|path| sockets.listen_vfio_user(path).unwrap());
         let mut subsystem = Subsystem::new(options).unwrap();
-        let (mut serving, mut beside, mut others) = (None, None, Vec::new());
-        let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
-        let server_config = ServerConfig { pace: Pace::Off, recorder: None };
-        match behind {
-            Backend::Memory => subsystem.attach(1, Memory::default().namespace()),
-            Backend::Drive(settings) => {
-                let build = served(config(&settings), None);
-                let (namespace, drive) = drive::power_on(server_config, bell, limit_bytes, build).unwrap();
-                subsystem.attach(1, Box::new(namespace));
-                serving = Some(drive);
-            }
-            Backend::Beside(settings) => {
-                let build = served(config(&settings), None);
-                let (namespace, drive, its_loop) =
-                    drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
-                subsystem.attach(1, Box::new(namespace));
-                (serving, beside) = (Some(drive), Some(its_loop));
-            }
-            Backend::Memories(ids) => {
-                ids.iter().for_each(|nsid| subsystem.attach(*nsid, Memory::default().namespace()));
-            }
-            Backend::Drives(ids) => {
-                for (index, nsid) in ids.into_iter().enumerate() {
-                    let server_config = ServerConfig { pace: Pace::Off, recorder: None };
-                    let (bell, build) = (bell.clone(), served(config(&[]), None));
-                    if index == 0 {
-                        let (namespace, drive, its_loop) =
-                            drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
-                        subsystem.attach(nsid, Box::new(namespace));
-                        (serving, beside) = (Some(drive), Some(its_loop));
-                    } else {
-                        let (namespace, drive) =
-                            drive::power_on(server_config, bell, limit_bytes, build).unwrap();
-                        subsystem.attach(nsid, Box::new(namespace));
-                        others.push(drive);
-                    }
-                }
-            }
-        }
+        let bell = sockets.bell().clone();
+        let Attached { serving, beside, others } = attach(behind, &mut subsystem, bell);
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
         let mut core = Core::new(subsystem, memory_bytes);
         core.drive = beside;

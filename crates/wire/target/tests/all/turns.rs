@@ -21,7 +21,7 @@ const DEPTH: u8 = 12;
 const BETWEEN: usize = 120;
 
 /// Hosts with an admin and an I/O queue each, and the namespace's time, which the test advances.
-struct Door {
+struct Hosts {
     core: Core,
     memory: Memory,
     /// Connections: admin and I/O queue of one host after the other.
@@ -32,10 +32,10 @@ struct Door {
 const HOG: usize = 1;
 const OTHER: usize = 3;
 
-impl Door {
-    fn new() -> Door {
+impl Hosts {
+    fn new() -> Hosts {
         let (core, memory) = core(Options::default(), 128 << 20);
-        let mut door = Door { core, memory, queues: Vec::new(), now_ns: 0 };
+        let mut door = Hosts { core, memory, queues: Vec::new(), now_ns: 0 };
         for (letter, controller) in [(b'b', 1), (b'c', 2)] {
             for (number, id) in [(0, [0xFF, 0xFF]), (1, [controller, 0])] {
                 let key = door.queues.len();
@@ -117,7 +117,7 @@ impl Door {
 
     /// Number of small reads of the other host that were answered between two long commands of the hog, which
     /// has [`DEPTH`] of them under way by `send`. The other host asks for `asked_bytes` each time.
-    fn answers_between(&mut self, asked_bytes: usize, send: impl Fn(&mut Door, u8)) -> Vec<usize> {
+    fn answers_between(&mut self, asked_bytes: usize, send: impl Fn(&mut Hosts, u8)) -> Vec<usize> {
         self.memory.state.borrow_mut().allowed = None;
         self.send(OTHER, &store(1, b"small", &vec![1; SMALL_BYTES], true));
         self.settle();
@@ -143,7 +143,7 @@ impl Door {
 }
 
 /// When the hog is alone, its commands continue at once, also those that were held.
-fn ends_alone(door: &mut Door, commands: u8) {
+fn ends_alone(door: &mut Hosts, commands: u8) {
     door.now_ns += 1_000_000_000;
     for _ in 0..commands {
         door.complete(None);
@@ -163,7 +163,7 @@ fn check(between: &[usize]) {
 
 #[test]
 fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.store_large(0);
     door.complete(None);
     let between = door.answers_between(SMALL_BYTES, |door, cid| {
@@ -178,7 +178,7 @@ fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
 /// work of its answer.
 #[test]
 fn a_host_that_asks_for_more_than_there_is_has_its_turns() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.store_large(0);
     door.complete(None);
     let between = door.answers_between(LARGE_BYTES, |door, cid| {
@@ -190,15 +190,15 @@ fn a_host_that_asks_for_more_than_there_is_has_its_turns() {
 
 #[test]
 fn a_host_that_stores_large_values_leaves_turns_to_another_one() {
-    let mut door = Door::new();
-    let between = door.answers_between(SMALL_BYTES, Door::store_large);
+    let mut door = Hosts::new();
+    let between = door.answers_between(SMALL_BYTES, Hosts::store_large);
     check(&between);
     ends_alone(&mut door, DEPTH);
 }
 
 #[test]
 fn a_host_that_lists_much_leaves_turns_to_another_one() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.fill_lists();
     let between = door.answers_between(SMALL_BYTES, |door, cid| {
         let mut list = retrieve(cid, &[0], LARGE_BYTES as u32);
@@ -212,7 +212,7 @@ fn a_host_that_lists_much_leaves_turns_to_another_one() {
 /// Commands that the namespace completes before a read of the other host, which comes while the hog has as
 /// many reads of `bytes` bytes as its queue takes, each one followed by another.
 fn commands_before_a_read(bytes: usize) -> usize {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     for (host, key, bytes) in [(HOG, b"large", bytes), (OTHER, b"small", SMALL_BYTES)] {
         door.memory.state.borrow_mut().pairs.insert(Key::new(key).unwrap(), vec![1; bytes]);
         // One read each: then the length of answers is known.
@@ -252,7 +252,7 @@ fn a_host_with_many_short_commands_leaves_turns_to_another_one() {
 /// most.
 #[test]
 fn a_namespace_has_one_list_of_a_host_at_a_time() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.fill_lists();
     door.memory.state.borrow_mut().allowed = Some(0);
     door.now_ns += 10_000_000;
@@ -273,7 +273,7 @@ fn a_namespace_has_one_list_of_a_host_at_a_time() {
 
 #[test]
 fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.memory.state.borrow_mut().allowed = Some(0);
     door.send(OTHER, &retrieve(1, b"small", SMALL_BYTES as u32));
     for cid in 0..DEPTH {
@@ -299,7 +299,7 @@ fn a_command_that_waits_for_its_turn_is_aborted_and_forgotten_with_its_queue() {
 /// The namespace has two commands and has begun neither: one is aborted, and the other one is answered.
 #[test]
 fn a_command_that_a_namespace_has_not_begun_is_aborted() {
-    let mut door = Door::new();
+    let mut door = Hosts::new();
     door.memory.state.borrow_mut().allowed = Some(0);
     for cid in [1, 2] {
         door.send(OTHER, &retrieve(cid, b"small", SMALL_BYTES as u32));
