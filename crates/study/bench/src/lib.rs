@@ -20,6 +20,7 @@
 //! JSON. Nothing here is modelled.
 
 pub mod connected;
+mod speed;
 pub mod stores;
 
 use std::cell::Cell;
@@ -36,6 +37,8 @@ use kvdrive_config::{Document, Scale};
 use kvdrive_run::wall::{WallOptions, run_wall, served};
 use kvdrive_run::{Progress, run_counted};
 use kvdrive_text::{grouped, with_decimals};
+pub use speed::Speed;
+use speed::thread_cpu_seconds;
 use stores::Simulated;
 
 const PROFILE: &str = "cosmos-plus";
@@ -46,40 +49,6 @@ const MEMORY_VALUE_BYTES: u32 = 1000;
 const WALL_VALUE_BYTES: u32 = 32;
 /// Commands under way at once when serving.
 const WALL_DEPTH: u32 = 32;
-
-/// Several runs of the same operations.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Speed {
-    /// Operations of each run: stores, except for the hash engine.
-    pub operations: u64,
-    /// Seconds of each run.
-    pub seconds: Vec<f64>,
-    /// Operations a second of the fastest run.
-    pub per_s: f64,
-    /// For each run, the time that its thread was on a core, s; empty if the system does not report it, and
-    /// in wall time, where threads poll while they wait for each other.
-    pub cpu_seconds: Vec<f64>,
-    /// Operations a CPU second, in the run that took the fewest CPU seconds.
-    pub per_cpu_s: Option<f64>,
-    /// Events of the simulation for each operation; `None` in wall time, where waiting takes events, too, and
-    /// if a load ran at the same time.
-    pub events_each: Option<f64>,
-}
-
-impl Speed {
-    fn of(operations: u64, seconds: Vec<f64>, cpu_seconds: Vec<f64>, events_each: Option<f64>) -> Speed {
-        let least = |seconds: &[f64]| seconds.iter().copied().reduce(f64::min);
-        let rate = |seconds: f64| operations as f64 / seconds;
-        Speed {
-            operations,
-            per_s: least(&seconds).map_or(0.0, rate),
-            per_cpu_s: least(&cpu_seconds).map(rate),
-            seconds,
-            cpu_seconds,
-            events_each,
-        }
-    }
-}
 
 /// The result of a counter of instructions.
 #[derive(Clone, Debug, Serialize)]
@@ -310,13 +279,6 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
 
 /// The clock, and the time that this thread was on a core, both in seconds.
 type Times = (f64, Option<f64>);
-
-/// Time that the calling thread was on a core, s: the first number of Linux's `schedstat`, which is in ns.
-fn thread_cpu_seconds() -> Option<f64> {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let on_core_ns: u64 = statistics.split_whitespace().next()?.parse().ok()?;
-    Some(on_core_ns as f64 / 1e9)
-}
 
 /// A line of Linux's status of this process, in bytes.
 fn status_bytes(field: &str) -> Option<u64> {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use serde::Serialize;
 
-use super::{Speed, thread_cpu_seconds};
+use super::speed::{Speed, thread_cpu_seconds};
 use kvdrive_config::Document;
 use kvdrive_run::{Progress, operations, run_counted};
 use kvdrive_sim::wall::Stopwatch;

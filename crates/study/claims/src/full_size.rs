@@ -9,11 +9,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{Claim, Source};
 use kvdrive_experiments::from_toml;
 
 /// The beginning of such a number's name.
-const PREFIX: &str = "full.";
+pub(super) const PREFIX: &str = "full.";
 /// Name of the size in a sentence.
 pub const SIZE: &str = "full.size";
 
@@ -47,18 +46,11 @@ pub fn size_in_words() -> String {
     }
 }
 
-/// The number that `run` or `run.quantity` names, of the run at `point`.
-pub(super) fn number(claim: &Claim, name: &str, point: Option<&str>) -> Result<f64, String> {
-    let (run, quantity) = name.split_once('.').unwrap_or((name, ""));
-    let source = claim.runs.iter().find(|(known, _)| known == run);
-    let quantity = claim.quantities.iter().find(|(known, _)| known == quantity);
-    let (Some((_, Source::Place(place, set))), Some((_, quantity))) = (source, quantity) else {
-        return Err(format!("{PREFIX}{name}: no run of a figure"));
-    };
-    let place = point.filter(|_| place.is_open()).map_or(place.clone(), |point| place.at(point)).to_string();
-    let found = NUMBERS.runs.get(&place).filter(|_| set.is_empty());
+/// The number of `quantity` at `place`. Only of runs that are as the figure has them.
+pub(super) fn number(place: &str, quantity: &str, as_in_figure: bool) -> Result<f64, String> {
+    let found = NUMBERS.runs.get(place).filter(|_| as_in_figure);
     found
-        .and_then(|numbers| numbers.get(&quantity.to_string()))
+        .and_then(|numbers| numbers.get(quantity))
         .copied()
         .ok_or_else(|| format!("{place}: full-size/plus.toml has no {quantity}; scripts/full-size writes it"))
 }
@@ -76,7 +68,8 @@ mod tests {
                 let names = claim.reading.names().into_iter().chain(claim.because.names());
                 for name in names.filter_map(own_name) {
                     for point in claim.points() {
-                        number(claim, name, point)
+                        claim
+                            .at_full_size(name, point)
                             .unwrap_or_else(|problem| panic!("{}: {problem}", claim.id));
                         asked += 1;
                     }
@@ -90,8 +83,10 @@ mod tests {
     fn what_was_not_run_is_said() {
         let suite = suite("plus").unwrap();
         let claim = suite.claims.iter().find(|claim| claim.id == "write-uniform").unwrap();
-        assert!(number(claim, "a1", None).is_ok());
-        assert!(number(claim, "a1.programmed", None).unwrap_err().contains("scripts/full-size writes it"));
-        assert!(number(claim, "a2", None).unwrap_err().contains("no run of a figure"));
+        assert!(claim.at_full_size("a1", None).is_ok());
+        assert!(
+            claim.at_full_size("a1.programmed", None).unwrap_err().contains("scripts/full-size writes it")
+        );
+        assert!(claim.at_full_size("a2", None).unwrap_err().contains("no run of a figure"));
     }
 }

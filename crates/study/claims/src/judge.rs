@@ -5,8 +5,11 @@ use std::fmt;
 use anyhow::anyhow;
 use serde::{Serialize, Serializer};
 
+use super::claim::{Claim, Condition, Test};
+use super::full_size;
+use super::plan::Planned;
 use super::prose::Prose;
-use super::{Claim, Condition, Planned, Standing, Test, full_size};
+use super::standing::Standing;
 use kvdrive_experiments::Kind;
 use kvdrive_experiments::expression::{Comparison, Expression};
 use kvdrive_experiments::runs::{Results, RunId};
@@ -158,11 +161,17 @@ const NEEDS_MORE: &str =
 /// Runs of one condition: for each point, run by name.
 type Points = [Vec<(String, RunId)>];
 
-/// Judges a claim.
-///
-/// # Errors
-/// A report lacks a number that a quantity needs.
-pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
+impl Planned {
+    /// Judges the claim by `results`.
+    ///
+    /// # Errors
+    /// A report lacks a number that a quantity needs.
+    pub fn judge(&self, results: &Results) -> anyhow::Result<Outcome> {
+        judge(self, results).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", self.claim.id))
+    }
+}
+
+fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
     let claim = &planned.claim;
     let runs = match &planned.runs {
         Ok(runs) => runs,
@@ -210,7 +219,7 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
             let values = (0..own.len()).filter(at).map(|index| {
                 let point = claim.each.get(index).map(String::as_str);
                 let names = |name: &str| match full_size::own_name(name) {
-                    Some(name) => full_size::number(claim, name, point),
+                    Some(name) => claim.at_full_size(name, point),
                     None => number(claim, &own[index], results, name),
                 };
                 expression.value(&names).map_err(anyhow::Error::msg)

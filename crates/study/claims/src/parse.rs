@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Standing, Suite, Test, full_size};
+use super::claim::{Claim, Condition, Expected, Relation, Source, Suite, Test};
+use super::full_size;
+use super::prose::Prose;
+use super::show::Show;
+use super::standing::Standing;
 use kvdrive_config::Document;
 use kvdrive_experiments::expression::{Expression, Order};
 use kvdrive_experiments::runs::{Asked, Counts};

@@ -12,7 +12,8 @@
 
 use std::fmt::Write;
 
-use super::{Show, full_size};
+use super::full_size;
+use super::show::Show;
 use kvdrive_experiments::expression::Expression;
 use kvdrive_text::with_decimals;
 

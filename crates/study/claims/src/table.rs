@@ -1,8 +1,10 @@
-//! Outcomes as an aligned table, with explanations below it.
+//! Outcomes as an aligned table, explanations below it, and the tally that separates evidence from the rest.
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Outcome, Standing, Verdict, counts};
+use super::judge::{Outcome, Verdict};
+use super::standing::Standing;
+use kvdrive_experiments::Kind;
 use kvdrive_text::{WIDTH, wrap};
 
 /// The style of a verdict: evidence stands out.
@@ -120,4 +122,56 @@ fn reasons(outcomes: &[Outcome], room: usize) -> String {
         text.push('\n');
     }
     text
+}
+
+/// In the order of the tally.
+const STANDINGS: [(Standing, &str); 4] = [
+    (Standing::Evidence, "evidence"),
+    (Standing::Fit, "fit"),
+    (Standing::Set, "set"),
+    (Standing::Ours, "ours"),
+];
+
+/// How many outcomes of each standing come true, in words, regressions last.
+pub fn counts(outcomes: &[Outcome]) -> String {
+    let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
+    let is_open = |outcome: &Outcome| outcome.verdict == Verdict::NeedsMore;
+    // The number of claims that come true, and of all.
+    let count = |belongs: &dyn Fn(&Outcome) -> bool| {
+        let all: Vec<_> =
+            outcomes.iter().filter(|one| belongs(one) && !is_skipped(one) && !is_open(one)).collect();
+        (all.iter().filter(|one| one.verdict.comes_true()).count(), all.len())
+    };
+    let mut parts = Vec::new();
+    for (standing, name) in STANDINGS {
+        let (good, all) = count(&|one| one.standing == standing);
+        if all == 0 {
+            continue;
+        }
+        let mut part = format!("{name}: {good} of {all} come true");
+        if standing == Standing::Evidence {
+            let (counted, of) = count(&|one| one.standing == standing && one.kind == Kind::Counted);
+            part += &format!(" ({counted} of {of} counted, {} of {} modelled)", good - counted, all - of);
+        }
+        let emulated =
+            outcomes.iter().filter(|one| one.standing == standing && one.verdict == Verdict::Emulated);
+        match emulated.count() {
+            0 => {}
+            more => part += &format!(", {more} more under the emulator's accounting"),
+        }
+        parts.push(part);
+    }
+    let skipped = outcomes.iter().filter(|one| is_skipped(one)).count();
+    if skipped > 0 {
+        parts.push(format!("{skipped} skipped"));
+    }
+    let open = outcomes.iter().filter(|one| is_open(one)).count();
+    if open > 0 {
+        parts.push(format!("{open} need more operations"));
+    }
+    parts.push(match outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count() {
+        0 => "none regressed".to_owned(),
+        some => format!("{some} REGRESSED"),
+    });
+    format!("{} claims; {}", outcomes.len(), parts.join("; "))
 }

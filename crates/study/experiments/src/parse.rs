@@ -4,9 +4,10 @@ use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
 use super::available::is_need;
+use super::chapters::Chapter;
 use super::expression::Expression;
+use super::figure::{Figure, Grid, Kind, Panel, Point, Published, Series, Statement, Style};
 use super::runs::{Assignments, Counts};
-use super::{Chapter, Figure, Grid, Kind, Panel, Point, Published, Series, Statement, Style};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -131,8 +131,7 @@ impl<'a> Trial<'a> {
 /// Builds the workload of a seed.
 pub type Build<'a> = &'a dyn Fn(u64) -> anyhow::Result<Box<dyn Workload>>;
 
-/// As [`crash`], with a workload of the caller; `workload.ops` of the configuration is the number of its
-/// operations.
+/// As [`crash`], with a workload of the caller, which does `workload.ops` operations.
 ///
 /// # Errors
 /// As [`crash`].

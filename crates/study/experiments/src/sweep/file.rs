@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use kvdrive_text::output::{check_is_file, shown};
 
-use super::Row;
+use super::row::Row;
 
 /// A file of lines, open at the end of its last complete line. One sweep locks it until the file is closed or
 /// its process ends.

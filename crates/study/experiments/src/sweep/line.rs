@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use kvdrive_run::report::Report;
 
-use super::Row;
+use super::row::Row;
 
 impl Row {
     /// The line of this row, with its end.

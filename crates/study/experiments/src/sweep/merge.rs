@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
 
-use super::{Finished, Row};
+use super::file::Finished;
+use super::row::Row;
 
 /// The only number of a line that may differ between two computations of a row: time of this machine's clock.
 pub const MEASURED: &str = "time.wall_s";

@@ -25,6 +25,7 @@ mod file;
 mod line;
 mod merge;
 mod point;
+mod row;
 mod shard;
 
 use std::collections::BTreeSet;
@@ -40,23 +41,12 @@ use kvdrive_run::many::check;
 pub use file::{Finished, SweepFile};
 pub use merge::{MEASURED, merge};
 pub use point::Point;
+pub use row::Row;
+use row::{config_hash, document};
 pub use shard::Shard;
 
 /// Most rows of a sweep; a larger number is taken for a mistake in the file.
 const MOST_ROWS: usize = 1_000_000;
-
-/// One combination of a sweep.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Settings of the grid, as in the line.
-    pub settings: Map<String, Value>,
-    /// The whole configuration.
-    pub document: Document,
-    /// Digest of profile and configuration, 16 hexadecimal digits: it identifies a line.
-    pub config_hash: String,
-    /// `KEY=VALUE` of all rows.
-    set: Arc<[String]>,
-}
 
 /// Every combination that `text` describes, the last key changing fastest.
 ///
@@ -174,13 +164,6 @@ fn read_set(item: &Item) -> anyhow::Result<Vec<&str>> {
     item.as_array().ok_or_else(wrong)?.iter().map(|line| line.as_str().ok_or_else(wrong)).collect()
 }
 
-fn document(profile: &str, set: &[&str]) -> anyhow::Result<(Document, Assigned)> {
-    let mut document = Document::profile(profile)?;
-    let named = set.iter().map(|line| (format!("set {line:?}"), (*line).to_owned()));
-    let assigned = Assigned::lay_over(&mut document, named)?;
-    Ok((document, assigned))
-}
-
 fn json(value: &toml_edit::Value) -> Value {
     use toml_edit::Value as Toml;
     match value {
@@ -190,10 +173,4 @@ fn json(value: &toml_edit::Value) -> Value {
         Toml::String(text) => Value::from(text.value().as_str()),
         other => Value::from(other.to_string()),
     }
-}
-
-fn config_hash(document: &Document) -> anyhow::Result<String> {
-    document.config()?;
-    let text = format!("{} {}", document.profile_name(), document.values());
-    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())))
 }

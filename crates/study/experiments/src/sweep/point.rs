@@ -6,7 +6,7 @@ use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Row, config_hash, document};
+use super::row::{Row, config_hash, document};
 
 /// A row as plain data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::Row;
+use super::row::Row;
 
 /// Part `number` of `of` parts; each row is in exactly one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

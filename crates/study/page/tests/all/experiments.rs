@@ -6,8 +6,8 @@ use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict}
 use kvdrive_config::Document;
 use kvdrive_declare::{Counter, Counters, Counts, Form, Kind, Sections, Unit};
 use kvdrive_experiments::runs::{Extent, Options, Plan};
-use kvdrive_experiments::{self as experiments, Place, parse};
-use kvdrive_figures::{Planned, number, numbers, svg, terminal};
+use kvdrive_experiments::{self as experiments, Figure, Place, parse};
+use kvdrive_figures::{Chart, Planned, number, numbers, svg, terminal};
 use kvdrive_flash::{NandCounters, Purpose};
 use kvdrive_link::{Class, Meter};
 use kvdrive_page as html;
@@ -112,6 +112,27 @@ fn made_up(document: &Document) -> Report {
     report
 }
 
+/// A figure in a terminal, as numbers and as a file.
+fn check_drawings(figure: &Figure, charts: &[Chart]) {
+    assert!(!charts.is_empty());
+    for chart in charts {
+        let text = terminal::text(chart);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")),
+            "{text}"
+        );
+        assert!(text.contains(&numbers::text(chart)));
+    }
+    let file = svg::file("a & b", charts);
+    assert!(file.starts_with("<svg xmlns=") && file.contains("a &amp; b"));
+    for tag in ["g", "text", "svg", "title"] {
+        let (open, close) =
+            (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
+        assert_eq!(open, close, "<{tag}>");
+    }
+    assert!(!file.contains("NaN") && !file.contains("inf"), "{}", figure.id);
+}
+
 #[test]
 fn every_figure_is_drawn_three_ways() {
     let mut plan = Plan::new(Options::default());
@@ -130,23 +151,7 @@ fn every_figure_is_drawn_three_ways() {
     };
     for figure in &planned {
         let charts = figure.charts(&results).unwrap();
-        assert!(!charts.is_empty());
-        for chart in &charts {
-            let text = terminal::text(chart);
-            assert!(
-                text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")),
-                "{text}"
-            );
-            assert!(text.contains(&numbers::text(chart)));
-        }
-        let file = svg::file("a & b", &charts);
-        assert!(file.starts_with("<svg xmlns=") && file.contains("a &amp; b"));
-        for tag in ["g", "text", "svg", "title"] {
-            let (open, close) =
-                (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
-            assert_eq!(open, close, "<{tag}>");
-        }
-        assert!(!file.contains("NaN") && !file.contains("inf"), "{}", figure.figure().id);
+        check_drawings(figure.figure(), &charts);
         content.figures.push((figure, charts));
     }
     let page = html::page(&content);

@@ -20,11 +20,13 @@
 //!
 //! | file | what runs |
 //! |---|---|
+//! | `exercise.rs` | what is timed, and how |
 //! | `saker.rs` | pending table, containers, cache |
 //! | `stores.rs` | hashlog, lsmtree and btree over pages in memory |
 //! | `rocksdb.rs` | RocksDB in place of lsmtree, on its own files in memory (feature `rocksdb`) |
 //! | `unpack.rs` | the checks and decoding of a structured value in a drive before its requests go to the engine |
 
+mod exercise;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod saker;
@@ -35,90 +37,14 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use kvdrive_sim::wall::today;
-use kvdrive_sim::{ProcessorTime, Rng};
-use kvdrive_spec::Key;
 use serde::Serialize;
 
 use kvdrive_config::knows_key;
 use kvdrive_run::Progress;
-use kvdrive_text::{grouped, with_decimals};
+use kvdrive_text::with_decimals;
 
-/// Bytes of a key: that of SAKER's experiments.
-const KEY_BYTES: u64 = 8;
-/// Calls of one repetition, unless the working set is too small.
-const CALLS: u64 = 40_000;
-
-/// The data of an experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkingSet {
-    /// Pairs in a store, and in the cache.
-    pub pairs: u64,
-    /// Bytes of each value.
-    pub value_bytes: u32,
-    /// How often each kind of call is measured.
-    pub repetitions: u32,
-}
-
-impl WorkingSet {
-    /// Calls of one repetition.
-    fn calls(&self) -> u64 {
-        CALLS.min(self.pairs)
-    }
-
-    /// A summary for a reader.
-    fn describe(&self, pairs: u64, of: &str) -> String {
-        format!("{} pairs of {KEY_BYTES} + {} B {of}", grouped(pairs), self.value_bytes)
-    }
-}
-
-/// Steps by the key of their cost, and the number of times that each was done.
-type Steps = BTreeMap<&'static str, f64>;
-
-/// Time of one call and its steps: the mean of a repetition.
-#[derive(Clone, Debug, Default)]
-struct Sample {
-    ns: f64,
-    steps: Steps,
-}
-
-impl Sample {
-    /// Times `calls` calls; `steps` returns the steps that they took.
-    fn of(calls: u64, mut call: impl FnMut(u64), steps: impl FnOnce() -> Steps) -> Sample {
-        let begin = ProcessorTime::of_thread();
-        for number in 0..calls {
-            call(number);
-        }
-        let ns = begin.ns() / calls as f64;
-        let mut steps = steps();
-        steps.values_mut().for_each(|count| *count /= calls as f64);
-        Sample { ns, steps }
-    }
-
-    /// The difference to the sample of other calls.
-    fn minus(mut self, other: &Sample) -> Sample {
-        self.ns -= other.ns;
-        for (step, count) in &other.steps {
-            *self.steps.entry(step).or_default() -= count;
-        }
-        self
-    }
-}
-
-/// A kind of call from which a step's cost is found.
-struct Exercise {
-    /// The key of the cost.
-    cost: &'static str,
-    /// Its working set, in words.
-    working_set: String,
-    /// Makes one repetition; the first one warms caches up.
-    repeat: Box<dyn FnMut() -> Sample>,
-}
-
-impl Exercise {
-    fn new(cost: &'static str, working_set: String, repeat: impl FnMut() -> Sample + 'static) -> Exercise {
-        Exercise { cost, working_set, repeat: Box::new(repeat) }
-    }
-}
+pub use exercise::WorkingSet;
+use exercise::{Exercise, Sample};
 
 /// Exercises with a common working set.
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
@@ -158,7 +84,7 @@ fn groups(lsm: LsmStore) -> anyhow::Result<Vec<Group>> {
 
 /// The cost of a step.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cost {
+pub struct StepCost {
     /// Its key in a configuration; the end of the name is the unit.
     pub key: &'static str,
     /// The median of the repetitions, ns.
@@ -171,7 +97,7 @@ pub struct Cost {
     pub working_set: String,
 }
 
-impl Cost {
+impl StepCost {
     /// The cost in the unit of its key, as a whole number.
     pub fn in_unit(&self) -> u64 {
         let unit = if self.key.ends_with("_ps") { 1000.0 } else { 1.0 };
@@ -196,7 +122,7 @@ pub struct Calibration {
     /// How often each kind of call was measured.
     pub repetitions: u32,
     /// The costs, in the order in which they were found.
-    pub costs: Vec<Cost>,
+    pub costs: Vec<StepCost>,
 }
 
 /// Measures every step. Other programs on this machine lengthen steps: they take no processor time of this
@@ -216,7 +142,7 @@ pub fn calibrate(set: &WorkingSet, lsm: LsmStore, progress: Progress<'_>) -> any
             found.sort_by(f64::total_cmp);
             let middle = found[found.len() / 2].max(0.0);
             known.insert(exercise.cost, middle);
-            costs.push(Cost {
+            costs.push(StepCost {
                 key: exercise.cost,
                 ns: middle,
                 least_ns: found[0],
@@ -249,21 +175,6 @@ fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
-}
-
-/// The key of a number. Different numbers have different keys, in no order and at unequal distances: with
-/// equal distances all nodes of a tree would fill at the same time.
-fn key_of(number: u64) -> Key {
-    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    Key::from_u64_be(mixed ^ (mixed >> 31))
-}
-
-/// Keys of `count` numbers from `from` to below `to`, drawn at random.
-fn random_keys(count: u64, from: u64, to: u64) -> Vec<Key> {
-    let mut rng = Rng::stream(1, "calibrate");
-    (0..count).map(|_| key_of(from + rng.below(to - from))).collect()
 }
 
 impl fmt::Display for Calibration {
@@ -327,6 +238,7 @@ fn split(key: &'static str) -> (&'static str, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use super::exercise::Steps;
     use super::*;
 
     /// Calls of two kinds, of one and of two steps: the second step costs the time that the first one leaves.

@@ -15,10 +15,10 @@ use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions, version};
 use kvdrive_text::grouped;
 
+use super::exercise::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 use super::stores::{
     BLOOM_BITS, Caches, FEW_BLOCKS, MEMTABLE_BYTES, NO_CACHES, PAGE_BYTES, Rig, half_a_memtable,
 };
-use super::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 
 /// Bytes of block cache per byte of a pair: more than blocks take, so that the cache holds every block.
 const ROOM_OF_BLOCKS: u64 = 3;

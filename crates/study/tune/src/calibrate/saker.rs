@@ -8,7 +8,7 @@ use kvdrive_saker::{
 };
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use super::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
+use super::exercise::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 
 /// Keys of the costs that are found here.
 #[cfg(test)]

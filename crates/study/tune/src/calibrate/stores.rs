@@ -9,7 +9,7 @@ use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::memory::{CountingCpu, MemoryPages};
 use kvdrive_store::{Ground, Step, Store, StoreOptions, Thread, do_background, store_row};
 
-use super::{Exercise, KEY_BYTES, Sample, WorkingSet, key_of, random_keys};
+use super::exercise::{Exercise, KEY_BYTES, Sample, WorkingSet, key_of, random_keys};
 use kvdrive_text::grouped;
 
 const MAIN: Thread = Thread(0);

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use kvdrive_content::Region;
 use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
 
-use super::{Exercise, Sample, Steps, WorkingSet, random_keys};
+use super::exercise::{Exercise, Sample, Steps, WorkingSet, random_keys};
 
 /// Bytes of a structured value, and the most requests in it, as SAKER sends it.
 const CONTAINER_BYTES: usize = 4096;

@@ -10,6 +10,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
+use kvdrive_host::modelled::saker::Handle;
 use kvdrive_saker::Ending;
 use kvdrive_sim::{Rng, Sim, join_all};
 use kvdrive_spec::identify::{AtomicLimits, BatchLimits};
@@ -388,21 +389,66 @@ fn batches_and_stores_of_one_key_are_ordered() {
     }
 }
 
+const ACCOUNTS: u64 = 4;
+/// What is in each account at the beginning.
+const EACH: u64 = 1_000;
+
+fn number_in(result: Result<u32, Status>, into: &Region) -> u64 {
+    let bytes = into.to_bytes(result.expect("every account is there"));
+    u64::from_le_bytes(bytes.try_into().expect("a number"))
+}
+
+/// What the clients of one drive have committed.
+struct Committed {
+    expected: RefCell<Vec<i64>>,
+    conflicts: Cell<u32>,
+    audits: Cell<u32>,
+}
+
+/// One transaction: an amount goes from one account to another one; or, if both are the same, all are read.
+fn transfer(handle: &mut Handle<'_>, rng: &mut Rng, committed: &Committed) {
+    let mut into = Region::new();
+    let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
+    let is_audit = from == to;
+    let mut transaction = handle.transaction();
+    let mut read = |account: u64| number_in(transaction.retrieve(key(account, false), &mut into), &into);
+    let found: Vec<u64> = (0..ACCOUNTS)
+        .map(|account| {
+            let is_read = is_audit || [from, to].contains(&account);
+            if is_read { read(account) } else { 0 }
+        })
+        .collect();
+    let amount = rng.below(20).min(found[from as usize]);
+    if !is_audit {
+        for (account, now) in
+            [(from, found[from as usize] - amount), (to, found[to as usize].wrapping_add(amount))]
+        {
+            let stored = transaction.store(key(account, false), Piece::Bytes(&now.to_le_bytes()));
+            stored.expect("it fits");
+        }
+    }
+    match transaction.commit().expect("the drive takes it") {
+        Ending::Conflict => committed.conflicts.set(committed.conflicts.get() + 1),
+        Ending::Committed if is_audit => {
+            assert_eq!(found.iter().sum::<u64>(), ACCOUNTS * EACH);
+            committed.audits.set(committed.audits.get() + 1);
+        }
+        Ending::Committed => {
+            committed.expected.borrow_mut()[from as usize] -= amount as i64;
+            committed.expected.borrow_mut()[to as usize] += amount as i64;
+        }
+    }
+}
+
 /// Clients move amounts between accounts by transactions. The accounts that a committed transaction has read
 /// add up, and in the end each account has the sum of the committed transfers, also after a power cut.
 #[test]
 fn transactions_of_several_clients_lose_nothing() {
-    const ACCOUNTS: u64 = 4;
-    const EACH: u64 = 1_000;
     for engine in ENGINES {
         for (seed, mut settings) in (1..).zip(usual_and_flat(&[&format!("engine.name={}", engine.name)])) {
             settings.push("saker.enabled=true".to_owned());
             let document = document(&settings);
             let bench = Bench::new(&document, Sim::permuted(seed));
-            let number_in = |result: Result<u32, Status>, into: &Region| {
-                let bytes = into.to_bytes(result.expect("every account is there"));
-                u64::from_le_bytes(bytes.try_into().expect("a number"))
-            };
             let drive = bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 let driver = bench.connect();
@@ -413,60 +459,27 @@ fn transactions_of_several_clients_lose_nothing() {
                 drive
             });
             let saker = setup::saker(&bench.config, &bench.sim).expect("settings").expect("it is on");
-            let expected = RefCell::new(vec![EACH as i64; ACCOUNTS as usize]);
-            let (conflicts, audits) = (Cell::new(0), Cell::new(0));
+            let committed = Committed {
+                expected: vec![EACH as i64; ACCOUNTS as usize].into(),
+                conflicts: Cell::new(0),
+                audits: Cell::new(0),
+            };
             let drivers: Vec<Driver> = bench.sim.block_on(|| (0..3).map(|_| bench.connect()).collect());
             let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {
-                let (saker, expected, conflicts, audits) = (&saker, &expected, &conflicts, &audits);
+                let (saker, committed) = (&saker, &committed);
                 move || {
                     let mut handle = saker.connect(driver);
                     let mut rng = Rng::stream(seed, &format!("client {client}"));
-                    let mut into = Region::new();
-                    for _ in 0..60 {
-                        let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
-                        let is_audit = from == to;
-                        let mut transaction = handle.transaction();
-                        let mut read = |account: u64| {
-                            number_in(transaction.retrieve(key(account, false), &mut into), &into)
-                        };
-                        let found: Vec<u64> = (0..ACCOUNTS)
-                            .map(|account| {
-                                let is_read = is_audit || [from, to].contains(&account);
-                                if is_read { read(account) } else { 0 }
-                            })
-                            .collect();
-                        let amount = rng.below(20).min(found[from as usize]);
-                        if !is_audit {
-                            for (account, now) in [
-                                (from, found[from as usize] - amount),
-                                (to, found[to as usize].wrapping_add(amount)),
-                            ] {
-                                let stored =
-                                    transaction.store(key(account, false), Piece::Bytes(&now.to_le_bytes()));
-                                stored.expect("it fits");
-                            }
-                        }
-                        match transaction.commit().expect("the drive takes it") {
-                            Ending::Conflict => conflicts.set(conflicts.get() + 1),
-                            Ending::Committed if is_audit => {
-                                assert_eq!(found.iter().sum::<u64>(), ACCOUNTS * EACH, "{}", engine.name);
-                                audits.set(audits.get() + 1);
-                            }
-                            Ending::Committed => {
-                                expected.borrow_mut()[from as usize] -= amount as i64;
-                                expected.borrow_mut()[to as usize] += amount as i64;
-                            }
-                        }
-                    }
+                    (0..60).for_each(|_| transfer(&mut handle, &mut rng, committed));
                     assert!(handle.close().is_empty());
                 }
             });
             bench.sim.block_on(|| join_all(&bench.sim, tasks));
-            assert!(conflicts.get() > 0 && audits.get() > 0, "{settings:?}");
+            assert!(committed.conflicts.get() > 0 && committed.audits.get() > 0, "{settings:?}");
             let survivors = drive.survivors(&mut Rng::stream(seed, "cut"));
             after_a_cut(&document, &survivors, |driver| {
                 let mut into = Region::new();
-                for (account, expected) in (0..).zip(&*expected.borrow()) {
+                for (account, expected) in (0..).zip(&*committed.expected.borrow()) {
                     let found = number_in(driver.retrieve(key(account, false), &mut into), &into);
                     assert_eq!(found as i64, *expected, "{settings:?}");
                 }
