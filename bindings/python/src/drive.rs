@@ -25,10 +25,10 @@ use crate::settings::{self, Argument};
 pub struct Drive {
     forks: ForkCount,
     is_ordered: bool,
-    state: Mutex<State>,
+    state: Mutex<DriveState>,
 }
 
-enum State {
+enum DriveState {
     On(On),
     Off(PoweredOff),
     Closed,
@@ -62,7 +62,7 @@ impl Drive {
     ) -> PyResult<Drive> {
         let on = py.detach(|| open(&profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
         let is_ordered = on.drive.is_ordered();
-        Ok(Drive { forks: ForkCount::now(), is_ordered, state: Mutex::new(State::On(on)) })
+        Ok(Drive { forks: ForkCount::now(), is_ordered, state: Mutex::new(DriveState::On(on)) })
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
@@ -189,14 +189,14 @@ impl Drive {
 
     #[pyo3(signature = (*, torn=false))]
     fn power_cut(&self, py: Python<'_>, torn: bool) -> PyResult<()> {
-        self.change(py, |state| match std::mem::replace(state, State::Closed) {
-            State::On(on) if on.drive.is_on_network() => {
-                *state = State::On(on);
+        self.change(py, |state| match std::mem::replace(state, DriveState::Closed) {
+            DriveState::On(on) if on.drive.is_on_network() => {
+                *state = DriveState::On(on);
                 let line = "power_cut: a drive on a network has its power where it is served (kvdrive ctl)";
                 Err(Error::Refused(line.into()))
             }
-            State::On(on) => {
-                *state = State::Off(on.drive.cut_power(torn)?);
+            DriveState::On(on) => {
+                *state = DriveState::Off(on.drive.cut_power(torn)?);
                 Ok(())
             }
             other => {
@@ -208,11 +208,11 @@ impl Drive {
 
     fn power_on(&self, py: Python<'_>) -> PyResult<()> {
         self.change(py, |state| match state {
-            State::On(_) => Err(Error::Refused("power_on: the drive has power".into())),
-            State::Closed => Err(Error::Off),
-            State::Off(off) => {
+            DriveState::On(_) => Err(Error::Refused("power_on: the drive has power".into())),
+            DriveState::Closed => Err(Error::Off),
+            DriveState::Off(off) => {
                 // The survivors are kept until the drive is powered on.
-                *state = State::On(On::new(off.clone().power_on()?)?);
+                *state = DriveState::On(On::new(off.clone().power_on()?)?);
                 Ok(())
             }
         })
@@ -238,14 +238,14 @@ impl Drive {
 
     #[getter]
     fn has_power(&self, py: Python<'_>) -> PyResult<bool> {
-        self.change(py, |state| Ok(matches!(state, State::On(_))))
+        self.change(py, |state| Ok(matches!(state, DriveState::On(_))))
     }
 
     /// Ends the drive; returns how it ended, as JSON; `None` for a drive that had no power.
     fn close_json(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.change(py, |state| match std::mem::replace(state, State::Closed) {
-            State::Off(_) | State::Closed => Ok(None),
-            State::On(on) => {
+        self.change(py, |state| match std::mem::replace(state, DriveState::Closed) {
+            DriveState::Off(_) | DriveState::Closed => Ok(None),
+            DriveState::On(on) => {
                 let closed = on.drive.close()?;
                 let json = json!({
                     "lasting": format!("{:?}", closed.lasting).to_lowercase(),
@@ -260,7 +260,7 @@ impl Drive {
 }
 
 impl Drive {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DriveState> {
         self.state.lock().expect("no call panicked")
     }
 
@@ -272,7 +272,7 @@ impl Drive {
     fn change<T: Send>(
         &self,
         py: Python<'_>,
-        change: impl FnOnce(&mut State) -> Result<T, Error> + Send,
+        change: impl FnOnce(&mut DriveState) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         self.check_process(py)?;
         py.detach(|| change(&mut self.state())).map_err(|error| exception(py, &error))
@@ -331,17 +331,17 @@ impl Drop for Drive {
     fn drop(&mut self) {
         if self.forks.is_forked() {
             // The drive's threads belong to the parent process: ending it here would wait for them.
-            let state = self.state.get_mut().map(|state| std::mem::replace(state, State::Closed));
+            let state = self.state.get_mut().map(|state| std::mem::replace(state, DriveState::Closed));
             std::mem::forget(state);
         }
     }
 }
 
-impl State {
+impl DriveState {
     fn on(&mut self) -> Result<&mut On, Error> {
         match self {
-            State::On(on) => Ok(on),
-            State::Off(_) | State::Closed => Err(Error::Off),
+            DriveState::On(on) => Ok(on),
+            DriveState::Off(_) | DriveState::Closed => Err(Error::Off),
         }
     }
 }

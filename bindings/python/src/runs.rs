@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::failure::{exception, refused};
 use crate::settings::{self, Argument};
-use crate::waiting::{Going, Stop, wait};
+use crate::waiting::{RunsProgress, Stop, wait};
 
 /// A report as JSON, as a flat record in JSON, and as tables.
 type Texts = (String, String, String);
@@ -81,7 +81,7 @@ pub fn run_all(
     sessions: &[Vec<usize>],
     remember: bool,
     stop: &Stop,
-    going: &Going,
+    going: &RunsProgress,
 ) -> anyhow::Result<Vec<Report>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cache = cache(remember);

@@ -48,13 +48,13 @@ impl Stop {
 
 /// The progress of the runs of a call.
 #[derive(Default)]
-pub struct Going {
+pub struct RunsProgress {
     /// The estimate in words, and the number of runs; `None`: not known yet.
     ahead: Mutex<Option<(String, usize)>>,
     ended: AtomicUsize,
 }
 
-impl Going {
+impl RunsProgress {
     /// `runs` runs are to be done.
     pub fn begin(&self, words: String, runs: usize) {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((words, runs));
@@ -80,10 +80,10 @@ pub fn wait<T: Send + 'static>(
     py: Python<'_>,
     stop: Stop,
     tell: Option<&Py<PyAny>>,
-    work: impl FnOnce(&Stop, &Going) -> anyhow::Result<T> + Send + 'static,
+    work: impl FnOnce(&Stop, &RunsProgress) -> anyhow::Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (end, ended) = channel();
-    let (stopping, going) = (stop.clone(), Arc::<Going>::default());
+    let (stopping, going) = (stop.clone(), Arc::<RunsProgress>::default());
     let of_work = going.clone();
     let thread = std::thread::Builder::new().name("kvdrive run".into());
     // A closure that runs without the interpreter's lock may use only `Sync` values.

@@ -20,11 +20,12 @@ configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive conf
 """
 
 from ._aio import AsyncDrive, open_async
-from ._drive import Drive, open
+from ._drive import Drive
 from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._items import Values
 from ._native import REVISION as revision
+from ._open import open
 from ._report import Comparison, Part, Report, compare, run
 from ._saker import Saker
 from ._study import Claims, Figure, claims, figure, figures

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ._drive import Drive, open
+from ._drive import Drive
 from ._drives import Drives
 from ._items import Items, Values
+from ._open import open
 
 T = TypeVar("T")
 

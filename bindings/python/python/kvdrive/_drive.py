@@ -1,23 +1,19 @@
 """Drives in this process."""
 
-import contextlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from . import _native
 from ._closing import Closing
 from ._errors import DriveError
 from ._items import Items, Values, is_array, native
 from ._saker import Saker
-from ._settings import arguments, plain, profiles
-
-if TYPE_CHECKING:
-    from ._drives import Drives
+from ._settings import arguments, plain
 
 
 class Drive(Closing, _native.Drive):
-    """A drive with power, on threads of this process. :func:`open` makes one.
+    """A drive with power, on threads of this process. :func:`kvdrive.open` makes one.
 
     It is a mapping of ``bytes`` (keys of 1 to 16 bytes) to ``bytes``; threads may share it, and every call lets go of
     the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` goes through the keys.
@@ -38,7 +34,8 @@ class Drive(Closing, _native.Drive):
         """Bytes ``at`` to ``at + size`` of a value, fewer where it ends, 2 MiB at most; only these cross the link. KeyError
         if there is no pair, :class:`DriveError` if the value ends before ``at``.
 
-        >>> with open() as drive:
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
         ...     drive[b"key"] = bytes(range(100)) * 1000
         ...     drive.retrieve_part(b"key", 50_000, 3), drive.size(b"key")
         (b'\\x00\\x01\\x02', 100000)
@@ -63,7 +60,8 @@ class Drive(Closing, _native.Drive):
         """The values of ``keys``, many commands at once: a list with None where there is no pair; for keys in an array or
         a buffer :class:`Values` over one buffer.
 
-        >>> with open() as drive:
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
         ...     drive.store_many([b"a", b"b"], [b"1", b"22"])
         ...     values = drive.retrieve_many((b"abc", [0, 1, 2, 3]))
         ...     bytes(values.data), list(values.offsets), list(values)
@@ -74,7 +72,8 @@ class Drive(Closing, _native.Drive):
     def inject(self, fault: str, **rule: Any) -> list[str]:
         """Adds a fault rule (``kvdrive list faults``), and returns its name; or all rules of a TOML text.
 
-        >>> with open() as drive:
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
         ...     drive[b"user42"] = b"value"
         ...     names = drive.inject("read-error", key=b"user42")
         ...     try:
@@ -100,7 +99,8 @@ class Drive(Closing, _native.Drive):
         the drive knows; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
         in order.
 
-        >>> with open() as drive:
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
         ...     drive[b"key"] = bytes(500)
         ...     drive.namespace()["used_bytes"], drive.namespace()["value_max_bytes"] >> 20
         (500, 256)
@@ -118,7 +118,8 @@ class Drive(Closing, _native.Drive):
 
         Times of the modelled drive end in ``_ns``; ``seconds`` is by this machine's clock.
 
-        >>> with open() as drive:
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
         ...     drive[b"key"] = b"value"
         ...     drive.numbers()["engine"]["value_pages_opened"]["total"]
         1
@@ -145,38 +146,3 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(_toml(one) for one in value)}]"
         case _:
             return json.dumps(plain(value), ensure_ascii=False)
-
-
-@overload
-def open(profile: str | None = None, *, pace: str | None = None, **settings: Any) -> Drive: ...
-@overload
-def open(profile: Sequence[str], *, pace: str | None = None, **settings: Any) -> "Drives": ...
-def open(
-    profile: str | Sequence[str] | None = None, *, pace: str | None = None, **settings: Any
-) -> "Drive | Drives":
-    """Powers a drive on; or connects to one on a network, ``tcp://HOST:PORT``; or to several, of which each has its part
-    of the keys (:class:`Drives`).
-
-    ``profile`` is one of ``kvdrive list profiles``; without one the drive is that of its engine, ``cosmos-plus`` for
-    engine ``lsm``. ``pace="model"`` has calls take as long as on the modelled drive; otherwise they are as fast as this
-    machine. With ``media="file", path="d.img"`` the drive is on a file, and there again when it is opened again.
-
-    >>> with open(media="ram", packing="backfill", **{"flash.channels": 4}) as drive:
-    ...     drive.store_many([b"a", b"b"], [b"1", b"2"])
-    ...     drive.retrieve_many([b"b", b"none"])
-    [b'2', None]
-
-    Raises :class:`ConfigurationError` for an invalid setting, and :class:`DriveError` for a drive that does not
-    come up: its image is another drive's, is damaged, or is in use.
-    """
-    if isinstance(profile, (list, tuple)):
-        from ._drives import Drives
-
-        is_on_network = all(one.startswith("tcp://") for one in profile)
-        with contextlib.ExitStack() as opened:
-            drives = [opened.enter_context(open(one, pace=pace, **settings)) for one in profile]
-            made = Drives(drives, profile if is_on_network else None)
-            # From here on `made` closes them.
-            opened.pop_all()
-            return made
-    return Drive(profiles(profile), arguments(settings), pace)

@@ -3,14 +3,12 @@
 import concurrent.futures
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from . import _native
 from ._closing import Closing
+from ._drive import Drive
 from ._items import Items, Values, is_array, native
-
-if TYPE_CHECKING:
-    from ._drive import Drive
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -25,7 +23,7 @@ class Drives(Closing):
     Nothing is stored twice: calls for keys of a lost drive fail, and calls for keys of the others continue.
     """
 
-    def __init__(self, drives: Sequence["Drive"], names: Sequence[str] | None = None) -> None:
+    def __init__(self, drives: Sequence[Drive], names: Sequence[str] | None = None) -> None:
         if not drives:
             raise ValueError("no drive")
         #: The drives, in their order.
@@ -36,7 +34,7 @@ class Drives(Closing):
         self._spread = _native.Spread(list(self.names))
         self._pool = concurrent.futures.ThreadPoolExecutor(len(drives), "kvdrive drives")
 
-    def drive(self, key: bytes) -> "Drive":
+    def drive(self, key: bytes) -> Drive:
         """The drive that has this key."""
         return self.drives[self._spread.place(key)]
 
@@ -120,7 +118,7 @@ class Drives(Closing):
                 found[place] = value
         return Values.of(found) if is_array(keys) else found
 
-    def _in_parts(self, keys: list[bytes], call: Callable[["Drive", list[int]], T]) -> list[tuple[list[int], T]]:
+    def _in_parts(self, keys: list[bytes], call: Callable[[Drive, list[int]], T]) -> list[tuple[list[int], T]]:
         parts: list[list[int]] = [[] for _ in self.drives]
         for index, place in enumerate(self._spread.places(keys)):
             parts[place].append(index)
@@ -138,7 +136,7 @@ class Drives(Closing):
         # A drive that gets no call may be lost.
         return self._each(carry_out, [number for number, part in enumerate(parts) if part])
 
-    def _on_all(self, call: Callable[["Drive"], T]) -> list[T]:
+    def _on_all(self, call: Callable[[Drive], T]) -> list[T]:
         return self._each(call, self.drives)
 
     def _each(self, call: Callable[[S], T], of: Iterable[S]) -> list[T]:
