@@ -14,7 +14,7 @@ pub enum Event {
     Close(QueueId),
     /// Write this line about the queue to the log.
     Complaint(QueueId, String),
-    /// Abort the command if it still waits in the transport, then go on with [`Subsystem::go_on_aborting`].
+    /// Abort the command if it still waits in the transport, then go on with [`super::Subsystem::go_on_aborting`].
     Abort {
         /// The completion of the Abort, which says "not aborted" unless the command is found.
         by: Completion,
