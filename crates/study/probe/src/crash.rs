@@ -161,6 +161,9 @@ fn crash_trial(
         "media.kind: \"file\": mutants change what survives in memory; take ram or tags"
     );
     anyhow::ensure!(config.flash.enabled, "nand.enabled: false leaves nothing to recover");
+    let run = |watch: &Watch<'_>, wanted: &dyn Fn(u64) -> bool| {
+        Cutter { config: &config, trial, watch, build, wanted, earlier: RefCell::default() }.run()
+    };
     let mut rng = Rng::stream(config.run.seed, "power cuts");
     let wanted: Box<dyn Fn(u64) -> bool> = match cuts {
         Cuts::All => Box::new(|_| true),
@@ -172,15 +175,7 @@ fn crash_trial(
         }
         Cuts::Random(count) => {
             let counting = Watch { stop: watch.stop.clone(), ..Watch::progress(&|_, _| {}) };
-            let counted = Cutter {
-                config: &config,
-                trial,
-                watch: &counting,
-                build,
-                wanted: &|_| false,
-                earlier: RefCell::default(),
-            }
-            .run()?;
+            let counted = run(&counting, &|_| false)?;
             let mut events = BTreeSet::new();
             while (events.len() as u64) < count.min(counted.events) {
                 events.insert(rng.below(counted.events) + 1);
@@ -188,9 +183,7 @@ fn crash_trial(
             Box::new(move |event| events.contains(&event))
         }
     };
-    let verdict =
-        Cutter { config: &config, trial, watch, build, wanted: &*wanted, earlier: RefCell::default() }
-            .run()?;
+    let verdict = run(watch, &*wanted)?;
     if let (Cuts::At(event), false) = (cuts, watch.is_stopped()) {
         let events = verdict.events;
         anyhow::ensure!((1..=events).contains(&event), "event {event}: the run has {events} events");
