@@ -31,7 +31,7 @@ const DEFAULT_CUTS: u64 = 100;
 const DEFAULT_OPERATIONS_BYTES: u64 = 65_536;
 
 /// Options that say which drive is meant, or whose pairs need more room than a small one has.
-const SAY_WHICH_DRIVE: &[&str] = &["profile", "num", "value-size", "trace"];
+const SAY_WHICH_DRIVE: &[&str] = &["profile", "num", "value-size"];
 
 #[derive(Clone, Copy)]
 enum Wanted {
@@ -177,7 +177,9 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
         document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
     }
     in_model_time(&config)?;
-    let says_which = SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
+    // Pairs of a trace are as many as they are.
+    let says_which =
+        config.workload.ends() || SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
     Ok(if says_which { document } else { shrink(options, document) })
 }
 

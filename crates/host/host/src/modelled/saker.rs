@@ -167,10 +167,12 @@ impl<'d> Handle<'d> {
     /// another task holds. After each answer the task checks whether it still has to wait: another task that goes on
     /// writing can keep one answer ahead for ever.
     pub fn take_answer(&mut self) -> bool {
-        let taken = self.take_oldest();
+        if !self.take_oldest() {
+            return false;
+        }
         // The handle that takes an answer also sends the batch that waited for it.
         self.send_handed_out();
-        taken
+        true
     }
 
     fn sync_all(&mut self) {
