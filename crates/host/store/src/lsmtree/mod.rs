@@ -17,8 +17,8 @@
 //! another. If the newest pages are lost, the others cannot tell where the log ended and which manifest was
 //! the newest; a caller can, if it remembers up to which record everything was durable ([`Store::mark`]).
 
-mod block_cache;
 mod bloom;
+mod byte_lru;
 mod cursor;
 mod jobs;
 mod layout;
@@ -33,21 +33,18 @@ mod wal;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
 use kvdrive_declare::{Counters, Counts};
 use kvdrive_spec::Key;
-use lru::LruCache;
 
 use crate::StoreRow;
 use crate::cpu::{FifoLock, Step, Thread};
-use crate::key_hash::KeyHasher;
-use crate::pages::Purpose;
+use crate::pages::{Page, PageId, Purpose};
 use crate::space::{Extent, FreePages};
 use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
 use crate::value::{StoredValue, Value};
-use block_cache::{BlockCache, BlockPages};
+use byte_lru::ByteLru;
 use layout::Layout;
 use memtable::Memtable;
 pub use options::LsmtreeOptions;
@@ -159,7 +156,11 @@ struct Failures {
     has_given_up: bool,
 }
 
-/// The part of the store in memory.
+/// The pages of a block with their numbers.
+type BlockPages = Rc<[(PageId, Page)]>;
+
+/// The part of the store in memory. A table's number is never reused, so pairs and blocks of a removed table
+/// are not found any more in the caches, and are evicted like others.
 struct LsmtreeState {
     sequence: u64,
     /// Every record up to this sequence is durable.
@@ -178,9 +179,11 @@ struct LsmtreeState {
     is_merging: bool,
     /// Edition of the manifest at which an optional merge found no room.
     without_room: Option<u64>,
-    rows: LruCache<(u64, Key), StoredValue, BuildHasherDefault<KeyHasher>>,
-    row_bytes: u64,
-    blocks: BlockCache,
+    /// The row cache: pairs that lookups have found, by table.
+    rows: ByteLru<(u64, Key), StoredValue>,
+    /// The block cache: blocks that lookups have read, by table and the block's first page in it. Cursors and
+    /// merges do not use it.
+    blocks: ByteLru<(u64, u32), BlockPages>,
     failures: Failures,
     /// A write failed: records that were not durable may never become so.
     failed: Option<StoreError>,
@@ -206,27 +209,13 @@ impl LsmtreeState {
     }
 
     fn cache_row(&mut self, table: u64, key: Key, value: &StoredValue, options: &LsmtreeOptions) {
-        let own = match value {
-            StoredValue::Pattern(_) => value.clone(),
-            _ => StoredValue::Bytes(value.to_bytes().into()),
+        // A pattern counts with its length, as bytes do.
+        let (own, content) = match value {
+            StoredValue::Pattern(pattern) => (value.clone(), pattern.bytes),
+            _ => (StoredValue::Bytes(value.to_bytes().into()), value.bytes()),
         };
-        let bytes = |key: &Key, value: &StoredValue| {
-            let content = match value {
-                // A pattern counts with its length, as bytes do.
-                StoredValue::Pattern(pattern) => pattern.bytes,
-                other => other.bytes(),
-            };
-            u64::from(options.row_bytes) + key.len() as u64 + u64::from(content)
-        };
-        self.row_bytes += bytes(&key, &own);
-        if let Some(((_, key), old)) = self.rows.push((table, key), own) {
-            self.row_bytes -= bytes(&key, &old);
-        }
-        while self.row_bytes > options.row_cache_bytes
-            && let Some(((_, key), old)) = self.rows.pop_lru()
-        {
-            self.row_bytes -= bytes(&key, &old);
-        }
+        let bytes = u64::from(options.row_bytes) + key.len() as u64 + u64::from(content);
+        self.rows.insert((table, key), own, bytes);
     }
 }
 
@@ -248,9 +237,8 @@ impl Tree {
             is_flushing: false,
             is_merging: false,
             without_room: None,
-            rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
-            row_bytes: 0,
-            blocks: BlockCache::new(options.block_cache_bytes, ground.pages.page_bytes()),
+            rows: ByteLru::new(options.row_cache_bytes),
+            blocks: ByteLru::new(options.block_cache_bytes),
             failures: Failures::default(),
             failed: None,
             counters: TreeCounters::default(),
@@ -306,7 +294,7 @@ impl Tree {
         if has_rows {
             self.work(thread, &[(Step::RowProbe, 1)]);
             let mut state = self.state.borrow_mut();
-            if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
+            if let Some(row) = state.rows.get(&(table.number, *key)) {
                 state.counters.row_cache_hits += 1;
                 return Ok(Some(Some(row)));
             }
@@ -332,7 +320,7 @@ impl Tree {
 
     /// The pages of a block to search, from the cache or from the store's pages.
     fn block(&self, thread: Thread, table: &Rc<Table>, block: (u32, u32)) -> Result<BlockPages, StoreError> {
-        let cached = self.state.borrow_mut().blocks.get(table.number, block.0);
+        let cached = self.state.borrow_mut().blocks.get(&(table.number, block.0));
         if let Some(pages) = cached {
             self.state.borrow_mut().counters.block_cache_hits += 1;
             self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1)]);
@@ -340,12 +328,12 @@ impl Tree {
         }
         let pages: BlockPages =
             table::read_pages(&self.ground.pages, thread, &table.extents, block, Purpose::Lookup)?.into();
-        let checked = pages.len() as u64 * u64::from(self.layout.page_bytes);
-        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
+        let bytes = pages.len() as u64 * u64::from(self.layout.page_bytes);
+        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, bytes)]);
         self.state.borrow_mut().counters.blocks_read += 1;
         if self.options.block_cache_bytes > 0 {
             self.work(thread, &[(Step::BlockInsert, 1)]);
-            self.state.borrow_mut().blocks.insert(table.number, block.0, &pages);
+            self.state.borrow_mut().blocks.insert((table.number, block.0), pages.clone(), bytes);
         }
         Ok(pages)
     }
@@ -458,7 +446,7 @@ impl Store for Lsmtree {
         let memory = Memory {
             memtables: full + state.active.bytes.get(),
             blocks_and_filters: state.version.tables().map(|(_, table)| table.memory_bytes()).sum(),
-            row_cache: state.row_bytes,
+            row_cache: state.rows.bytes(),
             block_cache: state.blocks.bytes(),
         };
         memory.counts()
