@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kvdrive_declare::{of_word, words};
 use kvdrive_text::output::{check_apart, check_writable};
 use kvdrive_tune::calibrate::{LsmStore, WorkingSet, calibrate};
 
@@ -22,9 +24,10 @@ pub struct Calibrate {
     /// How often each kind of call is measured; the median counts
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     repetitions: u64,
-    /// The store on which the steps of an LSM-tree are measured
-    #[arg(long, default_value = "lsmtree", value_name = "STORE")]
-    store: Lsm,
+    /// The store on which the steps of an LSM-tree are measured: kvdrive's own, or RocksDB in a program that was built
+    /// with `--features rocksdb`
+    #[arg(long, default_value = "lsmtree", value_name = "STORE", value_parser = lsm_store())]
+    store: LsmStore,
     /// Writes the costs as TOML for --config
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -33,22 +36,9 @@ pub struct Calibrate {
     json: Option<String>,
 }
 
-/// Stores that take the steps of an LSM-tree.
-#[derive(Clone, Copy, ValueEnum)]
-enum Lsm {
-    /// kvdrive's own
-    Lsmtree,
-    /// RocksDB; only in a program that was built with `--features rocksdb`
-    Rocksdb,
-}
-
-impl From<Lsm> for LsmStore {
-    fn from(lsm: Lsm) -> LsmStore {
-        match lsm {
-            Lsm::Lsmtree => LsmStore::Lsmtree,
-            Lsm::Rocksdb => LsmStore::RocksDb,
-        }
-    }
+fn lsm_store() -> impl TypedValueParser<Value = LsmStore> {
+    PossibleValuesParser::new(words::<LsmStore>())
+        .map(|word| of_word(&word).expect("it is one of the possible values"))
 }
 
 /// Fewer pairs than this fit into the machine's caches, and say nothing of any experiment.
@@ -73,7 +63,7 @@ impl Calibrate {
             repetitions: u32::try_from(self.repetitions).unwrap_or(u32::MAX),
         };
         let bars = Bars::new(&["calibrate".to_owned()]);
-        let calibration = calibrate(&set, self.store.into(), &|done, total| bars.update(0, done, total))
+        let calibration = calibrate(&set, self.store, &|done, total| bars.update(0, done, total))
             .map_err(|problem| anyhow::anyhow!("--store {problem}"))?;
         if self.json.as_deref() != Some("-") {
             output::print(&calibration.to_string());

@@ -36,12 +36,12 @@ mod unpack;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use kvdrive_sim::wall::today;
-use serde::Serialize;
-
 use kvdrive_config::knows_key;
+use kvdrive_declare::Words;
 use kvdrive_run::Progress;
+use kvdrive_sim::wall::today;
 use kvdrive_text::with_decimals;
+use serde::Serialize;
 
 pub use exercise::WorkingSet;
 use exercise::{Exercise, Sample};
@@ -50,12 +50,12 @@ use exercise::{Exercise, Sample};
 type Group = fn(&WorkingSet) -> Vec<Exercise>;
 
 /// The store on which the steps of an LSM-tree are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum LsmStore {
-    /// `lsmtree`'s own.
+    /// kvdrive's own.
     Lsmtree,
-    /// RocksDB's. Its calls are assigned the steps that `lsmtree` takes in the same calls.
-    RocksDb,
+    /// RocksDB. Its calls are assigned the steps that `lsmtree` takes in the same calls.
+    Rocksdb,
 }
 
 impl LsmStore {
@@ -64,9 +64,9 @@ impl LsmStore {
         match self {
             LsmStore::Lsmtree => Ok(&[stores::memtable, stores::tables, stores::merges]),
             #[cfg(feature = "rocksdb")]
-            LsmStore::RocksDb => Ok(&[rocksdb::memtable, rocksdb::tables, rocksdb::merges]),
+            LsmStore::Rocksdb => Ok(&[rocksdb::memtable, rocksdb::tables, rocksdb::merges]),
             #[cfg(not(feature = "rocksdb"))]
-            LsmStore::RocksDb => anyhow::bail!(
+            LsmStore::Rocksdb => anyhow::bail!(
                 "rocksdb: this program was built without it; it needs librocksdb-dev and `--features rocksdb`"
             ),
         }
@@ -259,7 +259,7 @@ mod tests {
     #[cfg(feature = "rocksdb")]
     #[test]
     fn every_step_of_lsmtree_is_measured_on_rocksdb() {
-        assert_every_step_is_measured(LsmStore::RocksDb);
+        assert_every_step_is_measured(LsmStore::Rocksdb);
     }
 
     /// Each step that a store or SAKER may take has its cost, found before it is needed, and none is found
