@@ -152,6 +152,11 @@ impl ValueLog {
         state: ValueLogState,
     ) -> ValueLog {
         assert_eq!((shape.segments, shape.page_bytes), (pool.segments(), buffer.page_bytes()));
+        assert!(
+            shape.page_bytes.is_power_of_two(),
+            "page_bytes: {}: addresses are shifted",
+            shape.page_bytes
+        );
         let log = ValueLog(Rc::new(Log {
             sim: sim.clone(),
             shape: shape.clone(),
@@ -204,7 +209,7 @@ impl ValueLog {
         purpose: Purpose,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        // An iterator asks this for every pair: no divisions. `lsm::fit` accepts pages of a power of two bytes alone.
+        // An iterator calls this for every pair, so there are no divisions: a page is a power of two of bytes.
         let page_bytes = u64::from(self.0.shape.page_bytes);
         let page_of = |address: u64| address >> page_bytes.trailing_zeros();
         let mut from = address.0 + u64::from(at);

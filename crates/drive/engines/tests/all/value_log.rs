@@ -92,15 +92,13 @@ impl Setup {
             lpas.for_each(|lpa| trimming.trim(Lpa(lpa)));
         });
         let buffer = PageBuffer::new(sim, Some(ftl.clone()), self.entries, self.eviction, PAGE_BYTES);
-        let packing = PackingConfig {
-            policy: PACKINGS[self.row].name.to_string(),
-            dlt_entries: 4,
-            slots_cross_pages: false,
-            costs: PackingCosts::default(),
-            own: None,
-        };
-        let shape = LogShape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
+        let shape = LogShape::new(&self.packing(), &pool, PAGE_BYTES, self.entries).unwrap();
         (pool, buffer, shape)
+    }
+
+    fn packing(&self) -> PackingConfig {
+        let (policy, costs) = (PACKINGS[self.row].name.to_string(), PackingCosts::default());
+        PackingConfig { policy, dlt_entries: 4, slots_cross_pages: false, costs, own: None }
     }
 
     pub(super) fn fresh(&self, sim: Sim) -> Rig {
@@ -565,6 +563,16 @@ fn bytes_after_the_landing_are_not_lost_silently() {
         place.landed();
         place.write(0, Piece::Bytes(&[1; 100]));
     });
+}
+
+#[test]
+#[should_panic(expected = "page_bytes: 3000")]
+fn a_page_is_a_power_of_two_of_bytes() {
+    let (sim, entries, page_bytes) = (Sim::new(), PLAIN.entries, 3000);
+    let pool = SegmentPool::new(64, SEGMENT_PAGES, Reserve { index_segments: 0, gc_segments: 2 }, |_| ());
+    let buffer = PageBuffer::new(&sim, None, entries, Eviction::Wait, page_bytes);
+    let shape = LogShape::new(&PLAIN.packing(), &pool, page_bytes, entries).unwrap();
+    ValueLog::new(&sim, &shape, &pool, &buffer);
 }
 
 proptest! {
