@@ -4,7 +4,7 @@ use std::io::Write;
 
 use kvdrive_config::Document;
 use kvdrive_config::faults::rules;
-use kvdrive_workload::{kvcache, open};
+use kvdrive_workload::{build, kvcache};
 
 /// The file's name in messages.
 const NAME: &str = "file.toml";
@@ -107,7 +107,7 @@ fn draw(workload: &str, bytes: &[u8], settings: &[&str]) {
         document.set(setting).expect("a workload and its file");
     }
     let config = document.config().expect("a profile and a trace");
-    let mut trace = match open(&config.workload, 1) {
+    let mut trace = match build(&config.workload, 1) {
         Ok(trace) => trace,
         Err(error) => return one_line(&error),
     };

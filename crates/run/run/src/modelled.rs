@@ -359,7 +359,7 @@ pub(crate) fn open_workload(
     seed: u64,
     verifier: &Mutex<Verifier>,
 ) -> anyhow::Result<(Box<dyn Workload>, u64)> {
-    let source = workload::open(params, seed).map_err(anyhow::Error::msg)?;
+    let source = workload::build(params, seed).map_err(anyhow::Error::msg)?;
     if params.verify != "only" {
         return Ok((source, params.ops));
     }

@@ -229,26 +229,11 @@ impl WorkloadParams {
     }
 }
 
-/// Builds the generated workload named by `params.name`.
+/// Builds the workload named by `params.name`.
 ///
 /// # Errors
-/// One line: the name is unknown or that of a workload read from a file, or a parameter is invalid for the
-/// workload.
+/// One line: the name is unknown, a parameter is invalid for the workload, or its file cannot be opened.
 pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    match params.row() {
-        Some(row) if row.ends => {
-            Err(format!("workload.name: {} ends; only kvdrive run, compare and sweep can read one", row.name))
-        }
-        _ => open(params, seed),
-    }
-}
-
-/// As [`build`], and also opens workloads that end: [`Workload::draw`] reports the end, and errors of the
-/// file.
-///
-/// # Errors
-/// As [`build`]; or the file cannot be opened.
-pub fn open(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     match params.row() {
         Some(row) => (row.build)(params, seed),
         None => {

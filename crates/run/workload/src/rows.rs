@@ -47,7 +47,7 @@ pub struct Row {
     /// Builds it.
     pub build: Build,
     /// It reads a file and ends with the file: its operations are drawn with [`Workload::draw`], all of them
-    /// unless `ops` is set. Only `run`, `compare` and `sweep` accept it.
+    /// unless `ops` is set.
     pub ends: bool,
 }
 

@@ -244,20 +244,21 @@ struct Stream {
     sync_every: u64,
     answered: Cell<u64>,
     ledger: RefCell<Ledger>,
+    /// Why the workload's file cannot be read further.
+    damage: RefCell<Option<String>>,
 }
 
 impl Stream {
     fn new(config: &Config, workload: Box<dyn Workload>, left: u64, ledger: Ledger) -> Stream {
-        let sync_every = match config.workload.sync_every {
-            0 => SYNC_EVERY,
-            operations => operations,
-        };
+        let given = Some(config.workload.sync_every).filter(|operations| *operations > 0);
+        let sync_every = given.unwrap_or(SYNC_EVERY);
         Stream {
             workload: RefCell::new(workload),
             left: Cell::new(left),
             sync_every,
             answered: Cell::new(0),
             ledger: RefCell::new(ledger),
+            damage: RefCell::default(),
         }
     }
 
@@ -311,7 +312,11 @@ impl Stream {
         let mut region = Region::new();
         while let Some(left) = self.left.get().checked_sub(1) {
             self.left.set(left);
-            let op = self.workload.borrow_mut().next();
+            let drawn = self.workload.borrow_mut().draw().unwrap_or_else(|damage| {
+                *self.damage.borrow_mut() = Some(damage);
+                None
+            });
+            let Some((op, _)) = drawn else { return self.left.set(0) };
             for step in op.steps() {
                 if let Some((key, ticket, result)) = self.perform(client, &step, &mut region) {
                     written(client, key, ticket, result);
@@ -408,7 +413,7 @@ impl Cutter<'_> {
         }
         verdict.operations = stream.answered.get();
         life.sim.clear();
-        Ok(verdict)
+        stream.damage.take().map_or(Ok(verdict), |damage| Err(anyhow::Error::msg(damage)))
     }
 
     /// Starts every task of the run and the work beside it. Then the run can be stepped event by event.

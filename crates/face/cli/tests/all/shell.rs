@@ -57,10 +57,13 @@ fn a_trace_is_a_workload() {
     let one: serde_json::Value = serde_json::from_str(&one).unwrap();
     assert_eq!((&one["ops"]["store"], &one["ops"]["retrieve"]), (&1.into(), &0.into()));
     assert!(said(&["list", "traces"]).contains("twitter"));
+    let crashed =
+        said(&["crash", "--workload", &workload, "--cuts", "all", "--set", "flash.blocks_per_die=64"]);
+    assert!(crashed.contains("2 operations, ") && crashed.contains("nothing is lost"), "{crashed}");
     std::fs::write(&path, "0,store,a,100\n1ms,got,a,\n").unwrap();
     let error = refused(&["run", "--workload", &workload]);
     assert!(error.contains("trace, line 2: no operation \"got\""), "{error}");
-    assert!(refused(&["crash", "--workload", &workload]).contains("only kvdrive run"));
+    assert!(refused(&["crash", "--workload", &workload]).contains("trace, line 2: no operation \"got\""));
 }
 
 #[test]

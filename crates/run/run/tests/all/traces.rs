@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
 use kvdrive_run::run;
-use kvdrive_workload::{FORMATS, Op, open};
+use kvdrive_workload::{FORMATS, Op, build};
 use proptest::prelude::*;
 
 struct Folder(tempfile::TempDir);
@@ -46,7 +46,7 @@ fn error(path: &Path, sets: &[&str]) -> String {
 /// Every operation of a trace in words, and its recorded time.
 fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, String> {
     let config = document(path, sets).config().unwrap();
-    let mut trace = open(&config.workload, 1)?;
+    let mut trace = build(&config.workload, 1)?;
     let mut operations = Vec::new();
     while let Some((op, at)) = trace.draw()? {
         let key = op.key().expect("no format has units");
