@@ -163,6 +163,12 @@ fn end_if_stopped(watch: &Watch<'_>) {
 
 /// What drive, what work, with defaults under which a cut checks much in little time.
 fn document(options: &RunOptions) -> anyhow::Result<Document> {
+    let mut options = options.clone();
+    if options.assignments().iter().any(|assignment| assignment == "media.kind=file") {
+        // A trial makes images of its own beside the named one and removes them.
+        let image = std::env::temp_dir().join("drive.img");
+        options.set_default(format!("media.path={}", image.display()));
+    }
     let mut document = options.document_of_pairs("crash")?;
     options.check_for_run(&document)?;
     for (option, key, default) in [("ops", "workload.ops", DEFAULT_OPS), ("num", "workload.num", DEFAULT_NUM)]
@@ -180,7 +186,7 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
     // Pairs of a trace are as many as they are.
     let says_which =
         config.workload.ends() || SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
-    Ok(if says_which { document } else { shrink(options, document) })
+    Ok(if says_which { document } else { shrink(&options, document) })
 }
 
 /// Makes the drive of `document` so small that a short run programs, merges, collects and synchronises. On a drive of the

@@ -205,6 +205,18 @@ fn without_memory_it_ends_and_says_so() {
     assert!(!run(60_000).0, "it is not enough");
 }
 
+/// Without a path the files of a drive that is cut are among the temporary ones, and none of them stays.
+#[test]
+fn crash_on_files_needs_no_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut crash = Command::new(env!("CARGO_BIN_EXE_kvdrive"));
+    crash.args(["crash", "--media", "file", "--ops", "300", "--cuts", "3"]).env("TMPDIR", folder.path());
+    let output = crash.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("power cuts: 3 of the run"), "{}", text(&output.stdout));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 /// A storm prints each case as a command, which `crash` accepts unchanged, with the same verdict.
 #[test]
 fn a_case_of_a_storm_is_a_command_of_crash() {

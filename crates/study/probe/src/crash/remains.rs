@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use kvdrive_config::Config;
@@ -31,10 +31,10 @@ pub(super) fn folder(config: &Config) -> anyhow::Result<Option<TempDir>> {
     if config.media.kind != "file" {
         return Ok(None);
     }
-    let beside =
-        config.media.path.as_deref().and_then(Path::parent).filter(|path| !path.as_os_str().is_empty());
-    let beside = beside.map_or_else(std::env::temp_dir, PathBuf::from);
-    folder_in(&beside).map(Some)
+    let image = config.media.path.as_deref().context("media.path: a drive on a file has one")?;
+    // Of a plain name the parent is empty, and the folder is the current one.
+    let beside = image.parent().filter(|path| !path.as_os_str().is_empty());
+    folder_in(beside.unwrap_or(Path::new("."))).map(Some)
 }
 
 fn folder_in(path: &Path) -> anyhow::Result<TempDir> {
