@@ -177,6 +177,17 @@ static void refusals(const char *path, int fd) {
     check("retrieve over an end", io(fd, RETRIEVE, "vectors", page + 4000, 4096), BAD | EFAULT);
     check("retrieve to memory that is fixed", io(fd, RETRIEVE, "vectors", fixed, 4096), BAD | EFAULT);
     check("retrieve without memory", io(fd, RETRIEVE, "vectors", 0, 4096), 0x400F);
+    command = kv(STORE, "lies", buffer, 100);
+    command.cdw10 = 101;
+    check("store of more than its data", said(ioctl(fd, NVME_IOCTL_IO_CMD, &command)), 0x400F);
+    command.cdw10 = ~0u;
+    check("store of far more than its data", said(ioctl(fd, NVME_IOCTL_IO_CMD, &command)), 0x4085);
+    check("a length that lies stores nothing", io(fd, EXIST, "lies", 0, 0), 0x4087);
+    memset(buffer, 0x55, sizeof buffer);
+    command = kv(RETRIEVE, "vectors", buffer, 100);
+    command.cdw10 = 4096;
+    check("retrieve of more than its data", said(ioctl(fd, NVME_IOCTL_IO_CMD, &command)), 0x400F);
+    check("a length that lies writes nothing", buffer[0] == 0x55 && buffer[100] == 0x55, 1);
     command = kv(STORE, "key", buffer, 100);
     command.metadata = (uintptr_t)buffer;
     command.metadata_len = 8;
