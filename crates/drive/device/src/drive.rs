@@ -67,6 +67,13 @@ impl DriveConfig {
     /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub fn check(&self) -> Result<(), PowerOnError> {
         self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        // Recovery without flash finds the tables of an image empty, and the image would lose its pairs.
+        if !self.flash.enabled && self.media.has_file() {
+            let kind = &self.media.kind;
+            return Err(PowerOnError::Config(format!(
+                "nand.enabled: false; media.kind = \"{kind}\" keeps pages: set media.kind to tags"
+            )));
+        }
         (engine_row(&self.engine)?.check)(&self.of_engine())
     }
 

@@ -70,6 +70,7 @@ enum Part {
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
+        output::check_json(self.json.as_ref())?;
         let remotes = self.connection.remotes(false)?;
         if !remotes.is_empty() {
             return self.run_connected(&remotes);

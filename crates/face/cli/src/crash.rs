@@ -62,7 +62,8 @@ pub struct Crash {
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Lives of a drive: after a cut it is powered on and works on, and each life but the last ends with a cut
+    /// Most lives of a drive: after a cut one drive in five works on, and each of its lives but the last ends with a
+    /// cut
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     lives: u32,
     /// Makes recovery wrong on purpose, in one way after another, and says which ways are found; without --engine on

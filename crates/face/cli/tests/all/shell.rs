@@ -121,6 +121,17 @@ fn an_unknown_figure_or_suite_is_refused_with_what_may_have_been_meant() {
     assert!(refused(&["claims", "bandslm"]).contains("did you mean bandslim?"));
 }
 
+/// A measurement takes minutes, so a file that cannot be written is found before it.
+#[test]
+fn bench_refuses_a_file_that_cannot_be_written_before_it_measures() {
+    let output =
+        kvdrive(&["bench", "--quick", "--stores", "100", "--pairs", "100", "--json", "/nowhere/bench.json"]);
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty(), "it has measured: {}", String::from_utf8_lossy(&output.stdout));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("/nowhere/bench.json: "), "{error}");
+}
+
 #[test]
 fn help_of_compare_says_that_options_take_lists() {
     let help = said(&["compare", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");

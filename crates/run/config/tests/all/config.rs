@@ -245,6 +245,10 @@ fn conditions_between_keys_are_one_line_too() {
             &["engine.name=plus", "nand.enabled=false"],
             "nand.enabled: false; engine.name = \"plus\" finds its pairs on flash only",
         ),
+        (
+            &["nand.enabled=false", "media.kind=file", "media.path=drive.img"],
+            "nand.enabled: false; media.kind = \"file\" keeps pages: set media.kind to tags",
+        ),
         (&["host.depth=256"], "host.depth: 256; host.queues and host.queue_entries hold 255"),
         (&["media.kind=file"], "media.path: empty; media.kind = \"file\" needs the path of an image"),
         (

@@ -306,16 +306,18 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
 
 /// What all reports have in common: workload and settings.
 fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> String {
-    let asked = first.setting("workload", "ops").parse().ok();
-    let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
-    let ops = grouped(asked.unwrap_or(first.ops.total()));
-    let mut left = format!("{ops} operations");
-    if !names.contains(&"profile".to_owned()) {
-        left = format!("{left}, {}", first.profile);
-    }
+    let mut common = Vec::new();
     if !names.contains(&"workload".to_owned()) {
-        left = format!("{}, {left}", first.setting("workload", "name"));
+        common.push(first.setting("workload", "name").to_owned());
     }
+    let ops = operations(first);
+    if rows.iter().flat_map(|row| &row.0).all(|report| operations(report) == ops) {
+        common.push(format!("{} operations", grouped(ops)));
+    }
+    if !names.contains(&"profile".to_owned()) {
+        common.push(first.profile.clone());
+    }
+    let left = common.join(", ");
     let mut seeds: Vec<u64> = rows.iter().flat_map(|row| row.0.iter().map(|report| report.seed)).collect();
     seeds.sort_unstable();
     seeds.dedup();
@@ -326,6 +328,14 @@ fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> S
     };
     let right = format!("{several} {seeds}, {} clock, {}", first.clock, first.revision);
     table::edges(&left, &right, room) + "\n"
+}
+
+/// The operations that a run was asked for; those that it did, if its workload or its drive determined them.
+fn operations(report: &Report) -> u64 {
+    let ends = kvdrive_workload::row(&report.setting("workload", "name")).is_some_and(|row| row.ends);
+    let is_open = ends || report.setting("workload", "until_full") == "true";
+    let asked = report.setting("workload", "ops").parse().ok().filter(|_| !is_open);
+    asked.unwrap_or(report.ops.total())
 }
 
 /// Notes of the runs. A note of several runs is printed once, with the rows it concerns unless it concerns

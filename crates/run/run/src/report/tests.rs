@@ -481,6 +481,22 @@ fn what_is_not_as_in_the_profile_stands_under_the_head() {
     assert!(!sample("prp", "all").to_string().contains("set:"));
 }
 
+/// The heading has the operations that all runs have in common: those of a trace are counted, and runs of
+/// different lengths have none.
+#[test]
+fn the_heading_of_a_comparison_has_the_operations_of_every_run() {
+    let of = |name: &str, ops: u64, packing: &str| {
+        let mut report = sample("prp", packing);
+        report.config["workload"]["name"] = name.into();
+        report.config["workload"]["ops"] = ops.into();
+        report
+    };
+    let heading = |reports: &[Report]| compare(reports).lines().next().unwrap().to_owned();
+    assert!(heading(&[of("w-m", 100, "all"), of("w-m", 200, "all")]).starts_with("w-m, cosmos-plus  "));
+    let of_traces = heading(&[of("trace", 1 << 48, "block"), of("trace", 1 << 48, "all")]);
+    assert!(of_traces.starts_with("trace, 1 010 operations, cosmos-plus  "), "{of_traces}");
+}
+
 /// Reports that differ in their seeds are one row, with their mean and their spread.
 #[test]
 fn reports_that_differ_in_their_seeds_are_one_row() {
