@@ -206,7 +206,8 @@ impl Config {
         }
         let (values, each) = (grouped(values), grouped(self.workload.value_size.into()));
         let (all, has) = (bytes(all as f64), bytes(has as f64));
-        let problem = format!("{values} values of {each} B are {all}, and the drive has {has} of flash");
+        let problem =
+            format!("at least {values} values of {each} B are {all}, and the drive has {has} of flash");
         Err(ConfigError::new(key, problem))
     }
 }

@@ -118,6 +118,8 @@ pub struct Commands {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
 }
 
 /// Transactions of one kind: several operations of one client, each of which is also counted and timed among

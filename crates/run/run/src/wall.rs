@@ -439,6 +439,6 @@ fn report(
 fn commands((code, spans): (&u8, &Buckets)) -> (String, Commands) {
     let name = opcode::name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
     let mean_ns = spans.sum_ns() as f64 / spans.count().max(1) as f64;
-    let [p50_ns, p99_ns, p999_ns] = [0.5, 0.99, 0.999].map(|part| spans.quantile(part));
-    (name, Commands { count: spans.count(), mean_ns, p50_ns, p99_ns, p999_ns })
+    let [p50_ns, p99_ns, p999_ns, max_ns] = [0.5, 0.99, 0.999, 1.0].map(|part| spans.quantile(part));
+    (name, Commands { count: spans.count(), mean_ns, p50_ns, p99_ns, p999_ns, max_ns })
 }

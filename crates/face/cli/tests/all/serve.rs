@@ -139,6 +139,11 @@ fn sigterm_ends_it_with_a_report_of_what_was_served() {
     served.output.read_to_string(&mut report).unwrap();
     assert!(served.program.wait().unwrap().success(), "{report}");
     assert!(report.contains("  store        1\n") && report.contains("  retrieve     1\n"), "{report}");
+    // Hosts are not measured in it: their commands have the drive's own times, and the longest of them.
+    let (_, commands) = report.split_once("\nCOMMANDS ").unwrap_or_default();
+    let heading = &commands[..commands.find("  store ").unwrap_or_default()];
+    assert!(heading.contains("modelled") && heading.contains("max"), "{report}");
+    assert!(!heading.contains("measured"), "{report}");
 }
 
 #[test]
@@ -413,6 +418,21 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(last().1 > 0, "a point has its time");
+}
+
+/// What is one command for a host may be others in the drive; the page shows both.
+#[test]
+fn the_parts_of_a_retrieve_are_seen_under_their_own_name() {
+    let served = serve(&[]);
+    run_against(&served, &["--workload", "ycsb-c", "--ops", "20", "--num", "10"]).unwrap();
+    let seen = get(&served, "/seen");
+    let seen: serde_json::Value = serde_json::from_str(seen.rsplit("\r\n\r\n").next().unwrap()).unwrap();
+    let retrieves =
+        |of: &str, name: &str| seen.pointer(&format!("{of}/{name}/count")).and_then(|it| it.as_u64());
+    assert_eq!(retrieves("/latencies", "retrieve"), Some(20), "{seen}");
+    assert_eq!(retrieves("/drive/latencies", "retrieve"), None, "{seen}");
+    assert_eq!(retrieves("/drive/latencies", "retrieve-part"), Some(20), "{seen}");
+    assert!(get(&served, "/").contains("[n, \"in the drive\"]"), "a row for what has no name at a host");
 }
 
 /// Runs `kvdrive run --connect` with these arguments: returns its output, or its error.

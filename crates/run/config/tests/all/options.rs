@@ -344,3 +344,27 @@ fn help_does_not_offer_a_zero_that_the_option_refuses() {
     let rate = option_rows().iter().find(|row| row.name == "rate").unwrap();
     assert!(rate.help.contains("[default: each client"), "{}", rate.help);
 }
+
+#[test]
+fn more_bytes_than_there_is_flash_are_refused_before_the_run() {
+    let refused =
+        |options: &[(&str, &str)]| config(&of(options)).check_room().map_err(|error| error.to_string());
+    let much = [("ops", "100000000"), ("value-size", "1000000")];
+    let with = |more: &[(&'static str, &'static str)]| refused(&[&much[..], more].concat());
+    for (key, at_least, more) in [
+        ("ops", "100 000 000", &[("workload", "fillseq")][..]),
+        ("num", "100 000 000", &[("workload", "readrandom"), ("num", "100000000")]),
+        ("num", "100 000 000", &[("workload", "ycsb-a"), ("num", "100000000")]),
+        // Keys repeat, but not so often.
+        ("num", "500 000", &[("workload", "fillrandom"), ("num", "1000000")]),
+        ("ops", "50 000 000", &[("workload", "fillrandom"), ("num", "200000000")]),
+    ] {
+        let error = with(more).unwrap_err();
+        let begin = format!("workload.{key}: at least {at_least} values of 1 000 000 B are ");
+        assert!(error.starts_with(&begin) && error.ends_with(" of flash"), "{more:?}: {error}");
+    }
+    // What may end before is run: few keys, keys of which few are popular, a run of a second.
+    with(&[("workload", "fillrandom"), ("num", "1000")]).unwrap();
+    with(&[("workload", "fillrandom"), ("num", "1000000"), ("distribution", "zipfian")]).unwrap();
+    with(&[("workload", "fillrandom"), ("num", "1000000"), ("duration", "1s")]).unwrap();
+}

@@ -23,7 +23,18 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
         let latency = report.latency_ns.get(kind)?;
         (latency.mean > latency.p99 as f64).then_some((report, latency.max))
     });
-    let stalled: Vec<(&Report, u64)> = stalled.collect();
+    said(&stalled.collect::<Vec<_>>(), kind, room)
+}
+
+/// The same for the commands of a served drive.
+pub(super) fn stalls_of_commands(report: &Report, room: usize) -> String {
+    let stalled = report.commands.iter().filter(|(_, of)| of.mean_ns > of.p99_ns as f64);
+    stalled.map(|(opcode, of)| said(&[(report, of.max_ns)], opcode, room)).collect()
+}
+
+/// The line for one kind of operation or command: reports in which its mean is above its p99, with its
+/// longest wait.
+fn said(stalled: &[(&Report, u64)], kind: &str, room: usize) -> String {
     let longest = stalled.iter().map(|(_, max)| *max);
     let (Some(least), Some(most)) = (longest.clone().min(), longest.max()) else { return String::new() };
     let [least, most] = [least, most].map(|ns| time(ns as f64));
@@ -35,13 +46,13 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
     wrap(&line, room)
 }
 
-/// Kinds of operations that change what is stored, and wait for room.
-const CHANGES: [&str; 3] = ["store", "delete", "modify"];
+/// Kinds of operations and commands that only read; the others change what is stored, and wait for room.
+const READS: [&str; 6] = ["retrieve", "retrieve-part", "exist", "list", "seek", "next"];
 
 /// The wait of the longest operations of a kind. Engine `lsm` collects inside the store that needs room, and
-/// looks up each value's key in the index. Operations that only read need no room.
+/// looks up each value's key in the index.
 fn waits_for(report: &Report, kind: &str) -> String {
-    if !CHANGES.contains(&kind) {
+    if READS.contains(&kind) {
         return "reads of flash, and for what is ahead of them on its dies".to_owned();
     }
     let count = |path| report.counts.get(path).unwrap_or(0);
@@ -60,7 +71,7 @@ fn waits_for(report: &Report, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Latency;
+    use crate::report::{Commands, Latency};
 
     fn report(mean: f64, p99: u64, max: u64) -> Report {
         let latency = Latency { mean, p99, max, ..Latency::default() };
@@ -86,5 +97,26 @@ mod tests {
         report.latency_ns = [("retrieve", latency)].into_iter().collect();
         let text = stalls(&[report], 200);
         assert!(text.contains("wait for reads of flash") && !text.contains("merges"), "{text}");
+    }
+    #[test]
+    fn a_command_of_a_served_drive_is_explained_like_an_operation() {
+        let slow = Commands {
+            count: 90_000,
+            mean_ns: 710e3,
+            p99_ns: 655_000,
+            max_ns: 201_000_000,
+            ..Commands::default()
+        };
+        let usual = Commands { mean_ns: 12e3, ..slow.clone() };
+        let commands = [("store", slow.clone()), ("retrieve-part", slow), ("exist", usual)];
+        let report = Report { commands: commands.into_iter().collect(), ..Report::default() };
+        let text = stalls_of_commands(&report, 200);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(
+            text.contains("mean of store") && text.contains("merges") && text.contains("201.0 ms"),
+            "{text}"
+        );
+        assert!(text.contains("mean of retrieve-part") && text.contains("reads of flash"), "{text}");
+        assert_eq!(stalls_of_commands(&Report::default(), 200), "");
     }
 }

@@ -1,6 +1,6 @@
 //! One report as tables.
 
-use super::stalls::stalls;
+use super::stalls::{stalls, stalls_of_commands};
 use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
 use super::{Commands, Latency, Report};
 use kvdrive_config::NO_STORE;
@@ -191,26 +191,23 @@ impl Text<'_> {
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
         }
-        let table = table.finish(self.room);
-        match stalls(std::slice::from_ref(self.report), self.room - 2) {
-            line if line.is_empty() => table,
-            line => format!("{}\n  {}\n\n", table.trim_end(), line.trim_end().replace('\n', "\n  ")),
-        }
+        with_stalls(table.finish(self.room), stalls(std::slice::from_ref(self.report), self.room - 2))
     }
 
+    /// Model time of the commands of a served drive, whatever the clock of the run.
     fn commands(&self) -> String {
         if self.commands.is_empty() {
             return String::new();
         }
-        let headings = ["completed", "mean", "p50", "p99", "p99.9"];
-        let mut table = Table::new("COMMANDS", &headings, &self.time_kind());
+        let headings = ["completed", "mean", "p50", "p99", "p99.9", "max"];
+        let mut table = Table::new("COMMANDS", &headings, &self.model_kind());
         for (name, commands) in self.commands.iter() {
-            let Commands { count, mean_ns, p50_ns, p99_ns, p999_ns } = *commands;
-            let spans = [mean_ns, p50_ns as f64, p99_ns as f64, p999_ns as f64];
+            let Commands { count, mean_ns, p50_ns, p99_ns, p999_ns, max_ns } = *commands;
+            let spans = [mean_ns, p50_ns as f64, p99_ns as f64, p999_ns as f64, max_ns as f64];
             let cells: Vec<_> = std::iter::once(grouped(count)).chain(spans.map(time)).collect();
             table.row(name, &cells);
         }
-        table.finish(self.room)
+        with_stalls(table.finish(self.room), stalls_of_commands(self.report, self.room - 2))
     }
 
     pub(super) fn transactions(&self) -> String {
@@ -394,6 +391,14 @@ impl Text<'_> {
             table.row(name, &[percent(resource.busy_fraction), one, time(resource.queue_ns_mean)]);
         }
         table.finish(self.room)
+    }
+}
+
+/// A table of latencies with the line about its means, if there is one.
+fn with_stalls(table: String, line: String) -> String {
+    match line.trim_end() {
+        "" => table,
+        line => format!("{}\n  {}\n\n", table.trim_end(), line.replace('\n', "\n  ")),
     }
 }
 
