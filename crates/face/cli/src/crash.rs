@@ -184,7 +184,7 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
         document.set(&format!("store.operations_bytes={DEFAULT_OPERATIONS_BYTES}"))?;
     }
     in_model_time(&config)?;
-    // Pairs of a trace are as many as they are.
+    // A trace determines the number of its pairs, so its drive keeps its size.
     let says_which =
         config.workload.ends() || SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
     Ok(if says_which { document } else { shrink(&options, document) })

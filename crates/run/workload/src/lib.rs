@@ -206,8 +206,8 @@ impl WorkloadParams {
         self.own.map(OwnWorkload::row).or_else(|| row(&self.name))
     }
 
-    /// A number of values of `value_size` below which the drive will not stay during the run, and the setting
-    /// that determines it; `None` if none is known in advance.
+    /// The drive holds at least this many values of `value_size` at some time of the run; with the setting that
+    /// determines the number. `None` if none is known in advance.
     pub fn least_values(&self) -> Option<(&'static str, u64)> {
         let row = self.row().filter(|row| self.own.is_none() && !row.own_sizes && !row.ends)?;
         let may_end_early = self.until_full || self.duration_ns > 0;
@@ -215,8 +215,8 @@ impl WorkloadParams {
             Keys::Unique => (!may_end_early).then_some(("workload.ops", self.ops)),
             Keys::Asked | Keys::Latest => Some(("workload.num", self.num)),
             Keys::Drawn | Keys::Spread if row.loads_num => Some(("workload.num", self.num)),
-            // Stores of keys that may repeat: of n draws from as many, 63 % are of different keys, and never less of
-            // the smaller number. A half of it leaves room for chance.
+            // Keys may repeat: n draws from n keys reach 63 % of them; if draws and keys differ in number, more than
+            // 63 % of the lower one. Half of it leaves room for chance.
             Keys::Spread if !may_end_early && self.distribution == "uniform" => {
                 let (key, least) = [("workload.ops", self.ops), ("workload.num", self.num)]
                     .into_iter()

@@ -98,6 +98,7 @@ mod tests {
         let text = stalls(&[report], 200);
         assert!(text.contains("wait for reads of flash") && !text.contains("merges"), "{text}");
     }
+
     #[test]
     fn a_command_of_a_served_drive_is_explained_like_an_operation() {
         let slow = Commands {
