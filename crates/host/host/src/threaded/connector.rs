@@ -146,7 +146,7 @@ impl Connector {
             block_on(self.delete(port))?;
         }
         match known {
-            Some(port) => Ok(port),
+            Some(port) => port.check_power().map(|()| port),
             None => block_on(self.create(entries, depth, buffer_bytes)),
         }
     }

@@ -272,6 +272,11 @@ impl Port {
         buffer.reserve(bytes);
     }
 
+    /// Fails if the drive's thread has ended.
+    pub(super) fn check_power(&self) -> Result<(), Error> {
+        if lock(&self.board.slots).off { Err(PowerOff.into()) } else { Ok(()) }
+    }
+
     /// The slot's offer, without a window, which this driver does not reach. Each crossing between threads
     /// costs more than a command, so inline commands of a value go together if several commands share
     /// doorbells anyway; a queue of depth 1 sends them one by one, as published and as the modelled host

@@ -34,6 +34,16 @@ fn commands_fail_when_the_power_is_cut() {
     assert_eq!(connector.connect(by("prp"), 16, 4).err(), Some(Error::PowerOff(PowerOff)));
 }
 
+/// A queue pair whose driver was dropped is given to the next driver of its shape, without a command.
+#[test]
+fn an_unused_queue_pair_of_a_drive_without_power_is_refused() {
+    let (connector, serving) = serve();
+    drop(connector.connect(by("prp"), 8, 2).unwrap());
+    serving.cut_power();
+    assert!(serving.join().power_cut);
+    assert_eq!(connector.connect(by("prp"), 8, 2).err(), Some(Error::PowerOff(PowerOff)));
+}
+
 #[test]
 fn looks_and_changes_are_answered_while_the_drive_serves_and_refused_after_its_end() {
     let (connector, serving) = serve();
