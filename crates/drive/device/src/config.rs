@@ -11,10 +11,10 @@ pub struct ControllerConfig {
     /// Which tasks take commands, and on which cores they run.
     #[setting(part)]
     pub dispatch: Dispatch,
-    /// Largest value accepted, bytes; the engine may accept less.
+    /// Largest value that the controller accepts, bytes; the limit of the engine may be lower.
     #[setting(is = Integer(1, VALUE_MAX_BYTES))]
     pub max_value_bytes: u32,
-    /// Iterators open at once.
+    /// Most iterators that are open at once.
     #[setting(is = Integer(1, 4095), key = "lsm.iterators")]
     pub iterators: u32,
     /// Times of firmware work.
@@ -26,22 +26,22 @@ pub struct ControllerConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section("controller", default)]
 pub struct Costs {
-    /// Decoding a command that begins a store.
+    /// Firmware time to decode a command that begins a store, ns.
     #[setting(is = TIME)]
     pub decode_store_ns: Ns,
-    /// Decoding a *transfer*.
+    /// Firmware time to decode a *transfer* command, ns.
     #[setting(is = TIME)]
     pub decode_transfer_ns: Ns,
-    /// Decoding any other command.
+    /// Firmware time to decode any other command, ns.
     #[setting(is = TIME)]
     pub decode_other_ns: Ns,
     /// Copying.
     #[setting(part)]
     pub copy: CopyCosts,
-    /// Taking a request out of a batch and checking it.
+    /// Firmware time to take one request out of a batch and to check it, ns.
     #[setting(is = TIME)]
     pub unpack_ns: Ns,
-    /// Building a completion.
+    /// Firmware time to build a completion, ns.
     #[setting(is = TIME)]
     pub complete_ns: Ns,
 }
@@ -80,22 +80,22 @@ impl Dispatch {
 #[derive(Section)]
 #[section("controller")]
 struct DispatchKeys {
-    /// How commands are taken. `context`: each of `controller.contexts` contexts takes the next command and runs it to
-    /// its end. `round-robin`: a dispatcher deals commands in turn to I/O threads, each of which has a core.
+    /// How commands are taken from queues. `context`: each of `controller.contexts` contexts takes the next command and
+    /// runs it to its end. `round-robin`: a dispatcher deals commands in turn to I/O threads, each of which has a core.
     dispatch: DispatchWord,
-    /// Commands that the firmware works on at once.
+    /// Contexts of the firmware, each of which runs one command at a time.
     #[setting(is = Integer(1, 65536), when = &[ON_CONTEXTS])]
     contexts: u32,
-    /// Firmware cores.
+    /// Firmware cores; with `controller.roles` = `own` there must be 4, one for each role.
     #[setting(is = Integer(1, 1024), when = &[ON_CONTEXTS])]
     cores: u32,
     /// `any`: each core takes any step; `own`: dispatching, copying, collection and eviction have a core each.
     #[setting(when = &[ON_CONTEXTS])]
     roles: RolesWord,
-    /// I/O threads.
+    /// I/O threads of the firmware, without the dispatcher. Each has a core.
     #[setting(is = Integer(1, 256), option = "io-threads", when = &[ON_THREADS])]
     io_threads: u32,
-    /// Time that the dispatcher takes to deal a command out, once it is decoded.
+    /// Time that the dispatcher takes to deal out a decoded command, ns.
     #[setting(is = TIME, when = &[ON_THREADS])]
     deal_ns: Ns,
 }

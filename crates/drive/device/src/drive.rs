@@ -123,15 +123,16 @@ impl DriveConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section("media", default)]
 pub struct MediaConfig {
-    /// Where pages are kept (`kvdrive list media`).
+    /// Medium: where pages are kept (`kvdrive list media`).
     #[setting(is = Row(|| media::MEDIA.iter().map(|row| row.name).collect()), option = "media")]
     pub kind: String,
-    /// Image file, for `file`; an empty path is none.
+    /// Medium `file`: path of the image file; an empty path is none.
     #[setting(is = Text)]
     pub path: Option<PathBuf>,
-    /// For `file`: whether a store also survives the death of the host, which is slow, not only of the process.
+    /// Medium `file`: whether a store survives not only the end of the process, but also a crash of the machine. This
+    /// is slow.
     pub sync: bool,
-    /// For `file`: the files stay as they are, and a file that was shortened is read as far as it goes.
+    /// Medium `file`: the files are not changed, and a shortened file is read as far as it goes.
     pub read_only: bool,
 }
 
@@ -163,7 +164,7 @@ impl MediaConfig {
 struct DriveCounters {
     /// Commands handled.
     commands: u64,
-    /// Time of the model that has passed.
+    /// Model time that has passed.
     #[counter(modelled)]
     model_ns: Ns,
     /// Model time that power-on took, recovery included.

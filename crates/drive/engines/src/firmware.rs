@@ -13,10 +13,10 @@ use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, TaskKey, idle_or_next};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
 #[section("controller")]
 pub struct CopyCosts {
-    /// Beginning a copy.
+    /// Firmware time to begin a copy, ns.
     #[setting(is = TIME, key = "memcpy_setup_ns")]
     pub setup_ns: Ns,
-    /// Copying 1 KiB.
+    /// Firmware time to copy 1 KiB, ns.
     #[setting(is = TIME, key = "memcpy_ns_per_kib")]
     pub ns_per_kib: Ns,
 }

@@ -258,7 +258,7 @@ pub struct Gap {
 pub struct Memcpy {
     /// Bytes of values that firmware copied.
     memcpy_bytes: Cell<u64>,
-    /// What these copies took.
+    /// Time that these copies took.
     #[counter(modelled)]
     memcpy_ns: Cell<u64>,
 }
@@ -295,6 +295,6 @@ impl Moved {
 pub struct Utilization {
     /// Bytes of values that have not been replaced or deleted, as far as the engine knows.
     pub live_bytes: u64,
-    /// Bytes of values that fit.
+    /// Bytes of values that the engine has room for.
     pub capacity_bytes: u64,
 }

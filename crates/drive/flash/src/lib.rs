@@ -63,7 +63,7 @@ pub struct FlashConfig {
     /// Dies on one channel.
     #[setting(is = Integer(1, 256), image)]
     pub dies_per_channel: u32,
-    /// Planes of a die; each works on an operation of its own.
+    /// Planes of a die; each plane runs an operation of its own.
     #[setting(is = Integer(1, 16), image)]
     pub planes: u32,
     /// Blocks of one die, all planes together.
@@ -75,21 +75,21 @@ pub struct FlashConfig {
     /// Data bytes of a page.
     #[setting(is = Multiple(4096, 4096, 1 << 18), image)]
     pub page_bytes: u32,
-    /// Bytes beside the data of a page; at least 176 of them are needed.
+    /// Bytes of a page's spare area, beside its data; at least 176 are needed.
     #[setting(is = Integer(64, 1 << 16), default = 192, image)]
     pub spare_bytes: u32,
-    /// Spare blocks of a unit, besides those of `blocks_per_die`: what it can lose before the drive is
-    /// read-only.
+    /// Spare blocks of each unit, in addition to `flash.blocks_per_die`. When a unit has none left and another block
+    /// goes bad, the drive becomes read-only.
     #[setting(is = Integer(0, 1 << 16), image, when = &[OPERATES])]
     pub spare_blocks: u32,
-    /// Blocks of a unit, spare ones among them, that are bad from the factory. Which ones they are depends on
-    /// the drive's identity; it finds them when it is powered on for the first time.
+    /// Blocks of each unit, spare ones included, that are bad from the factory. The drive's identity determines which
+    /// ones; the drive finds them at its first power-on.
     #[setting(is = Integer(0, 1 << 16), when = &[OPERATES])]
     pub factory_bad_blocks: u32,
-    /// How often a page that cannot be read is tried again, at other thresholds.
+    /// How often a page that cannot be read is read again, at other thresholds, before it counts as lost.
     #[setting(is = Integer(0, 1 << 10), when = &[OPERATES])]
     pub read_retries: u32,
-    /// Time of each of these attempts, ns.
+    /// Time of each read retry, ns.
     #[setting(is = TIME, when = &[OPERATES])]
     pub read_retry_ns: u64,
     /// Time to sense a page into the page register, ns.
@@ -101,18 +101,16 @@ pub struct FlashConfig {
     /// Time to erase a block of `flash.erase_block_bytes`, ns; if that is 0, a block of any size.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub erase_ns: u64,
-    /// Time for 1024 B on a channel, ns.
+    /// Time to move 1024 B over a channel, ns.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub transfer_ns_per_kib: u64,
     /// Which of these times apply, and further ones.
     #[setting(part)]
     pub timing: TimingConfig,
-    /// `false`: there is no flash. Nothing is programmed, read, counted or charged. Key
-    /// `nand.enabled`.
+    /// `false`: the drive has no flash. Nothing is programmed or read, and no flash operation is counted or takes time.
     #[setting(key = "nand.enabled", default = true, option = "nand")]
     pub enabled: bool,
-    /// Operations that take no time. Only to study a published emulator that left them out; they are still
-    /// counted.
+    /// Operations that take no time, only to study a published emulator that left them out. They are still counted.
     #[setting(is = UNCHARGED, when = &[OPERATES])]
     pub uncharged: Vec<Uncharged>,
 }

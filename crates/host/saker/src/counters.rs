@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Count {
     /// Batches answered, those of one request included.
     Batches,
-    /// Batches of one request, which went as a plain store or delete.
+    /// Batches of one request, which were sent as a plain store or delete.
     Singles,
     /// Requests that entered a container.
     Requests,
-    /// Requests that went to the drive on their own: too large, or conditional with nothing pending.
+    /// Requests sent as a command of their own, because they are too large, or conditional with nothing pending.
     Bypassed,
     /// Containers closed because they had `batch` requests.
     FullByCount,
@@ -27,17 +27,17 @@ pub enum Count {
     ClosedByOrder,
     /// Containers closed because they were `max_age_ns` old.
     ClosedByAge,
-    /// Containers closed because nothing of their sequence was under way.
+    /// Containers closed because no batch of their sequence was under way.
     ClosedByIdle,
     /// Containers closed because their client was dropped.
     ClosedByDrop,
-    /// Batches that, once closed, had to wait for an older one with one of their keys.
+    /// Batches that, once closed, waited for an older batch with one of their keys.
     Held,
     /// Requests that failed in a batch.
     Failed,
     /// Requests that a dropped client had written and not synced.
     Unsynced,
-    /// Times a call had to wait for a batch.
+    /// Calls that had to wait for a batch.
     Waits,
     /// Reads answered from pending requests.
     PendingHits,
@@ -49,9 +49,9 @@ pub enum Count {
     Admitted,
     /// Pairs that were too large for the cache.
     Rejected,
-    /// Fills that lost against a write.
+    /// Pairs that did not enter the cache, because their key was written while they were read.
     LostFills,
-    /// Pairs that left the cache for others.
+    /// Pairs that left the cache to make room for others.
     Evicted,
     /// Transactions that were committed.
     Commits,

@@ -44,7 +44,7 @@ struct CountersOfAll {
 #[derive(kvdrive_declare::Counters)]
 #[counters(state)]
 struct Held {
-    /// The most bytes that were pending at a time, heads included.
+    /// The most bytes that were pending at one time, heads included.
     #[counter(maximum)]
     most_pending_bytes: u64,
     /// Bytes of containers and unanswered batches, heads included.

@@ -52,9 +52,9 @@ macro_rules! steps {
 }
 
 steps! {
-    /// A lookup in the hash table in memory that finds every pair.
+    /// The in-memory hash table of all pairs is searched for a key.
     Probe = "probe",
-    /// An entry is inserted into the hash table that finds every pair.
+    /// An entry is inserted into the in-memory hash table of all pairs.
     Insert = "insert",
     /// A key is searched for in the memtables.
     MemtableSearch = "memtable_search",
@@ -72,7 +72,7 @@ steps! {
     ChecksumByte = "checksum_byte",
     /// A filter is checked for a key.
     BloomCheck = "bloom_check",
-    /// The position of a key in a table's index is searched for.
+    /// The index of a table is searched for the position of a key.
     IndexSearch = "index_search",
     /// A key is searched for in a block of a table or a page of records.
     BlockSearch = "block_search",

@@ -162,10 +162,10 @@ pub struct Host {
     /// Times of its work on commands.
     #[setting(part)]
     pub costs: HostCosts,
-    /// Core time between two operations; it counts in throughput, not in latency.
+    /// Host core time between two operations, ns. It counts in throughput, not in latency.
     #[setting(is = TIME)]
     pub think_ns: u64,
-    /// The store that runs on the host; `none` where the drive takes pairs.
+    /// The store that runs on the host; `none`: the drive takes pairs.
     #[setting(is = Row(|| [NO_STORE].into_iter().chain(STORES.iter().map(|row| row.name)).collect()))]
     pub store: String,
     /// Threads of the host, each with a core and a queue pair of its own; 0: all operations share
@@ -175,7 +175,7 @@ pub struct Host {
     /// Queue pairs of the host.
     #[setting(is = Integer(1, 1024), option = "queues", when = OWN_CORES)]
     pub queues: u32,
-    /// Entries of a queue.
+    /// Entries of each queue.
     #[setting(is = Integer(2, 65536))]
     pub queue_entries: u32,
     /// Operations under way at once, over all queues.
@@ -190,7 +190,7 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("saker")]
 pub struct Saker {
-    /// Whether SAKER, a layer that batches small writes and caches small reads, lies in front of the driver.
+    /// Whether SAKER, a layer that batches small writes and caches small reads, is in front of the driver.
     #[setting(option = "saker")]
     pub enabled: bool,
     /// Most requests of a batch; 0: adaptive.
@@ -202,7 +202,7 @@ pub struct Saker {
     /// `own`: each client fills a container of its own; `shared`: all clients fill one.
     #[setting(is = Word(&["own", "shared"]), when = &[ON])]
     pub containers: String,
-    /// Batches of a client under way at once.
+    /// Most batches of a client that are in flight at once.
     #[setting(is = Integer(1, 4096), when = &[ON])]
     pub in_flight: u32,
     /// Buckets of the pending table.
@@ -211,7 +211,7 @@ pub struct Saker {
     /// Bytes of the read cache.
     #[setting(is = Integer(0, 1 << 40), option = "cache", shrinks, when = &[ON])]
     pub cache_bytes: u64,
-    /// Bytes that a pair counts for in the read cache besides its key and value.
+    /// Bytes that the read cache charges for a pair besides its key and value.
     #[setting(is = Integer(0, 4096), when = &[ON, CACHES])]
     pub cache_pair_bytes: u32,
     /// Largest value that enters the read cache, bytes.
@@ -255,7 +255,7 @@ impl Saker {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("engine")]
 pub struct Engine {
-    /// Name in the device's table of engines.
+    /// The engine of the drive (`kvdrive list engines`).
     #[setting(is = Row(|| ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect()), option = "engine")]
     pub name: String,
 }
@@ -276,10 +276,10 @@ pub struct Run {
     /// Seed of every random stream.
     #[setting(is = Integer(0, i64::MAX), option = "seed")]
     pub seed: u64,
-    /// `virtual`: in model time; `wall`: by the machine's clock.
+    /// Clock of the run. `virtual`: model time; `wall`: the machine's clock.
     #[setting(is = Word(&["virtual", "wall"]), option = "clock")]
     pub clock: String,
-    /// Length of the intervals of the report's series of operations, ns of its clock; 0: no series.
+    /// Length of the intervals in the report's series of operations, ns of the run's clock; 0: no series.
     #[setting(is = Integer(0, 1 << 60), shrinks)]
     pub interval_ns: u64,
 }
@@ -288,7 +288,8 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("store")]
 pub struct Store {
-    /// Most bytes of operations that are not on pages; 0: half of what the protected memory has for them.
+    /// Most bytes of operations that are in protected memory and not yet on pages; 0: half of the protected memory that
+    /// is available for them.
     #[setting(is = Integer(0, 1 << 40), shrinks, when = &[When::row("engine.name", store_has)])]
     pub operations_bytes: u64,
     /// What its steps cost.

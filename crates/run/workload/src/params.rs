@@ -23,13 +23,13 @@ pub struct WorkloadParams {
     /// Size of the key space and number of preloaded pairs, for the workloads that draw keys.
     #[setting(is = Integer(1, 1 << 32), option = "num", shrinks)]
     pub num: u64,
-    /// Key length in bytes; `w-a` to `w-m` always use 4.
+    /// Key length in bytes. `w-a` to `w-m` always use 4.
     #[setting(is = Integer(1, 1024))]
     pub key_size: u32,
     /// Value length in bytes, for the workloads of one size.
     #[setting(is = Integer(0, VALUE_MAX_BYTES), option = "value-size")]
     pub value_size: u32,
-    /// Common to rare sizes in `w-b` and `w-c`: `9:1` or `8:1`.
+    /// Ratio of common to rare value sizes in `w-b` and `w-c`: `9:1` or `8:1`.
     #[setting(is = Word(&["9:1", "8:1"]))]
     pub large_ratio: String,
     /// Share of retrieves in `mixed`.
@@ -107,7 +107,8 @@ pub struct WorkloadParams {
     /// Weight of seeks in `mixgraph`.
     #[setting(is = WEIGHT)]
     pub mix_seek_ratio: f64,
-    /// Which keys `ycsb-`, `plus-`, `fillrandom` and `readrandom` choose: `uniform`, `zipfian`, `latest`.
+    /// Distribution of the keys that `ycsb-`, `plus-`, `fillrandom` and `readrandom` choose: `uniform`, `zipfian`,
+    /// `latest`; `usual`: the one of the workload.
     #[setting(is = Word(&["usual", "uniform", "zipfian", "latest"]), option = "distribution")]
     pub distribution: String,
     /// Whether `ycsb-`, `fillrandom` and `readrandom` spread the ranks of `zipfian` over the keys by a hash.
@@ -125,8 +126,8 @@ pub struct WorkloadParams {
     /// Warehouses of `tpcc`.
     #[setting(is = Integer(1, (1 << 20) - 1))]
     pub warehouses: u32,
-    /// `tpcc`: divides the number of rows that the specification asks for in each table of a warehouse; a
-    /// power of two.
+    /// `tpcc`: divisor of the number of rows that the specification requires in each table of a warehouse, a power of
+    /// two.
     #[setting(is = PowerOfTwo(1, 256))]
     pub shrink: u32,
     /// `tpcc`: whether a New Order writes the rows of STOCK that it reads.
@@ -155,7 +156,7 @@ pub struct WorkloadParams {
     /// The run ends when this much of its clock has passed, or after `ops`; 0: after `ops`.
     #[setting(is = Integer(0, 1 << 60), option = "duration", shrinks)]
     pub duration_ns: u64,
-    /// Operations of a client between two syncs; 0: it syncs at the end alone.
+    /// Operations of a client between two syncs; 0: it syncs only at the end.
     #[setting(is = Integer(0, 1 << 48), when = &[When::Any(&[When::on("saker.enabled"), When::row("host.store", |name, _| name != "none")])])]
     pub sync_every: u64,
     /// Checks values that are read back: `off`, `values` (each is compared with what was stored), or
@@ -163,22 +164,22 @@ pub struct WorkloadParams {
     /// checked).
     #[setting(is = Word(&["off", "values", "only"]))]
     pub verify: String,
-    /// File of workload `trace`. For `kvcache`: a file, or the name of a trace that comes with the program;
-    /// empty for the first of those.
+    /// File of workload `trace`. For `kvcache`: a file, or the name of a trace that comes with the program; empty: the
+    /// first of these.
     #[setting(is = Text)]
     pub trace: String,
-    /// The format of the trace (`kvdrive list traces`); empty: told by how the file begins.
+    /// Format of the trace (`kvdrive list traces`); empty: it is recognised by the beginning of the file.
     #[setting(is = Text)]
     pub trace_format: String,
-    /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace
-    /// reads before it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after
-    /// all operations of that trace.
+    /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace reads before
+    /// it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after all operations of that
+    /// trace.
     #[setting(is = Text, option = "load")]
     pub load: String,
     /// `kvcache`: the language model (`kvdrive list models`).
     #[setting(is = Text)]
     pub cache_model: String,
-    /// `kvcache`: which pairs hold a block of tokens (`kvdrive list layouts`).
+    /// `kvcache`: layout, that is, which pairs hold a block of tokens (`kvdrive list layouts`).
     #[setting(is = Text)]
     pub cache_objects: String,
     /// `kvcache`: blocks that the cache holds at most; 0: any number.

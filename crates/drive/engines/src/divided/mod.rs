@@ -108,7 +108,7 @@ pub struct Divided<E: Dividing> {
 #[derive(Clone, Debug, Default, Counters)]
 #[counters(prefix = "divided_")]
 struct DividedCounters {
-    /// Values larger than the engine takes whole that were stored.
+    /// Values that were stored in parts, because they are larger than the engine takes whole.
     stored_values: Cell<u64>,
     /// Parts of values that were stored.
     stored_parts: Cell<u64>,
@@ -131,7 +131,7 @@ struct Present {
 #[derive(Counters)]
 #[counters(state, unit = Bytes)]
 struct Memory {
-    /// The table of values of which the engine has parts.
+    /// The table of values that the engine holds in parts.
     divided_table: u64,
 }
 

@@ -42,19 +42,20 @@ pub enum SecondChance {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
 #[section("hash")]
 pub struct Omissions {
-    /// Does a store that fills a flash page wait until it is programmed? The write buffer is power-protected.
+    /// Whether a store that fills a flash page waits until the page is programmed. It need not: the write buffer is
+    /// power-protected.
     pub wait_for_program: bool,
     /// Whether a command waits for the program of a page of sections that its own eviction filled. It need not: the
     /// buffer of that page is power-protected, too.
     pub wait_for_eviction: bool,
     /// Whether a section that collection has altered counts as clean, as in the published emulator: it leaves the cache
-    /// without being written. What was altered is kept in memory outside the DRAM budget, and survives a power cut.
+    /// without being written. The altered content is kept in memory outside the DRAM budget, and survives a power cut.
     pub gc_leaves_clean: bool,
     /// Whether a lookup reserves the flash units of all its hops when it begins, as in the published emulator. A
     /// later command then waits for a unit that is idle.
     pub reserve_ahead: bool,
-    /// Time that collection spends on each page of a superblock, on a core that does nothing else, ns. It stands for
-    /// the busy waiting of the published emulator.
+    /// Time that collection spends on each page of a superblock, on a core of its own, ns. It stands for the busy
+    /// waiting of the published emulator.
     #[setting(is = TIME)]
     pub gc_page_ns: Ns,
 }
@@ -66,18 +67,19 @@ pub struct HashConfig {
     /// Bytes of a grain; 0: as published for the FTL.
     #[setting(is = OneOf(&[0, 32, 64, 128, 256, 512, 1024]), image)]
     pub grain_bytes: u32,
-    /// Bytes of a read unit, also the most a section takes.
+    /// Bytes of a read unit. A section takes at most one unit.
     #[setting(is = PowerOfTwo(1024, 65536), image)]
     pub unit_bytes: u32,
-    /// Bytes of power-protected write buffer for pairs that are not programmed yet.
+    /// Bytes of the power-protected write buffer, which holds pairs until they are programmed.
     #[setting(is = Integer(1, 1 << 40))]
     pub write_buffer_bytes: u64,
-    /// The DRAM budget, bytes.
+    /// The DRAM budget, bytes; `hash.dram_accounting` determines what it covers.
     #[setting(is = Integer(0, 1 << 40))]
     pub dram_bytes: u64,
-    /// The structures that the budget covers.
+    /// `published`: the DRAM budget covers the bytes of cached sections alone, as in the published runs; `total`: it
+    /// covers every structure.
     pub dram_accounting: Accounting,
-    /// Share of the superblocks that pairs and sections never fill.
+    /// Fraction of the superblocks that pairs and sections never fill.
     #[setting(is = Number(0.0, 0.89))]
     pub over_provisioning: f64,
     /// Collection runs while this many superblocks or fewer are free.
@@ -87,33 +89,33 @@ pub struct HashConfig {
     /// `hash.gc_low_superblocks`.
     #[setting(is = Integer(0, 1 << 20))]
     pub gc_stall_superblocks: u32,
-    /// Pages of the superblock being collected that are worked on at once.
+    /// Pages of a superblock on which collection works at once.
     #[setting(is = Integer(1, 1 << 16))]
     pub gc_workers: u32,
     /// Whether collection transfers only those read units of a page in which something is valid; otherwise the whole
     /// page crosses the channel. Only the time of the transfer changes: a real drive would also have to know where in a
     /// unit the first pair begins.
     pub gc_skips_dead_units: bool,
-    /// How many slots (sections, in `plus2`) the probe sequence of a key has; a store that finds no room in them is
-    /// refused. An image keeps this number: with fewer probes, the drive would not find pairs that were placed further
-    /// on, and would store them a second time.
+    /// Slots (in `plus2`: sections) in the probe sequence of a key; a store that finds no room in them is refused. An
+    /// image keeps this number: with fewer probes, the drive would not find pairs that were placed further on, and
+    /// would store them a second time.
     #[setting(is = Integer(1, 256), image)]
     pub max_probes: u32,
-    /// Bits of the key's hash that count; fewer force collisions.
+    /// Bits of a key's hash that are used; with fewer bits, more keys collide.
     #[setting(is = Integer(1, 64), image)]
     pub hash_bits: u32,
-    /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
+    /// Whether the medium drops pages that hold nothing valid. Reading such a page is then a broken invariant.
     pub discard_invalid: bool,
-    /// When a superblock is chosen to be collected, how many valid grains of pairs a valid grain of a section counts
-    /// for; 0: as designed for the FTL.
+    /// Weight of a valid grain of a section, in valid grains of pairs, when the superblock to be collected is chosen;
+    /// 0: as designed for the FTL.
     #[setting(is = Integer(0, 64))]
     pub section_weight: u64,
-    /// Whether a section that a command used since eviction last considered it stays in the cache for one more round
-    /// (`on`), or the oldest one always leaves (`off`); `usual`: as designed for the FTL.
+    /// `on`: a section that a command used since eviction last considered it stays in the cache for one more round;
+    /// `off`: the oldest section always leaves; `usual`: as designed for the FTL.
     pub second_chance: SecondChance,
-    /// Ways of a set-associative section cache: a section may take one of this many places, which the hash of its
-    /// number chooses; if all are taken, it displaces a section there, however many places are free elsewhere. 0: a
-    /// section may take any place. The cache has as many places as sections of mean size fit into it.
+    /// Ways of a set-associative section cache: the hash of a section's number chooses a set of this many places, and
+    /// the section takes one of them. If all are taken, it displaces a section of its set, even if other places are
+    /// free. 0: a section may take any place. The cache has as many places as sections of mean size fit into it.
     #[setting(is = Integer(0, 256))]
     pub cache_ways: u32,
     /// Omissions as in a published emulator.
@@ -128,31 +130,33 @@ pub struct HashConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section("hash", default)]
 pub struct HashCosts {
-    /// Finding a section in the directory.
+    /// Firmware time to find a section in the directory, ns.
     #[setting(is = TIME)]
     pub probe_ns: Ns,
-    /// One comparison while searching a section.
+    /// Firmware time of one comparison in the search of a section, ns.
     #[setting(is = TIME)]
     pub comparison_ns: Ns,
-    /// Comparing a key with the one found on flash.
+    /// Firmware time to compare a key with the one found on flash, ns.
     #[setting(is = TIME)]
     pub compare_key_ns: Ns,
-    /// What each pair of another key costs a lookup that reads it, besides reading and comparing it.
+    /// Firmware time that each pair of another key costs a lookup that reads it, besides reading and comparing it, ns.
     #[setting(is = TIME)]
     pub collision_ns: Ns,
-    /// Work of garbage collection on one pair or section, lookups not included.
+    /// Firmware time of garbage collection for one pair or section, lookups not included, ns.
     #[setting(is = TIME)]
     pub gc_item_ns: Ns,
-    /// Work of garbage collection on one pair that turns out to be dead, and on one record of an invalid pair.
+    /// Firmware time of garbage collection for one pair that turns out to be dead, and for one record of an invalid
+    /// pair, ns.
     #[setting(is = TIME)]
     pub dead_item_ns: Ns,
-    /// Choosing and encoding an altered section that is written.
+    /// Firmware time to choose and encode an altered section that is written, ns.
     #[setting(is = TIME)]
     pub evict_ns: Ns,
-    /// Bringing a section that is not cached from flash into the cache, besides the read.
+    /// Firmware time to bring a section that is not cached from flash into the cache, besides the read, ns.
     #[setting(is = TIME)]
     pub fetch_ns: Ns,
-    /// Moving 1 KiB of a value between where DMA has it and a flash page; 0: DMA and flash share the buffer.
+    /// Firmware time to move 1 KiB of a value between the memory of DMA and a flash page, ns; 0: DMA and flash share
+    /// the buffer.
     #[setting(is = TIME)]
     pub staging_ns_per_kib: Ns,
     /// Copying from a command. Keys of `[controller]`.

@@ -77,9 +77,9 @@ pub(super) enum LookupPurpose {
 pub(super) struct HashCounters {
     /// Lookups, those of stores included.
     pub lookups: Cell<u64>,
-    /// Sections that lookups went to.
+    /// Sections that lookups examined.
     pub probes: Cell<u64>,
-    /// Pairs that a lookup read for their tag and that have another key.
+    /// Pairs that a lookup read because their tag matched, and that have another key.
     pub collisions: Cell<u64>,
     /// Slots that lookups compared with the tag of their key.
     pub comparisons: Cell<u64>,
@@ -91,25 +91,25 @@ pub(super) struct HashCounters {
     pub gc_moved_sections: Cell<u64>,
     /// Bytes of the moved sections, without padding.
     pub gc_moved_section_bytes: Cell<u64>,
-    /// Sections that collection of pairs asked the cache for.
+    /// Sections that collection of pairs requested from the cache.
     pub gc_section_fetches: Cell<u64>,
     /// Pages that collection did not read, because nothing on them was valid.
     pub gc_skipped_pages: Cell<u64>,
     /// Pairs that were replaced while collection was about to move them.
     pub gc_outrun_moves: Cell<u64>,
-    /// Superblocks that hold what collection could not read.
+    /// Superblocks in which collection could not read everything.
     pub lost_superblocks: Cell<u64>,
 }
 
 /// How the superblocks are used.
 #[derive(Counters)]
 pub(super) struct Room {
-    /// Bytes that were left empty so that the next item begins with a page or fits.
+    /// Bytes left empty so that the next item begins at the start of a page or fits into one.
     padded_bytes: u64,
     /// Bytes of grains in use.
     #[counter(state)]
     used_bytes: u64,
-    /// The most that may be in use.
+    /// Most bytes of grains that may be in use.
     #[counter(state)]
     capacity_bytes: u64,
 }
@@ -118,25 +118,25 @@ pub(super) struct Room {
 #[derive(Counters)]
 #[counters(state, unit = Bytes)]
 pub(super) struct Dram {
-    /// The section cache. What it needs to find its sections is part of it if the budget covers everything, and left
-    /// out if it is accounted as published.
+    /// The section cache. With `hash.dram_accounting=total` this includes the structure that finds a section in it;
+    /// with `published` it does not.
     section_cache: u64,
-    /// The most memory that the section cache has taken.
+    /// The largest size that the section cache has had.
     #[counter(maximum)]
     section_cache_most: u64,
-    /// Where each section is.
+    /// The directory, which says where each section is.
     directory: u64,
-    /// State of each superblock.
+    /// The state of each superblock.
     superblocks: u64,
-    /// Which grains or pages are valid.
+    /// The record of which grains or pages are valid.
     validity: u64,
     /// Buffers of invalid records.
     invalid_records: u64,
-    /// Where full buffers were written.
+    /// The lists of places on flash to which full buffers of invalid records were written.
     invalid_page_lists: u64,
-    /// Pages being filled.
+    /// Pages of the write buffer that are being filled.
     write_buffer: u64,
-    /// Pages that are read or programmed.
+    /// Pages that are being read or programmed.
     pages_on_their_way: u64,
 }
 

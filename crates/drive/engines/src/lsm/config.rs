@@ -38,17 +38,18 @@ impl LsmConfig {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("gc", default)]
 pub struct GcConfig {
-    /// Whether garbage collection of the value log runs. If it does not, a full log refuses stores until deletes have
+    /// Whether garbage collection of the value log runs. Without it, a full log refuses stores until deletes have
     /// emptied whole segments.
     #[setting(default = true)]
     pub enabled: bool,
     /// NAND pages of a segment.
     #[setting(is = Integer(1, 1 << 20), image)]
     pub segment_pages: u32,
-    /// Stores begin to collect when no more segments than this are free.
+    /// Stores collect garbage while this many segments or fewer are free.
     #[setting(is = Integer(1, 1 << 20), when = &[When::on("gc.enabled")])]
     pub free_segments_low: u32,
-    /// Segments that stores of the host never take: for tables, and the last one for moved values.
+    /// Free segments that stores of the host never take. One of them is for values that collection moves, the others
+    /// are for tables.
     #[setting(is = Integer(1, 1 << 20))]
     pub free_segments_reserved: u32,
 }
@@ -79,8 +80,8 @@ impl GcConfig {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("lsm")]
 pub struct IndexConfig {
-    /// How a table lies on flash. `published`: as in the published firmware, with keys of exactly 4 B. `sound`: keys of
-    /// 1 to 16 B, and a sequence number in each entry.
+    /// Layout of a table on flash. `published`: as in the published firmware, with keys of exactly 4 B. `sound`: keys
+    /// of 1 to 16 B, and a sequence number in each entry.
     #[setting(is = Row(|| LAYOUTS.iter().map(|row| row.name).collect()), image)]
     pub layout: String,
     /// Entries of a full memtable.
@@ -89,23 +90,23 @@ pub struct IndexConfig {
     /// Bloom filter bits for each key; 0 for none.
     #[setting(is = Integer(0, 64))]
     pub bloom_bits_per_key: u32,
-    /// Bloom filter probes for each key. A filter does not say how many of its bits were set for a key.
+    /// Bits of the Bloom filter that each key sets. A filter on flash does not record this number, so an image keeps
+    /// it.
     #[setting(is = Integer(1, 64), image, when = &[When::on("lsm.bloom_bits_per_key")])]
     pub bloom_hashes: u32,
-    /// When tables are merged.
+    /// Compaction policy: which tables are merged, and when (`kvdrive list compactions`).
     #[setting(is = Row(|| COMPACTIONS.iter().map(|row| row.name).collect()), image)]
     pub compaction: String,
-    /// Tables that a level has places for, one number for each level (policy `tiered`).
+    /// Policy `tiered`: number of tables for which a level has places, one number for each level.
     #[setting(is = Integers(4, 3, 1 << 20))]
     pub rings: Vec<u32>,
-    /// Firmware time of an insertion into the memtable, ns; key `controller.index_insert_ns`.
+    /// Firmware time to insert an entry into the memtable, ns.
     #[setting(is = TIME, key = "controller.index_insert_ns")]
     pub memtable_insert_ns: u64,
-    /// Firmware time of looking for a key in the memtable or in one table, flash reads not included, ns; key
-    /// `controller.index_probe_ns`.
+    /// Firmware time to look for a key in the memtable or in one table, flash reads not included, ns.
     #[setting(is = TIME, key = "controller.index_probe_ns")]
     pub index_probe_ns: u64,
-    /// Firmware time for each entry that is written to a table, by a flush or a merge, ns.
+    /// Firmware time for each entry that a flush or a merge writes to a table, ns.
     #[setting(is = TIME)]
     pub table_entry_ns: u64,
 }

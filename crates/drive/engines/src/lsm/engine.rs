@@ -430,7 +430,7 @@ impl Engine for LsmEngine {
 /// Counters of the engine itself.
 #[derive(Counters)]
 struct Own {
-    /// Segments whose values collection could not all read: they are not collected again.
+    /// Segments in which collection could not read every value. They are not collected again.
     lost_segments: usize,
     /// Power-protected bytes of packing: pointers, and the DMA log table of policies that keep one.
     #[counter(state)]

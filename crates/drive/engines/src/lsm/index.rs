@@ -60,13 +60,13 @@ pub struct IndexParts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 #[counters(prefix = "index_")]
 pub struct IndexCounters {
-    /// Memtables written as tables of their own; one that is merged along with all tables counts as a merge.
+    /// Memtables written as tables of their own. A memtable that is merged together with all tables counts as a merge.
     pub flushes: u64,
-    /// Merges done.
+    /// Merges of tables.
     pub merges: u64,
-    /// Tables that went down a level as they were.
+    /// Tables that compaction moved to another level without rewriting them.
     pub moves: u64,
-    /// Flushes and merges given up for want of space or because a page could not be read.
+    /// Flushes and merges that failed, because there was no room or a page could not be read.
     pub failures: u64,
 }
 

@@ -133,10 +133,10 @@ pub trait Packing {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section("packing", default)]
 pub struct PackingConfig {
-    /// Where values land in NAND pages (`kvdrive list packings`).
+    /// Packing policy: where values are placed in NAND pages (`kvdrive list packings`).
     #[setting(is = Row(|| PACKINGS.iter().map(|row| row.name).collect()), option = "packing", image)]
     pub policy: String,
-    /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
+    /// Entries of the DMA log table of `backfill`. BandSlim has as many as buffer entries: 512.
     #[setting(is = Integer(1, 1 << 20), image, when = &[When::row("packing.policy", |name, _| looks_at(name, |row| row.has_dlt))])]
     pub dlt_entries: u32,
     /// Whether a value of several slots may begin in one NAND page and end in the next. Without this, a value of three

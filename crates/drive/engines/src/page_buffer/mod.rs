@@ -33,10 +33,11 @@ pub use entries::{Hold, PageKind};
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section("buffer", default)]
 pub struct BufferConfig {
-    /// NAND pages of the power-protected buffer.
+    /// NAND pages that fit into the power-protected page buffer.
     #[setting(is = Integer(MIN_ENTRIES as i64, 1 << 20), image)]
     pub entries: u32,
-    /// Which task waits for a program when the buffer is full.
+    /// `wait`: a task that needs an entry of the full buffer programs the least recently used page and waits for it, as
+    /// on the published board. `overlap`: pages are programmed in the background before their entries are needed.
     pub eviction: Eviction,
 }
 
@@ -76,15 +77,15 @@ pub trait PageWatch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 #[counters(prefix = "buffer_")]
 pub struct BufferStatistics {
-    /// Pages opened for filling.
+    /// Empty pages that entered the buffer to be filled.
     pub opened: u64,
     /// Pages read from flash into the buffer.
     pub fetched: u64,
     /// Fetches that found the page in the buffer.
     pub hits: u64,
-    /// Programs made to get an entry (drains are not among them).
+    /// Pages that were programmed because their entry was needed; pages that a drain programmed are not counted.
     pub evicted_dirty: u64,
-    /// Times a task waited although it programmed nothing itself.
+    /// Times a task waited for an entry to be released, without programming a page itself.
     pub waits: u64,
     /// Pages that were evicted while they were being filled.
     pub forced_out: u64,

@@ -71,28 +71,28 @@ const HEADS: By = By { label: "head", places: 2, name_of: |head| ["host", "gc"][
 /// Counters of a value log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct ValueLogStatistics {
-    /// Values placed.
+    /// Values placed in the value log.
     #[counter(name = "values_placed", by = &HEADS)]
     pub values: [u64; 2],
     /// NAND pages opened for values.
     #[counter(name = "value_pages_opened", by = &HEADS)]
     pub pages_opened: [u64; 2],
-    /// Bytes that packing had copied after DMA.
+    /// Bytes of values that firmware copied after DMA, because the packing policy placed them elsewhere.
     #[counter(name = "packing_copied_bytes", by = &HEADS)]
     pub copied_bytes: [u64; 2],
-    /// Pages that had to leave the buffer before they were full.
+    /// Jumps of the write pointer out of a page that had to leave the buffer before it was full.
     pub forced_jumps: u64,
-    /// Jumps of the write pointer for want of a DMA log table entry.
+    /// Jumps of the write pointer because the DMA log table had no free entry.
     pub table_full_jumps: u64,
-    /// Segments taken.
+    /// Segments of the value log that were taken for writing.
     pub segments_opened: u64,
-    /// Segments given back.
+    /// Segments of the value log that were given back.
     pub segments_freed: u64,
-    /// Reservations refused because the host pinned too much of the buffer.
+    /// Reservations refused because pages that the host keeps pinned took too much of the buffer.
     #[counter(name = "interrupted_reservations")]
     pub interrupted: u64,
-    /// Bytes that died in a segment beyond those that were counted as live there. This happens only after recovery from
-    /// an image whose count was too low.
+    /// Bytes that died in a segment in excess of its count of live bytes. This happens only after recovery from an
+    /// image whose count was too low.
     pub miscounted_bytes: u64,
 }
 

@@ -48,13 +48,13 @@ use victim::VictimPolicy;
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("ftl", default)]
 pub struct FtlConfig {
-    /// Fraction of the physical pages that is not offered as logical pages, 0 to below 1.
+    /// Fraction of the physical pages that is not offered as logical pages.
     #[setting(is = Number(0.02, 0.9), image)]
     pub over_provisioning: f64,
-    /// Which block garbage collection empties next.
+    /// Victim policy: which block garbage collection empties next (`kvdrive list victims`).
     #[setting(is = Row(|| victim::VICTIMS.iter().map(|row| row.name).collect()))]
     pub victim: String,
-    /// Clean blocks of a unit below which it collects garbage; at least 2.
+    /// The FTL collects garbage in a unit that has fewer clean blocks than this.
     #[setting(is = Integer(2, 1 << 20))]
     pub gc_low_blocks: u32,
 }

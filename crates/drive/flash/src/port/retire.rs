@@ -46,21 +46,21 @@ pub struct FlashHealth {
     /// Blocks retired in the life of the drive, including spare blocks.
     #[counter(state)]
     pub retired_blocks: u32,
-    /// Spare blocks of the new drive.
+    /// Spare blocks that the drive had when it was new.
     #[counter(state)]
     pub spare_blocks: u32,
-    /// Spare blocks left.
+    /// Spare blocks that are still unused.
     #[counter(state)]
     pub spare_blocks_left: u32,
-    /// Programs that failed since power-on.
+    /// Programs that have failed since power-on.
     pub program_errors: u64,
-    /// Erases that failed since power-on.
+    /// Erases that have failed since power-on.
     pub erase_errors: u64,
     /// Repeated attempts of reads since power-on.
     pub read_retries: u64,
-    /// Pages that could not be read since power-on, even by retries.
+    /// Pages that could not be read since power-on, in spite of retries.
     pub read_errors: u64,
-    /// Is the drive read-only, because a unit had no spare block left?
+    /// Whether the drive is read-only, because a unit had no spare block left.
     #[counter(state)]
     pub is_read_only: bool,
 }

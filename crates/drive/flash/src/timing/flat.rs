@@ -35,16 +35,16 @@ pub const ROW: TimingRow = TimingRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Section)]
 #[section("flash.flat")]
 pub struct FlatConfig {
-    /// Time of a read besides its bytes, ns.
+    /// Time of a read, besides the time of its bytes, ns.
     #[setting(is = TIME)]
     pub read_latency_ns: u64,
-    /// Bandwidth of all reads together, MiB/s; at least 1.
+    /// Bandwidth of all reads together, MiB/s.
     #[setting(is = Integer(1, 1 << 20))]
     pub read_mib_s: u32,
-    /// Time of a program besides its bytes, ns.
+    /// Time of a program, besides the time of its bytes, ns.
     #[setting(is = TIME)]
     pub write_latency_ns: u64,
-    /// Bandwidth of all programs together, MiB/s; at least 1.
+    /// Bandwidth of all programs together, MiB/s.
     #[setting(is = Integer(1, 1 << 20))]
     pub write_mib_s: u32,
 }

@@ -23,17 +23,16 @@ const BY_FLAT: When = When::one_of("flash.timing", &["flat"]);
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section("flash", default)]
 pub struct TimingConfig {
-    /// How long flash operations take (`kvdrive list timings`).
+    /// Timing of flash operations (`kvdrive list timings`).
     #[setting(is = Row(|| TIMINGS.iter().map(|row| row.name).collect()), key = "timing", when = &[OPERATES])]
     pub name: String,
-    /// For `dies`: data bytes of a block that takes `flash.erase_ns` to erase. A smaller or larger block takes less or
-    /// more in proportion, so that to erase a byte costs the same with blocks of every size. 0: each block takes
-    /// `flash.erase_ns`. Key `flash.erase_block_bytes`.
+    /// Timing `dies`: data bytes of a block whose erase takes `flash.erase_ns`. Other sizes take proportional times, so
+    /// that erasing a byte costs the same with blocks of every size. 0: the erase of any block takes `flash.erase_ns`.
     #[setting(is = Integer(0, 1 << 40), when = &[OPERATES, BY_DIES])]
     pub erase_block_bytes: u64,
-    /// For `dies`: how far sensing differs between the pages that share cells of three bits. The pages of a block take,
-    /// in turn, `flash.sense_ns` less this, `flash.sense_ns`, and `flash.sense_ns` plus this. 0: all pages take the
-    /// same. Key `flash.sense_spread_ns`.
+    /// Timing `dies`: difference between the sense times of pages that share cells of three bits, ns. The pages of a
+    /// block take, in turn, `flash.sense_ns` less this, `flash.sense_ns`, and `flash.sense_ns` plus this. 0: all pages
+    /// take `flash.sense_ns`.
     #[setting(is = TIME, when = &[OPERATES, BY_DIES])]
     pub sense_spread_ns: u64,
     /// For `flat`.

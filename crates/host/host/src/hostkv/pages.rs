@@ -41,7 +41,7 @@ pub(super) struct PageCounters {
     /// Pages trimmed.
     #[counter(by = &PURPOSES)]
     pages_trimmed: ByPurpose,
-    /// Flushes.
+    /// Flush commands sent to the drive.
     page_flushes: Cell<u64>,
 }
 

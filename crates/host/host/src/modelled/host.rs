@@ -24,23 +24,23 @@ use crate::conversation::unclaimed::{Claimed, NextPair, Unclaimed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section("host", default)]
 pub struct HostCosts {
-    /// Core time from the application's call to the doorbell, per command.
+    /// Host core time from the application's call to the doorbell, for each command, ns.
     #[setting(is = TIME)]
     pub submit_ns: Ns,
-    /// Core time from the completion to the application, per command.
+    /// Host core time from the completion to the application, for each command, ns.
     #[setting(is = TIME)]
     pub complete_ns: Ns,
-    /// Setting up a DMA transfer, per store that has one.
+    /// Host core time to set up a DMA transfer, for each store that has one, ns.
     #[setting(is = TIME)]
     pub dma_setup_ns: Ns,
-    /// Pinning and naming one page of a store for DMA.
+    /// Host core time to pin and name one page of a store for DMA, ns.
     #[setting(is = TIME)]
     pub pin_page_ns: Ns,
-    /// Core time for each submission entry after the first of a doorbell, and for each completion after the
-    /// first that is taken at once.
+    /// Host core time for each submission entry after the first of a doorbell, and for each completion after the first
+    /// that is taken at once, ns.
     #[setting(is = TIME)]
     pub entry_ns: Ns,
-    /// Core time before a store into a window by CXL.mem.
+    /// Host core time before a store into a window by CXL.mem, ns.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_setup_ns: Ns,
 }

@@ -33,25 +33,25 @@ use crate::client::{Answer, Call, Calls, Client, Content, NoValue};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
 #[section("saker")]
 pub struct SakerCosts {
-    /// Locking and searching a bucket of the pending table.
+    /// Host core time to lock and search a bucket of the pending table, ns.
     #[setting(is = TIME)]
     pub bucket_ns: Ns,
-    /// Putting a request into a container, besides its bytes.
+    /// Host core time to put a request into a container, besides copying its bytes, ns.
     #[setting(is = TIME)]
     pub append_ns: Ns,
-    /// Closing a container.
+    /// Host core time to close a container, ns.
     #[setting(is = TIME)]
     pub close_ns: Ns,
-    /// Searching the cache.
+    /// Host core time to search the cache, ns.
     #[setting(is = TIME, when = &[When::on("saker.cache_bytes")])]
     pub cache_probe_ns: Ns,
-    /// Putting a pair into the cache, besides its bytes.
+    /// Host core time to put a pair into the cache, besides copying its bytes, ns.
     #[setting(is = TIME, when = &[When::on("saker.cache_bytes")])]
     pub cache_insert_ns: Ns,
-    /// Removing a pair from the cache to make room.
+    /// Host core time to remove a pair from the cache to make room, ns.
     #[setting(is = TIME, when = &[When::on("saker.cache_bytes")])]
     pub cache_evict_ns: Ns,
-    /// Copying 1 KiB.
+    /// Host core time to copy 1 KiB, ns.
     #[setting(is = TIME)]
     pub copy_ns_per_kib: Ns,
 }

@@ -26,7 +26,7 @@ pub struct Share {
     pub retrieves: u64,
     /// Deletes that the drive acknowledged.
     pub deletes: u64,
-    /// Lists, commands of iterators and exists that the drive answered.
+    /// Lists, iterator commands and exists that the drive answered.
     pub others: u64,
     /// Commands that the drive refused or left without an answer.
     pub failed: u64,

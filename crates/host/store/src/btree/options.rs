@@ -6,10 +6,10 @@ use kvdrive_declare::Section;
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("btree")]
 pub struct BtreeOptions {
-    /// Bytes of nodes kept in memory, including changed ones.
+    /// Bytes of nodes that are kept in memory, changed ones included.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub buffer_bytes: u64,
-    /// Bytes of pairs put or deleted between two checkpoints.
+    /// Bytes of pairs that are put or deleted between two checkpoints.
     #[setting(is = Integer(1, 1 << 40), shrinks)]
     pub checkpoint_bytes: u64,
 }

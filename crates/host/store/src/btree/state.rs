@@ -109,11 +109,11 @@ pub struct StoreCounters {
     pub shadowed_nodes: u64,
     /// Nodes split.
     pub split_nodes: u64,
-    /// Checkpoints.
+    /// Checkpoints written.
     pub checkpoints: u64,
     /// Nodes written because the buffer was full.
     pub evicted_nodes: u64,
-    /// Nodes read.
+    /// Nodes read from pages.
     pub loaded_nodes: u64,
 }
 
@@ -121,11 +121,11 @@ pub struct StoreCounters {
 #[derive(Counters)]
 #[counters(state)]
 pub struct Shape {
-    /// Pairs.
+    /// Pairs in the store.
     pub pairs: u64,
-    /// Levels of nodes.
+    /// Levels of the tree.
     pub levels: u64,
-    /// Pages that nothing uses.
+    /// Pages that the store does not use.
     pub free_pages: u64,
 }
 

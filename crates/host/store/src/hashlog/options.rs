@@ -20,16 +20,17 @@ pub enum WriteMode {
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("hashlog")]
 pub struct HashlogOptions {
-    /// Bytes written at a time: a number of whole pages; 0 for one page. SAKER writes 4 KiB.
+    /// Bytes that are written at a time, a number of whole pages; 0: one page. SAKER writes 4 KiB.
     #[setting(is = Multiple(4096, 0, 4 << 20))]
     pub block_bytes: u32,
-    /// What a thread does while one of its blocks is written.
+    /// `wait`: a thread waits while one of its blocks is written; `overlap`: it continues until
+    /// `hashlog.blocks_under_way` blocks are being written.
     pub write: WriteMode,
-    /// With `write = "overlap"`: blocks in flight before a thread waits for the oldest.
+    /// With `hashlog.write=overlap`: blocks of all threads that may be in flight before a thread waits for the oldest.
     #[setting(is = Integer(1, 1 << 16), when = &[When::one_of("hashlog.write", &["overlap"])])]
     pub blocks_under_way: u32,
-    /// Bytes cleaned and freed at a time. A value must fit into one segment. 0: a 256th of the pages, at
-    /// least 8 pages if there are enough, at most 4 MiB.
+    /// Bytes that are cleaned and freed at a time. A value must fit into one segment. 0: a 256th of the pages, at most
+    /// 4 MiB, at least 8 pages (on small drives 4).
     #[setting(is = Multiple(4096, 0, 1 << 30), image)]
     pub segment_bytes: u64,
 }

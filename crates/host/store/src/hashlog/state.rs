@@ -187,7 +187,7 @@ pub struct StoreCounters {
     pub moved_bytes: u64,
     /// Segments cleaned.
     pub cleaned_segments: u64,
-    /// Syncs that had something to do.
+    /// Syncs that had something to make durable.
     pub syncs: u64,
 }
 
@@ -195,7 +195,7 @@ pub struct StoreCounters {
 #[derive(Counters)]
 #[counters(state)]
 pub struct Filled {
-    /// Pairs.
+    /// Pairs in the store.
     pub pairs: u64,
     /// Segments that can be written.
     pub free_segments: usize,
@@ -205,7 +205,7 @@ pub struct Filled {
 #[derive(Counters)]
 #[counters(state, unit = Bytes)]
 pub struct Memory {
-    /// The table of keys.
+    /// The hash table of all keys.
     pub index: usize,
     /// Blocks that are being filled or written.
     pub open_blocks: usize,

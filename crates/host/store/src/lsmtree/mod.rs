@@ -104,15 +104,15 @@ struct TreeCounters {
     moved_tables: u64,
     /// Entries that merges read.
     merged_entries: u64,
-    /// Puts that were slowed down because of work in arrears.
+    /// Puts that were slowed down because flushes or merges could not keep up.
     slowed_puts: u64,
-    /// Puts that waited until background work had caught up.
+    /// Puts that waited until flushes or merges had caught up.
     stopped_puts: u64,
     /// Gets answered by the row cache.
     row_cache_hits: u64,
     /// Gets that the row cache could not answer.
     row_cache_misses: u64,
-    /// Tables that a get did not look into because of their filter.
+    /// Tables that a get skipped because of their filter.
     filtered_lookups: u64,
     /// Blocks of entries read.
     blocks_read: u64,
@@ -124,11 +124,11 @@ struct TreeCounters {
 #[derive(Counters)]
 #[counters(state)]
 struct Shape {
-    /// Tables.
+    /// Tables on all levels.
     tables: usize,
-    /// Tables of level 0.
+    /// Tables on level 0.
     level0_tables: usize,
-    /// Pages that nothing uses.
+    /// Pages that the store does not use.
     free_pages: u64,
 }
 
@@ -138,11 +138,11 @@ struct Shape {
 struct Memory {
     /// Memtables, full ones included.
     memtables: u64,
-    /// Places of blocks, and filters.
+    /// The positions of the blocks of all tables, and the filters.
     blocks_and_filters: u64,
-    /// Pairs of the row cache, as they are charged.
+    /// Pairs of the row cache, as the cache charges them.
     row_cache: u64,
-    /// Blocks of the block cache.
+    /// Blocks in the block cache.
     block_cache: u64,
 }
 

@@ -13,54 +13,54 @@ const TABLE_BYTES: u64 = 168;
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("lsmtree")]
 pub struct LsmtreeOptions {
-    /// Bytes of a memtable that is full; 0: 64 MiB, or a 256th of the pages if that is less.
+    /// Bytes of a full memtable; 0: 64 MiB, or a 256th of the pages if that is less.
     #[setting(is = Integer(0, 1 << 40), image, shrinks)]
     pub write_buffer_size: u64,
-    /// Memtables at most, the active one included; a put that would need another waits.
+    /// Most memtables, the active one included; a put that would need another one waits.
     #[setting(is = Integer(2, 64), image)]
     pub max_write_buffer_number: u32,
-    /// Tables on level 0 at which they are merged into level 1.
+    /// Number of tables on level 0 at which they are merged into level 1.
     #[setting(is = Integer(1, 1 << 16))]
     pub level0_file_num_compaction_trigger: u32,
-    /// Tables on level 0 at which puts are slowed down.
+    /// Number of tables on level 0 at which puts are slowed down.
     #[setting(is = Integer(1, 1 << 16))]
     pub level0_slowdown_writes_trigger: u32,
-    /// Tables on level 0 at which puts wait.
+    /// Number of tables on level 0 at which puts wait.
     #[setting(is = Integer(1, 1 << 16))]
     pub level0_stop_writes_trigger: u32,
-    /// Bytes a second that puts may bring while they are slowed down.
+    /// Most bytes of puts in a second while puts are slowed down.
     #[setting(is = Integer(1, 1 << 40), unit = Unit::BytesPerSecond)]
     pub delayed_write_rate: u64,
-    /// Bytes of level 1; 0: those of four memtables.
+    /// Most bytes of level 1; 0: the bytes of four memtables.
     #[setting(is = Integer(0, 1 << 40), unit = Unit::Bytes, shrinks)]
     pub max_bytes_for_level_base: u64,
-    /// How many times as large each further level may be.
+    /// How many times as large as the level before it each further level may be.
     #[setting(is = Integer(2, 1000))]
     pub max_bytes_for_level_multiplier: u32,
-    /// Bytes of a table that a merge writes; 0: those of a memtable.
+    /// Bytes of a table that a merge writes; 0: the bytes of a memtable.
     #[setting(is = Integer(0, 1 << 40), unit = Unit::Bytes, image, shrinks)]
     pub target_file_size_base: u64,
-    /// Bytes of a table that are read to find a pair: rounded up to whole pages.
+    /// Bytes of a block, the part of a table that is read to find a pair; rounded up to whole pages.
     #[setting(is = Integer(1, 1 << 20))]
     pub block_size: u32,
-    /// Bits of the filter of a table for each key; 0 for none, as RocksDB has by itself.
+    /// Bits of a table's filter for each key; 0: no filter, as by default in RocksDB.
     #[setting(is = Integer(0, 64))]
     pub bloom_bits: u32,
     /// Bytes of the row cache: pairs found in tables and kept in memory. It is searched after the memtables,
     /// once for each table that may have the key.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub row_cache_bytes: u64,
-    /// Bytes that a pair counts for in the row cache besides its key and value.
+    /// Bytes that the row cache charges for a pair besides its key and value.
     #[setting(is = Integer(0, 4096), when = &[When::on("lsmtree.row_cache_bytes")])]
     pub row_bytes: u32,
     /// Bytes of the block cache: blocks read for lookups and kept in memory.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub block_cache_bytes: u64,
-    /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
+    /// Whether pairs are written to a log before a table holds them. Without the log, a sync writes a table.
     #[setting(image)]
     pub wal: bool,
-    /// The cores on which memtables are written to tables and tables are merged. Meanwhile puts continue,
-    /// unless there are too many memtables or tables of level 0.
+    /// `shared`: flushes and merges run on the cores that also serve commands; `own`: on one more core. Meanwhile puts
+    /// continue, unless there are too many memtables or tables on level 0.
     pub background: Background,
 }
 

@@ -16,7 +16,7 @@ use super::eviction::{BlockId, Policy};
 /// What was counted, in blocks unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct CacheCounters {
-    /// Requests.
+    /// Requests of the trace.
     pub requests: u64,
     /// Blocks that the requests asked for.
     #[counter(name = "blocks_asked")]

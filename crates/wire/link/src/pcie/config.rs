@@ -32,33 +32,32 @@ pub struct LinkConfig {
     /// Largest payload of one packet in bytes.
     #[setting(is = PowerOfTwo(128, 4096))]
     pub max_payload_bytes: u32,
-    /// Time of moving a page by DMA besides its line time, ns. A part of a page costs the same: there is no
-    /// source for less, and a smaller constant would only make byte-exact DMA look better.
+    /// Time to move one page by DMA, besides its line time, ns. A part of a page takes as long: no source gives a
+    /// shorter time, and a smaller constant would only make byte-exact DMA look better.
     #[setting(is = TIME)]
     pub dma_page_ns: Ns,
-    /// Round trip of fetching a submission entry or a list page, besides line time, ns.
+    /// Round trip of fetching a submission entry or a list page, besides its line time, ns.
     #[setting(is = TIME)]
     pub sqe_fetch_ns: Ns,
-    /// Latency of a completion entry, besides line time, ns.
+    /// Latency of a completion entry, besides its line time, ns.
     #[setting(is = TIME)]
     pub cqe_write_ns: Ns,
-    /// Time from the host's store until the drive sees the doorbell, besides line time, ns.
+    /// Time from the host's store to a doorbell until the drive sees it, besides its line time, ns.
     #[setting(is = TIME)]
     pub doorbell_ns: Ns,
-    /// Whether the drive sends an interrupt with each completion, or the host polls.
+    /// `msix`: the drive sends an interrupt with each completion; `none`: the host polls.
     pub interrupt: Interrupt,
-    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
-    /// small unit saves bytes and their line time, but nothing of `dma_page_ns`. Key
-    /// `controller.dma_granularity_bytes`.
+    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A small unit
+    /// saves bytes and their line time, but nothing of `link.dma_page_ns`.
     #[setting(is = OneOf(&[1, 4, 4096]), key = "controller.dma_granularity_bytes")]
     pub dma_granularity_bytes: u32,
-    /// Whether data to the host crosses the link in no time. Only for studies of a published emulator; its bytes are
-    /// still counted.
+    /// Whether data to the host cross the link in no time, only to study a published emulator. Their bytes are still
+    /// counted.
     pub free_to_host: bool,
-    /// Time that the host waits for a store by CXL.mem and its flush, besides the time of each cache line.
+    /// Time that the host waits for a store by CXL.mem and its flush, besides the time of each cache line, ns.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_store_ns: Ns,
-    /// Time that the host waits for each cache line of such a store.
+    /// Time that the host waits for each cache line of a store by CXL.mem, ns.
     #[setting(is = TIME, when = &[PAIRS, BY_WINDOW])]
     pub cxl_line_ns: Ns,
 }

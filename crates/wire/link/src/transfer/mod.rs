@@ -53,16 +53,16 @@ pub struct TransferConfig {
     /// How values reach the drive (`kvdrive list transfers`).
     #[setting(is = Row(|| METHODS.iter().map(|row| row.name).collect()), key = "transfer", option = "transfer")]
     pub method: String,
-    /// t1: below `alpha * t1` bytes a value is piggybacked.
+    /// t1: a value below `alpha * t1` bytes is piggybacked or, with `adaptive-cxl`, stored by CXL.mem.
     #[setting(is = Integer(0, BATCH_MAX_BYTES), when = &[BY_THRESHOLD])]
     pub threshold1_bytes: u32,
     /// t2: a tail of fewer than `beta * t2` bytes after whole pages is sent in *transfer* commands.
     #[setting(is = Integer(0, 4096), when = &[BY_THRESHOLD])]
     pub threshold2_bytes: u32,
-    /// The user's weight of traffic against response time for small values.
+    /// Factor of t1: the user's weight of traffic against response time for small values.
     #[setting(is = Positive, when = &[BY_THRESHOLD])]
     pub alpha: f64,
-    /// The user's weight for tails.
+    /// Factor of t2: the user's weight of traffic against response time for tails.
     #[setting(is = Positive, when = &[BY_THRESHOLD])]
     pub beta: f64,
 }

@@ -24,7 +24,7 @@ pub struct Served {
     pub io_errors: u64,
     /// Admin and Fabrics commands.
     pub admin_commands: u64,
-    /// Bytes from hosts to I/O commands.
+    /// Bytes that hosts sent to I/O commands.
     pub written_bytes: u64,
     /// Bytes that I/O commands returned.
     pub read_bytes: u64,

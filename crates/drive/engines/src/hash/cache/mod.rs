@@ -77,9 +77,9 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// Fetches that created the section.
     pub created: u64,
-    /// Sections evicted unaltered.
+    /// Unaltered sections that were evicted.
     pub evicted_clean: u64,
-    /// Sections evicted and written.
+    /// Altered sections that were evicted and written.
     pub evicted_dirty: u64,
     /// Bytes of sections written.
     pub written_bytes: u64,
