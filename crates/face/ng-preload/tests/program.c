@@ -1,11 +1,11 @@
-/* A program that passes commands through a device node of Linux's, and knows nothing of who answers. It says what it
- * saw, a line each: "ok NAME", or "WRONG NAME: ..." and exits with 1.
+/* A program that passes commands through a Linux device node, and does not know what answers them. It prints a line for
+ * each check: "ok NAME", or "WRONG NAME: ..." and then exits with 1.
  *
- *   program NODE CONTROLLER       all that a kernel would do on a fresh namespace of pairs
- *   program unprivileged NODE CONTROLLER      what Linux lets others than root do
+ *   program NODE CONTROLLER       everything that a kernel would answer on a fresh namespace of pairs
+ *   program unprivileged NODE CONTROLLER      the commands that Linux allows to users other than root
  *   program child NODE            a child uses a descriptor that its parent has used
  *   program threads NODE N        N threads store and read back pairs of their own at once
- *   program inherited FD          uses a descriptor that somebody else opened
+ *   program inherited FD          uses a descriptor that another process opened
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +37,7 @@ static void check(const char *name, long is, long should) {
     }
 }
 
-/* What an ioctl said: its return value, or BAD with errno. */
+/* The result of an ioctl: its return value, or BAD with errno. */
 static long said(long returned) { return returned < 0 ? BAD | errno : returned; }
 
 static struct nvme_passthru_cmd kv(int opcode, const char *key, void *data, unsigned length) {

@@ -34,10 +34,10 @@ using rocksdb::IOStatus;
 using rocksdb::Slice;
 
 constexpr char kDirectory[] = "db";
-// RocksDB's own files in memory want a name from the root on.
+// RocksDB's in-memory file system requires an absolute path.
 constexpr char kDirectoryInMemory[] = "/db";
 
-// What the calling thread of RocksDB is busy with; Lookup on threads that are not RocksDB's.
+// The job that the calling thread of RocksDB carries out; Lookup on threads that are not RocksDB's.
 thread_local FilePurpose busy_with = FilePurpose::Lookup;
 
 FilePurpose why_written(const std::string& name) {
@@ -67,7 +67,7 @@ IOStatus carry_out(Act act) {
   }
 }
 
-// A file that is open, for as long as this is there.
+// Keeps a file open during its own lifetime.
 class Handle {
  public:
   Handle(const Disk& disk, uint64_t file) : disk_(disk), file_(file) {}
@@ -134,7 +134,7 @@ class WritableFile : public rocksdb::FSWritableFile {
     return carry_out([&] { handle_.disk().append(handle_.file(), bytes_of(data), why_); });
   }
 
-  // Whoever reads sees what was appended.
+  // Appended bytes are visible to readers at once, so there is nothing to do.
   IOStatus Flush(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
   IOStatus Sync(const IOOptions&, IODebugContext*) override {
@@ -156,7 +156,7 @@ class WritableFile : public rocksdb::FSWritableFile {
   FilePurpose why_;
 };
 
-// There are none; what its Fsync means is that names are durable.
+// The file system has no directories; Fsync of one makes the names of files durable.
 class Directory : public rocksdb::FSDirectory {
  public:
   explicit Directory(const Disk& disk) : disk_(disk) {}
@@ -241,7 +241,7 @@ class PageFileSystem : public rocksdb::FileSystem {
     return IOStatus::OK();
   }
 
-  // Nobody asks by which clock; files here have no times.
+  // Files here have no times, and RocksDB does not depend on them.
   IOStatus GetFileModificationTime(const std::string&, const IOOptions&, uint64_t* time,
                                    IODebugContext*) override {
     *time = 0;
@@ -253,7 +253,7 @@ class PageFileSystem : public rocksdb::FileSystem {
     return disk_->rename(text(name), text(to)) ? IOStatus::OK() : IOStatus::NotFound(name);
   }
 
-  // Whoever has the pages has them alone.
+  // Always granted: only one database can have the pages.
   IOStatus LockFile(const std::string&, const IOOptions&, rocksdb::FileLock** lock,
                     IODebugContext*) override {
     *lock = new Lock;
@@ -308,14 +308,14 @@ class PageFileSystem : public rocksdb::FileSystem {
   rust::Box<Disk> disk_;
 };
 
-// RocksDB logs to a file; what that takes is not the store's.
+// Discards RocksDB's information log: its bytes are not part of the store.
 class Silent : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
   void Logv(const char*, va_list) override {}
 };
 
-// Keeps `busy_with` of RocksDB's threads.
+// Updates `busy_with` on RocksDB's threads.
 class Jobs : public rocksdb::EventListener {
  public:
   void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { busy_with = FilePurpose::Table; }
@@ -375,7 +375,7 @@ Database::Database(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::D
     : env_(std::move(env)), db_(std::move(db)), rows_(std::move(rows)), wal_(wal) {}
 
 Database::~Database() {
-  // Whatever it could not write is as lost as behind a cut of power.
+  // What it could not write is lost, as after a power cut.
   db_->Close().PermitUncheckedError();
 }
 

@@ -1,4 +1,5 @@
-// RocksDB over files of ours: what Rust calls of it (`bridge.rs`). What RocksDB calls of Rust is in shim.cc.
+// RocksDB over files of ours: the functions that Rust calls (`bridge.rs`). The Rust functions that RocksDB calls are used in
+// shim.cc.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,11 @@ class Database {
   void remove(Bytes key, bool sync) const;
   // False: there is no such key.
   bool get(Bytes key, rust::Vec<uint8_t>& value) const;
-  // As get, but the value stays here.
+  // As get, but the value is not returned.
   bool find(Bytes key) const;
-  // The first pair at or behind `from`. False: there is none.
+  // The first pair whose key is `from` or follows it. False: there is none.
   bool seek(Bytes from, rust::Vec<uint8_t>& key, rust::Vec<uint8_t>& value) const;
-  // Makes durable what was put.
+  // Makes all earlier puts and removes durable.
   void sync() const;
   // Writes the memtable to a table.
   void flush() const;
@@ -39,14 +40,14 @@ class Database {
   void wait_until_idle() const;
   // A property as text, empty if there is none.
   rust::String property(rust::Str name) const;
-  // Bytes of the row cache, as they are charged.
+  // Bytes of the row cache, as the cache charges them.
   uint64_t row_cache_bytes() const;
 
  private:
   uint64_t number(const std::string& property) const;
   rocksdb::WriteOptions write_options(bool sync) const;
 
-  // In this order: what is below is destroyed last.
+  // The order matters: members are destroyed from the last to the first, so the database ends before its file system.
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
   std::shared_ptr<rocksdb::Cache> rows_;
@@ -54,9 +55,9 @@ class Database {
 };
 
 std::unique_ptr<Database> open_database(rust::Box<Disk> disk, const OpenOptions& options);
-// On RocksDB's own files in memory.
+// The same on RocksDB's in-memory file system.
 std::unique_ptr<Database> open_in_memory(const OpenOptions& options);
-// RocksDB's version, as 7.8.3.
+// RocksDB's version, for example 7.8.3.
 rust::String version();
 
 }  // namespace kvdrive
