@@ -15,8 +15,8 @@ from ._settings import arguments, plain
 class Drive(Closing, _native.Drive):
     """A drive with power, on threads of this process. :func:`kvdrive.open` makes one.
 
-    It is a mapping of ``bytes`` (keys of 1 to 16 bytes) to ``bytes``; threads may share it, and every call lets go of
-    the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` goes through the keys.
+    It is a mapping of ``bytes`` (keys of 1 to 16 bytes) to ``bytes``; threads may share it, and every call
+    releases the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` reads all keys.
     """
 
     __slots__ = ()
@@ -25,8 +25,8 @@ class Drive(Closing, _native.Drive):
         """Stores value ``i`` under key ``i``, many commands at once. Keys and values are lists of ``bytes``, NumPy arrays
         (``uint8`` with a row for each, or ``S``), or ``(buffer, offsets)``.
 
-        Of a key that occurs twice the last value is stored. Raises for the first failed call, with its place in
-        ``error.index``; each other call has taken effect wholly or not at all.
+        If a key occurs twice, the last value is stored. Raises for the first failed call, with its place in
+        ``error.index``; each other call has its whole effect or none.
         """
         self.store_items(native(keys), native(values))
 
@@ -82,8 +82,8 @@ class Drive(Closing, _native.Drive):
         ...         print(error.name)
         unrecovered error
 
-        A rule of a flash operation (``purpose``, ``die``, ``block``) does not know keys: with ``key`` the retrieve of
-        that key fails, whatever it reads.
+        A rule of a flash operation (``purpose``, ``die``, ``block``) cannot name a key: with ``key``, the retrieve of
+        that key fails, and not a certain read of flash.
         """
         if "[" in fault:
             if rule:
@@ -129,7 +129,7 @@ class Drive(Closing, _native.Drive):
     def close(self) -> dict[str, Any] | None:
         """Ends the drive; returns how it ended, or None if it had no power.
 
-        ``lasting`` says what acknowledged stores outlast: ``nothing`` (a drive in memory), ``program`` or ``machine``
+        ``lasting`` says what acknowledged stores survive: ``nothing`` (a drive in memory), ``program`` or ``machine``
         (a drive on a file), ``elsewhere`` (a drive on a network, which continues). ``report`` has everything that the drive
         counted and modelled.
         """

@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class Drives(Closing):
-    """Drives of which each has its part of the keys, by rendezvous hashing of their names: the same names find the same pairs
-    again, in any order, and one more drive takes keys from all others. Drives on a network are named by their addresses, as
+    """Drives that share the keys by rendezvous hashing of their names: drives of the same names, in any order, find the same
+    pairs again, and a further drive takes keys from all others. Drives on a network are named by their addresses, as
     ``kvdrive run --connect`` does, and others by their place among them. Calls on lists go to all drives at once. Pairs come
     drive by drive.
 
@@ -90,7 +90,7 @@ class Drives(Closing):
         return self._on_all(lambda drive: drive.namespace())
 
     def store_many(self, keys: Items, values: Items) -> None:
-        """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many`. ``error.index`` is of the whole lists."""
+        """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many`. ``error.index`` is the place in the whole lists."""
         keys, values = _native.listed(native(keys)), _native.listed(native(values))
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")

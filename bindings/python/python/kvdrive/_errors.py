@@ -61,7 +61,7 @@ class ConfigurationError(DriveError, ValueError):
 
 
 class SizeError(DriveError, ValueError):
-    """A key that is empty or longer than 16 bytes, or a value that no command can bring."""
+    """A key that is empty or longer than 16 bytes, or a value that no command can carry."""
 
 
 class DriveOff(DriveError):

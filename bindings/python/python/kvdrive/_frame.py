@@ -63,10 +63,10 @@ def unit(name: str) -> str | None:
 
 
 def frame(records: Sequence[Mapping[str, Any]], settings: Iterable[str] = ()) -> "pandas.DataFrame":
-    """A row for each record. The columns that readers look for first come first: settings that differ, then ``FIRST``.
+    """A row for each record. The first columns are the settings that differ, then ``FIRST``.
 
-    ``attrs`` has the kind and the unit of each column. ``settings`` are columns that are settings besides those that
-    are known by their names.
+    ``attrs`` has the kind and the unit of each column. ``settings`` names further columns that are settings,
+    besides those that are known by their names.
     """
     pandas = needed("pandas", "to_frame", "; to_dict needs nothing")
     made = pandas.DataFrame(list(records))

@@ -16,12 +16,12 @@ def open(profile: Sequence[str], *, pace: str | None = None, **settings: Any) ->
 def open(
     profile: str | Sequence[str] | None = None, *, pace: str | None = None, **settings: Any
 ) -> Drive | Drives:
-    """Powers a drive on; or connects to one on a network, ``tcp://HOST:PORT``; or to several, of which each has its part
-    of the keys (:class:`Drives`).
+    """Powers a drive on; or connects to one on a network, ``tcp://HOST:PORT``; or to several that share the keys
+    (:class:`Drives`).
 
     ``profile`` is one of ``kvdrive list profiles``; without one the drive is that of its engine, ``cosmos-plus`` for
-    engine ``lsm``. ``pace="model"`` has calls take as long as on the modelled drive; otherwise they are as fast as this
-    machine. With ``media="file", path="d.img"`` the drive is on a file, and there again when it is opened again.
+    engine ``lsm``. With ``pace="model"`` calls take as long as on the modelled drive; otherwise they are as fast as this
+    machine. With ``media="file", path="d.img"`` the drive is stored in a file, and can be opened again.
 
     >>> import kvdrive as kv
     >>> with kv.open(media="ram", packing="backfill", **{"flash.channels": 4}) as drive:

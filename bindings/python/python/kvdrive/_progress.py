@@ -48,8 +48,8 @@ class _NoBar(contextlib.nullcontext["_NoBar"]):
 
 
 class Telling(contextlib.AbstractContextManager["Callable[[str, int, int], None] | None"]):
-    """What a call of many runs tells while it lasts: how long it takes, once it has lasted a second, and how many runs have
-    ended. Entering it returns what the native module calls, None if nothing is to be shown.
+    """The messages of a call with many runs: after a second, how long it takes, and then how many runs have ended. Entering
+    it returns the function that the native module calls, or None if nothing is shown.
     """
 
     def __init__(self, what: str, progress: bool | None) -> None:

@@ -142,7 +142,7 @@ def run(profile: str | None = None, *, remember: bool = True, **settings: Any) -
 
     A report that this revision has computed before is read from the user's cache (``kvdrive cache``), unless ``remember``
     is false; its ``time.wall_s`` is that of the first time. Ctrl-C ends the run. Raises :class:`ConfigurationError` for an
-    invalid setting, or one that the run does not look at.
+    invalid setting, or one that the run does not read.
     """
     return Report(*_native.run(profiles(profile), arguments(settings), remember))
 

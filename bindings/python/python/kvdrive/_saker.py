@@ -1,4 +1,4 @@
-"""SAKER: small writes that are batched, small reads from memory."""
+"""SAKER: small writes are batched, small reads are answered from memory."""
 
 import json
 import threading
@@ -77,7 +77,7 @@ class Saker(Closing):
         return json.loads(self._open().counts_json())
 
     def close(self) -> None:
-        """Makes the writes of this thread durable, and lets the drive have another SAKER."""
+        """Makes the writes of this thread durable; after that the drive can have another SAKER."""
         if self._saker is not None:
             self.sync()
         self._saker, self._of_thread = None, threading.local()

@@ -22,8 +22,8 @@ class Claims(Table[dict[str, Any]]):
     """
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A data frame with a row for each claim: what it says, both numbers as texts, how ours came about (``kind``),
-        the verdict, and what the verdict is worth (``standing``). It needs pandas.
+        """A data frame with a row for each claim: its statement, both numbers as texts, the kind of ours (``kind``), the
+        verdict, and whether it is evidence (``standing``). It needs pandas.
         """
         pandas = needed("pandas", "to_frame", "; the claims are dictionaries")
         first = ["id", "title", "source", "published", "ours", "verdict", "kind", "standing"]
@@ -107,8 +107,8 @@ def claims(
 ) -> Claims:
     """Judges the claims of a suite: ``bandslim``, ``plus``, ``plus2``, ``saker``, ``kvcache`` or ``pm983``.
 
-    ``only`` has beginnings of their ids. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
-    or ``full`` (as published, many times as long). Settings are laid over every run.
+    ``only``: the first characters of the ids of claims. ``extent`` is ``quick`` (about a minute, and leaves some claims open), ``usual``
+    or ``full`` (as published, many times as long). Settings override those of every run.
 
     After a second it prints how long it takes (the first time: runs are remembered), and shows progress if tqdm is
     installed: on a terminal, in a notebook, or with ``progress=True``. Ctrl-C ends it, and the same call continues from
@@ -143,7 +143,7 @@ def figure(
 
 
 def figures() -> dict[str, str]:
-    """The published figures: names, and what they show.
+    """The published figures: names and titles.
 
     >>> figures()["bandslim-8"]
     "ICPP'24, Figure 8: Piggybacked values: traffic and response time by value size"

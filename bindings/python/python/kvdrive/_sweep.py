@@ -53,7 +53,7 @@ class Sweep(Sequence[dict[str, Any]]):
 
 
 def run_point(point: dict[str, Any], remember: bool = True) -> str:
-    """Runs one point of a sweep, and returns its line: what workers do."""
+    """Runs one point of a sweep, and returns its line. Workers call this."""
     return _native.run_point(json.dumps(point), remember)
 
 
@@ -120,7 +120,7 @@ def _described(
     settings: dict[str, Any],
     out: str | os.PathLike[str] | None,
 ) -> tuple[str, str, str | os.PathLike[str] | None]:
-    """Name and text of the sweep as a file has it, and its file of lines."""
+    """Name and text of a sweep, as in a file of one, and the file of its lines."""
     if not isinstance(grid, Mapping):
         path = pathlib.Path(grid)
         if profile is not None or settings:
