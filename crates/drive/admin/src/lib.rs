@@ -6,7 +6,7 @@
 //! | [`mod@identify`] | Identify: controller, namespaces, their lists and descriptors |
 //! | [`log`] | Get Log Page: errors, health, firmware, changed namespaces, effects |
 //! | [`feature`] | Set and Get Features |
-//! | [`queue`] | Create and Delete of I/O queues: whether it can be |
+//! | [`queue`] | Create and Delete of I/O queues: checks whether they are possible |
 //! | [`mod@event`] | Asynchronous Event Request: which events are reported, and when |
 //!
 //! Nothing here moves data, waits, or knows the origin of a command. The caller answers what only a namespace

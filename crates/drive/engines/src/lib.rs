@@ -17,7 +17,7 @@
 //! | [`stored`] | any store of crate `store`, on logical pages |
 //! | [`divided`] | values that an engine does not take whole, in parts |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
-//! | [`firmware`] | cores, and which takes what kind of step |
+//! | [`firmware`] | cores, and the kinds of steps that each takes |
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

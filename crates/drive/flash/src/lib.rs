@@ -17,9 +17,9 @@
 //! | [`identity`] | the 128 bits that identify a drive |
 //! | [`ftl`] | logical pages on flash |
 //!
-//! The port and the modules below it know nothing of what a page means, which pages are valid, or when to erase: that
-//! is decided by the owner of the flash ([`ftl`], or an engine that lays out flash itself). Nothing here knows engines,
-//! controllers or hosts. Of keys only [`faults`] knows, since its rules may name them.
+//! The port and the modules below it do not know the meaning of a page, which pages are valid, or when to erase. The
+//! owner of the flash decides that ([`ftl`], or an engine that lays out flash itself). Nothing here knows engines,
+//! controllers or hosts. Only [`faults`] knows keys, because its rules may name them.
 
 pub mod bad_blocks;
 pub mod faults;

@@ -31,11 +31,11 @@
 //! | a pipeline in a struct or another language's object | [`Client::into_pipeline`], [`OwnedPipeline`] |
 //! | keys without values, prefixes, how many there are | [`Drive::keys`], [`Drive::pairs_with_prefix`], [`Drive::count`] |
 //! | a part of a value; a removal that says whether the pair was there | [`Drive::get_part`], [`Drive::remove`] |
-//! | how much fits, and how much is there | [`Drive::namespace`], [`Namespace`] |
-//! | what exactly went wrong | [`Error`]: status, call, pair, setting, what is allowed |
-//! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
+//! | capacity and use | [`Drive::namespace`], [`Namespace`] |
+//! | the parts of an error | [`Error`]: status, call, pair, setting, what is allowed |
+//! | a power cut and recovery; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
 //! | which data survive the end of program or machine | [`Closed`], [`Lasting`] |
-//! | what was counted, modelled and measured | [`Numbers`] |
+//! | counters, model times and measured times | [`Numbers`] |
 //! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
 //! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |

@@ -1,5 +1,5 @@
-//! Which source a program was built from. The build script of this crate finds it out, so a commit rebuilds only this crate
-//! and what prints the revision. Crates below are handed it: `kvdrive_run::revision`.
+//! The commit that a program was built from. The build script of this crate determines it, so a commit rebuilds only this
+//! crate and the crates that print the revision. Other crates get it as an argument (`kvdrive_run::revision`).
 
 /// Revision of the source this program was built from; a `dirty` one ends with a digest of what differs.
 pub const REVISION: &str = env!("KVDRIVE_REVISION");

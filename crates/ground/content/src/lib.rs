@@ -6,7 +6,7 @@
 //! Meters always use its length.
 //!
 //! A [`Region`] is a fixed-size piece of memory (a NAND page, a page-buffer entry, a host buffer) whose
-//! content is a mixture of both. It knows nothing of what the bytes mean.
+//! content is a mixture of both. It does not know the meaning of the bytes.
 //!
 //! A [`Decoder`] reads both, and numbers, from untrusted bytes.
 

@@ -1,6 +1,5 @@
-//! The derives of crate `kvdrive-declare`, which re-exports and documents them. A derive reads one struct or enum and
-//! writes a table, and the assignments between fields and values. Everything that can be a function is one, in that
-//! crate.
+//! The derive macros of crate `kvdrive-declare`, which re-exports and documents them. A derive reads one struct or enum
+//! and generates a table, and the assignments between fields and values. All other code is functions in that crate.
 
 mod counters;
 mod help;

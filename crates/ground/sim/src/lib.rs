@@ -11,7 +11,7 @@
 //! * **wall** ([`wall`]): the same loop waits until the machine's clock has reached the event, and between
 //!   events polls a [`wall::Source`] for arrivals from other threads.
 //!
-//! This crate knows nothing of storage but the names of what a server's time goes to ([`Cause`]). It is the only
+//! This crate knows nothing of storage, except the names of the causes by which occupied time is divided ([`Cause`]). It is the only
 //! crate that reads the machine's clock and the only source of randomness ([`Rng::stream`]).
 
 mod agenda;

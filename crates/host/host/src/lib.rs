@@ -6,7 +6,7 @@
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //! | [`spread`] | the same, to several drives that share the keys |
-//! | [`hostkv`] | modelled cores again: a store of crate `store` on the host, over a drive of [`blocks`] |
+//! | [`hostkv`] | modelled cores, with a store of crate `store` on the host, over a drive of [`blocks`] |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are also
 //! [`Pipelined`]. Drivers submit and wait. `conversation` decides once for all of them which commands a call

@@ -1,4 +1,4 @@
-//! SAKER: the host layer that makes small requests to a KV drive cheap (Zhong, Wang, Jiang: "SAKER: A
+//! SAKER: a host layer that batches small writes to a KV drive and caches small reads (Zhong, Wang, Jiang: "SAKER: A
 //! Software Accelerated Key-value Service via the NVMe Interface", SYSTOR'25).
 //!
 //! Small writes are collected in a *container* and go to the drive as one batch command; small reads are

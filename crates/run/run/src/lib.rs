@@ -20,7 +20,7 @@
 //! | `work`, `arrivals`, `verify` | what tasks of all threads share: operations, their times, what was stored |
 //! | `places` | the host: cores, and the client of each task |
 //! | `seen`, `tally`, `intervals`, `series` | what applications saw, in all and over time |
-//! | `snapshot`, `outcome`, `limits` | what was counted, and the report that is made of it |
+//! | `snapshot`, `outcome`, `limits` | the counters of a run, and the report that is made of them |
 //! | [`report`], [`cumulative`], [`declared`] | the report, as data, text and JSON; the counters that it can have |
 //! | [`many`] | runs side by side |
 //! | [`watch`](Watch) | progress, intervals and a stop from outside |

@@ -1,13 +1,13 @@
-//! How fast and how small this program is, on this machine: the figures of `kvdrive bench`.
+//! Speed and memory of this program on this machine: the figures of `kvdrive bench`.
 //!
 //! | figure | kind | what runs |
 //! |---|---|---|
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
-//! | the same of processor time | measured | without the time in which other programs had the core; Linux only |
-//! | events a store | counted | the same |
+//! | the same per CPU second | measured | without the time in which other programs had the core; Linux only |
+//! | events per store | counted | the same |
 //! | deepest stack | measured | the same: the most stack that a task had in use when it was suspended |
-//! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
-//! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
+//! | instructions per store | counted | the same under `perf` or `valgrind`, if the machine has one that works |
+//! | resident bytes per pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
 //! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
 //! | its operations a second | measured | A uniform after them, in virtual time |
 //! | its resident bytes | measured | the same, in a process of its own |

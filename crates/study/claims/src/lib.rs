@@ -27,13 +27,12 @@
 //! drift = 0.00001
 //! ```
 //!
-//! `standing = "set"` says that a constant or a switch was chosen by this very claim, where its kind does
-//! not.
+//! `standing = "set"` says that a constant or a switch was chosen by this claim, if its kind does not say so.
 //!
 //! `order = ["piggy < base"]` in place of `value` and its keys either holds or does not; the distance of its
 //! sides is shown. `reading` and `because` contain numbers of the run between braces ([`prose`]); `also`
-//! names quantities for them that the test does not use. `full.` in front of a name is the same number at the
-//! published size, if a script has run it ([`full_size`]). With `seeds = [2, 3]` the claim is also run with
+//! names quantities for them that the test does not use. A name that begins with `full.` is the same number at the
+//! published size, if a script has computed it ([`full_size`]). With `seeds = [2, 3]` the claim is also run with
 //! these seeds: its verdict is that of the mean, and its spread is shown. `emulator = "PROFILE"` is for
 //! claims about times whose source was measured on an emulator that leaves costs out: a claim that fails here
 //! and is reproduced with that profile gets a verdict of its own.

@@ -13,7 +13,7 @@
 //!
 //! [[grid]]
 //! name = "sizes"
-//! ops = 20_000                        # a point
+//! ops = 20_000                        # for each point
 //! full_ops = 1_000_000                # as published
 //! set = ["workload.name=w-a", "nand.enabled=false"]
 //! points = { key = "workload.value_size", values = [4, 32], label = "value size [B]" }

@@ -1,4 +1,4 @@
-//! Inspection of one drive: recovery after power cuts ([`crash`](mod@crash)), the steps of a command
+//! Examination of one drive: recovery after power cuts ([`crash`](mod@crash)), the steps of a command
 //! ([`explain`](mod@explain)), the content of an image ([`image`]), and random drives under random faults and
 //! cuts ([`storm`]).
 

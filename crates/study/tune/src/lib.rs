@@ -1,4 +1,4 @@
-//! Finds the thresholds of `adaptive` by exploratory runs, as BandSlim asks of its user (section 3.2): stores
+//! Finds the thresholds of `adaptive` by exploratory runs, which BandSlim leaves to the user (section 3.2): stores
 //! of one size after the other, 4 B to 8 KB, by each method.
 //!
 //! Flash is off in these runs, if the engine supports that: thresholds compare transfers, and programs of

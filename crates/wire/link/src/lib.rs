@@ -7,9 +7,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`memory`] | host memory as the drive's DMA sees it |
+//! | [`memory`] | host memory, which the drive's DMA reads and writes |
 //! | [`meter`] | payload and wire bytes by traffic class |
-//! | [`port`] | what a drive sees of a host: requests |
+//! | [`port`] | the drive's interface to a host: requests |
 //! | [`session`] | the drive's state of one queue |
 //! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
 //! | [`queue`] | one submission queue and its completion queue |
@@ -19,7 +19,7 @@
 //! | `served` | the calls of the serving loop to a drive |
 //! | [`shared`] | queues and host memory that applications use from other threads |
 //! | [`recording`] | arrivals of a run in wall time on file, and their replay in virtual time |
-//! | [`transfer`] | the ways a value gets across, both halves of each in one file |
+//! | [`transfer`] | transfer methods, both halves of each in one file |
 //!
 //! This crate knows no engine and no flash: [`transfer::Landing`] hides where a value lands.
 
