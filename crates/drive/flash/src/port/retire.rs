@@ -60,7 +60,7 @@ pub struct FlashHealth {
     pub read_retries: u64,
     /// Pages that could not be read since power-on, in spite of retries.
     pub read_errors: u64,
-    /// Whether the drive is read-only, because a unit had no spare block left.
+    /// 1 if the drive is read-only because a unit had no spare block left, otherwise 0.
     #[counter(state)]
     pub is_read_only: bool,
 }
