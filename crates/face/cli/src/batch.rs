@@ -20,14 +20,14 @@ pub struct Batch {
     /// Runs with the published numbers of operations and at full size; takes many times as long
     #[arg(long)]
     full: bool,
-    /// Runs few operations at a smaller size, for an answer in about a minute; the output says what would need more
+    /// Runs few operations at a smaller size, for an answer in about a minute; the output names the claims that need
+    /// more
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Scale of drive, pairs, operations and DRAM together: 1, or 1/64
     #[arg(long, value_name = "1/N")]
     scale: Option<Scale>,
-    /// Seeds in place of the usual ones, as 1,2,3: each number is the mean over the seeds, and says how far they are
-    /// apart
+    /// Seeds in place of the usual ones, as 1,2,3: each number is the mean over the seeds, with their spread
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     seed: Vec<u64>,
     /// Any key of the configuration, for every run; may be repeated

@@ -28,7 +28,7 @@ pub struct Bench {
     /// Pairs whose memory is measured
     #[arg(long, default_value_t = 10_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pairs: u64,
-    /// Scale of the runs with a hash engine, against the Plus paper: 1, or 1/64
+    /// Scale of the runs with a hash engine, relative to the Plus paper: 1, or 1/64
     #[arg(long, default_value = "1/64", value_name = "1/N")]
     scale: Scale,
     /// Takes half a minute: a quarter of the scale, a tenth of the stores and a fiftieth of the pairs, each run once
@@ -45,11 +45,11 @@ pub struct Bench {
     /// With --connect: keys that the values are stored under; a tenth of them with --quick
     #[arg(long, default_value_t = DEFAULT_KEYS, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
     keys: u64,
-    /// With --connect: size of the values in bytes; above 2 MiB fewer than 32 operations are under way at once
+    /// With --connect: size of the values in bytes; above 2 MiB the depth is less than 32
     #[arg(long, default_value_t = DEFAULT_VALUE_BYTES, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..), requires = "connect")]
     value_size: u32,
-    /// With --connect: the control socket of the server, which knows its process [default: kvdrive.sock in the
-    /// user's runtime folder, if that server is the one]
+    /// With --connect: the control socket of the server, which reports its process id [default: kvdrive.sock in the
+    /// user's runtime folder, if it belongs to that server]
     #[arg(long, value_name = "PATH", requires = "connect")]
     control: Option<PathBuf>,
     /// With --connect: process id of the server, if it is on this machine and is not kvdrive

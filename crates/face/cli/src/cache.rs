@@ -14,7 +14,7 @@ use crate::output;
 /// Option of commands whose runs are remembered.
 #[derive(Args, Clone, Default)]
 pub struct Remember {
-    /// Computes every run, also those that are remembered (kvdrive cache), and remembers none
+    /// Computes every run, also if its result is remembered (kvdrive cache), and remembers none
     #[arg(long)]
     no_cache: bool,
 }
@@ -50,7 +50,7 @@ fn of_user() -> anyhow::Result<ResultCache> {
 /// Options of `cache`.
 #[derive(Args)]
 pub struct Cache {
-    /// Removes all that is remembered
+    /// Removes all remembered results
     #[arg(long)]
     clear: bool,
     /// Limit in bytes, as 64MiB; the results that were not used for longest are removed

@@ -15,7 +15,7 @@ use crate::settings::{at_least_one, count};
 /// Options of `calibrate`.
 #[derive(Args)]
 pub struct Calibrate {
-    /// Pairs in a store, and in the cache: as many as in the experiment that the costs are for
+    /// Pairs in a store and in the cache: as many as in the experiment for which the costs are used
     #[arg(long, default_value = "1M", value_name = "N", value_parser = some_pairs, allow_negative_numbers = true)]
     pairs: u64,
     /// Bytes of each value

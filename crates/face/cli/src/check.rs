@@ -24,7 +24,7 @@ pub struct Check {
     /// Deletes pairs that are damaged or lost, after naming them all; the exit status stays 1
     #[arg(long)]
     repair: bool,
-    /// Names every key that is wrong, and not only the first
+    /// Names every damaged or lost key, and not only the first
     #[arg(long)]
     all: bool,
     #[command(flatten)]

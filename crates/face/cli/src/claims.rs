@@ -14,11 +14,11 @@ use crate::output;
 pub struct Claims {
     /// Suite of claims: bandslim, plus, plus2 (ours beside plus), saker, kvcache or pm983
     suite: String,
-    /// Only claims whose id, as the table has it, begins with this; may be repeated
+    /// Only claims whose id (in the table) begins with this; may be repeated
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
     /// Runs the claims with wrong implementations (all, or those whose ids begin with these), and says which claims
-    /// notice
+    /// notice each
     #[arg(long, value_name = "ID", num_args = 0..)]
     mutants: Option<Vec<String>>,
     #[command(flatten)]

@@ -23,8 +23,8 @@ use crate::progress::Bars;
 use crate::settings::Settings;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
-/// Options of `compare`: those of `run`, with lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
-/// the workloads follow each other on it.
+/// Options of `compare`: those of `run`, with lists. A drive that is loaded and overwritten before its runs (as by
+/// `--scale`) is prepared once, and the workloads follow each other on it.
 #[derive(Args)]
 pub struct Compare {
     #[command(flatten)]
@@ -34,8 +34,8 @@ pub struct Compare {
     /// Writes the reports as a JSON array to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
-    /// Writes the reports as flat records, a JSON array that a data frame takes as it is; instead of the table
-    /// if to standard output (-)
+    /// Writes the reports as flat records, a JSON array for data frames, to a file, or to standard output (-) instead
+    /// of the table
     #[arg(long, value_name = "FILE|-")]
     records: Option<String>,
     /// Writes the latencies of every run as a log in the format of HdrHistogram, whose tags are `RUN.OPERATION`; every run

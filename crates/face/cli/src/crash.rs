@@ -47,7 +47,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// RunOptions of `crash`.
+/// Options of `crash`.
 #[derive(Args)]
 pub struct Crash {
     #[command(flatten)]
@@ -56,18 +56,18 @@ pub struct Crash {
     /// where it fires]
     #[arg(long, value_name = "N|all")]
     cuts: Option<Wanted>,
-    /// Cuts after this event alone, whatever --cuts says
+    /// Cuts after this event only; --cuts is ignored
     #[arg(long, value_name = "EVENT", value_parser = at_least_one)]
     at: Option<u64>,
-    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
+    /// TOML file of rules by which the drive fails (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
     /// Most lives of a drive: after a cut one drive in five works on, and each of its lives but the last ends with a
     /// cut
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     lives: u32,
-    /// Makes recovery wrong on purpose, in one way after another, and says which ways are found; without --engine on
-    /// every engine. Exit status 1 if one is not found
+    /// Makes the mistakes that a recovery could make, one after the other, and says which of them are found; without
+    /// --engine on every engine. Exit status 1 if one is not found
     #[arg(long, conflicts_with_all = ["at", "faults"])]
     mutants: bool,
 }

@@ -33,23 +33,23 @@ pub struct Ctl {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What the drive and its hosts did so far
+    /// Shows what the drive and its hosts have done so far
     Status,
-    /// Hosts that are connected
+    /// Shows the connected hosts
     Hosts,
     /// Makes the drive fail: `inject read-error --key user42 --times 3`
     ///
     /// After the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
-    /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%
-    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the
-    /// kinds, and a key that a kind does not have is refused with a list of those that it has.
+    /// FIRST,LAST --namespace; --purpose --die --block), when it strikes (--nth --after --every --probability 1%
+    /// --times), and keys of that kind (--status 81h, --delay 10ms, ...). `kvdrive list faults` prints the kinds. A key
+    /// that a kind does not have is refused with a list of its keys.
     Inject(Inject),
-    /// Every fault rule with how often it matched and struck; `faults clear` takes them away
+    /// Shows every fault rule and how often it matched and struck; `faults clear` removes them
     Faults(Faults),
-    /// Cuts the drive's power, or gives it back
+    /// Cuts the drive's power, or powers it on
     #[command(subcommand)]
     Power(Power),
-    /// Takes no more commands, finishes those under way, and ends the server
+    /// Takes no more commands, finishes those in flight, and ends the server
     Drain,
     /// Ends the server at once
     Shutdown,
@@ -72,7 +72,7 @@ struct Faults {
 
 #[derive(Subcommand)]
 enum FaultsVerb {
-    /// Takes a rule away, or all
+    /// Removes a rule, or all
     Clear {
         /// Name of the rule
         name: Option<String>,
@@ -81,7 +81,7 @@ enum FaultsVerb {
 
 #[derive(Subcommand)]
 enum Power {
-    /// Cuts the power now, or later with --after: hosts see the drive vanish; what was acknowledged survives
+    /// Cuts the power now, or later with --after: the drive vanishes for hosts, and acknowledged pairs survive
     Cut {
         /// Pages that are being programmed may be left torn
         #[arg(long)]

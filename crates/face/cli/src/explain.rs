@@ -23,12 +23,12 @@ const STEPS_MAX: usize = 400;
 const FIRST_STEPS: usize = 60;
 const LAST_STEPS: usize = 30;
 
-/// RunOptions of `explain`.
+/// Options of `explain`.
 #[derive(Args)]
 pub struct Explain {
     /// Which command
     command: CommandName,
-    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
+    /// TOML file of rules by which the drive fails (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::output;
 /// Options of `figure`.
 #[derive(Args)]
 pub struct Figure {
-    /// Name of a figure, or a TOML file that describes one; without it, the figures there are
+    /// Name of a figure, or a TOML file that describes one; without it, all figures are listed
     figure: Option<String>,
     /// Draws the panels into an SVG file as well
     #[arg(long, value_name = "FILE")]

@@ -26,7 +26,7 @@ use crate::serve::seen::{HostsNow, ServerCounters};
 pub struct List {
     /// Only this kind
     kind: Option<Kind>,
-    /// Prints the reference of all counters instead, as Markdown: unit, kind, what each is
+    /// Prints the reference of all counters as Markdown instead: unit, kind, description
     #[arg(long, conflicts_with = "kind")]
     counters: bool,
 }

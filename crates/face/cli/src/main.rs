@@ -70,7 +70,7 @@ enum Command {
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
     #[command(after_help = compare::HELP_OF_LISTS)]
     Compare(compare::Compare),
-    /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
+    /// Cuts the power at events of a run and checks the recovered pairs; exit status 1 if a pair is lost.
     ///
     /// Defaults are 2000 operations on 1000 pairs; --ops, --num, a --config file, --set and --scale change them.
     Crash(crash::Crash),
@@ -80,8 +80,8 @@ enum Command {
     /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
     /// whole.
     ///
-    /// The files stay as they are, also on a file system that cannot be written. With --repair the drive is powered on
-    /// as usual, which finishes whatever was under way when the last run ended, and the files change.
+    /// The files are not changed, so they may be on a read-only file system. With --repair the drive is powered on as
+    /// usual, which completes the work that was unfinished when the last run ended, and the files change.
     Check(check::Check),
     /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
     Dump(check::Dump),
@@ -91,32 +91,32 @@ enum Command {
     Claims(claims::Claims),
     /// Runs the experiment of a published figure and draws every panel.
     Figure(figure::Figure),
-    /// Runs every combination of some settings on all cores; JSON lines, resumable.
+    /// Runs every combination of some settings on all cores; writes JSON lines, and continues after an interruption.
     Sweep(sweep::Sweep),
     /// Runs all experiments and claims and writes one HTML page that needs no network.
     Report(report::Report),
-    /// Says where results of runs are remembered and how much they take; removes them, or sets the limit.
+    /// Prints the place and size of remembered results; removes them, or sets the limit.
     ///
     /// claims, figure, report, compare and sweep compute a run once: the same program gives the same report for the same
-    /// configuration and seed. An entry is a text file that says what it holds.
+    /// configuration and seed. An entry is a text file that describes its content.
     Cache(cache::Cache),
     /// Serves a drive to hosts over NVMe/TCP, and to virtual machines by vfio-user.
     Serve(serve::Serve),
-    /// Runs a program that passes commands through NVMe device nodes, as /dev/ng0n1, on a drive that is served or on one
-    /// in its own process: without root, without a kernel's driver.
+    /// Runs a program that passes commands through NVMe device nodes, as /dev/ng0n1, on a served drive or on one in its
+    /// own process, without root and without a kernel driver.
     ///
     /// kvdrive ng --node /dev/ng0n1=tcp://127.0.0.1:4420 -- nvme id-ctrl /dev/ng0n1
     Ng(ng::Ng),
-    /// Looks at a drive that is served, injects faults into it, cuts its power.
+    /// Shows the state of a served drive, injects faults into it, cuts its power.
     Ctl(ctl::Ctl),
-    /// Shows a drive that is served in the terminal, as it runs.
+    /// Shows a served drive in the terminal while it runs.
     #[cfg(feature = "top")]
     Top(top::Top),
     /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
     Bench(bench::Bench),
-    /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
+    /// Measures the times of the steps of SAKER and of stores on this machine, which the model then charges.
     Calibrate(calibrate::Calibrate),
     /// Makes a secret or a PSK, with which hosts and a served drive authenticate each other.
     Secret(secret::MakeSecret),
@@ -139,7 +139,7 @@ enum Command {
 struct PrintConfig {
     #[command(flatten)]
     settings: settings::Settings,
-    /// Prints the reference of all settings instead, as Markdown: unit, range, default, what each is
+    /// Prints the reference of all settings as Markdown instead: unit, range, default, description
     #[arg(long)]
     reference: bool,
 }

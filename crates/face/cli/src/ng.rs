@@ -30,11 +30,11 @@ pub struct Ng {
     /// The nodes of a TOML file: [[node]] with path, drive and privileged
     #[arg(long, value_name = "FILE", conflicts_with = "node")]
     nodes: Option<PathBuf>,
-    /// How system calls of the program are caught: by a preloaded library, or by asking the kernel to stop the program
-    /// at each; `auto` chooses what the program needs
+    /// How system calls of the program are intercepted: by a preloaded library, or by the kernel (seccomp), which stops
+    /// the program at each; `auto` chooses by the program
     #[arg(long, value_name = "auto|preload|seccomp", default_value = "auto", hide_possible_values = true)]
     by: By,
-    /// Says on standard error which of the two is used
+    /// Prints on standard error which of the two is used
     #[arg(long)]
     say: bool,
     /// The program and its arguments

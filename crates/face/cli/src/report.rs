@@ -18,7 +18,7 @@ use crate::output::{self, write};
 /// Options of `report`.
 #[derive(Args)]
 pub struct Report {
-    /// What the page is about, one suite of claims or several: bandslim and saker (some minutes), plus (most of an hour), plus2, kvcache or pm983
+    /// Suites of claims on the page: bandslim and saker (some minutes), plus (most of an hour), plus2, kvcache, pm983
     #[arg(default_value = "bandslim")]
     suites: Vec<String>,
     /// Folder for index.html, claims.json and one SVG file for each figure; created if it does not exist

@@ -27,7 +27,7 @@ enum PaceName {
     Off,
 }
 
-/// RunOptions of `run`.
+/// Options of `run`.
 #[derive(Args)]
 pub struct Run {
     #[command(flatten)]
@@ -36,19 +36,19 @@ pub struct Run {
     connection: Connection,
     #[command(flatten)]
     watch_options: WatchOptions,
-    /// Wall clock: `model` paces the drive by its model times; `jump` lets it run as fast as the machine can, model
-    /// time passing from event to event; `off` lets it run faster still, with model time standing still
-    /// [default: model]
+    /// Wall clock: `model` paces the drive by its model times; with `jump` it runs as fast as the machine can, and
+    /// model time passes from event to event; with `off` it is faster still, and model time stands still [default:
+    /// model]
     #[arg(long, value_name = "model|jump|off")]
     pace: Option<PaceName>,
-    /// Wall clock, unpaced, one application thread: gives the drive a thread of its own, which otherwise shares that of
+    /// Wall clock, unpaced, one application thread: gives the drive a thread of its own; otherwise it runs on that of
     /// the application
     #[arg(long)]
     own_thread: bool,
     /// Wall clock: records the run for `kvdrive replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`); in model time
+    /// TOML file of rules by which the drive fails (`kvdrive list faults`); in model time
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables

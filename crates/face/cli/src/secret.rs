@@ -112,9 +112,9 @@ impl From<GroupName> for Group {
 /// The parts of a PSK that TLS uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PskDerivation {
-    /// As the specification has it.
+    /// As in the specification.
     Rfc8446,
-    /// As older libnvmes have it.
+    /// As in older versions of libnvme.
     Libnvme,
 }
 
@@ -161,15 +161,16 @@ enum Kind {
         #[arg(long, value_name = "1|2", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
         hash: u8,
     },
-    /// Prints the parts of a PSK that TLS uses: its identity, and the key in hexadecimal, as `openssl s_client` takes them.
+    /// Prints the parts of a PSK that TLS uses: its identity, and the key in hexadecimal, in the form of `openssl
+    /// s_client`.
     TlsKey {
         /// The PSK
         #[arg(long, value_name = "PSK|@FILE")]
         psk: String,
-        /// The host that has it
+        /// NQN of the host
         #[arg(long, value_name = "NQN", value_parser = name)]
         host_nqn: String,
-        /// The subsystem that has it
+        /// NQN of the subsystem
         #[arg(long, value_name = "NQN", value_parser = name)]
         nqn: String,
         /// Version of the identity

@@ -17,7 +17,7 @@ const SHRINKING_RUNS: u32 = 40;
 /// Options of `storm`.
 #[derive(Args)]
 pub struct Storm {
-    /// Seed of the first case; each further case has the next seed, and after the greatest comes 0
+    /// Seed of the first case; each further case has the next seed, with 0 after the greatest
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Number of cases

@@ -22,7 +22,7 @@ use crate::settings::at_least_one;
 pub struct Sweep {
     /// TOML file: profile, set = ["KEY=VALUE", ...], and a table `grid` with "KEY" = [VALUE, ...]
     file: PathBuf,
-    /// File of the lines; rows that it already has are not run again [default: FILE with .jsonl]
+    /// File of the lines; rows that it already contains are not run again [default: FILE with .jsonl]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Runs only part I of N of the rows, with a file of its own [default: FILE with .I-of-N.jsonl]

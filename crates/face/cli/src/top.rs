@@ -34,7 +34,7 @@ pub struct Top {
     /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// The namespace whose drive is shown
+    /// Namespace of the drive
     #[arg(long, value_name = "N", default_value = "1")]
     nsid: u32,
 }

@@ -30,13 +30,13 @@ pub fn stop_on_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Options of what is shown while a run lasts.
+/// Options for the output during a run.
 #[derive(Args)]
 pub struct WatchOptions {
-    /// A line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
+    /// Writes a line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<u64>,
-    /// File that the lines are written to [default: standard output, before the report]
+    /// File to which these lines are written [default: standard output, before the report]
     #[arg(long, value_name = "FILE|-", requires = "interval")]
     interval_file: Option<String>,
     /// Writes all latencies as a log in the format of HdrHistogram, a line for each interval and kind of

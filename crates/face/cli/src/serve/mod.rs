@@ -64,29 +64,30 @@ enum PaceName {
 pub struct Serve {
     #[command(flatten)]
     settings: Settings,
-    /// Where to listen, as `tcp://127.0.0.1:4420` or `tcp://[::1]:4420`; port 0: one that is free; may be repeated
+    /// Address to listen on, as `tcp://127.0.0.1:4420` or `tcp://[::1]:4420`; port 0: a free port; may be repeated
     #[arg(long, value_name = "tcp://ADDRESS:PORT", default_value = "tcp://127.0.0.1:4420")]
     listen: Vec<String>,
     /// A vfio-user socket, as DIR/cntrl: the drive as a PCI function of a virtual machine, or of another program; only
     /// this user can open it; may be repeated
     #[arg(long, value_name = "PATH")]
     vfio_user: Vec<PathBuf>,
-    /// `model` paces the drive by its model times; `off` lets it run as fast as the machine can, model time passing from
-    /// event to event
+    /// `model` paces the drive by its model times; with `off` it runs as fast as the machine can, and model time passes
+    /// from event to event
     #[arg(long, value_name = "model|off", default_value = "model")]
     pace: PaceName,
     /// Name of the subsystem [default: one made from this machine's and the first address]
     #[arg(long, value_name = "NQN", value_parser = name)]
     nqn: Option<String>,
-    /// Name of a host that may connect, and the secret by which it has to authenticate (DH-HMAC-CHAP; `DHHC-1:...`,
-    /// or a file that has it), and that of the subsystem if the host asks for it; and its PSK of TLS
-    /// (`NVMeTLSkey-1:...`, or a file); may be repeated [default: any, on addresses that only this machine reaches]
+    /// Name of a host that may connect; with it the secret by which the host has to authenticate (DH-HMAC-CHAP;
+    /// `DHHC-1:...`, or a file that contains it), the secret of the subsystem if the host asks for it, and the PSK of
+    /// TLS (`NVMeTLSkey-1:...`, or a file); may be repeated [default: any host, on addresses that only this machine
+    /// reaches]
     #[arg(long, value_name = "NQN[=SECRET|PSK|@FILE[,...]]")]
     host: Vec<String>,
     /// Weakest hash by which a --host may authenticate
     #[arg(long, value_name = "sha256|sha384|sha512", default_value = "sha256", hide_possible_values = true)]
     dhchap_min_hash: secret::HashName,
-    /// Weakest key agreement with which a --host may authenticate; none: the secret alone is enough
+    /// Weakest key agreement with which a --host may authenticate; none: the secret is enough
     #[arg(
         long,
         value_name = "none|ffdhe2048|...|ffdhe8192",
@@ -126,21 +127,21 @@ pub struct Serve {
     /// Memory for data in flight, as 64MiB, or a number of MiB; each of n hosts has at most 1/(n + 1) of it
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
     memory: usize,
-    /// Least rate, in bytes a second over 30 s, at which a host must continue a transfer that it has begun: data that
-    /// it was asked for, a PDU, answers that it takes; a slower host is disconnected
+    /// Least rate, in bytes a second over 30 s, at which a host must continue a transfer that it has begun: requested
+    /// data, a PDU, or reading its answers; a slower host is disconnected
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = size)]
     least_rate: u64,
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Address of the web page and the metrics; port 0: one that is free
+    /// Address of the web page and the metrics; port 0: a free port
     #[cfg(feature = "page")]
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     http: SocketAddr,
-    /// Ends when the last host has gone
+    /// Ends when the last host has disconnected
     #[arg(long)]
     once: bool,
-    /// Records what happens to the drive, for `replay`
+    /// Records everything that arrives at the drive, for `replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
