@@ -2,9 +2,9 @@
 //! `91ba31d8f0-dirty.1f0c9a34` with a digest of what differs, and the names of the files that do. A tree
 //! without git says `unknown`.
 //!
-//! What counts is what numbers come from: the crates of the room `study`, those below them, and what decides
-//! how they are built. A change of anything else, as of the command line or of a test, does not make a revision
-//! dirty.
+//! Only files that numbers depend on count: the crates of the room `study`, the crates below them, and the files that
+//! determine how they are built. A change of anything else, as of the command line or of a test, does not make a
+//! revision dirty.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ const ALSO: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo"];
 const UPPERMOST: &str = "crates/study";
 /// Of a crate: what does not decide a number.
 const NO_SOURCE: &[&str] = &["tests", "examples", "benches"];
-/// Names that are listed; of further ones only the number is given.
+/// Most names that are listed; of the others only the number is given.
 const NAMED: usize = 4;
 
 fn main() {
@@ -32,7 +32,7 @@ fn main() {
         |path: &PathBuf| path.file_name().is_some_and(|name| NO_SOURCE.iter().all(|part| name != *part));
     let parts = folders.iter().flat_map(|folder| entries(folder)).filter(is_source);
     let sources = ALSO.iter().map(|name| root.join(name)).chain(parts);
-    // Cargo takes a file that is not there for one that always changes.
+    // Cargo treats a missing file as one that always changes.
     let sources: Vec<PathBuf> = sources.filter(|path| path.exists()).collect();
     sources.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
     let (revision, differs) = revision(&package, root, &sources).unwrap_or(("unknown".into(), String::new()));
@@ -40,7 +40,7 @@ fn main() {
     println!("cargo::rustc-env=KVDRIVE_DIFFERS={differs}");
 }
 
-/// What is in a folder, in order; nothing if there is none.
+/// The entries of a folder, in order; none if there is no such folder.
 fn entries(folder: &Path) -> BTreeSet<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
@@ -71,7 +71,7 @@ fn revision(package: &Path, root: &Path, sources: &[PathBuf]) -> Option<(String,
         let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // A source that lies within a checkout of something else has no revision there.
+    // Source inside a checkout of another project has no revision.
     git(&["ls-files", "--error-unmatch"], &[package.join("Cargo.toml")])?;
     // Never by a tag, which may be moved.
     let commit = line(&["rev-parse", "--short=10", "HEAD"])?;

@@ -23,7 +23,7 @@ const KEPT: [(u8, u32); 4] = [
     (feature::ERROR_RECOVERY, 0x0001_FFFF),
 ];
 
-/// What a controller can grant to a host.
+/// Limits of the queues and events that a controller can grant to a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Type of the controller.

@@ -129,7 +129,7 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
     answer.serial = ascii_padded(of.serial);
     answer.model = ascii_padded(MODEL);
     answer.firmware = ascii_padded(FIRMWARE);
-    // A network may bring any number of hosts, and so may functions that share a namespace; a local drive has one.
+    // Any number of hosts may come over a network, or by functions that share a namespace; a local drive has one.
     let has_others = of.capsules.is_some() || of.namespaces.iter().any(|namespace| namespace.sharing != 0);
     answer.multipath = if has_others { PORTS_AND_CONTROLLERS } else { 0 };
     answer.transfer_max_log2 = of.transfer_max_log2;

@@ -22,15 +22,15 @@ pub struct CopyCosts {
 }
 
 impl CopyCosts {
-    /// What copying `bytes` bytes takes.
+    /// Time of copying `bytes` bytes, ns.
     #[inline]
     pub fn copy_ns(self, bytes: u32) -> Ns {
         self.setup_ns + (u64::from(bytes) * self.ns_per_kib).div_ceil(1024)
     }
 }
 
-/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A);
-/// its fourth looks for sections to evict and leaves their eviction to the first.
+/// The kind of a step of firmware. The emulator of the Plus paper gives each of these a core (section V-A); its fourth
+/// looks for sections to evict and leaves their eviction to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Steps that a command waits for, except copies: decoding, looking up its key, completing it.

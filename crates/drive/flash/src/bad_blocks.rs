@@ -40,7 +40,7 @@ const FLAG_READ_ONLY: u32 = 1;
 const FREE: u32 = u32::MAX;
 const BAD: u32 = u32::MAX - 1;
 
-/// What a spare block is used for.
+/// The use of a spare block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Free,

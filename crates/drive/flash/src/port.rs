@@ -180,7 +180,7 @@ impl FlashPort {
         };
         let retirement = Retirement::of(&*media);
         if media.bad_blocks().is_read_only() {
-            // What recovery writes does not outlast this power cycle.
+            // Writes of recovery do not survive this power cycle.
             media.freeze();
         }
         FlashPort(Rc::new(Core {

@@ -1,5 +1,5 @@
-//! What a flash operation is for. Every operation passes its purpose to the port; reports break their counts
-//! down by it.
+//! The purpose of a flash operation. Every operation passes its purpose to the port; reports break their counts down by
+//! it.
 
 use kvdrive_declare::By;
 use serde::{Deserialize, Serialize};

@@ -100,7 +100,7 @@ pub fn jobs(asked: Option<u64>) -> usize {
 /// One bar over the operations of all runs.
 pub struct TotalBar {
     bar: LoggedBar,
-    /// By the first run of a session: operations that are expected of it, and those that are counted.
+    /// For each session, by its first run: the expected number of operations, and the number counted so far.
     sessions: Vec<(u64, AtomicU64)>,
 }
 

@@ -147,7 +147,7 @@ impl Connection {
             asked.get("verify-only").is_none() || asked.get("duration").is_none(),
             "--verify-only: it has to know how many operations were done; leave out --duration"
         );
-        // What is read back are pairs of a drive, not of an image.
+        // The pairs are those of a drive, not of an image.
         Ok(asked.clone().without("verify-only").with("clock", "wall").document_of_run()?)
     }
 }

@@ -196,7 +196,7 @@ fn shrink(options: &RunOptions, mut document: Document) -> Document {
     for set in SMALL.iter().chain(&["flash.blocks_per_die=64"]) {
         let key = set.split_once('=').map_or(*set, |(key, _)| key);
         let mut small = document.clone();
-        // What this engine's drive cannot be, it is not.
+        // Settings that this engine does not have are left out.
         if options.leaves(key) && small.set(set).is_ok() && small.config().is_ok() {
             document = small;
         }

@@ -190,8 +190,8 @@ impl Inject {
     }
 }
 
-/// What a server says of a rule: the text that [`Inject::rule`] made has the place that is named, and the options have the
-/// key.
+/// A server's message about a rule. It names a place in the text that [`Inject::rule`] made, for which the option with
+/// that key is given here.
 fn as_options(error: &str) -> String {
     let key_and_problem = || {
         let (_line, rest) = error.strip_prefix("rules:")?.split_once(':')?;

@@ -68,7 +68,7 @@ pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
     Ok((rules, cuts_power))
 }
 
-/// What drive, what work: what was given on the command line.
+/// The options of the drive and the workload, from the command line.
 #[derive(Clone, Default)]
 pub struct Settings {
     options: RunOptions,

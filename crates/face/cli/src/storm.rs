@@ -34,7 +34,7 @@ pub struct Storm {
 /// Units of `--minutes`, in seconds; a bare number is of minutes.
 const TIMES: [(&str, u64); 4] = [("", 60), ("s", 1), ("min", 60), ("h", 3600)];
 
-/// Reads how long to go on, in seconds.
+/// Reads the duration, in seconds.
 fn minutes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (number, given) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));

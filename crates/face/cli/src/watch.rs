@@ -1,4 +1,4 @@
-//! What a command does during a run: watches for Ctrl-C, and writes intervals as JSON lines, latencies as a log and as
+//! Work of a command during a run: it watches for Ctrl-C, and writes intervals as JSON lines, latencies as a log and as
 //! a distribution.
 
 use std::cell::RefCell;

@@ -159,7 +159,7 @@ fn entry(ring: u32, index: u32, sqe: &Sqe) -> Vec<u8> {
     step(MEMORY, 0, &[&(ring + index * 64).to_le_bytes()[..], sqe.as_bytes()].concat())
 }
 
-/// What a driver does: versions, memory, registers, queues, a pair by PRPs and by an SGL, a reset; and questions.
+/// The steps of a driver: versions, memory, registers, queues, a pair by PRPs and by an SGL, a reset; and queries.
 pub fn guest_seeds() -> Vec<Vec<u8>> {
     let map =
         [&[32, 0, 0, 0, 3, 0, 0, 0][..], &[0; 8], &BASE.to_ne_bytes(), &GUEST_BYTES.to_ne_bytes()].concat();

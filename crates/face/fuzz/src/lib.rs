@@ -40,7 +40,7 @@ mod memory;
 pub struct Target {
     /// Its name, which is also that of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
-    /// What the bytes are, and what must hold, in one line.
+    /// The meaning of the bytes, and the invariants, in one line.
     pub about: &'static str,
     /// Initial inputs: valid ones, and those that once revealed a defect.
     pub seeds: fn() -> Vec<Vec<u8>>,

@@ -115,7 +115,7 @@ impl Drive {
     }
 
     /// SAKER in front of this drive: small writes are sent in batches, small reads may be answered from memory. There
-    /// is one at a time; [`saker`](mod@saker) describes what calls see that do not go through it.
+    /// is one at a time; [`saker`](mod@saker) describes the pairs that other calls, which do not use it, return.
     ///
     /// # Errors
     /// [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest value, or a
@@ -225,7 +225,7 @@ impl Drive {
         matches!(self.place, Place::Network(_))
     }
 
-    /// What the drive has done so far, by kind of number.
+    /// The counters and times of the drive so far, by kind of number.
     ///
     /// # Errors
     /// [`Error::Off`].
@@ -270,7 +270,7 @@ impl Drive {
     /// pages that were being programmed may be left as a mixture that fails its checksum.
     ///
     /// # Errors
-    /// [`Error::Off`]. A drive on a network is closed, and goes on there.
+    /// [`Error::Off`]. A connection to a drive on a network is closed; the drive continues.
     pub fn cut_power(mut self, torn: bool) -> Result<PoweredOff, Error> {
         self.context.check_process("cut power")?;
         let own = match &mut self.place {
@@ -287,7 +287,7 @@ impl Drive {
     }
 
     /// Ends the drive after it has executed all submitted commands; remaining clients find it off. A drive on a network
-    /// goes on, and this host leaves it.
+    /// continues, and this host disconnects.
     ///
     /// # Errors
     /// A number of the report cannot be obtained; a network that cannot be left.

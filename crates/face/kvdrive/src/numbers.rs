@@ -5,7 +5,7 @@ use std::fmt;
 use kvdrive_declare::Sections;
 use serde::Serialize;
 
-/// What a drive has done since power-on: every counter of drive and link ([`kvdrive_declare::Counter`] says of each
+/// The numbers of a drive since power-on: every counter of drive and link ([`kvdrive_declare::Counter`] says of each
 /// whether it is counted or modelled, and what it is), and the time by this machine's clock.
 ///
 /// The duration of a call on this machine is measured by its caller; the time that the modelled drive would

@@ -71,8 +71,8 @@ impl Saker {
         Ok(Handle { handle, below: self.below.clone() })
     }
 
-    /// What all handles have done so far ([`kvdrive_saker::counters`]): batches sent, requests in them, reads
-    /// answered from pending writes and from the cache, and so on.
+    /// The counters of all handles ([`kvdrive_saker::counters`]): batches sent, requests in them, reads answered from
+    /// pending writes and from the cache, and so on.
     pub fn counts(&self) -> Counts {
         self.threaded.saker().counts()
     }
@@ -308,8 +308,8 @@ impl Transaction<'_> {
         self.0.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
     }
 
-    /// Ends it. What it wrote is durable when this says [`Ending::Committed`]; after [`Ending::Conflict`] nothing
-    /// of it has happened.
+    /// Ends it. If this returns [`Ending::Committed`], its writes are durable; after [`Ending::Conflict`] none of them
+    /// has taken effect.
     ///
     /// # Errors
     /// What the drive answered, and nothing of it was carried out; [`Error::Off`].

@@ -49,8 +49,8 @@ extern "C" fn at_load() {
     });
 }
 
-/// The nodes of a child have connections of their own. What was the parent's stays where it is, unused: its locks
-/// may be held by threads that are not in the child.
+/// The nodes of a child have connections of their own. The parent's state stays in memory, unused: its locks may be
+/// held by threads that are not in the child.
 extern "C" fn in_child() {
     let _ = catch_unwind(|| {
         if let Some(library) = library() {
@@ -239,7 +239,7 @@ hooks! {
     readlinkat[path](directory: c_int, path: *const c_char, into: *mut c_char, bytes: usize) -> isize = none(), -1;
 }
 
-// What programs call that were built for C libraries before 2.33; `version` is of the structure.
+// Functions that programs built for C libraries before 2.33 call; `version` is of the structure.
 int_hooks! {
     __xstat[path](version: c_int, path: *const c_char, into: *mut libc::stat)
         = stat_path(libc::AT_FDCWD, path, 0, into);

@@ -269,7 +269,7 @@ impl At {
     }
 }
 
-/// Has the other end closed this connection, on which nothing is under way?
+/// Has the other end closed this connection, which has no command in flight?
 fn is_closed(socket: &TcpStream) -> bool {
     // Does not block; the bytes stay in the socket.
     !matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)

@@ -35,7 +35,7 @@ const NSID: u32 = 1;
 static PARENT_HAS_DRIVE: AtomicBool = AtomicBool::new(false);
 static HAS_DRIVE: AtomicBool = AtomicBool::new(false);
 
-/// This process is a child that `fork` made: drives stayed with its parent.
+/// This process was created by `fork`: the drives stayed with its parent.
 pub fn forked() {
     PARENT_HAS_DRIVE.fetch_or(HAS_DRIVE.swap(false, Ordering::Relaxed), Ordering::Relaxed);
 }

@@ -78,7 +78,7 @@ pub(crate) fn populate_for_write(address: u64, bytes: u64) -> Result<(), Errno> 
     }
 }
 
-/// What `stat` is to say of a file.
+/// The result of `stat` for a file.
 pub(crate) struct Described {
     pub mode: u32,
     pub links: u64,
@@ -160,7 +160,7 @@ pub(crate) fn spawn_filtered(
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    // What a terminal sends to all of its processes is for the program; this one ends after it.
+    // Signals that a terminal sends to all of its processes are for the program; this process ends after it.
     // SAFETY: to ignore a signal needs no function.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);

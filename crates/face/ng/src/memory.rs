@@ -1,4 +1,4 @@
-//! Memory that a program points at. Whatever the pointers are: bytes, or EFAULT.
+//! Memory that a program points at. For any pointers, the result is bytes or EFAULT.
 
 use rustix::io::Errno;
 

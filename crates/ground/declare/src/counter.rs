@@ -234,8 +234,8 @@ impl Counts {
     /// Appends the values of a counter from their JSON, in which labels of value 0 may be left out.
     ///
     /// # Errors
-    /// One line: what it has instead of numbers, a label that the counter does not have, values that are more together
-    /// than a counter holds, or a total of other values.
+    /// One line: a value that is no number, a label that the counter does not have, values whose sum exceeds a counter,
+    /// or a wrong total.
     pub fn put_json(&mut self, counter: &'static Counter, json: &Value) -> Result<(), String> {
         let number =
             |json: &Value| json.as_u64().ok_or_else(|| format!("{}: {json} is no number", counter.name));

@@ -39,7 +39,7 @@
 //!
 //! The declarations of all fields are the constant [`Section::ENTRIES`]. Everything else follows from that table and
 //! from [`Section::take`] and [`Section::give`], which carry values between a struct and its keys. A rule looks at one
-//! value alone; conditions between keys are the `check` functions of the structs. Values with their sources stand in
+//! value alone; conditions between keys are the `check` functions of the structs. Values with their sources are in
 //! profiles, not here.
 //!
 //! # Counters

@@ -22,8 +22,8 @@
 //! comes, as if it had been resumed. Taking the place earlier would change the order of events of one time,
 //! and so reports.
 //!
-//! What is not here: what tasks wait for and why ([`crate::Resource`], locks), and where the machine's clock
-//! comes in ([`crate::wall`]).
+//! Not here: what tasks wait for and why ([`crate::Resource`], locks), and where the machine's clock comes in
+//! ([`crate::wall`]).
 
 mod serving;
 
@@ -74,7 +74,7 @@ struct Core {
     trace: Trace,
 }
 
-/// What a step has resumed.
+/// The task that a step has resumed, by kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StepKind {
     /// Nothing: there is no event, or the power is cut.

@@ -52,7 +52,7 @@ pub struct OccupationStatistics {
 }
 
 impl OccupationStatistics {
-    /// What was added since `earlier`, in which names may be missing.
+    /// The time added since `earlier`, in which names may be missing.
     pub fn since(&self, earlier: &[OccupationStatistics]) -> OccupationStatistics {
         let mut since = self.clone();
         if let Some(before) = earlier.iter().find(|before| before.name == self.name) {

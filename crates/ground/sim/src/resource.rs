@@ -9,7 +9,7 @@ use crate::executor::Sim;
 use crate::wait_queue::WaitQueue;
 use crate::{Cause, Ns, Trace};
 
-/// What a resource has done so far, counted in model time.
+/// Counters of a resource, in model time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceStatistics {
     /// Time for which servers were held, summed over all servers, ns.

@@ -13,7 +13,7 @@ pub struct TraceEntry {
     pub span_ns: Ns,
     /// Part of the system: host, link, controller, ...
     pub room: &'static str,
-    /// What was done.
+    /// The kind of step.
     pub what: &'static str,
     /// Bytes moved, 0 if none.
     pub bytes: u64,

@@ -40,8 +40,8 @@ impl Sim {
         }
     }
 
-    /// From now on no task waits for a turn between two slices: the machine's clock would say when it goes on, and a
-    /// replay has model time alone.
+    /// From now on no task waits for a turn between two slices: the machine's clock would determine when it continues,
+    /// and a replay has only model time.
     pub fn keep_slices_in_place(&self) {
         self.slices().stay_in_place.set(true);
     }
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// A host that has one command at a time sends the next a while after the answer: its turn goes on meanwhile.
+    /// A host with one command at a time sends the next one some time after the answer: its turn continues meanwhile.
     #[test]
     fn others_have_more_time_than_slices_if_they_are_at_work() {
         const COMMAND_US: u64 = 8;

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Layouts as in NVMe base specification 2.0, section 8.13; checked against SPDK's and Linux's structures.
-//! What is computed from them is in crate `auth`.
+//! Crate `auth` has the computations with them.
 
 /// SECP of both commands: NVMe.
 pub const SECURITY_PROTOCOL: u8 = 0xE9;

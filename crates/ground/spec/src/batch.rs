@@ -89,7 +89,7 @@ const _: () = {
 /// Bytes of the head that the checksum covers.
 const CHECKED_HEAD_BYTES: usize = 12;
 
-/// What a request of a batch does.
+/// The kind of a request of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RequestKind {

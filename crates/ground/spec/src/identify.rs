@@ -29,7 +29,7 @@
 //!    16  most requests in an atomic batch, 0's based
 //!    20  most bytes of the structured value of an atomic batch
 //!
-//!  Controller (CNS 01h): offsets stand beside the fields.
+//!  Controller (CNS 01h): offsets are beside the fields.
 //! ```
 //!
 //! Sizes of a KV namespace are in bytes, not blocks. Offsets are those on which SPDK, xNVMe and QEMU's KV device agree;

@@ -122,7 +122,7 @@ impl BlockHost {
     }
 }
 
-/// What a command uses until it is answered; set up once.
+/// The memory that a command uses until it is answered; set up once.
 struct Slot {
     cid: u16,
     buffer: u64,

@@ -306,7 +306,7 @@ pub trait Calls: Sized {
         self.store_with(key, value, StoreOptions::default())
     }
 
-    /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
+    /// Stores a value under a condition; such a store uses `prp`, whatever the driver's method is.
     fn store_with(self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Self::Error> {
         self.ask(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
     }

@@ -6,8 +6,8 @@
 //!
 //! 1. none of the buckets it has read from was written since: else it is a *conflict*, and nothing is
 //!    written;
-//! 2. none of these keys is pending: else it waits for their batches first, so that the pairs it has read are
-//!    on the drive before the writes that follow from them.
+//! 2. none of these keys is pending. Otherwise it first waits for their batches, so that the pairs it has read are on
+//!    the drive before the writes that follow from them.
 //!
 //! Then its writes enter the table, all at that moment. Committed transactions therefore have the effect of
 //! one after the other, in the order of these moments; pairs that a transaction with a conflict has read may

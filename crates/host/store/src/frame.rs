@@ -83,7 +83,7 @@ impl Frame {
 /// The fields of a page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// What the page is.
+    /// The kind of the page.
     pub kind: Kind,
     /// Bytes of frame and heads.
     pub head_bytes: u32,

@@ -49,7 +49,7 @@ pub enum StoreError {
     Damaged {
         /// The page.
         page: PageId,
-        /// What is wrong with it.
+        /// The flaw.
         what: String,
     },
     /// There is no room.

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A fault that can strike at several moments has `at` (`command`, `read`, `program`, `erase`). `name` is
-//! what reports call the rule. Whatever is wrong is one line that begins with file, line and column.
+//! what reports call the rule. Every error is one line that begins with file, line and column.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A run in slices: what happened in each interval of its clock, reported while the run goes on.
+//! A run in slices: the counts of each interval of its clock, reported during the run.
 //!
 //! Counters are those of the drive at the end of an interval; operations and their latencies are those
 //! answered in it. The intervals of a run add up to the run, except for the drain after its last operation.

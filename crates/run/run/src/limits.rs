@@ -1,5 +1,5 @@
-//! What limited a run: computed from how long each resource was busy and each thread of the controller was
-//! occupied. No event, no model: shares of times that were counted.
+//! The limit of a run, computed from how long each resource was busy and each thread of the controller was occupied. No
+//! event, no model: shares of times that were counted.
 //!
 //! ```text
 //!   a resource is busy nearly all of the time      it limits: more of it, or a faster one, helps
@@ -152,7 +152,7 @@ fn host_limit(config: &Config) -> (&'static str, Option<u32>) {
     }
 }
 
-/// What a share of occupied time was spent on.
+/// The cause of a share of occupied time.
 fn on(cause: &str) -> &'static str {
     match cause {
         "core" => "on a firmware core",

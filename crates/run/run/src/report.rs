@@ -75,7 +75,7 @@ pub struct Report {
     /// Units of the workload, by kind: transactions.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub transactions: Named<Transactions>,
-    /// What was done over time, if `run.interval_ns` is set.
+    /// Operations over time, if `run.interval_ns` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
     /// The counts of drive, link, host and workload ([`kvdrive_declare::Counters`]), by section; JSON has the
@@ -324,7 +324,7 @@ pub struct Occupied {
 pub struct Limit {
     /// The setting that changes it.
     pub key: String,
-    /// What it is set to.
+    /// Its value.
     pub value: Value,
     /// The evidence.
     pub because: String,

@@ -107,7 +107,7 @@ impl Seen {
         }
     }
 
-    /// What has been done so far, with what was seen in the present interval, which ends here.
+    /// The counts so far, and those of the present interval, which ends here.
     pub(crate) fn tally(&mut self) -> Tally {
         let recent = self.recent.as_mut().map(std::mem::take).unwrap_or_default();
         Tally { recent, ..self.sums() }

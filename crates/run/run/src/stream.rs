@@ -247,7 +247,7 @@ impl Stream {
         Some(sampler)
     }
 
-    /// What tasks of all threads have done, as far as other threads have published it.
+    /// The work of the tasks of all threads, as far as other threads have published it.
     fn tally(&self) -> Tally {
         let mut tally = self.seen.borrow_mut().tally();
         for other in lock(&self.work.elsewhere).iter_mut() {

@@ -2,11 +2,11 @@
 //! of its own and the application on others; or, if the drive is unpaced and the application has one thread,
 //! calls of that thread carry the drive out.
 //!
-//! What the application sees (latency, throughput) is measured on this machine. What the drive does is
-//! counted and modelled as always: after loading, or from power-on if nothing is loaded. A served drive is
-//! not drained, so pages that loading left in buffers are programmed during the run. A recording holds the
-//! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
-//! counters and the same model times, loading included.
+//! The observations of the application (latency, throughput) are measured on this machine. The work of the drive is
+//! counted and modelled as always: after loading, or from power-on if nothing is loaded. A served drive is not drained,
+//! so pages that loading left in buffers are programmed during the run. A recording holds the configuration, every
+//! arrival with its model time and every byte that DMA read, so a replay has the same counters and the same model
+//! times, loading included.
 
 pub mod connected;
 mod control;

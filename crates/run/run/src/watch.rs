@@ -1,4 +1,4 @@
-//! Observing a run while it goes on, and stopping it: progress, intervals, Ctrl-C.
+//! Observing and stopping a run: progress, intervals, Ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -47,7 +47,7 @@ pub(crate) struct Work {
     /// Does the first store that does not fit end the run, and has one not fitted?
     until_full: bool,
     full: AtomicBool,
-    /// What threads other than the first have published of their tasks' work.
+    /// The work of tasks that threads other than the first have published.
     pub(super) elsewhere: Mutex<Vec<Tally>>,
     stop: Arc<AtomicBool>,
     /// Why the run cannot continue.

@@ -1,5 +1,5 @@
-//! How fast a drive on a network answers, and what that costs at either end: the figures of `kvdrive bench
-//! --connect`. All are measured.
+//! The speed of a drive on a network, and the CPU time at either end: the figures of `kvdrive bench --connect`. All are
+//! measured.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -61,7 +61,7 @@ impl Serialize for Verdict {
 /// The same value under other conditions, shown beside the claim's own.
 #[derive(Clone, Debug, Serialize)]
 pub struct OtherCondition {
-    /// What is different.
+    /// The condition that differs.
     pub name: String,
     /// Our value under these conditions, as text.
     pub ours: String,

@@ -213,7 +213,7 @@ pub struct NoticedBy {
     pub claim: String,
     /// The standing of its verdict.
     pub standing: Standing,
-    /// What is noticed: the verdict with our value under the mutant, or why there is none.
+    /// The result of a claim under the mutant: the verdict with our value, or why there is none.
     pub verdict: String,
 }
 
@@ -286,7 +286,7 @@ pub fn text(all: &[Noticed]) -> String {
     text
 }
 
-/// How many are noticed, each counted under the best standing among the claims that notice it.
+/// Number of noticed mutants, each counted under the best standing among the claims that notice it.
 fn sum(all: &[Noticed]) -> String {
     let best = |one: &Noticed| {
         let has = |standing: &Standing| one.claims.iter().any(|claim| claim.standing == *standing);

@@ -1,4 +1,4 @@
-//! The standing of a verdict: what it is worth as evidence.
+//! The standing of a verdict: its value as evidence.
 
 use serde::{Deserialize, Serialize};
 

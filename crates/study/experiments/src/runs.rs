@@ -80,8 +80,8 @@ impl Options {
         self.extent == Extent::Usual && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
     }
 
-    /// Have runs neither the usual nor the published size, or settings that override theirs? Then no claim is
-    /// expected to hold or to fail.
+    /// Have runs neither the usual nor the published size, or settings that override those of their figure? Then no
+    /// claim is expected to hold or to fail.
     pub fn is_altered(&self) -> bool {
         !self.set.is_empty()
             || !self.seeds.is_empty()

@@ -138,7 +138,7 @@ pub fn walk(
     Err(Status::DATA_TRANSFER_ERROR)
 }
 
-/// What a walk has left to do.
+/// The rest of a walk.
 struct WalkRest {
     /// Bytes that are wanted and not found yet.
     bytes: u32,

@@ -12,7 +12,7 @@ use crate::pcie::Link;
 /// Result of a change: an answer, or the reason why nothing has changed.
 pub type Outcome = Result<String, String>;
 
-/// What the thread that serves a drive needs besides the link, and the target of a control channel.
+/// The calls of the thread that serves a drive, besides those to the link; also the target of a control channel.
 pub trait Controlled: 'static {
     /// Executes `change`, which must not wait, and returns its outcome. The same text at the same event must have the
     /// same effect, since a replay calls this, too.

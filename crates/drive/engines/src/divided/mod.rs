@@ -259,8 +259,8 @@ impl<E: Dividing> Divided<E> {
         go.iter().for_each(|value| self.remove_parts(value, value.parts()));
     }
 
-    /// Removes the first `parts` parts of a value, and then its slot. What cannot be removed stays until the drive is
-    /// powered on again.
+    /// Removes the first `parts` parts of a value, and then its slot. Parts that cannot be removed stay until the drive
+    /// is powered on again.
     fn remove_parts(&self, value: &DividedValue, parts: u32) {
         for index in 0..parts {
             if self.engine.delete(self.names.part(value.number, index)).is_err() {

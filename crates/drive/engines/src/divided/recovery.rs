@@ -139,7 +139,7 @@ impl<E: Dividing> Divided<E> {
     }
 }
 
-/// What a lookup of a name has found.
+/// The result of a lookup of a name.
 enum Reading {
     Nothing,
     Note(Note),

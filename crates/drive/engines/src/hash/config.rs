@@ -38,7 +38,8 @@ pub enum SecondChance {
     Off,
 }
 
-/// What a published emulator leaves out, beyond what is not charged: to study that emulator alone.
+/// Work that a published emulator leaves out, in addition to operations that it does not charge; only to study that
+/// emulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Section)]
 #[section("hash")]
 pub struct Omissions {

@@ -1,7 +1,7 @@
 //! Checks a protected image before anything is built on it. An image comes from outside: a matching checksum
 //! says that it was not damaged, not that an engine wrote it.
 //!
-//! What needs data from flash is checked while recovery reads it (`recovery`).
+//! Facts that need data from flash are checked while recovery reads those (`recovery`).
 
 use kvdrive_flash::power::ImageError;
 

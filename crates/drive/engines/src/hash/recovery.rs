@@ -476,8 +476,7 @@ impl PairCount {
             let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| data.read(offset, bytes, sink);
             let grain = Grain(first.0 + u64::from(at));
             let Some(header) = PairHeader::read(layout.page_bytes() - offset, read) else {
-                // A stream continues right after its last pair, since a scan for pairs does not look beyond a
-                // gap.
+                // A stream continues directly after its last pair, since a scan for pairs stops at a gap.
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
                 let is_whole = !is_open || layout.within(grain) == end;
                 self.live.ensure(is_whole, "a stream leaves a gap after its last pair");

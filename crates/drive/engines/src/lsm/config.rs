@@ -23,7 +23,7 @@ pub struct LsmConfig {
 }
 
 impl LsmConfig {
-    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::ImageSettings`].
+    /// Settings in which two drives must agree to read each other's images: [`kvdrive_flash::power::ImageSettings`].
     pub fn image_settings(&self) -> Vec<(&'static str, String)> {
         let LsmConfig { packing, index, gc, buffer } = self;
         let mut settings = packing.image_settings();

@@ -8,10 +8,9 @@
 //! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection
 //! while it moves a value ([`super::collection`]). No task collects while holding it.
 //!
-//! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A
-//! value's bytes are in the protected buffer before its index entry exists, and its bytes count as live
-//! before it can be found; a cut between the two leaves live bytes without an entry, which collection
-//! finds out.
+//! This module determines the order of steps, so that a power cut between any two leaves a value whole or absent. A
+//! value's bytes are in the protected buffer before its index entry exists, and its bytes count as live before it can
+//! be found; a cut between the two leaves live bytes without an entry, which collection finds out.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -138,7 +137,7 @@ impl LsmEngine {
     }
 
     fn found(&self, entry: Entry, pin: Option<PastPin>) -> Found {
-        // What is shorter than that cannot be large, unless the buffer has become smaller since it was stored.
+        // A value that is shorter cannot be large, unless the buffer has become smaller since it was stored.
         let is_packed = !entry.has_bytes() || entry.bytes <= self.log.packed_max_bytes();
         let large = if is_packed { None } else { LargeReader::new(&self.log, entry.address) };
         Found { entry, pin, large: large.map(Box::new) }
@@ -241,8 +240,8 @@ pub struct Window {
     _share: WindowShare,
 }
 
-/// A window is a whole page of the value log. What it is packed with is the host's business, and in its
-/// granted rest the controller's; the packing policy sees one value of a page.
+/// A window is a whole page of the value log. The host decides what lies in the page, and the controller in the part
+/// that was granted to it; the packing policy sees one value of a page.
 impl Exposing for LsmEngine {
     type Window = Window;
 

@@ -56,7 +56,7 @@ pub struct IndexParts {
     pub journal: Rc<dyn IndexJournal>,
 }
 
-/// What the index has done so far.
+/// Counters of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 #[counters(prefix = "index_")]
 pub struct IndexCounters {

@@ -1,5 +1,5 @@
-//! The ledger of flash pages: how many must be free so that a nearly full drive can go on working. Arithmetic only: no
-//! state, no effects, no waiting.
+//! The ledger of flash pages: how many must be free so that a nearly full drive can continue to work. Arithmetic only:
+//! no state, no effects, no waiting.
 //!
 //! Let U be the pages in tables, A the pages available for new tables, F the pages that a flush of a memtable takes,
 //! and M(n) the pages of one run of all tables and n further memtables of new pairs ([`Ledger::merged`]). **A >= M(2),

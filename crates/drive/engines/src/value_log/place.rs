@@ -136,8 +136,8 @@ impl Place {
         Place { log: self.log.clone(), address, bytes, copied_bytes: 0, pages, segment: Some(segment) }
     }
 
-    /// How many bytes may come next: what goes through the buffer has its pages already, and a large value gets the room
-    /// for some of its bytes.
+    /// How many bytes may come next: a value that goes through the buffer has its pages already, and a large value gets
+    /// the room for some of its bytes.
     ///
     /// # Errors
     /// [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and the head may not take another one.

@@ -19,7 +19,7 @@ use kvdrive_sim::TaskCell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
 pub struct SegmentId(pub u32);
 
-/// What a segment is taken for. Decides how deep the pool may be drained.
+/// The use for which a segment is taken. Decides how deep the pool may be drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Values from the host: leaves the reserves of the index and of garbage collection.

@@ -1,4 +1,4 @@
-//! The segments of the value log: their live bytes, who still uses them, and when each can be given back.
+//! The segments of the value log: their live bytes, their users, and when each can be given back.
 //!
 //! ```text
 //!   open ──► sealed ──► retired ──► dying ──► (pool)

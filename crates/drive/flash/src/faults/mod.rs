@@ -79,7 +79,7 @@ impl Moment {
     }
 }
 
-/// What a fault does. A kind chooses it; the port and the controller carry it out.
+/// The effect of a fault. A kind chooses it; the port and the controller carry it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The read is answered as damaged. The page itself is unchanged.
@@ -226,7 +226,7 @@ pub struct FaultCount {
     pub fired: u64,
 }
 
-/// What rules are matched against.
+/// The operation or command that rules are matched against.
 #[derive(Clone, Copy)]
 pub enum Subject {
     /// A command: opcode, key, namespace, and whether it changes content.

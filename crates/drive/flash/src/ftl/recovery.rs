@@ -26,7 +26,7 @@ use crate::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
 const MOST_PAGES_WRITTEN: u64 = 1 << 60;
 const MOST_ERASES: u32 = 1 << 31;
 
-/// What the scan has found so far; independent of the order in which pages are read.
+/// Result of the scan so far; it does not depend on the order in which pages are read.
 #[derive(Default)]
 struct Findings {
     logical_pages: u32,

@@ -121,7 +121,7 @@ pub trait Media {
     fn image(&self) -> Vec<u8>;
 }
 
-/// What a medium is opened with.
+/// Arguments for opening a medium.
 #[derive(Clone, Debug, Default)]
 pub struct MediaOptions {
     /// The image file; only `file` needs it. Made when it does not exist.

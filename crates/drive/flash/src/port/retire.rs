@@ -118,7 +118,7 @@ impl FlashPort {
     }
 
     /// Registers `save`, which is called when a unit has no spare block left and the drive is about to become
-    /// read-only: what the owner knows at that instant is what survives.
+    /// read-only: the owner's state at that instant survives.
     ///
     /// # Panics
     /// A function is registered already.

@@ -26,11 +26,11 @@
 //!   group n:         group n | moment (E, n, begun E) | what follows: acknowledgement, change of flash
 //! ```
 //!
-//! So the moment is never ahead of the log, and a kill at any instruction leaves it at most one step behind.
-//! A log that ends before the moment was truncated, or belongs to an earlier moment; an image whose moment is
-//! more than one step behind the log is itself an earlier one; the log may be missing only before the first
-//! checkpoint was complete. All other combinations are refused, before anything is written, with both ends
-//! named ([`LogError::Apart`]).
+//! So the moment is never ahead of the log, and after a kill at any instruction it is at most one step older than the
+//! log. A log that ends before the moment was truncated, or belongs to an earlier moment; an image whose moment is more
+//! than one step behind the log is itself an earlier one; the log may be missing only before the first checkpoint was
+//! complete. All other combinations are refused, before anything is written, with both ends named
+//! ([`LogError::Apart`]).
 //!
 //! The moment of a group is 32 B, written in place, without waiting for storage: a second system call for
 //! each group. Measured on a virtual machine at 1.7 to 2.2 us, beside 2.3 to 2.9 us for the group itself. A
@@ -99,7 +99,7 @@ pub enum LogError {
         path: PathBuf,
         /// Position in bytes.
         offset: u64,
-        /// What is stored there.
+        /// Name of the content at that position.
         what: &'static str,
     },
     /// Another version of this program wrote it.

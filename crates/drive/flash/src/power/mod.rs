@@ -1,4 +1,4 @@
-//! What survives a power cut, and how it leaves the drive and comes back.
+//! The state that survives a power cut: how it is saved and restored.
 //!
 //! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write
 //! pointers, DMA log table, lists of live tables and segments: what the capacitors save). No object survives;
@@ -38,7 +38,7 @@ pub const IDENTITY_AT: usize = HEAD_BYTES;
 /// Position of the drive's settings in an image.
 pub const SETTINGS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
 
-/// What is left of a drive without power.
+/// The state that remains of a drive after a power cut.
 #[derive(Clone, Debug)]
 pub struct Survivors {
     /// Image of the medium.

@@ -1,6 +1,6 @@
-//! How long flash operations take, and what they wait for. What an operation does, the order in which the
-//! operations of one unit take effect, and the counters belong to the [port](super::port) and are the same in
-//! every timing.
+//! How long flash operations take, and what they wait for. The effect of an operation, the order in which the
+//! operations of one unit take effect, and the counters belong to the [port](super::port) and are the same in every
+//! timing.
 //!
 //! | file | what |
 //! |---|---|
@@ -88,7 +88,7 @@ pub struct TimingRow {
     pub name: &'static str,
     /// What it is and where it comes from, in a line.
     pub origin: &'static str,
-    /// What a program of a whole page takes.
+    /// Time of programming a whole page, ns.
     pub program: fn(&FlashConfig) -> ProgramTimes,
     /// Says which of its numbers cannot be.
     pub check: fn(&FlashConfig) -> Result<(), ConfigError>,

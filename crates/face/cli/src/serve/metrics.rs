@@ -312,7 +312,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// What a drive counts is in its report and in the metrics, under the same name.
+    /// Every counter of a drive is in its report and in the metrics under the same name.
     #[test]
     fn every_counter_of_every_drive_is_in_reports_and_metrics() {
         for engine in ENGINES {

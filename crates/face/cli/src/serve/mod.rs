@@ -343,7 +343,7 @@ fn end_by_signal(server: Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What each drive did, under the number of its namespace if there are several.
+/// The report of each drive, under the number of its namespace if there are several.
 fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
     for (nsid, report, lives) in reports {
         if reports.len() > 1 {

@@ -1,4 +1,4 @@
-//! What there is to see of a drive that is served: one snapshot for `ctl status`, metrics, page and `top`.
+//! The visible state of a served drive: one snapshot for `ctl status`, metrics, page and `top`.
 //!
 //! ```text
 //!   drive's thread    DriveLook::of    counters and buckets as they lie there   ┐ measured: Seen::snapshot_ns
@@ -58,7 +58,7 @@ pub struct ServerCounters {
     pub snapshot_ns: u64,
 }
 
-/// What hosts have of the server now.
+/// Controllers and memory that hosts use now.
 #[derive(Counters)]
 #[counters(state)]
 pub struct HostsNow {
@@ -244,7 +244,7 @@ pub struct HostsLook {
 }
 
 impl HostsLook {
-    /// What the subsystem of `core` has counted.
+    /// The counters of the subsystem of `core`.
     pub fn of(core: &Core) -> HostsLook {
         let clock = Stopwatch::start();
         let look = HostsLook {
@@ -302,7 +302,7 @@ pub struct DriveLook {
 }
 
 impl DriveLook {
-    /// What the drive has counted.
+    /// The counters of the drive.
     pub fn of(running: &Running) -> DriveLook {
         let clock = Stopwatch::start();
         let look = DriveLook {

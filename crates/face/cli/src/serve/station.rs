@@ -236,7 +236,7 @@ impl Station {
     }
 
     /// Gives a drive whose power has gone its power back; returns the model time that its power-on took, ns.
-    /// What happens from here on is in no recording.
+    /// Events from here on are in no recording.
     pub fn power_on(&self) -> anyhow::Result<u64> {
         let mut lives = self.lives();
         let nsid = self.supply.nsid;

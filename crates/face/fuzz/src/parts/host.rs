@@ -44,7 +44,7 @@ struct Asked {
     end: u32,
 }
 
-/// What a lookup has found.
+/// The result of a lookup.
 pub struct Answer {
     pub status: Status,
     pub dw0: u32,

@@ -166,7 +166,7 @@ impl Player {
         (self.wait, self.awaited) = (None, None);
     }
 
-    /// The drive has lost its power: every command is answered or forgotten, and nothing of it stays.
+    /// The drive has lost its power: every command is answered or dropped, and nothing of it remains.
     fn lost_power(&mut self) {
         self.core.subsystem.poll();
         hand_over(&mut self.core, &mut self.hosts);

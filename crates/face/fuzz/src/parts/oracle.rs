@@ -1,4 +1,5 @@
-//! What the keys of a drive may have, while hosts change them by commands whose order or fate is not always known.
+//! The values that the keys of a drive may have, while hosts change them by commands whose order or outcome is not
+//! always known.
 //!
 //! A value is known by a number, which makes its bytes; so bytes of two values in one are noticed. A change counts as
 //! possible from its submission on. After its answer only it and the changes beside it are possible; after a connection
@@ -41,7 +42,7 @@ struct Change {
 
 #[derive(Default)]
 struct OfKey {
-    /// What it may have, changes under way aside. Empty: nothing.
+    /// The values that it may have, without changes in flight. Empty: nothing.
     settled: Vec<Option<Value>>,
     /// All values that it may ever have had.
     history: Vec<Value>,
@@ -122,7 +123,7 @@ impl Oracle {
         }
     }
 
-    /// What tells whether a key was changed meanwhile; `None`: it is being changed.
+    /// A number that shows whether a key was changed meanwhile; `None`: it is being changed.
     pub fn version(&mut self, key: Key) -> Option<u64> {
         let is_changing = self.changes.values().chain(&self.left).any(|change| change.key == key);
         let version = self.of(key).version;
@@ -188,7 +189,7 @@ impl Oracle {
             return;
         }
         if !is_success {
-            // It may have been refused before the drive saw it, and then an earlier value can go on.
+            // The command may have been refused before the drive saw it; then an earlier value can remain.
             if part.at == 0 {
                 *stream = Stream::default();
             }

@@ -18,7 +18,7 @@ const PATH_MAX: usize = 4096;
 /// A page, beyond which a path may not be readable.
 const PAGE: u64 = 4096;
 
-/// What a call does.
+/// The kind of a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// path, flags

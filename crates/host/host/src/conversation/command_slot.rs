@@ -81,7 +81,7 @@ pub(crate) trait CommandSlot {
 const NO_WINDOW: &str = "this driver offers no window";
 const NO_METHOD: &str = "this driver's values travel with their commands";
 
-/// What is submitted besides the entries.
+/// Descriptors that are submitted besides the entries.
 pub(crate) struct Submission<'v> {
     /// Number of completions to come.
     pub(crate) completions: u32,
@@ -91,7 +91,7 @@ pub(crate) struct Submission<'v> {
     pub(crate) room: u32,
 }
 
-/// What a driver does after a call is answered and its slot is free.
+/// The action of a driver after a call is answered and its slot is free.
 pub(crate) enum Aftermath {
     None,
     /// Keep pairs that no call has asked for yet.

@@ -168,7 +168,7 @@ impl<'m> Course<'m> {
         (answer, aftermath)
     }
 
-    /// What the command does with an iterator.
+    /// The effect of the command on an iterator.
     pub(crate) fn iterator_use(&self) -> IteratorUse {
         match self.work {
             Work::Other { command: Command::Seek { .. }, .. } => IteratorUse::Opens,

@@ -16,7 +16,7 @@
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
 //!   drive, which discards it before the next inline value begins (`is_torn`).
 //! * An iterator whose SEEK no caller waits for is closed, in the same slot.
-//! * What a NEXT answers that no caller waits for is kept: the drive has passed that pair
+//! * The answer of a NEXT without a waiting caller is kept, because the drive has passed that pair
 //!   ([`super::unclaimed`]).
 
 use kvdrive_link::transfer::outcome;
@@ -24,7 +24,7 @@ use kvdrive_spec::{Command, Cqe, Sqe};
 
 use crate::answers::{IteratorId, NSID};
 
-/// What a command does with an iterator, if anything.
+/// The effect of a command on an iterator, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IteratorUse {
     #[default]
@@ -145,7 +145,7 @@ impl Slot {
         if self.awaited > 0 { Remaining::Wait } else { self.left() }
     }
 
-    /// What remains when all completions have come.
+    /// The state that remains when all completions have come.
     fn left(&mut self) -> Remaining {
         let (iterator_use, outcome) = (std::mem::take(&mut self.iterator_use), self.outcome.take());
         let unclaimed = match (iterator_use, outcome) {

@@ -11,7 +11,7 @@ use kvdrive_spec::{Cqe, Status};
 use super::course::done;
 use crate::answers::{AnswerData, IteratorId, Pair, Pairs};
 
-/// What a NEXT has answered.
+/// The answer of a NEXT.
 pub(crate) type IteratorAnswer = Result<Pairs, Status>;
 
 /// The answer to `cqe`, of which at most `room` bytes have `arrived`.
@@ -22,7 +22,7 @@ pub(crate) fn answer(cqe: &Cqe, arrived: &impl AnswerData, room: u32) -> Iterato
 /// The answer to a call for the next pair; `None` after the last one.
 pub(crate) type NextPair = Result<Option<Pair>, Status>;
 
-/// What is kept for a call that asks for the next pair.
+/// A pair or status that is kept for a call that asks for the next pair.
 pub(crate) enum Claimed {
     /// Nothing: the call asks the drive.
     Nothing,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A store is any row of [`kvdrive_store::STORES`]. Its work, and every command it sends, takes time on the
-//! core of the calling thread; pages that are not in its memory cross the link as blocks. Its background work
-//! has threads and queue pairs of its own, and runs in slices on all of these cores or on one more. It
-//! recovers its pairs from its pages alone. A pair is durable after [`HostKvClient::sync`], not before.
+//! core of the calling thread; pages that are not in its memory cross the link as blocks. Its background threads have
+//! queue pairs of their own, and run in slices on all of these cores or on one more. It recovers its pairs from its
+//! pages alone. A pair is durable after [`HostKvClient::sync`], not before.
 
 mod client;
 mod cpu;
@@ -154,7 +154,7 @@ impl HostKv {
         self.store.space()
     }
 
-    /// What the store counted, and its pages by what was done and why: section `store` of reports.
+    /// Counters of the store, and of its pages by operation and purpose: section `store` of reports.
     pub fn counts(&self) -> Counts {
         self.store.counts().and(&self.pages.counters)
     }

@@ -164,8 +164,8 @@ impl<'d> Handle<'d> {
 
     /// Takes the oldest answer to the batches that this handle has under way, for any handle; `false`: it has none. No
     /// other handle takes them, so a task calls this while it waits for anything outside of SAKER, such as a lock that
-    /// another task holds. After each answer the task checks whether it still has to wait: another task that goes on
-    /// writing can keep one answer ahead for ever.
+    /// another task holds. After each answer the task checks whether it still has to wait: another task that continues
+    /// to write can keep one answer ahead for ever.
     pub fn take_answer(&mut self) -> bool {
         if !self.take_oldest() {
             return false;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Spread`] | which drive has a key, by rendezvous hashing |
 //! | [`Pipeline`] | connections to several drives as one [`crate::Pipelined`]; if a drive is lost, calls to its keys fail and the others continue |
-//! | [`Share`] | counts of one drive's commands |
+//! | [`Share`] | counters of one drive's commands |
 //!
 //! Nothing is stored twice: this is not redundancy. The pairs of a lost drive are readable again when the
 //! drive is.

@@ -6,13 +6,13 @@ use super::shape::{OWN_BYTES, SegmentShape};
 use crate::frame::Kind;
 use crate::records::Format;
 
-/// What a thread does while one of its blocks is written.
+/// The behaviour of a thread while one of its blocks is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum WriteMode {
     /// It waits.
     #[default]
     Wait,
-    /// It goes on, up to `blocks_under_way` blocks of all threads.
+    /// It continues until `blocks_under_way` blocks of all threads are being written.
     Overlap,
 }
 

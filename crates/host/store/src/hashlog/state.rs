@@ -66,7 +66,7 @@ pub enum Phase {
 /// A part of the log that is cleaned as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// What it is used for.
+    /// Its use.
     pub phase: Phase,
     /// Bytes of live records, tombstones included.
     pub live: u64,
@@ -115,8 +115,8 @@ pub struct OpenSegment {
     pub pages: u32,
 }
 
-/// What the pages alone cannot tell about a moment when everything was durable: where each stream ended.
-/// Every other segment has a last page that says so.
+/// A fact about a moment when everything was durable that the pages alone cannot show: where each stream ended. Every
+/// other segment has a last page that says so.
 ///
 /// ```text
 ///   bytes   synced u64 | of each open segment: number u32, pages u32, life u64

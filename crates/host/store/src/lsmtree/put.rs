@@ -12,7 +12,7 @@ use crate::records::Flags;
 use crate::store::{Request, StoreError};
 use crate::value::StoredValue;
 
-/// What a put has to wait for.
+/// The condition for which a put has to wait.
 enum Stall {
     No,
     /// The rate is limited.
@@ -122,9 +122,9 @@ impl Tree {
                     merged += 1;
                     let tables = self.state.borrow().version.tables().count();
                     if merged > 4 * tables + 64 || !self.merge_for_room(thread)? {
-                        // Deletes go on: in a later merge they meet the pairs that they delete, and both are
-                        // dropped. So do puts repeated after a power cut: a merge drops their first copies,
-                        // if there are any.
+                        // Deletes continue: in a later merge they meet the pairs that they delete, and both are
+                        // dropped. So do puts repeated after a power cut: a merge drops their first copies, if there
+                        // are any.
                         if !may_be_refused {
                             return Ok(());
                         }

@@ -304,7 +304,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     text
 }
 
-/// What all reports have in common: workload and settings.
+/// Properties that all reports have in common: workload and settings.
 fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> String {
     let mut common = Vec::new();
     if !names.contains(&"workload".to_owned()) {
@@ -525,7 +525,7 @@ fn place_cache(leaves: &mut Vec<(String, String)>) {
     leaves.retain(|(known, _)| key != Some(known));
 }
 
-/// Settings of SAKER are dropped if it is off; if it is on, the batch size stands for it.
+/// Settings of SAKER are dropped if it is off; if it is on, the batch size represents it.
 fn place_saker(leaves: &mut Vec<(String, String)>) {
     let value = |key: &str| leaves.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
     let Some(at) = leaves.iter().position(|(key, _)| key == "saker.enabled") else { return };

@@ -25,7 +25,7 @@ const PAPER_SUPERBLOCKS: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What the size of a structure is proportional to.
+/// The quantity to which the size of a structure is proportional.
 #[derive(Clone, Copy, PartialEq)]
 enum Grows {
     Capacity,

@@ -13,7 +13,7 @@ impl Text<'_> {
         wrap(&format!("  limited by {} = {}: {}", limit.key, limit.value, limit.because), self.room)
     }
 
-    /// What the time of contexts and threads was spent on.
+    /// The time of contexts and threads by cause.
     pub(super) fn occupied(&self) -> String {
         if self.occupied.is_empty() {
             return String::new();

@@ -35,7 +35,7 @@ pub(super) struct ThreadDriver<'d> {
 /// Returns the drive's state at a time of the machine's clock, if it is visible.
 pub(super) type SnapshotSource = Rc<dyn Fn() -> Snapshot>;
 
-/// What the threads of a run do, in phases: first they load, then they are measured.
+/// The threads of a run work in phases: first they load, then they are measured.
 pub(super) struct Threads<'d> {
     work: Arc<Work>,
     drivers: Vec<ThreadDriver<'d>>,

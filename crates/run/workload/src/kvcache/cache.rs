@@ -13,7 +13,7 @@ use kvdrive_declare::Counters;
 use super::admission::{Admission, Missing};
 use super::eviction::{BlockId, Policy};
 
-/// What was counted, in blocks unless said otherwise.
+/// Counters, in blocks unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct CacheCounters {
     /// Requests of the trace.
@@ -38,7 +38,7 @@ pub struct CacheCounters {
     pub not_admitted: u64,
 }
 
-/// What the cache does with one block of a request.
+/// The action of the cache for one block of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is cached and stays; this pass moves no data.

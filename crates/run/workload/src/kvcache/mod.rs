@@ -237,8 +237,7 @@ impl Workload for KvCache {
     }
 }
 
-/// What the requests are worth: tokens, the computing that cached ones save, and the time that the trace
-/// took.
+/// Totals of the requests: tokens, the computing that cached ones save, and the duration of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct TokenCounters {
     /// Time of the last request after the start of the trace, ms.

@@ -39,7 +39,7 @@ fn name(place: DistrictId) -> String {
     format!("district {} of warehouse {}", place.district, place.warehouse)
 }
 
-/// What the transactions that were committed must have left.
+/// The state that the committed transactions must have left.
 #[derive(Default)]
 struct Expected {
     districts: BTreeMap<DistrictId, Done>,

@@ -89,7 +89,7 @@ impl Draws {
         }
     }
 
-    /// The last name of a loaded customer, after the first customers, who have each name once.
+    /// The last name of a loaded customer after the first ones, which have every name once.
     pub fn name_of_load(&self, rng: &mut Rng) -> u32 {
         self.names_of_load.draw(rng)
     }

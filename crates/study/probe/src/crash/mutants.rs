@@ -16,7 +16,7 @@ use kvdrive_sim::Rng;
 pub struct Mutant {
     /// Its name.
     pub name: &'static str,
-    /// The mistake that it stands for, in a line.
+    /// The mistake that it represents, in a line.
     pub stands_for: &'static str,
     /// Changes the survivors; `false` if they have nothing that it could change.
     spoil: fn(&mut Spoiled<'_>) -> bool,

@@ -22,7 +22,7 @@ const QUEUE_ENTRIES: RangeInclusive<u32> = 2..=1 << 16;
 pub struct RecordingError {
     /// Offset of the frame that is wrong.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The flaw of the file.
     pub what: String,
 }
 

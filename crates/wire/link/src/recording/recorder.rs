@@ -47,7 +47,7 @@ impl Output {
 pub struct Recorder(TaskCell<Output>);
 
 impl Recorder {
-    /// Starts a recording in `to`, which should be buffered; `configuration` is what a replay needs to know.
+    /// Starts a recording in `to`, which should be buffered; `configuration` is the text that a replay needs.
     pub fn new(mut to: Box<dyn Write + Send>, configuration: &str) -> io::Result<Recorder> {
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&VERSION.to_le_bytes());

@@ -207,9 +207,8 @@ fn borrow(piece: &ReadPiece) -> Piece<'_> {
     }
 }
 
-/// Replays `recording` with a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes;
-/// its final function gets the end of the run, with the same counters and the same model time as the recorded
-/// run had.
+/// Replays `recording` with a drive in virtual time. `build` is the argument of [`crate::shared::Server::new`]; its
+/// final function gets the end of the run, with the same counters and the same model time as the recorded run had.
 ///
 /// The recording of an interrupted run is replayed up to its last arrival, as if the power had been cut
 /// there; [`RunEnd::recording`] reports it.

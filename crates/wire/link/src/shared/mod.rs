@@ -12,9 +12,8 @@
 //!
 //! Entries cross in batches: an inbox is a vector under a lock that is taken once per doorbell, and the drive
 //! reads one counter to see whether any inbox is filled. A completion slot counts as released the moment its
-//! completion is posted, so the time at which the host reads completions does not influence the drive: the
-//! events of a run are a function of the stamped arrivals and of the bytes that DMA read, which is what
-//! [`crate::recording`] keeps.
+//! completion is posted, so the time at which the host reads completions does not influence the drive: the events of a
+//! run are a function of the stamped arrivals and of the bytes that DMA read, and [`crate::recording`] keeps both.
 //!
 //! An unpaced drive may do without a thread ([`serve_here`]): ringing its bell executes the due events in the ringing
 //! thread.

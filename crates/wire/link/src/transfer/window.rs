@@ -231,7 +231,7 @@ pub trait Exposing: Landing {
         unreachable!("no window was opened")
     }
 
-    /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has
+    /// A place for a value of `bytes` bytes at byte `at` of the window. The bytes that the host stored there have
     /// landed. Errors: the engine does not accept such a key.
     fn place_in(&self, _: &Self::Window, _: &Key, _at: u32, _bytes: u32) -> Result<Self::Place, Status> {
         unreachable!("no window was opened")

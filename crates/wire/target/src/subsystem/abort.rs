@@ -5,8 +5,8 @@
 //!   taken back, answered 07h                ends by itself: dword 0 of the Abort says "not aborted"
 //! ```
 //!
-//! A command is not taken back if the host was asked for its data (no message revokes an R2T), or if it moves its data
-//! part by part and has begun.
+//! A command is not taken back if its data were requested from the host (no message revokes an R2T), or if it moves its
+//! data part by part and has begun.
 
 use kvdrive_spec::{Sqe, Status};
 

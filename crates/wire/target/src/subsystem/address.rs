@@ -1,4 +1,4 @@
-//! Where hosts reach a subsystem: of a network as the discovery log has it, or the path of a socket.
+//! The address of a subsystem: on a network, in the form of the discovery log, or the path of a socket.
 
 use std::fmt;
 

@@ -287,7 +287,7 @@ impl Arbiter {
         least_bytes
     }
 
-    /// May the host's command go, if the lowest position of hosts at work is `least_bytes`?
+    /// May the host's command begin, if the lowest position of hosts at work is `least_bytes`?
     fn may_go(&self, index: usize, command: &Held, least_bytes: u64) -> bool {
         let line = &self.hosts[index];
         let work_bytes = line.work_of(command).work_bytes;

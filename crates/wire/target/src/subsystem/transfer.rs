@@ -5,7 +5,7 @@ use kvdrive_spec::fabrics::{fctype, fctype_of};
 use kvdrive_spec::opcode::{self, Direction};
 use kvdrive_spec::{Psdt, SglDescriptor, Sqe, Status};
 
-/// Most bytes that a command moves with memory for all of them. More go by networks alone, part by part
+/// Most bytes that a command moves with memory for all of them. Larger ones cross only networks, part by part
 /// (`tcp/connection/parts.rs`).
 pub const WHOLE_MAX_BYTES: u32 = 2 << 20;
 

@@ -1,4 +1,4 @@
-//! What the opcodes of pairs do: the KV command set and the vendor commands beside it, one function each.
+//! The opcodes of pairs: the KV command set and the vendor commands, one function each.
 //!
 //! ```text
 //!     Store      prp, sgl         ── reserve a place ─► DMA ─► settle ─► commit

@@ -20,7 +20,7 @@ use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::iter::{IterHeader, pair_at};
 
-/// An open iterator: a cursor, and what it has passed and the host has not received.
+/// An open iterator: a cursor, and the pairs that it has passed and the host has not received.
 pub struct OpenIterator<C> {
     /// Continues after `unsent`.
     pub cursor: C,
@@ -108,7 +108,7 @@ impl Unsent {
         self.refusal.is_some()
     }
 
-    /// Takes the status when no pair is left before it: the iterator goes on after it, if it can.
+    /// Takes the status when no pair is left before it: the iterator continues after it, if it can.
     pub fn take_refusal(&mut self) -> Option<Status> {
         self.answer.clear();
         self.refusal.take()

@@ -1,6 +1,6 @@
 //! Prefetching for commands that will come soon. Nothing in the drive changes. Directory, cache and medium of a large
 //! drive are larger than the caches of the machine, and the machine can load many memory locations at once in the time
-//! of one. What is read goes to [`black_box`], so that the compiler keeps the reads.
+//! of one. The bytes read go to [`black_box`], so that the compiler keeps the reads.
 
 use std::hint::black_box;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What recovery needs of the cache: the state that goes into the protected image, and how it comes back.
+//! Recovery of the cache: the state that goes into the protected image, and how it is restored.
 
 use super::{Cache, NEVER};
 use crate::hash::layout::{Grain, Location};

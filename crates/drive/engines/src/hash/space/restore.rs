@@ -101,8 +101,8 @@ impl Space {
         can_be
     }
 
-    /// Was a page of `kind` with this header written to this place, in the present life of its superblock? If
-    /// not, it is unknown what it has replaced, and what should be there is lost.
+    /// Was a page of `kind` with this header written to this place, in the present life of its superblock? If not, it
+    /// is unknown which item it has replaced, and the item that should be there is lost.
     pub(in crate::hash) fn is_own(&self, page: u32, kind: u8, spare: &Spare) -> bool {
         let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
         let is_here = (spare.kind, spare.lpa, spare.block_erases) == (kind, page.into(), epoch);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! 4096 entries fill 1 + 1 + 2 pages. A lookup reads whole parts, one after the other: Bloom, index, data.
-//! What differs from the release: the address is in bytes (the release has 4 KiB units; BandSlim adds a byte
-//! offset), and there are tombstones (the release cannot delete).
+//! Differences from the release: the address is in bytes (the release has 4 KiB units; BandSlim adds a byte offset),
+//! and there are tombstones (the release cannot delete).
 //!
 //! Limits: keys of exactly 4 bytes, 1 TiB of value log, values below 16 MiB. Entries have no sequence number:
 //! which of two is newer follows from the order of their tables.

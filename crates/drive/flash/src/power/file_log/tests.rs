@@ -303,7 +303,7 @@ fn a_flipped_byte_is_damage_and_never_another_content() {
     }
 }
 
-/// What `write` does to a log with one group while call `number` of this kind fails.
+/// The effect of `write` on a log with one group while call `number` of this kind fails.
 fn failing(
     base: &Path,
     call: Call,

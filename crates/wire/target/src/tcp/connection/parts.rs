@@ -159,7 +159,7 @@ impl Connection {
         self.ask_for_memory(core, slot);
     }
 
-    /// Ends a command that cannot go on: what its stream has begun is discarded before it is answered.
+    /// Ends a command that cannot continue: the unfinished work of its stream is discarded before it is answered.
     pub(super) fn give_up(&mut self, core: &mut Core, slot: u16, status: Status) {
         let command = &mut self.slots[usize::from(slot)];
         match &mut command.parts {
