@@ -20,7 +20,7 @@ const CHANGING: [u8; 3] = [opcode::DELETE, opcode::WRITE, opcode::TRANSFER];
 /// Reported temperature: the drive has no sensor, and hosts that show a temperature show 20 degrees Celsius.
 pub const TEMPERATURE_K: u16 = 293;
 
-/// Most of a log page that one command reads: what is longer is read in parts.
+/// Most bytes of a log page that one command reads; longer pages are read in parts.
 pub const ASKED_MAX_BYTES: u64 = 1 << 20;
 
 /// A failed command of a host.
@@ -109,7 +109,7 @@ impl Failure {
     }
 }
 
-/// As many bytes as `request` asks for, from its offset on; what lies after the end of `page` is zeros.
+/// As many bytes as `request` asks for, from its offset on; bytes after the end of `page` are zeros.
 ///
 /// # Errors
 /// It begins after the end or not at a multiple of 4, or asks for more than [`ASKED_MAX_BYTES`].

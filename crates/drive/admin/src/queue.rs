@@ -16,7 +16,7 @@ pub struct There {
     pub is_used: bool,
 }
 
-/// Can a controller that has granted `most` queues of each kind and has what is `there` execute `command`?
+/// Can a controller that has granted `most` queues of each kind, and has the queues of `there`, execute `command`?
 /// Identifiers of I/O queues are 1 to `most`; 0 is the admin queue's, which no command creates or deletes.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The controller's part of a profile: which loops or threads take commands, and what the firmware costs.
+//! The controller's part of a profile: the loops or threads that take commands, and the times of firmware work.
 
 use kvdrive_declare::{Entry, GivenValues, Problem, Section, Values, When, Words, default_of};
 use kvdrive_engines::firmware::{CopyCosts, Role, Roles};

@@ -1,5 +1,5 @@
-//! A whole drive: makes a controller that serves a link from a configuration, a medium and what survived the
-//! last power cut.
+//! A whole drive: makes a controller that serves a link from a configuration, a medium and the survivors of the last
+//! power cut.
 //!
 //! The engine's type is erased here, and only here: commands run in code that is generic over it
 //! ([`crate::requests`]).
@@ -324,8 +324,8 @@ impl Drive {
     }
 
     /// Passes every key to `each`, in the order of a List, and every gap with its cause. A host's List fails
-    /// as a whole if it meets an unreadable page, since a shorter list would hide the loss; this call is for
-    /// finding out what is left. After a gap, keys may appear that were deleted since.
+    /// as a whole if it meets an unreadable page, since a shorter list would hide the loss; this call is for finding
+    /// the pairs that are left. After a gap, keys may appear that were deleted since.
     pub fn list_all(&self, each: OnListed<'_>) {
         self.namespace.list_all(each);
     }
@@ -355,7 +355,7 @@ impl Drive {
         self.journal.is_kept()
     }
 
-    /// Sets the status of a completion posted to the queue of this session, if what it acknowledges is lost.
+    /// Sets the status of a completion posted to the queue of this session, if the write that it acknowledges is lost.
     pub fn revoke(&self, session: u32, cqe: &mut Cqe) {
         if self.journal.revokes(session, cqe.cid.get()) {
             let lost = Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED);
@@ -453,8 +453,8 @@ fn check_owner(image: &[u8], drive: &Owner) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// The image file of a medium that has one, with symbolic links resolved: the protected image lies beside the
-/// file itself, whatever name opens it.
+/// The image file of a medium that has one, with symbolic links resolved: the protected image lies beside the file
+/// itself, by whichever name the file is opened.
 fn image_path(config: &DriveConfig) -> Option<PathBuf> {
     let path = config.media.path.as_deref().filter(|_| config.media.has_file())?;
     let target = std::fs::read_link(path).map(|target| path.parent().unwrap_or(Path::new("")).join(target));

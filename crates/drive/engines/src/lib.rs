@@ -199,7 +199,7 @@ pub trait Engine: Exposing + 'static {
     /// Everything that must survive a power cut and is not on flash. [`Engine::power_on`] takes it.
     fn protected_image(&self) -> Vec<u8>;
 
-    /// Applies journal records to an image: what [`Engine::protected_image`] would have given after them.
+    /// Applies journal records to an image: the result is that of [`Engine::protected_image`] after them.
     fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>
     where
         Self: Sized;

@@ -135,7 +135,7 @@ impl Geometry {
         BlockId(unit / self.planes * self.blocks_per_die + index * self.planes + unit % self.planes)
     }
 
-    /// Checks the geometry. The error gives the name of a field and what it must be.
+    /// Checks the geometry. The error names a field and its allowed values.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let sizes = [
             ("channels", self.channels, 1, 1024),

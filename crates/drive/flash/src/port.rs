@@ -470,7 +470,7 @@ impl FlashPort {
         self.0.counters.erases[purpose.index()].get()
     }
 
-    /// Statistics of what operations waited for: under timing `dies`, all units (`die`) and all channels
+    /// Statistics of the resources that operations waited for: with timing `dies`, all units (`die`) and all channels
     /// (`channel`), each summed up.
     pub fn resources(&self) -> [(String, ResourceStatistics); 2] {
         let units = self.0.units.iter().map(|unit| unit.resource.statistics());

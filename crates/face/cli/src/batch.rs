@@ -51,7 +51,7 @@ impl Batch {
         Options { extent, scale: self.scale, set: self.set.clone(), seeds: self.seed.clone() }
     }
 
-    /// Refuses, before anything is made or run, what this plan has no use for, and runs that cannot be had.
+    /// Refuses, before anything is made or run, options that this plan does not use, and runs that are impossible.
     pub fn check(&self, plan: &Plan) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.scale.is_none() || !plan.scales().is_empty(),

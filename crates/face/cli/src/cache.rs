@@ -1,4 +1,4 @@
-//! `kvdrive cache`: what is remembered of earlier runs, and the option by which other commands do without.
+//! `kvdrive cache`: the results of earlier runs, and the option by which other commands do not use them.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ impl Remember {
 
 fn of_user() -> anyhow::Result<ResultCache> {
     let folder = folder_of_user().ok_or_else(|| anyhow::anyhow!("neither XDG_CACHE_HOME nor HOME is set"))?;
-    // If the program was built anew, its path may lead to another file by now.
+    // If the program was built again, its path may lead to another file by now.
     let running = Path::new("/proc/self/exe");
     let file = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
     Ok(ResultCache::open(folder, program(REVISION, is_committed(), &file)?))

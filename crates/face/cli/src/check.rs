@@ -51,7 +51,7 @@ fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyh
 }
 
 impl Check {
-    /// Reads everything and says what it found.
+    /// Reads everything and prints the findings.
     pub fn run(&self) -> anyhow::Result<()> {
         let document = document("check", &self.settings, &self.image)?;
         let mut named = 0;

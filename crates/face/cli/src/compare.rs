@@ -160,7 +160,7 @@ pub const HELP_OF_LISTS: &str = "Every option takes a list, as --transfer prp,pi
      flash.channels=4,8. Every combination is run; runs that differ in nothing but the seed are one row, with mean and \
      spread.";
 
-/// Runs `documents` on all cores with a bar for each drive, but for those that are remembered, until `stop` is set.
+/// Runs `documents` on all cores with a bar for each drive, except those that are remembered, until `stop` is set.
 pub fn run_with_bars(
     documents: &[Document],
     cache: &ResultCache,

@@ -1,6 +1,6 @@
 //! `kvdrive crash`: cuts the power at events of a run, and checks every pair in the drives that come back. With
-//! `--saker on`, what a sync has made durable must be there; writes that are pending may be. With `--mutants` what
-//! survives is changed as mistakes of recovery would, and each change has to be found.
+//! `--saker on`, synced writes must be there, and pending ones may be. With `--mutants` the survivors are changed as by
+//! mistakes of recovery, and each change must be found.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -162,7 +162,7 @@ fn end_if_stopped(watch: &Watch<'_>) {
     }
 }
 
-/// What drive, what work, with defaults under which a cut checks much in little time.
+/// The drive and the workload, with defaults by which a cut checks much in little time.
 fn document(options: &RunOptions) -> anyhow::Result<Document> {
     let mut options = options.clone();
     if options.assignments().iter().any(|assignment| assignment == "media.kind=file") {

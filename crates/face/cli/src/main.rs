@@ -77,8 +77,7 @@ enum Command {
     /// Tests random drives under random loads, with flash errors and power cuts, for minutes or for nights. If a pair
     /// is lost, prints the command that repeats the case; exit status 1.
     Storm(storm::Storm),
-    /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
-    /// whole.
+    /// Reads an image from end to end and reports whole, damaged and lost pairs; exit status 1 if not all is whole.
     ///
     /// The files are not changed, so they may be on a read-only file system. With --repair the drive is powered on as
     /// usual, which completes the work that was unfinished when the last run ended, and the files change.

@@ -24,7 +24,7 @@ enum By {
 #[derive(Args)]
 pub struct Ng {
     /// A device node and its drive, as /dev/ng0n1=tcp://127.0.0.1:4420 or
-    /// /dev/ng0n1=kvdrive:cosmos-plus,file=drive.img; may be repeated [default: what the variable KVDRIVE_NG says]
+    /// /dev/ng0n1=kvdrive:cosmos-plus,file=drive.img; may be repeated [default: the nodes of the variable KVDRIVE_NG]
     #[arg(long, value_name = "PATH=DRIVE")]
     node: Vec<String>,
     /// The nodes of a TOML file: [[node]] with path, drive and privileged

@@ -18,7 +18,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays and prints what the drive did.
+    /// Replays, and prints the report of the drive.
     pub fn run(&self) -> anyhow::Result<()> {
         let json = output::json_file(self.json.as_ref());
         check_apart(&[("the recording", Some(&self.file)), ("--json", json)])?;

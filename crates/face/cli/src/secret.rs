@@ -16,7 +16,7 @@ use crate::output;
 /// The secret or PSK that `text` is, or that is in the file after its `@`.
 ///
 /// # Errors
-/// A file that cannot be read, or no secret; neither is repeated, but for the name of the file.
+/// A file cannot be read, or is no secret; the message repeats only the name of the file.
 pub fn read<S: FromStr>(text: &str) -> anyhow::Result<S>
 where
     S::Err: std::error::Error + Send + Sync + 'static,
@@ -183,7 +183,7 @@ enum Kind {
 }
 
 impl MakeSecret {
-    /// Prints a secret, or what was asked for of a PSK.
+    /// Prints a secret, or the requested parts of a PSK.
     ///
     /// # Errors
     /// The text is not a PSK.

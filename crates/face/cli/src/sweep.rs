@@ -39,7 +39,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Runs what is not finished yet.
+    /// Runs the rows that are not finished yet.
     pub fn run(&self) -> anyhow::Result<()> {
         let name = shown(&self.file);
         let mut rows = rows(&name, &read_text(&self.file)?)?;
@@ -106,7 +106,7 @@ impl Sweep {
     }
 }
 
-/// Where lines go, and what went wrong first.
+/// The file of the lines, and the first error.
 struct Sink {
     file: SweepFile,
     error: Option<anyhow::Error>,

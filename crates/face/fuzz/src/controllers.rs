@@ -34,8 +34,8 @@ const REST_BYTES: usize = 60 << 10;
 /// Size of the host's values, and of its buffers.
 const VALUE_BYTES: usize = 9_000;
 const ROOM_BYTES: u32 = 4096;
-/// Most bytes that the host sends, whatever the controller requests: some commands, both values, and a header for each
-/// R2T that fits the input, if each requests one byte.
+/// Most bytes that the host sends, for any requests of the controller: some commands, both values, and a header for
+/// each R2T that fits the input, if each requests one byte.
 const SENT_MAX_BYTES: usize = 160 << 10;
 /// After this time, nothing more will arrive.
 const SILENCE: Duration = Duration::from_millis(1);
@@ -142,8 +142,8 @@ fn sockets() -> (TcpStream, UnixDatagram) {
     (TcpStream::from(OwnedFd::from(host)), controller)
 }
 
-/// Brings the bytes in pieces to a host that makes calls. Each error is described in one line; whatever a
-/// controller asks for, the host keeps and sends no more than its values.
+/// Brings the bytes in pieces to a host that makes calls. Each error is described in one line; for any requests of a
+/// controller, the host keeps and sends no more than its values.
 pub fn initiator(bytes: &[u8]) {
     let Some((&[first, piece], bytes)) = bytes.split_first_chunk() else { return };
     let (socket, controller) = sockets();

@@ -111,7 +111,7 @@ impl Builder {
     }
 
     /// The drive gets no thread of its own: it runs in the calls of the thread that opens it, so that a call costs a
-    /// half to a third of what it costs otherwise. For an unpaced drive that one thread uses.
+    /// third to a half of its usual time. For an unpaced drive that one thread uses.
     ///
     /// Calls of any handle on another thread fail with [`Error::OtherThread`] and change nothing; handles may be moved
     /// to other threads and dropped there. The drive must be closed on its own thread, too: if it is dropped or closed

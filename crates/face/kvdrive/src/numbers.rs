@@ -9,7 +9,8 @@ use serde::Serialize;
 /// whether it is counted or modelled, and what it is), and the time by this machine's clock.
 ///
 /// The duration of a call on this machine is measured by its caller; the time that the modelled drive would
-/// have taken is modelled, `drive.model_ns`. The model has no host in it: what its driver does takes this machine's time.
+/// have taken is modelled, `drive.model_ns`. The model contains no host: the work of its driver takes this machine's
+/// time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Numbers {

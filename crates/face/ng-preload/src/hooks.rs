@@ -191,7 +191,7 @@ macro_rules! int_hooks {
     };
 }
 
-/// It is the next library's, but for its path.
+/// No answer of our own: the next library's function is called, with the path in the tree of nodes.
 unsafe fn none<T>() -> Option<T> {
     None
 }

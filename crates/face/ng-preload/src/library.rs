@@ -31,7 +31,7 @@ impl Library {
         Library { nodes, known: RwLock::default(), tree: OnceLock::new() }
     }
 
-    /// The same nodes for a forked child, which has to connect to their drives anew. Takes no lock, since the thread
+    /// The same nodes for a forked child, which has to connect to their drives again. Takes no lock, since the thread
     /// that holds it may not exist in the child.
     pub(crate) fn of_child(&self) -> Library {
         Library::new(self.nodes.of_child())

@@ -87,7 +87,7 @@ pub(crate) struct Described {
     pub bytes: u64,
 }
 
-/// The bytes of a structure of numbers, all zero but for what `set` sets.
+/// The bytes of a structure of numbers, all zero except those that `set` sets.
 fn bytes_of<T>(set: impl FnOnce(&mut T)) -> Vec<u8> {
     let mut bytes = vec![0_u8; size_of::<T>() + align_of::<T>()];
     let (_, aligned, _) = {

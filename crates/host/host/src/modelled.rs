@@ -65,7 +65,7 @@ struct SlottedQueue {
 }
 
 impl SlottedQueue {
-    /// Gives back what a dropped store holds of the window.
+    /// Gives back the part of the window that a dropped store holds.
     fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
         let Some(window) = &self.window else { return };
         if progress.claim.is_some() || progress.granted.is_some() {

@@ -55,7 +55,7 @@ pub enum Count {
     Evicted,
     /// Transactions that were committed.
     Commits,
-    /// Transactions that ended because another client had written what they read.
+    /// Transactions that ended because another client had written a pair that they read.
     Conflicts,
 }
 
@@ -71,7 +71,7 @@ impl Counters {
         counter.store(counter.load(Ordering::Relaxed) + number, Ordering::Relaxed);
     }
 
-    /// Adds what another client has counted.
+    /// Adds the numbers of another client.
     pub(crate) fn add_all(&self, other: &Counters) {
         for (sum, counter) in self.0.iter().zip(&other.0) {
             sum.fetch_add(counter.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Ranges over pending writes: a sorted view that is merged with a drive's cursor.
 //!
-//! A drive's SEEK shows the pairs as they were when it was opened, without what is pending here; and batches
-//! may be answered between looking at the drive and looking at the pending table. So a range is read in three
+//! A drive's SEEK shows the pairs of the moment when it was opened, without the writes that are pending here; and
+//! batches may be answered between looking at the drive and looking at the pending table. So a range is read in three
 //! steps:
 //!
 //! 1. [`Client::begin_range`]: from now on, answered writes are remembered;

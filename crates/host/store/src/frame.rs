@@ -87,9 +87,9 @@ pub struct Facts {
     pub kind: Kind,
     /// Bytes of frame and heads.
     pub head_bytes: u32,
-    /// Number of heads; the owner defines of what.
+    /// Number of heads; the owner defines their kind.
     pub count: u16,
-    /// An increasing number; the owner defines of what.
+    /// An increasing number; the owner defines its meaning.
     pub sequence: u64,
 }
 

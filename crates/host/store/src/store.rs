@@ -118,7 +118,7 @@ pub struct Applied {
     pub error: Option<StoreError>,
 }
 
-/// Iterates over the pairs as they were when it was opened. Dropping it releases what it holds.
+/// Iterates over the pairs as they were when it was opened. Dropping it releases its resources.
 pub trait Cursor {
     /// The next pair.
     fn next(&mut self, thread: Thread) -> Result<Option<(Key, StoredValue)>, StoreError>;

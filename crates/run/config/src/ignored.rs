@@ -6,8 +6,8 @@ use kvdrive_declare::Values;
 use super::{Config, rules};
 
 impl Config {
-    /// The reason why a run of this configuration ignores `key`, and what would make it read it; `None` if it
-    /// reads it.
+    /// The reason why a run of this configuration ignores `key`, and the condition under which it would read the key;
+    /// `None` if it reads it.
     pub fn ignores(&self, key: &str) -> Option<String> {
         let values = self.values();
         let values = Values::new(&values);

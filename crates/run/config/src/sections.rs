@@ -260,7 +260,7 @@ pub struct Engine {
     pub name: String,
 }
 
-/// `[power]`: what survives a power cut.
+/// `[power]`: memory that survives a power cut.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("power")]
 pub struct Power {

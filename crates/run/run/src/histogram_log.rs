@@ -18,7 +18,7 @@ pub struct HistogramLog<W: Write> {
 }
 
 impl<W: Write> HistogramLog<W> {
-    /// Starts a log; `of` names what was measured.
+    /// Starts a log; `of` names the measured quantity.
     ///
     /// # Errors
     /// Writing failed.

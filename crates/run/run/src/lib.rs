@@ -1,4 +1,4 @@
-//! One run, or several in sequence: a drive, a host and workloads, and the reports of what happened.
+//! One run, or several in sequence: a drive, a host and workloads, and the reports.
 //!
 //! ```text
 //!   power on ─► connect ─► load ─► drain ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain after them; latency, throughput and the
-//! utilisation of resources cover the operations alone. The host ([`places`]) decides how many tasks there
-//! are and what they send operations to. A task begins its next operation when its last one has completed and
-//! the host's work between two operations is done. The same tasks first load the pairs of the workload and
-//! overwrite them as often as it asks; if `workload.timed_load` is off, loading takes no time. The report
-//! contains the cost of loading, too.
+//! utilisation of resources cover the operations alone. The host ([`places`]) decides the number of tasks and the
+//! client to which they send operations. A task begins its next operation when its last one has completed and the
+//! host's work between two operations is done. The same tasks first load the pairs of the workload and overwrite them
+//! as often as it asks; if `workload.timed_load` is off, loading takes no time. The report contains the cost of
+//! loading, too.
 //!
 //! | module | what it is |
 //! |---|---|

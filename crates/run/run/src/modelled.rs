@@ -44,8 +44,8 @@ pub struct FinishedRun {
     pub latencies: Vec<(&'static str, Histogram)>,
     /// Whether it was stopped before its end.
     pub is_stopped: bool,
-    /// Why it ended before its end without a request: over a network, the connection was lost. The report
-    /// covers what was done.
+    /// Why it ended before its end without a request: over a network, the connection was lost. The report covers the
+    /// operations that were done.
     pub failure: Option<anyhow::Error>,
 }
 
@@ -340,7 +340,7 @@ pub(crate) fn check_value_size(config: &Config, drive: &Drive) -> anyhow::Result
     fits(&config.workload, most_bytes, &format!("engine {} on this drive", config.engine.name))
 }
 
-/// The same, for what takes values up to `most_bytes`.
+/// The same, for a receiver of values of up to `most_bytes`.
 pub(crate) fn fits(params: &WorkloadParams, most_bytes: u32, what: &str) -> anyhow::Result<()> {
     let has_size = params.verify != "only" && params.row().is_some_and(|row| !row.own_sizes);
     anyhow::ensure!(

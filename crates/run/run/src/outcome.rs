@@ -1,4 +1,4 @@
-//! Makes a report from counts and from what applications saw.
+//! Makes a report from counters and from the observations of applications.
 
 use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::engines::ENGINES;

@@ -190,7 +190,7 @@ impl HostSide {
         Ok(HostSide { places, cores, kv: None, saker })
     }
 
-    /// Makes durable what a store on the host has in memory.
+    /// Makes the writes durable that a store on the host has in memory.
     pub(super) fn sync(&self) -> anyhow::Result<()> {
         match &self.places[0].client {
             // Tasks of SAKER sync before they end.

@@ -137,8 +137,7 @@ pub struct Transactions {
     pub latency_ns: Latency,
 }
 
-/// A run over time: what was done in each interval of the run's clock, starting with the first measured
-/// operation.
+/// A run over time: the operations in each interval of the run's clock, starting with the first measured operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Length of an interval, ns. The last one ends with the run and may be shorter.
@@ -168,7 +167,7 @@ pub struct Precondition {
     pub counts: Sections,
 }
 
-/// Values read back, compared with what was stored.
+/// Values read back, compared with those that were stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
     /// Reads that were compared.

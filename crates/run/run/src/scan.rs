@@ -1,4 +1,4 @@
-//! A scan through any client, in model time and in wall time, and what is recorded of it.
+//! A scan through any client, in model time and in wall time, and its records.
 
 use kvdrive_content::Region;
 use kvdrive_host::{Calls, Error, Pair};

@@ -77,7 +77,7 @@ impl Seen {
         pairs.map(|(kind, histogram)| (kind, histogram.clone())).collect()
     }
 
-    /// Adds what the application on another connection saw.
+    /// Adds the observations of the application on another connection.
     pub(crate) fn add(&mut self, other: &Seen) {
         for (all, of) in self.latency.iter_mut().zip(&other.latency) {
             all.add(of);

@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// The tasks of one thread: the operations that it has drawn, and what its tasks saw.
+/// The tasks of one thread: the operations that it has drawn, and the observations of its tasks.
 pub(super) struct Stream {
     pub(super) work: Arc<Work>,
     /// Runs the tasks.
@@ -257,7 +257,7 @@ impl Stream {
         tally
     }
 
-    /// Publishes what the tasks of this thread, number `thread`, have done to the other threads.
+    /// Publishes the work of the tasks of this thread, number `thread`, to the other threads.
     pub(super) fn tell(&self, thread: usize) {
         let now = self.seen.borrow_mut().tally();
         let other = &mut lock(&self.work.elsewhere)[thread];

@@ -12,7 +12,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Adds what another thread saw.
+    /// Adds the observations of another thread.
     pub(crate) fn add(&mut self, other: &Recent) {
         for (all, of) in self.latency.iter_mut().zip(&other.latency) {
             all.add(of);
@@ -21,7 +21,7 @@ impl Recent {
     }
 }
 
-/// The work since the start of a run, and what applications saw in the present interval.
+/// The work since the start of a run, and the observations of applications in the present interval.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub stored_bytes: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds what another thread did.
+    /// Adds the work of another thread.
     pub(crate) fn add(&mut self, other: &Tally) {
         self.stored_bytes += other.stored_bytes;
         self.read_bytes += other.read_bytes;

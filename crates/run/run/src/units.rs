@@ -39,7 +39,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads back, through `place`, what the units stored; see [`Stream::check_units_by`].
+    /// Reads back, through `place`, the pairs that the units stored; see [`Stream::check_units_by`].
     pub(super) fn check_units(&self, place: &TaskPlace, errors: u64) -> anyhow::Result<Option<String>> {
         match &place.client {
             ConnectedClient::Drive(driver) => self.check_units_by(&mut &**driver, errors),
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Reads back what the units stored, after all measured operations; returns the findings as one line.
+    /// Reads back the pairs that the units stored, after all measured operations; returns the findings as one line.
     pub(super) fn check_units_by(
         &self,
         client: &mut impl TaskClient,

@@ -1,4 +1,4 @@
-//! Compares values that are read back with what was stored.
+//! Compares values that are read back with those that were stored.
 //!
 //! Every write is recorded with its start and end. A read may return any value that was present at some
 //! moment between the start and the end of the read. A write is superseded if a later write began after it
@@ -196,7 +196,7 @@ impl Verifier {
         self.found.unread += 1;
     }
 
-    /// Takes the results so far, and the first wrong value; counting starts anew.
+    /// Takes the results so far, and the first wrong value; counting starts again at 0.
     pub(crate) fn take(&mut self) -> (report::Verified, Option<String>) {
         (std::mem::take(&mut self.found), self.first.take())
     }

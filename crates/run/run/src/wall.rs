@@ -154,8 +154,8 @@ impl ServedDrive {
         self.survivors.take()
     }
 
-    /// The report of a drive that `document` describes and that hosts used for `seconds`. Like the report of
-    /// a replay it contains what the drive did, not what hosts saw.
+    /// The report of a drive that `document` describes and that hosts used for `seconds`. Like the report of a replay
+    /// it contains the work of the drive, not the observations of hosts.
     ///
     /// # Errors
     /// The recording could not be written, or `document` is invalid.
@@ -371,7 +371,7 @@ fn check_medium(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replays a recording in virtual time. The report contains what the drive did; what applications saw is not
+/// Replays a recording in virtual time. The report contains the work of the drive; observations of applications are not
 /// recorded.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ pub struct Watch<'a> {
     pub progress: Progress<'a>,
     /// Called as often, with the progress of measured operations in model time.
     pub going: Option<&'a dyn Fn(RunProgress)>,
-    /// When set, the run stops; the report covers what was done until then.
+    /// When set, the run stops; the report covers the operations until then.
     pub stop: Arc<AtomicBool>,
     /// Length of an interval in ns, and the callback for intervals.
     pub intervals: Option<(Ns, OnInterval)>,

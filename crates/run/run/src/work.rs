@@ -34,7 +34,7 @@ pub(crate) struct Work {
     pub(super) atomic: bool,
     /// Operations of a task between two syncs; 0: none.
     pub(super) sync_every: u64,
-    /// Does a scan see what every task has stored?
+    /// Does a scan return the pairs that every task has stored?
     pub(super) sees_all: bool,
     /// Pairs whose loading has begun, and where loading ends.
     loaded: AtomicU64,

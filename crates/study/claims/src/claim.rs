@@ -1,4 +1,4 @@
-//! A claim as its file has it: the runs, what is computed of them, and what is expected.
+//! A claim as in its file: the runs, the quantity computed from them, and the expected value.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
 //! Wrong implementations, and the claims that notice them: a claim that is reproduced whatever the drive does
 //! proves nothing.
 //!
-//! A mutant is a row of a TOML file of `mutants/`: what is wrong, the runs that contain it, and the settings
-//! that cause it. These settings are applied to a run last and override also those that define a series, so
-//! that `backfill` can be `selective` under its own name; the report of such a run has them in its
-//! configuration like any other. A claim notices a mutant if its verdict differs from the one without it, or
-//! if a number of it is missing. Further seeds and conditions are left out.
+//! A mutant is a row of a TOML file of `mutants/`: its flaw, the runs that contain it, and the settings that cause it.
+//! These settings are applied to a run last and override also those that define a series, so that `backfill` can be
+//! `selective` under its own name; the report of such a run has them in its configuration like any other. A claim
+//! notices a mutant if its verdict differs from the one without it, or if a number of it is missing. Further seeds and
+//! conditions are left out.
 //!
 //! ```toml
 //! [[mutant]]

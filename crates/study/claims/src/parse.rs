@@ -61,7 +61,7 @@ struct RawClaim {
     drift: Option<f64>,
     #[serde(default)]
     seeds: Vec<u64>,
-    /// Profile that charges what the source's own emulator charges.
+    /// Profile that charges the same work as the source's own emulator.
     emulator: Option<String>,
     #[serde(default)]
     beside: Vec<RawBeside>,

@@ -117,7 +117,7 @@ impl<'a> Trial<'a> {
     }
 
     /// As [`Trial::run`]; reports the progress of the run that is cut, in its operations. When the watch is told to
-    /// stop, the run ends at its next event, and the verdict is of what was done.
+    /// stop, the run ends at its next event, and the verdict covers the cuts until then.
     ///
     /// # Errors
     /// As [`crash`].

@@ -1,10 +1,10 @@
 //! Bytes over the link, counted by class at the crossing.
 //!
 //! Two sums are kept. *Payload* is what the papers count: 64 bytes per submission entry, 16 per completion, 4
-//! per doorbell, 4096 per page, 8 per list entry, 68 per CXL flit, nothing for an interrupt. *Wire* adds what
-//! the link itself needs around them (transaction and data link layer), see [`crate::pcie`]. For CXL, both
-//! count the flits of what the host stores, 68 bytes per cache line as in the article: flit headers and the
-//! drive's responses are in neither.
+//! per doorbell, 4096 per page, 8 per list entry, 68 per CXL flit, nothing for an interrupt. *Wire* adds the overhead
+//! of the link around them (transaction and data link layer), see [`crate::pcie`]. For CXL, both count the flits of the
+//! stores of the host, 68 bytes per cache line as in the article: flit headers and the drive's responses are in
+//! neither.
 
 use std::cell::Cell;
 

@@ -53,7 +53,7 @@ impl Segments {
         self.count == 0
     }
 
-    /// Length in bytes, without what was taken.
+    /// Length in bytes, without the part that was taken.
     pub(crate) fn bytes(&self) -> u64 {
         self.left_bytes
     }

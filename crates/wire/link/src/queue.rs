@@ -247,7 +247,7 @@ impl QueuePair {
         ring.remove(index)
     }
 
-    /// Host: takes the oldest completion of its ring, of whatever command.
+    /// Host: takes the oldest completion of its ring, of any command.
     pub fn any_completion(&self) -> Option<Cqe> {
         self.completion.completions.borrow_mut().pop_front()
     }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A single host therefore gets at most one half, each of two hosts at most one third; with `n` hosts that
-//! take all they can get, 1 / (n + 1) of the budget stays free for the next one. A share that holds nothing
-//! gets what it asks for as long as that much is free.
+//! take all they can get, 1 / (n + 1) of the budget stays free for the next one. A share that holds nothing gets the
+//! requested memory as long as that much is free.
 //!
 //! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
 //! while back to the system.
@@ -238,7 +238,7 @@ impl Buffer {
     pub(crate) fn give(&mut self, mut memory: Vec<u8>) {
         assert!(memory.len() <= self.bytes, "an answer has no more than its room");
         self.return_memory();
-        // A short answer may come in memory of a larger capacity. All capacity counts, so what exceeds the room is
+        // A short answer may come in memory of a larger capacity. All capacity counts, so capacity beyond the room is
         // given back.
         memory.shrink_to(UNIT_BYTES << self.class);
         let (class, memory_bytes) = class(memory.capacity().max(1));

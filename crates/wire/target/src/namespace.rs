@@ -90,7 +90,7 @@ pub trait Namespace {
         Some(by)
     }
 
-    /// Health as of the last [`Namespace::look`], without counts of what hosts have read and written.
+    /// Health as of the last [`Namespace::look`], without counts of the bytes that hosts have read and written.
     fn health(&self) -> &Health;
 
     /// Refreshes [`Namespace::identity`] or [`Namespace::health`]. `data` is returned unchanged.

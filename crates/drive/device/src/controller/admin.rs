@@ -137,7 +137,7 @@ impl<P: Port> Controller<P> {
         answer(request, part)
     }
 
-    /// Checks what a Create or Delete command asks for.
+    /// Checks whether a Create or Delete command is possible.
     pub(super) fn check_queue_command(&self, request: &dyn Request) -> Result<QueueCommand, Status> {
         let queues = request.queues().ok_or(Status::INVALID_OPCODE)?;
         let command = QueueCommand::decode(request.sqe())?;
@@ -162,7 +162,7 @@ impl<P: Port> Controller<P> {
         Ok((0, 0))
     }
 
-    /// Health of the drive. It does not count what hosts have read and written.
+    /// Health of the drive. It does not count the bytes that hosts have read and written.
     pub(super) fn health(&self) -> Health {
         let flash = self.flash.get().map(FlashPort::health).unwrap_or_default();
         let mut answer = Health::new_zeroed();

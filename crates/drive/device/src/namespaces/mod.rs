@@ -1,5 +1,5 @@
-//! Namespaces: what executes a command of an I/O queue. The meaning of an opcode depends on the command set
-//! of the namespace that the command names: 02h is Retrieve of pairs and Read of blocks.
+//! Namespaces: they execute the commands of I/O queues. The meaning of an opcode depends on the command set of the
+//! namespace that the command names: 02h is Retrieve of pairs and Read of blocks.
 //!
 //! | module | content |
 //! |---|---|
@@ -109,11 +109,11 @@ pub trait Namespace {
     /// structure. `nguid` is the namespace's globally unique identifier.
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
 
-    /// Discards what a session has left unfinished, because its queue has ended.
+    /// Discards the unfinished work of a session, because its queue has ended.
     fn end_session(&self, _session: &Session) {}
 
-    /// Sets what is called between two slices of a long command, so that other commands need not wait for all of it.
-    /// A namespace without long commands ignores it.
+    /// Sets the function that is called between two slices of a long command, so that other commands need not wait for
+    /// all of it. A namespace without long commands ignores it.
     fn on_slice_end(&self, _ended: OnSliceEnd) {}
 
     /// The memory that hosts may store into, if there is any.

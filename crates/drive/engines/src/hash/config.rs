@@ -200,8 +200,8 @@ impl HashConfig {
         (self.gc_stall_superblocks / 2).min(2)
     }
 
-    /// Bytes of the write buffer for values whose rest the host has yet to send. A filled page may keep its
-    /// own bytes for ever, and what remains has to hold the largest pair, otherwise nothing could proceed.
+    /// Bytes of the write buffer for values whose rest the host has yet to send. A filled page may keep its own bytes
+    /// for ever, and the remaining bytes must hold the largest pair, otherwise nothing could proceed.
     pub fn unfinished_bytes(&self, layout: &Layout) -> u64 {
         self.write_buffer_bytes.saturating_sub(layout.page_bytes().into()) / 2
     }

@@ -1,4 +1,4 @@
-//! The protected image of a hash engine: what survives a power cut besides flash, as plain data and as bytes.
+//! The protected image of a hash engine: the state that survives a power cut besides flash, as plain data and as bytes.
 //!
 //! It holds what is not on flash yet (open pages, pages whose program has not ended, altered sections,
 //! records that are in no invalid page) and what flash does not tell (erase counts and order of free

@@ -8,7 +8,7 @@
 //! A pair takes 6.5 B of the cache at 32 pairs a section and 7.5 B to 8 B on flash. A lookup reads the pair of
 //! another key once in 65536 entries that it passes.
 //!
-//! `docs/decisions/plus2.md` has the arithmetic, both engines side by side, and what was left out.
+//! `docs/decisions/plus2.md` has the arithmetic, a comparison of both engines, and the alternatives that were left out.
 
 use super::scheme::{RecordsForm, SchemeRow};
 use super::section::bucket::BucketFormat;

@@ -36,7 +36,7 @@ impl Bounds {
     /// The limits for a drive with `protected_bytes` bytes of such memory, `records_bytes` of them for
     /// buffers of records.
     ///
-    /// Errors: how many bytes are missing, and for what.
+    /// Errors: the number of missing bytes, and their use.
     pub fn new(
         config: &HashConfig,
         layout: &Layout,

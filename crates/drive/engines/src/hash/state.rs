@@ -1,5 +1,5 @@
-//! States of superblocks, kinds of pages, and the streams that fill them: what images, records and
-//! [`super::space`] have in common.
+//! States of superblocks, kinds of pages, and the streams that fill them: types that images, records and
+//! [`super::space`] share.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::Purpose;

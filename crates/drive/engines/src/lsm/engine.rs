@@ -77,7 +77,7 @@ pub struct LsmEngine {
     owner: Owner,
 }
 
-/// A value found: its entry, and what keeps it readable.
+/// A value found: its entry, and the pins that keep it readable.
 pub struct Found {
     entry: Entry,
     /// `None` when a cursor or its own segments keep it.

@@ -103,7 +103,7 @@ impl AddressBounds {
         out[6..].copy_from_slice(&self.high.to_le_bytes()[..6]);
     }
 
-    /// Reads what [`AddressBounds::encode`] wrote.
+    /// Reads the bytes that [`AddressBounds::encode`] wrote.
     pub(super) fn decode(bytes: &[u8; 12]) -> AddressBounds {
         let number = |part: &[u8]| {
             let mut wide = [0; 8];

@@ -1,5 +1,5 @@
-//! The engine's protected image, the records that keep a copy of it up to date, and what joins index and
-//! value log.
+//! The engine's protected image, the records that keep a copy of it up to date, and the connection of index and value
+//! log.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::power::PowerOnError;

@@ -17,7 +17,7 @@ use super::table::Table;
 /// The newest entry of `key` in any table of `version`; tombstones are entries, too. Each table looked into
 /// costs `probe_ns` of firmware time.
 ///
-/// `UNRECOVERED_ERROR` when a page that had to be read is damaged: what it held might be the newest entry.
+/// `UNRECOVERED_ERROR` when a page that had to be read is damaged: it might have held the newest entry.
 pub fn find(
     version: &Version,
     layout: &dyn Layout,

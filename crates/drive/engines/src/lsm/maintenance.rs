@@ -22,7 +22,7 @@ use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
 use crate::firmware::Role;
 use crate::value_log::Vaddr;
 
-/// Runs to be merged into new tables, and what becomes of them.
+/// Runs to be merged into new tables, and their outcome.
 struct Rewrite {
     /// Newest first, each with its age.
     sources: Vec<(u64, Source)>,

@@ -1,7 +1,7 @@
 //! Engine `lsm`: values in a log, keys and addresses in a log-structured merge tree.
 //!
-//! Begin reading at `engine`, where the two are joined. In here is the index and what belongs to both; the
-//! log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
+//! Begin reading at `engine`, where the two are joined. This module has the index, and the parts that belong to both;
+//! the log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
 
 mod batch;
 pub mod bloom;

@@ -1,8 +1,7 @@
 //! Where table pages live: logical pages out of segments that the index takes from the common pool.
 //!
-//! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page
-//! given back is reused for whatever comes next. A segment all of whose pages have come back goes back to the
-//! pool.
+//! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page given back is
+//! reused for any purpose. A segment all of whose pages have come back goes back to the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

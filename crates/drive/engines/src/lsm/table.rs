@@ -1,5 +1,5 @@
-//! A table on flash: what DRAM keeps of it, the tags of its pages, and the two ways through it (write, read
-//! in order).
+//! A table on flash: the facts about it in DRAM, the tags of its pages, and the two passes over it (write, read in
+//! order).
 //!
 //! ```text
 //!   tag, 48 bytes in the spare area of every page, little endian

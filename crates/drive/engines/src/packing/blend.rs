@@ -1,10 +1,9 @@
 //! `blend`: decides by cost for each DMA'd value whether to copy it down (`all`) or to leave it where DMA put
 //! it (`backfill`). BandSlim mentions such a policy as future work (section 4.3); this one is ours.
 //!
-//! Copying costs firmware time. Leaving costs flash: the value takes whole slots, and the slack after it is
-//! lost except for what smaller values fill. How much they fill depends on the other values, copied ones
-//! included, so no rule that looks at a single value is good everywhere. This policy looks at the recent
-//! past:
+//! Copying costs firmware time. Leaving costs flash: the value takes whole slots, and the slack after it is lost,
+//! except for the part that smaller values fill. How much they fill depends on the other values, copied ones included,
+//! so no rule that looks at a single value is good everywhere. This policy looks at the recent past:
 //!
 //! ```text
 //!   worth of a value      flash time that copying it saves / firmware time that copying it takes
@@ -57,7 +56,7 @@ struct Class {
     slot_bytes: u64,
 }
 
-/// A simulated policy: its frontier, and what the recent past would have cost.
+/// A simulated policy: its frontier, and the cost that it would have had recently.
 #[derive(Debug, Default)]
 struct Shadow<P> {
     policy: P,

@@ -93,8 +93,8 @@ fn align_to_slot(at: u64) -> u64 {
 pub struct Placement {
     /// Its first byte, in the head's linear space.
     pub at: u64,
-    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside
-    /// commands are copied anyway and are not counted here.
+    /// Bytes that must be copied, because DMA has delivered them elsewhere. Bytes that arrive inside commands are
+    /// copied anyway and are not counted here.
     pub copied_bytes: u32,
 }
 

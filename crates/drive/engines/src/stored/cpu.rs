@@ -6,8 +6,8 @@ use kvdrive_store::{BACKGROUND_SLICE_NS, Background, Cpu, Step, StepCosts, Threa
 
 use crate::firmware::{Cores, Role};
 
-/// Guesses for a core of some 2 GHz, until they are measured: a look into memory that is not near costs
-/// 100 ns, a comparison of what is 2 ns, a byte that is copied or summed 0.1 ns.
+/// Guesses for a core of some 2 GHz, until they are measured: an access to memory outside the caches costs 100 ns, a
+/// comparison of cached data 2 ns, a byte that is copied or summed 0.1 ns.
 pub const GUESSED_COSTS_PS: StepCosts = [
     100_000, 150_000, 100_000, 150_000, 100_000, 150_000, 2_000, 100, 100, 50_000, 100_000, 100_000, 100_000,
     50_000, 100_000, 100_000, 500_000, 2_000_000,

@@ -1,7 +1,7 @@
 //! The state of a store that must survive a power cut and is not on its pages: trimmed pages, the operations since the
 //! store was last synchronised, and the store's mark of that moment ([`kvdrive_store::Store::mark`]).
 //!
-//! After a cut the store finds whatever its pages hold, which may include any part of these operations. For each key,
+//! After a cut the store finds the content of its pages, which may include any part of these operations. For each key,
 //! the last operation that had been carried out is repeated, unless the store already has its result. All of them
 //! together fit, as they did before the cut, if they may use the room that a store reserves for deletes
 //! ([`kvdrive_store::Store::put_again`]). They may not fit in every order, so an operation that finds no room is tried

@@ -13,8 +13,8 @@
 //! Recovery writes and trims before there is a new protected image, so after a power cut during recovery the old image
 //! counts again. A page that this image calls trimmed is nevertheless valid if the number of its write is later than
 //! the image. Pages that the interrupted recovery had trimmed are valid again (which does no harm, because a store
-//! marks as void what it trims). Flash therefore keeps trimmed pages until recovery has ended; otherwise collection
-//! might erase pages that the old image still calls valid.
+//! marks the pages that it trims as void). Flash therefore keeps trimmed pages until recovery has ended; otherwise
+//! collection might erase pages that the old image still calls valid.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -65,7 +65,7 @@ pub use shape::LogShape;
 /// Multi-page values: pages fetched ahead at a time.
 const READ_AHEAD_PAGES: u64 = 16;
 
-/// Labels of what each [`Head`] counts.
+/// Labels of the counters of each [`Head`].
 const HEADS: By = By { label: "head", places: 2, name_of: |head| ["host", "gc"][head], is_sparse: false };
 
 /// Counters of a value log.
@@ -289,9 +289,9 @@ impl ValueLog {
         }
     }
 
-    /// Marks the whole segment of `victim` as dead, whatever was noted: garbage collection found no key that
-    /// points into it. Does nothing while values are arriving there, or if the segment was returned meanwhile
-    /// and has another use.
+    /// Marks the whole segment of `victim` as dead, whatever its count says: garbage collection found no key that
+    /// points into it. Does nothing while values are arriving there, or if the segment was returned meanwhile and has
+    /// another use.
     pub fn note_all_dead(&self, victim: &Candidate) {
         let state = self.0.state.borrow();
         let known = state.segments.get(victim.segment);

@@ -253,7 +253,7 @@ impl ProtectedValueLog {
     }
 }
 
-/// Beyond what any log reaches; keeps sums of offsets inside 64 bits.
+/// Above every offset of a log; keeps sums of offsets inside 64 bits.
 const FAR: u64 = 1 << 60;
 
 fn check(holds: bool, what: &'static str) -> Result<(), DamagedLog> {

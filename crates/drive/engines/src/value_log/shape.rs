@@ -1,4 +1,4 @@
-//! The shape of a value log: what its configuration, its pool and its buffer set for good.
+//! The shape of a value log: the sizes that its configuration, its pool and its buffer determine.
 
 use std::ops::Range;
 

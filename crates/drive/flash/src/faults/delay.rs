@@ -1,5 +1,5 @@
 //! `delay`: a command or a flash operation takes longer. The firmware context, or the unit of flash, is busy
-//! in the meantime, and what is queued there waits.
+//! in the meantime, and operations queued there wait.
 
 use super::{Effect, FaultKind, Moment};
 

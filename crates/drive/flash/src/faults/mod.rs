@@ -8,9 +8,9 @@
 //!
 //! A kind of fault is one file and one row of [`FAULTS`]: its name, the [`Moment`]s at which it can strike,
 //! its own keys, and the [`Effect`] it chooses. Other modules carry the effect out: the flash port
-//! ([`crate::port`]), the controller for commands, and the network transport for answers. A rule ([`Rule`])
-//! is a kind together with what it matches and when it is due; this module does not know the text form of
-//! rules.
+//! ([`crate::port`]), the controller for commands, and the network transport for answers. A rule ([`Rule`]) is a kind,
+//! together with the operations that it matches and the time at which it is due; this module does not know the text
+//! form of rules.
 //!
 //! A rule injects an error that the drive, or the host, can notice. Wrong data never passes as correct: the
 //! page's checksum detects a flipped bit.

@@ -1,7 +1,7 @@
-//! Logical pages that were trimmed and not written since. After a power cut the translation layer does not
-//! know what was trimmed (the old page may be found again), so owners that need to know keep one bit per page
-//! in power-protected memory. An owner that starts with all pages marked as away can tell whether an unmapped
-//! page was lost.
+//! Logical pages that were trimmed and not written since. After a power cut the translation layer does not know which
+//! pages were trimmed (the old page may be found again), so owners that need to know keep one bit per page in
+//! power-protected memory. An owner that starts with all pages marked as away can tell whether an unmapped page was
+//! lost.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 

@@ -162,7 +162,7 @@ impl<'a> ImageReader<'a> {
     }
 }
 
-/// Rebuilds what [`write`] wrote.
+/// Rebuilds the pages that [`write`] wrote.
 pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, MediumError> {
     let mut reader = ImageReader(Decoder::new(bytes));
     if reader.take(MAGIC.len())? != MAGIC {

@@ -275,7 +275,7 @@ mod tests {
         let mut expected = page().unpack().to_bytes(220);
         expected[128 + 16..192].fill(0);
         assert_eq!(items.unpack().to_bytes(220), expected);
-        // All remaining items, heads included, and freed ones once more.
+        // All remaining items, heads included, and freed ones again.
         items.discard(0, 1000);
         assert_eq!(read(&items, 200, 16), [3; 16]);
         assert_eq!((items.get(0), items.get(200)), (None, None));

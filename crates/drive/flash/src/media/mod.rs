@@ -1,10 +1,10 @@
 //! Media: where the content of flash pages is kept. Time, statistics and the order of operations belong to
 //! the port. A new medium is one file with its row in [`MEDIA`].
 //!
-//! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives
-//! a power cut in tests. An image from outside may contain anything: reading it gives a [`MediumError`] or
-//! pages that are [`MediaPage::Damaged`], never a panic and never changed data. [`image`] draws the format of
-//! the media in memory, [`mod@file`] that of a file.
+//! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); in tests these bytes survive a
+//! power cut. An image from outside may contain anything: reading it gives a [`MediumError`] or pages that are
+//! [`MediaPage::Damaged`], never a panic and never changed data. [`image`] draws the format of the media in memory,
+//! [`mod@file`] that of a file.
 
 pub mod data;
 pub mod deferred;

@@ -143,7 +143,7 @@ mod tests {
             read.copy_to(at, &mut out);
             assert_eq!(out, bytes[at as usize..(at + count) as usize], "{count} bytes from {at}");
         }
-        // In steps from front to back, over bytes that are not read, and once more from the front.
+        // In steps from front to back, over bytes that are not read, and again from the front.
         for step in [1, 7, 21, 512, 1024, 3000] {
             let forward = read.forward();
             for at in (0..PAGE - 40).step_by(step).chain([90, 16000, 0]) {

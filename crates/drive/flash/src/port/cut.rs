@@ -22,7 +22,7 @@ impl FlashPort {
     /// The content of the medium if the power were cut at this instant. A program in flight is not there,
     /// torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or looking
     /// erased; `rng` decides. Of several programs of one unit, none has begun before the previous one is
-    /// done. For a read-only drive: what its flash held when it became read-only.
+    /// done. For a read-only drive: the content of its flash when it became read-only.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
         self.image_after(&mut |rng| CutState::OF_A_CUT[rng.below(3) as usize], rng)
     }
@@ -51,7 +51,7 @@ impl FlashPort {
         media.image()
     }
 
-    /// Applies to `media` what a power cut leaves of an operation.
+    /// Applies to `media` the part of an operation that a power cut leaves.
     fn cut(&self, operation: &InFlight, left: CutState, media: &mut dyn Media, rng: &mut Rng) {
         match (operation, left) {
             (_, CutState::Before) => {}

@@ -16,10 +16,10 @@
 //! before it is used.
 //!
 //! *A spare block that fails* is given up for the next one. When none is left, the table records that the
-//! drive is read-only, and the medium is frozen: it keeps what a power cut at this instant would have left.
-//! The owner of the flash is notified first ([`FlashPort::before_protection`]), because its own records
-//! survive only in the state of that instant, too. After that, flash is written only for this power cycle,
-//! and no operation fails, so the layers above need not stop in the middle of an operation.
+//! drive is read-only, and the medium is frozen: it keeps the state that a power cut at this instant would have left.
+//! The owner of the flash is notified first ([`FlashPort::before_protection`]), because its own records survive only in
+//! the state of that instant, too. After that, flash is written only for this power cycle, and no operation fails, so
+//! the layers above need not stop in the middle of an operation.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

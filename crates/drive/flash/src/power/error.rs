@@ -19,12 +19,12 @@ pub enum PowerOnError {
     /// The medium's image is invalid.
     #[error(transparent)]
     Media(#[from] media::MediumError),
-    /// An engine needs what the end of a file held that was cut off. Without its file it could not tell why it fails.
+    /// An engine needs data from the end of a file that was cut off. Without its file it could not tell why it fails.
     #[error("{path}: {shortened}; engine {engine} needs what was there ({cause}): put back the whole file")]
     CutOff {
         /// The image file.
         path: PathBuf,
-        /// Its length, and what it was.
+        /// Its length, and its former length.
         shortened: Shortened,
         /// The engine's name.
         engine: String,

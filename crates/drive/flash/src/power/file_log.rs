@@ -1,6 +1,6 @@
 //! The protected image of a drive whose medium is a file: a checkpoint, followed by every later change, in
-//! groups. A group is written before the command that made it is acknowledged and before flash is changed. A
-//! group is found wholly or not at all: what happens between two waits of a task is never found in part.
+//! groups. A group is written before the command that made it is acknowledged and before flash is changed. A group is
+//! found wholly or not at all: the work between two waits of a task is never found in part.
 //!
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)

@@ -8,8 +8,8 @@ use borsh::{BorshDeserialize, BorshSerialize};
 /// Keys of the configuration, with their values, that two drives must have in common to understand each
 /// other's images. Clones share the text.
 ///
-/// A text: a line `key = value` for each, in the order of the declarations. Two makes are the same whatever their
-/// orders are.
+/// A text: a line `key = value` for each, in the order of the declarations. Two sets of settings are the same in any
+/// order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ImageSettings(Rc<str>);
 

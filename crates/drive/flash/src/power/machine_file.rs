@@ -4,10 +4,10 @@
 //!
 //! *A read that fails* is reported to the caller: it costs a page, and so one value.
 //!
-//! *A write or sync that fails* ends writing for good ([`WriteProtection`]): the files then hold what a kill
-//! at this instant would have left, which recovery understands, and nothing more is written to them. The
-//! drive continues from memory, where later changes of the medium go ([`Shadow`]): commands that would change
-//! a pair are refused, reads continue, and nothing that was acknowledged is missing in the files.
+//! *A write or sync that fails* ends writing for good ([`WriteProtection`]): the files then hold the state that a kill
+//! at this instant would have left, which recovery understands, and nothing more is written to them. The drive
+//! continues from memory, where later changes of the medium go ([`Shadow`]): commands that would change a pair are
+//! refused, reads continue, and nothing that was acknowledged is missing in the files.
 //!
 //! [`faults`] makes calls fail, for tests.
 

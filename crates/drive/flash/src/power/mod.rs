@@ -1,8 +1,8 @@
 //! The state that survives a power cut: how it is saved and restored.
 //!
 //! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write
-//! pointers, DMA log table, lists of live tables and segments: what the capacitors save). No object survives;
-//! the only way back is to power a drive on with both.
+//! pointers, DMA log table, lists of live tables and segments: the state that capacitors save). No object survives; the
+//! only way back is to power a drive on with both.
 //!
 //! * A drive on `ram` or `tags` makes its protected image on request.
 //! * A drive on `file` also keeps every change of it as a record. Records are written in groups, before a

@@ -1,5 +1,5 @@
 //! How many connections hosts may have: the process has a limited number of file descriptors, and some of them are for
-//! the drive's files, the page and the control socket, which have to be reachable however many hosts come.
+//! the drive's files, the page and the control socket, which must be reachable with any number of hosts.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

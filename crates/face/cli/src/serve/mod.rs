@@ -150,7 +150,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Serves until a signal, and prints what was served.
+    /// Serves until a signal, and prints the report.
     pub fn run(&self) -> anyhow::Result<()> {
         let documents = self.documents()?;
         output::check_json(self.json.as_ref())?;

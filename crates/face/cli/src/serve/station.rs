@@ -78,7 +78,7 @@ impl PowerSupply {
             core.drive = Some(drive);
             (namespace, serving)
         };
-        // Without pacing commands take their turns of one thread, whatever the firmware would do side by side.
+        // Without pacing, commands take turns on one thread, even if the firmware would run them side by side.
         if self.pace == Pace::Model {
             namespace.set_side_by_side(self.config.controller.dispatch.side_by_side());
         }

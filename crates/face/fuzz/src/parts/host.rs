@@ -1,4 +1,4 @@
-//! A host of the drive: its two connections without sockets, its commands, and what it learns from their answers.
+//! A host of the drive: its two connections without sockets, its commands, and its knowledge from their answers.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub struct Host {
     next_cid: u16,
     /// The last lookup's answer.
     pub answer: Option<Answer>,
-    /// Alterations of the next unit: where, and what is exchanged.
+    /// Alterations of the next unit: positions, and the bits that are flipped.
     pub alterations: Vec<(usize, u8)>,
 }
 
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Notes what a command may change.
+    /// Notes the change that a command may make.
     fn note(&self, oracle: &mut Oracle, cid: u16, command: Option<&Command>, number: Option<u32>) {
         let id = (self.number, cid);
         match command {
@@ -304,7 +304,7 @@ impl Host {
         self.answer = Some(Answer { status, dw0, bytes: came });
     }
 
-    /// Sends up to `bytes` of what the drive has asked for.
+    /// Sends up to `bytes` of the data that the drive has requested.
     pub fn send_data(&mut self, index: usize, bytes: u32) {
         if self.asked.is_empty() {
             return;

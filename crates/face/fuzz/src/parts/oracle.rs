@@ -203,7 +203,7 @@ impl Oracle {
         stream.begun = (end < part.store.value_bytes).then_some((part.store, end));
     }
 
-    /// Another command of the stream has succeeded, which ends what it had begun.
+    /// Another command of the stream has succeeded, which ends the unfinished value.
     pub fn stream_ended(&mut self, host: usize, stream: u16) {
         if let Some(stream) = self.streams.get_mut(&(host, stream)) {
             stream.begun = None;

@@ -76,8 +76,8 @@ pub struct HostKv {
 }
 
 impl HostKv {
-    /// Opens a store on a drive of blocks, with as many threads as there are cores: it recovers
-    /// what the blocks hold, and an empty drive is an empty store.
+    /// Opens a store on a drive of blocks, with as many threads as there are cores: it recovers the pairs in the
+    /// blocks, and an empty drive is an empty store.
     ///
     /// # Errors
     /// The options do not fit the drive, it has no queue pair for a thread, or the blocks hold data that no

@@ -58,7 +58,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
+    /// Sends Identify over the admin queue and remembers the limits of the drive.
     ///
     /// # Errors
     /// The status of a failed Identify.

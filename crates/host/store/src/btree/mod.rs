@@ -20,8 +20,8 @@
 //! page was created as number `b` and left the tree when `l` was the next number, only kept trees with
 //! numbers from `b` to below `l` need it, so it is free when none of these is the last checkpoint or a
 //! cursor's. None of this is stored on pages: recovery walks the tree and finds the free pages. An unreadable
-//! or wrong node is lost with the nodes below it, and only these: access to such a key is an error until the
-//! store is created anew.
+//! or wrong node is lost with the nodes below it, and only these: access to such a key is an error until the store is
+//! created again.
 //!
 //! Changed nodes stay in memory until the buffer is full; nothing is durable before a checkpoint. A sync is a
 //! checkpoint. The pages alone cannot tell a root slot that was torn by a power cut from one that was lost

@@ -177,7 +177,7 @@ impl Tree {
     fn merge(&self, thread: Thread, merge: Merge) -> Result<(), StoreError> {
         let to = merge.level + 1;
         let removed: Vec<u64> = merge.upper.iter().chain(&merge.lower).map(|table| table.number).collect();
-        // A table with tombstones is written anew: on the last level of their keys they are dropped.
+        // A table with tombstones is rewritten: on the last level of their keys they are dropped.
         if let ([only], []) = (&merge.upper[..], &merge.lower[..])
             && only.tombstones == 0
         {

@@ -29,7 +29,7 @@ const DISK: &str = "disk";
 const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
 /// Options with words for numbers of the configuration: option, word, number.
 const WORDS: &[(&str, &str, &str)] = &[("batch", "adaptive", "0")];
-/// Options whose value must be above 0, each with what to do for the meaning that 0 could have.
+/// Options whose value must be above 0, each with the replacement for the meaning that 0 could have.
 const ABOVE_ZERO: &[(&str, &str)] = &[
     ("ops", "a run has at least one operation"),
     ("rate", "leave it out, and each client begins its next operation when its last one has ended"),

@@ -1,4 +1,4 @@
-//! The report of a run against one or several drives on a network: what its application saw. The inside of a
+//! The report of a run against one or several drives on a network: the observations of its application. The inside of a
 //! drive is not visible over the network.
 
 use kvdrive_declare::Counts;

@@ -91,8 +91,7 @@ impl Report {
 }
 
 impl Text<'_> {
-    /// Every structure scaled to 4 TB, beside what the paper counts; empty for an engine that reports no
-    /// DRAM.
+    /// Every structure scaled to 4 TB, beside the numbers of the paper; empty for an engine that reports no DRAM.
     pub(super) fn dram_table(&self) -> String {
         let dram = self.counts.section("dram");
         if dram.is_empty() {

@@ -38,7 +38,7 @@ pub struct Remote {
     pub nsid: Option<u32>,
     /// How to connect.
     pub options: Options,
-    /// Store nothing: read and check what an earlier run of the same workload stored.
+    /// Store nothing: read and check the pairs that an earlier run of the same workload stored.
     pub only_verifies: bool,
 }
 

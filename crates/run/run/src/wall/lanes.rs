@@ -54,7 +54,7 @@ impl Content for Sent {
 /// A lane's request to the loop.
 enum Request {
     Call(Call<()>, Sent, Region),
-    /// Make durable what this thread wrote.
+    /// Make the writes of this thread durable.
     Settle {
         lane: usize,
     },

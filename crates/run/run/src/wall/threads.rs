@@ -149,8 +149,8 @@ impl<'d> Threads<'d> {
         Ok(Measured { seen, wall_ns, notes, workload, series, verified, failure })
     }
 
-    /// Runs the tasks of every thread, those of the first on this one; returns what all of them saw. `first`
-    /// and `others` prepare them.
+    /// Runs the tasks of every thread, those of the first on this one; returns the observations of all. `first` and
+    /// `others` prepare them.
     fn run(
         &mut self,
         watch: &Watch<'_>,
@@ -185,7 +185,7 @@ impl<'d> Threads<'d> {
         })
     }
 
-    /// Reads back what the units stored, through a task of its own; returns the findings as one line.
+    /// Reads back the pairs that the units stored, through a task of its own; returns the findings as one line.
     fn check_units(&mut self, errors: u64) -> anyhow::Result<Option<String>> {
         if self.work.units.is_none() {
             return Ok(None);
@@ -206,7 +206,7 @@ fn stream_of(work: &Arc<Work>, clock: &Arc<Stopwatch>) -> Rc<Stream> {
     Stream::new(work.clone(), &Sim::new(), Clock::Wall(clock.clone()), None)
 }
 
-/// Runs the tasks of one thread until no operation is left, and syncs their writes; returns what they saw.
+/// Runs the tasks of one thread until no operation is left, and syncs their writes; returns their observations.
 fn run_tasks(
     work: &Arc<Work>,
     driver: &mut ThreadDriver<'_>,

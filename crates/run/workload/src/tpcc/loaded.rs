@@ -19,10 +19,10 @@ use super::keys::{self, DistrictId, whole};
 use super::rows::{Customer, District, History, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
 use super::size::Size;
 
-/// H_AMOUNT at first, and what every customer has paid, cents.
+/// H_AMOUNT at first, and the sum that every customer has paid, cents.
 const FIRST_PAYMENT: u64 = 1000;
 
-/// D_YTD at first: what its customers have paid, 30 000.00 of full size.
+/// D_YTD at first: the sum that its customers have paid, 30 000.00 at full size.
 pub(super) fn district_ytd(size: &Size) -> u64 {
     FIRST_PAYMENT * u64::from(size.customers())
 }

@@ -18,7 +18,7 @@ pub struct Row {
     pub(super) set: Arc<[String]>,
 }
 
-/// The document of a row before the settings of the grid, and what was set in it.
+/// The document of a row before the settings of the grid, and the keys that were set in it.
 pub(super) fn document(profile: &str, set: &[&str]) -> anyhow::Result<(Document, Assigned)> {
     let mut document = Document::profile(profile)?;
     let named = set.iter().map(|line| (format!("set {line:?}"), (*line).to_owned()));

@@ -1,5 +1,5 @@
-//! A wall-time run on file: what arrived at the drive from outside, with model times, so that a virtual-time
-//! run repeats every counter and every time.
+//! A wall-time run on file: all arrivals at the drive from outside, with model times, so that a virtual-time run
+//! repeats every counter and every time.
 //!
 //! ```text
 //!   file    "KVRECORD" | version u32 | configuration bytes u32 | configuration | checksum u64 | frame ...
@@ -18,7 +18,7 @@
 //!
 //! Numbers are little endian. A checksum is XXH3 over everything from the start of its frame, seeded with the
 //! frame's offset, so a frame that was moved, dropped or duplicated is detected like one that was changed.
-//! Frames are in the order of events: what DMA read between two arrivals lies between them. Queues that a
+//! Frames are in the order of events: bytes that DMA read between two arrivals are between their frames. Queues that a
 //! host creates by commands have no frame of their own: the commands create them again.
 //!
 //! A file that ends inside a frame, or without the last one, belongs to a run that was interrupted (its

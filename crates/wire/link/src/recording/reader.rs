@@ -32,7 +32,7 @@ impl RecordingError {
     }
 }
 
-/// One piece of what a DMA read brought.
+/// One piece of the bytes of a DMA read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReadPiece {
     Bytes(Vec<u8>),

@@ -52,7 +52,7 @@ struct Interruption {
 }
 
 impl Playback {
-    /// Reads up to the next arrival and keeps what DMA will read before it; returns the arrival and the
+    /// Reads up to the next arrival and keeps the bytes that DMA will read before it; returns the arrival and the
     /// offset of its frame. `None` at the end.
     fn next_arrival(&self) -> Result<Option<(u64, Stamped)>, RecordingError> {
         loop {
@@ -120,8 +120,8 @@ impl Playback {
         })
     }
 
-    /// Runs to the end of the recorded run and compares what can be compared without knowing the drive.
-    /// Returns whether the power was cut there.
+    /// Runs to the end of the recorded run and compares the numbers that do not depend on the kind of drive. Returns
+    /// whether the power was cut there.
     fn run(&self, link: &Link) -> Result<bool, RecordingError> {
         let reached = |end: End| end.power_cut && self.sim.events() >= end.events;
         while !self.end.get().is_some_and(reached) && self.sim.step() {}

@@ -152,7 +152,7 @@ impl SharedLink {
         self.bell.ring();
     }
 
-    /// Notes that the drive's thread has ended, for whatever reason.
+    /// Notes that the drive's thread has ended, for any reason.
     pub(super) fn mark_gone(&self) {
         let mut registry = lock(&self.registry);
         registry.gone = true;

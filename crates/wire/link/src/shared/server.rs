@@ -103,7 +103,7 @@ impl<D: Controlled, F> Server<D, F> {
         serving.end(ran)
     }
 
-    /// Opens the drive to what hosts ask.
+    /// Opens the drive to requests of hosts.
     pub(super) fn begin(self) -> Begun<D, F> {
         let Server { sim, shared, pace, recorder, link, drive, finish, gone } = self;
         let (control_queue, answering) = (gone.control_queue.clone(), gone.control_queue.clone());
@@ -115,7 +115,7 @@ impl<D: Controlled, F> Server<D, F> {
     }
 }
 
-/// A drive that is open to what hosts ask.
+/// A drive that is open to requests of hosts.
 pub(super) struct Begun<D, F> {
     pub(super) sim: Sim,
     pub(super) source: WallSource<D>,

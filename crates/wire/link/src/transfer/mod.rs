@@ -110,7 +110,7 @@ impl StoreRequest<'_> {
 /// The runner's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Submit what was put into the outbox with one doorbell, then wait for a completion.
+    /// Submit the entries in the outbox with one doorbell, then wait for a completion.
     Submit,
     /// As `Submit`, but wait for this many completions and acknowledge them with one doorbell;
     /// [`Method::on_completion`] gets them combined by [`outcome`].

@@ -7,9 +7,9 @@
 //! it has replaced. So the host asks for another window only when no value in the present one waits for its
 //! command.
 //!
-//! A refused command leaves nothing in a window, for whatever reason it was refused: the drive releases the
-//! command's bytes before it answers. So a refusal need not mention windows (its completion has no room for
-//! it), and the host may continue as if the command had never been sent.
+//! A refused command leaves nothing in a window, whatever the reason of the refusal: the drive releases the command's
+//! bytes before it answers. So a refusal need not mention windows (its completion has no room for it), and the host may
+//! continue as if the command had never been sent.
 //!
 //! ```text
 //!   0      write pointer                              grant            window's end

@@ -179,7 +179,7 @@ impl Subsystem {
     }
 
     /// The identity that a namespace reports, with the fields that the subsystem determines: its identifier, that it is
-    /// shared, and the largest value, which is limited to what one command can move.
+    /// shared, and the largest value, which is limited to the bytes that one command can move.
     fn identity_of(&self, nsid: u32) -> Result<KvNamespace, Status> {
         let mut identity = *self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)?.identity();
         identity.nguid = self.identifier(u64::from(nsid)).to_be_bytes();
@@ -218,7 +218,7 @@ impl Subsystem {
         Ok(Step::Done { dw0: 0, data_bytes })
     }
 
-    /// Health of the drives, with counts of what hosts have read and written.
+    /// Health of the drives, with counts of the bytes that hosts have read and written.
     fn health(&self) -> Health {
         let served = &self.served;
         let mut answer = Health::new_zeroed();

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Cheap checks come first: the offer, transaction, lengths, whether the public value belongs to its group,
-//! whether there is a secret for what the host asks. If a Receive arrives before a key agreement has ended,
-//! it waits. After an error, the next Receive gets failure1 and then the queue ends.
+//! whether there is a secret for the kind of authentication that the host requests. If a Receive arrives before a key
+//! agreement has ended, it waits. After an error, the next Receive gets failure1 and then the queue ends.
 
 use std::sync::Arc;
 

@@ -109,7 +109,7 @@ impl Controller {
         }
     }
 
-    /// Controller level reset: keeps the admin queue and what Connect set.
+    /// Controller level reset: keeps the admin queue and the properties that Connect set.
     fn reset(&mut self) {
         self.status = ControllerStatus::new();
         self.features.reset();

@@ -103,8 +103,8 @@ impl Subsystem {
         self.fail_controller(admin, true);
     }
 
-    /// Checks a command that creates or deletes a queue of a function; `there` says what exists. A refused command
-    /// is noted, and changes nothing.
+    /// Checks a command that creates or deletes a queue of a function; `there` says which queues exist. A refused
+    /// command is noted, and changes nothing.
     ///
     /// # Errors
     /// Those of [`check`] and of [`QueueCommand::decode`]; [`Status::INVALID_QUEUE_SIZE`] for a ring larger than

@@ -89,7 +89,7 @@ pub struct Subsystem {
     free_queues: Vec<u32>,
     arbiter: Arbiter,
     events: VecDeque<Event>,
-    /// Commands that wait for what namespaces report of themselves.
+    /// Commands that wait for the reports of namespaces about themselves.
     pending_pages: Vec<(Tag, PendingPage)>,
     served: Served,
     completed: Vec<Completion>,

@@ -105,7 +105,7 @@ impl Options {
     }
 
     /// # Errors
-    /// The first option that is not allowed, with what is allowed.
+    /// The first option that is not allowed, with the allowed values.
     pub fn check(&self) -> Result<(), OptionError> {
         if !is_nqn(&self.nqn) {
             return Err(OptionError::Nqn(self.nqn.clone()));

@@ -1,4 +1,4 @@
-//! Counts of what a subsystem has served, and the hosts that are connected: for reports, pages and metrics.
+//! Counters of a subsystem, and the connected hosts: for reports, pages and metrics.
 
 use kvdrive_admin::Kind;
 use kvdrive_declare::{By, Counters};

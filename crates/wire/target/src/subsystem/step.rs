@@ -1,4 +1,4 @@
-//! What comes of a command in the subsystem, and what the transport then has to do.
+//! The outcome of a command in the subsystem, and the next action of the transport.
 
 use kvdrive_spec::Status;
 use kvdrive_spec::log::LogRequest;
@@ -45,7 +45,7 @@ pub(super) enum Step {
     Property(u64),
     /// The command waits for an asynchronous event.
     Parked,
-    /// Namespaces have to refresh what they report first.
+    /// Namespaces first have to refresh their reports.
     Refresh(PendingPage),
     /// A namespace has to run the command.
     Submit(u32, Session),

@@ -112,7 +112,7 @@ impl Channel {
         Ok(filled)
     }
 
-    /// Sends what was left unsent, then the front of `slices`, through `scratch`; returns how many bytes of
+    /// Sends the bytes that were left unsent, then the front of `slices`, through `scratch`; returns how many bytes of
     /// `slices` are taken.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.write_vectored(slices) };

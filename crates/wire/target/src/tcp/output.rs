@@ -30,7 +30,7 @@ pub struct Output {
     /// Bytes of the first chunk that are sent.
     sent: usize,
     bytes: usize,
-    /// Bytes of the chunks that are not data; what is already sent of the first one counts, too.
+    /// Bytes of the chunks that are not data; the part of the first one that is already sent counts, too.
     head_bytes: usize,
     spare: Vec<Vec<u8>>,
 }

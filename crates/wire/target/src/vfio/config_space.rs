@@ -93,8 +93,8 @@ impl ConfigSpace {
         Some(bytes.get(at..at.checked_add(count)?)?.to_vec())
     }
 
-    /// Writes what can be written of these bytes. `Some(true)`: the function is to be reset; `None`: they are not all
-    /// in it.
+    /// Writes those of these bytes that are writable. `Some(true)`: the function is to be reset; `None`: they are not
+    /// all in it.
     pub fn write(&mut self, at: u64, from: &[u8]) -> Option<bool> {
         let at = usize::try_from(at).ok()?;
         let end = at.checked_add(from.len()).filter(|end| *end <= CONFIG_BYTES)?;

@@ -129,7 +129,7 @@ impl Functions {
         None
     }
 
-    /// Signals interrupts for what was completed.
+    /// Signals interrupts for completed commands.
     pub fn interrupt(&mut self) {
         self.doors.iter_mut().for_each(|door| door.function.interrupt());
     }

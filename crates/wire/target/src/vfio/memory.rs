@@ -1,7 +1,8 @@
 //! Memory of a guest that its function reaches by DMA: regions that the client maps and unmaps at any moment.
 //!
 //! Every access looks up its address again, and copies: only the copy of the bytes is examined, since the guest may
-//! change its own meanwhile. An access to what is not mapped, or not for that direction, fails and copies nothing.
+//! change its own meanwhile. An access to memory that is not mapped, or not for that direction, fails and copies
+//! nothing.
 //!
 //! A region is a part of a file whose descriptor the client sends. Two kinds of files are taken:
 //!

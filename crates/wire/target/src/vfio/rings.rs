@@ -215,7 +215,7 @@ impl CompletionQueue {
         self.held.push_back(cqe);
     }
 
-    /// Writes what is held, as far as there is room.
+    /// Writes the held completions, as far as there is room.
     ///
     /// # Errors
     /// The ring is not mapped.

@@ -70,7 +70,7 @@ impl Socket {
     /// The next message; `None`: there is none now.
     ///
     /// # Errors
-    /// The client has gone, or sent what is no message.
+    /// The client has disconnected, or sent bytes that are no message.
     pub fn receive(&mut self) -> io::Result<Option<Message>> {
         if self.replies.len() >= REPLIES_MAX {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Socket {
         self.replies.push_back(Reply { bytes, sent: 0, descriptor });
     }
 
-    /// Sends what was kept.
+    /// Sends the bytes that were kept.
     ///
     /// # Errors
     /// The client has gone.

@@ -1,7 +1,7 @@
 //! Loading: pairs that are on a drive before the first command.
 //!
-//! A study often begins on a drive that has been written for hours. Only what follows is measured, so these pairs can
-//! be handed to the engine directly, without link and decoder, while the clock stands still
+//! A study often begins on a drive that has been written for hours. Measuring begins after them, so these pairs can be
+//! handed to the engine directly, without link and decoder, while the clock stands still
 //! ([`kvdrive_sim::Sim::hold_clock`]). Reserving, packing, indexing, programs, evictions and collection run as they
 //! always do, and flash counts them; only time does not pass, so background work keeps up with the stores.
 

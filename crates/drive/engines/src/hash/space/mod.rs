@@ -92,7 +92,8 @@ pub struct Space {
     strangers: TaskCell<BTreeSet<u32>>,
     /// Grains appended and grains padded, for pairs and for sections: shows what repacking could gain.
     packed: [Cell<(u64, u64)>; 2],
-    /// Program and erase jobs by unit, so that blocks are programmed in order, in whatever order tasks run.
+    /// Program and erase jobs by unit, so that blocks are programmed in order, independent of the order in which tasks
+    /// run.
     pub(in crate::hash) jobs: TaskCell<Vec<VecDeque<Job>>>,
     pub(in crate::hash) validity: TaskCell<Box<dyn Validity>>,
     /// Valid grains of pairs, and of sections and invalid pages.

@@ -1,4 +1,4 @@
-//! Programs of full pages, and what happens after they end or when a page holds nothing valid any more.
+//! Programs of full pages, and the steps after they end or when a page holds nothing valid any more.
 
 use std::rc::Rc;
 

@@ -114,7 +114,7 @@ impl Space {
         self.strangers.borrow_mut().insert(page);
     }
 
-    /// Ends recovery: collection starts anew. Superblocks without valid items are collected first, and so
+    /// Ends recovery: collection starts from the beginning. Superblocks without valid items are collected first, and so
     /// erased again; items that could not be read in another life are tried again.
     pub(in crate::hash) fn settle_states(&self) {
         self.recovering.set(false);

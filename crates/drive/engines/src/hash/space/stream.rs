@@ -84,8 +84,7 @@ impl Space {
                 self.journal.append(&Change::Put { stream, page, at, first_item, region });
             }
             if stream == Stream::Data {
-                // Counted page by page: what is left of a pair's room after it is appended is less than a
-                // page.
+                // Counted page by page: less than a page is left of a pair's room after it is appended.
                 page.credit += u64::from(fits * self.layout.grain_bytes);
             }
             done += fits;

@@ -33,7 +33,7 @@ impl Leveled {
         first * RATIO.pow(level as u32 - 1)
     }
 
-    /// Merges `upper` with what overlaps on level `to`.
+    /// Merges `upper` with the tables that overlap it on level `to`.
     fn merge(&self, upper: &[&TableView], lower: &[TableView], to: usize) -> CompactionStep {
         let min = upper.iter().map(|table| table.min).min();
         let max = upper.iter().map(|table| table.max).max();

@@ -63,7 +63,7 @@ pub enum CompactionStep {
     },
 }
 
-/// When to merge what.
+/// Decides which tables are merged, and when.
 pub trait CompactionPolicy {
     /// Number of levels. New tables come to level 0.
     fn levels(&self) -> usize;

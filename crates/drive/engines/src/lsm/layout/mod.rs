@@ -91,7 +91,7 @@ impl TableFacts {
     }
 }
 
-/// The content of a page was not what its checksum had vouched for, or could not be read.
+/// The content of a page does not match its checksum, or could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged;
 

@@ -1,4 +1,4 @@
-//! Where the bytes of a `file` medium are: in its file, with a shadow in memory for what can no longer be
+//! Where the bytes of a `file` medium are: in its file, with a shadow in memory for bytes that can no longer be
 //! written, or all of them in memory. [`super`] knows what they mean.
 
 use std::io::ErrorKind;

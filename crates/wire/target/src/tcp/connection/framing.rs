@@ -7,7 +7,7 @@ use super::{Body, Connection, ConnectionState, Fatal, Slot, Stage, Step, fatal};
 use crate::shared::Core;
 use crate::tcp::digest::{self, Reading};
 
-/// Fewer bytes are read with what follows them, and copied.
+/// Fewer bytes are read together with the following ones, and copied.
 const ROOM_MIN_BYTES: u32 = 64 << 10;
 
 impl Connection {

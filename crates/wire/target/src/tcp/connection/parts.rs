@@ -66,7 +66,8 @@ pub(super) fn split(
             let parts = if bytes > WHOLE_MAX_BYTES { first(bytes) } else { None };
             Ok((if bytes == 0 { Transfer::None } else { Transfer::ToHost { bytes } }, parts))
         }
-        // Hosts expect that these answers may be shorter than the buffer: what moves at once is enough.
+        // Hosts expect that these answers may be shorter than the buffer, so the bytes that one command moves are
+        // enough.
         (Transfer::ToHost { .. }, opcode::LIST | opcode::SEEK | opcode::NEXT | opcode::RETRIEVE_PART) => {
             sqe.cdw10.set(named_bytes.min(WHOLE_MAX_BYTES));
             Ok((Transfer::ToHost { bytes: WHOLE_MAX_BYTES }, None))

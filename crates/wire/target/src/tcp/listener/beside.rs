@@ -29,7 +29,7 @@ const LOOKS_PER_POLL: u32 = 64;
 struct ServerInLoop {
     server: Server,
     looks: u32,
-    /// The thread has slept, and what woke it has not been looked at.
+    /// The thread has slept, and the event that woke it has not been handled.
     has_slept: bool,
     failure: Option<io::Error>,
 }

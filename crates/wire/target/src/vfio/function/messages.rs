@@ -35,7 +35,7 @@ impl Reply {
     }
 }
 
-/// The structure at the front of a payload, and what follows it.
+/// The structure at the front of a payload, and the rest of the payload.
 fn front<T: FromBytes + KnownLayout + Immutable + Copy>(payload: &[u8]) -> Result<(T, &[u8]), Errno> {
     T::read_from_prefix(payload).map_err(|_| Errno::INVAL)
 }

@@ -155,7 +155,7 @@ impl Function {
         self.completions = vec![Some(CompletionQueue::new(0, completion, completion_entries, Some(0)))];
     }
 
-    /// Resets the function as a whole: its host disabled and enabled it, but for what the client set.
+    /// Resets the whole function, as if its host disabled and enabled it; settings of the client are kept.
     pub(super) fn reset(&mut self, core: &mut Core) {
         self.drop_rings();
         self.registers = Registers::default();
