@@ -1,4 +1,5 @@
-//! Target `batch` of crate `kvdrive-fuzz` for cargo-fuzz: a structured value: what is wrong is named, what is whole is what a host would have built.
+//! Target `batch` of crate `kvdrive-fuzz` for cargo-fuzz: a structured value: a wrong one gives an error that names the
+//! flaw, a whole one equals that of a host.
 
 #![no_main]
 

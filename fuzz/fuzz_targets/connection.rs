@@ -1,4 +1,5 @@
-//! Target `connection` of crate `kvdrive-fuzz` for cargo-fuzz: an NVMe/TCP connection, in pieces: a status, a termination or a close, and memory comes back.
+//! Target `connection` of crate `kvdrive-fuzz` for cargo-fuzz: an NVMe/TCP connection, in pieces: a status, a
+//! termination or a close, and memory is returned.
 
 #![no_main]
 

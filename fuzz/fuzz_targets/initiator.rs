@@ -1,4 +1,4 @@
-//! Target `initiator` of crate `kvdrive-fuzz` for cargo-fuzz: what a controller sends to our initiator.
+//! Target `initiator` of crate `kvdrive-fuzz` for cargo-fuzz: the bytes that a controller sends to our initiator.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Target `recording` of crate `kvdrive-fuzz` for cargo-fuzz: a recording, whose checksums are set right once more.
+//! Target `recording` of crate `kvdrive-fuzz` for cargo-fuzz: a recording whose checksums are corrected.
 
 #![no_main]
 

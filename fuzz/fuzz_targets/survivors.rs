@@ -1,4 +1,5 @@
-//! Target `survivors` of crate `kvdrive-fuzz` for cargo-fuzz: alterations of what a power cut left: a pair, 88h, or a drive that says why it stays away.
+//! Target `survivors` of crate `kvdrive-fuzz` for cargo-fuzz: alterations of the survivors of a power cut: a pair, 88h,
+//! or a drive that refuses to start and says why.
 
 #![no_main]
 

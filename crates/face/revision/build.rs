@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Besides the crates; from the root of the workspace.
 const ALSO: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo"];
-/// The room whose crates stand on all that numbers come from.
+/// The room whose crates depend on everything that determines numbers.
 const UPPERMOST: &str = "crates/study";
 /// Of a crate: what does not decide a number.
 const NO_SOURCE: &[&str] = &["tests", "examples", "benches"];

@@ -35,7 +35,7 @@ pub type Fold = fn(&EngineConfig, &[u8], &[Vec<u8>]) -> Result<Vec<u8>, PowerOnE
 /// What decides how large a value of an engine may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Largest {
-    /// The engine alone; in words.
+    /// The engine itself; the limit in words.
     Own(&'static str),
     /// The size of the drive: values that the engine does not take whole are divided ([`kvdrive_engines::divided`]), so
     /// the width of the length in its layout sets no limit.

@@ -17,8 +17,8 @@ use crate::settings::{Settings, fault_rules};
 /// Columns of the lines that are no table.
 const COLUMNS: usize = 80;
 
-/// Of a command with more steps, the first and the last ones are shown, and a line for each kind of the others; a large
-/// value has tens of thousands.
+/// If a command has more steps, only the first and the last ones are shown, and a line for each kind of the others; a
+/// large value has tens of thousands.
 const STEPS_MAX: usize = 400;
 const FIRST_STEPS: usize = 60;
 const LAST_STEPS: usize = 30;

@@ -152,7 +152,7 @@ mod tests {
         Settings::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap()
     }
 
-    /// Of the page of commands, each with the workload and the medium that stand in its line.
+    /// Examples are those of the page of commands, each with the workload and the medium in its line.
     #[test]
     fn every_example_of_a_setting_is_a_drive_that_can_be_had() {
         let commands = include_str!("../../../../docs/commands.md");

@@ -184,8 +184,8 @@ impl AsyncClient {
         AsyncPairs::open(self, Some(key(start)?), &[]).await
     }
 
-    /// The pairs whose keys begin with `prefix`; an empty one: all. A drive that keeps keys in order
-    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)) is asked for these alone, another one goes through all.
+    /// The pairs whose keys begin with `prefix`; an empty one: all. If the drive keeps keys in order
+    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)), only these are read, otherwise all.
     ///
     /// # Errors
     /// As [`AsyncClient::pairs`]; a prefix is no longer than a key.

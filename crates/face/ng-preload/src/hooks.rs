@@ -229,7 +229,7 @@ int_hooks! {
     scandir64[path](path: *const c_char, names: *mut c_void, filter: *mut c_void, order: *mut c_void) = none();
 }
 
-// Functions that return something else, and look at `/sys` alone.
+// Functions that return something else, and are needed only for `/sys`.
 hooks! {
     fopen[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();
     fopen64[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();

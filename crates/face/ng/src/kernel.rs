@@ -148,7 +148,7 @@ pub(crate) fn spawn_filtered(
         rustix::net::sendmsg(&theirs, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::empty())?;
         Ok(())
     };
-    // SAFETY: between `fork` and `exec` the child makes system calls alone, and allocates nothing.
+    // SAFETY: between `fork` and `exec` the child only makes system calls, and allocates nothing.
     let child = unsafe { command.pre_exec(filtered) }.spawn()?;
     // Both ends of the socket that the child has are closed with this one, and by `exec`.
     drop(command);

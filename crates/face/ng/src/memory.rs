@@ -59,7 +59,7 @@ impl Memory for Other {
         kernel::write_memory(self.id, address, from)
     }
 
-    /// Looks at the ends alone, and whether they can be read: the system has no call for more.
+    /// Checks only whether both ends can be read, because the system has no call for more.
     fn expect(&self, address: u64, bytes: u64) -> Result<(), Errno> {
         let last = bytes.checked_sub(1).and_then(|last| address.checked_add(last)).ok_or(Errno::FAULT)?;
         self.read(address, &mut [0])?;

@@ -37,7 +37,7 @@ pub fn is_inside(path: &str) -> bool {
     path.starts_with("/sys/") && ROOTS.iter().any(is_of)
 }
 
-/// The folder; dropped, it is gone.
+/// The folder, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Tree {
     folder: PathBuf,

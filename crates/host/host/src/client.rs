@@ -209,7 +209,7 @@ pub enum Answer {
     /// To an exist: is there a pair? To a remove: was there?
     Exists(bool),
     /// To a retrieve, also of a part: the size of the whole value, bytes; the bytes themselves are in `into`.
-    /// Of a value longer than the client's largest only the front came, up to [`Region::written_end`].
+    /// If the value is longer than the client's largest, only its front was received, up to [`Region::written_end`].
     Value(u32),
     /// To a list.
     Keys(Vec<Key>),

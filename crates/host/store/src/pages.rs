@@ -127,9 +127,8 @@ pub struct Writing(pub u64);
 /// it returns. No `RefCell` may be borrowed across a call.
 ///
 /// Writes and trims survive a power cut if a [`PageStore::flush`] that began after they had ended has ended.
-/// Of other writes, each page is as it was, as it should become, or *torn*: then a read fails, or, if the
-/// page contains only real bytes, returns a mixture of both. Any of these pages may be affected, in any
-/// order.
+/// Each page of another write has its old content, its new content, or is *torn*: then a read fails, or, if the page
+/// contains only real bytes, returns a mixture of both. Any of these pages may be affected, in any order.
 pub trait PageStore {
     /// Bytes of a page: a power of two from 512 to 32 768.
     fn page_bytes(&self) -> u32;

@@ -1,4 +1,4 @@
-//! A setting for tests alone. It shows that a new setting takes one field and one line of a profile.
+//! A setting that only tests use. It shows that a new setting takes one field and one line of a profile.
 
 use kvdrive_declare::{Section, Values, image_keys, read};
 

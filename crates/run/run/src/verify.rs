@@ -2,9 +2,8 @@
 //!
 //! Every write is recorded with its start and end. A read may return any value that was present at some
 //! moment between the start and the end of the read. A write is superseded if a later write began after it
-//! had ended and was acknowledged before the read began. Of writes in progress at the same time, either may
-//! be the last. A refused write may have happened or not. A scan sees the drive as it was when the scan was
-//! opened.
+//! had ended and was acknowledged before the read began. If two writes are in progress at the same time, either may be
+//! the last. A refused write may have happened or not. A scan sees the drive as it was when the scan was opened.
 //!
 //! Pairs from an earlier life of the drive are unknown, and are not compared.
 

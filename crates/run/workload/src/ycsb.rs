@@ -1,4 +1,4 @@
-//! YCSB's core workloads (Cooper et al., SoCC'10) and the ones Plus's client runs under the same letters.
+//! YCSB's core workloads (Cooper et al., SoCC'10), and those that the client of Plus runs under the same letters.
 //!
 //! | letter | `ycsb-` | `plus-` |
 //! |---|---|---|

@@ -39,7 +39,7 @@ pub struct Cost {
     pub response_ns: f64,
     /// Bytes over the link, as the papers count them.
     pub traffic_bytes: f64,
-    /// Of these, bytes of CXL.mem flits.
+    /// The part of these bytes in CXL.mem flits.
     pub flit_bytes: f64,
 }
 

@@ -32,7 +32,7 @@ impl LsmEngine {
             placed.push((key, place));
         }
         self.index.charge_insertions(placed.len() as u32);
-        // Deletes alone come through where stores find no room.
+        // A batch without stores succeeds even if there is no room for stores.
         let stores = placed.iter().any(|(_, place)| place.is_some());
         loop {
             if stores {

@@ -123,7 +123,7 @@ impl AddressBounds {
 /// when it was begun (its *age*): if the segment was opened later, an entry of the table refers to an earlier use of
 /// the segment.
 pub trait ValueLiveness {
-    /// An entry that referred to these bytes is gone, and no other one refers to them.
+    /// An entry that referred to these bytes was removed, and no other entry refers to them.
     fn dead(&self, address: Vaddr, bytes: u32);
 
     /// The number that the next opening of a segment will get.

@@ -11,7 +11,7 @@
 //! together with its [`IndexRecord`].
 //!
 //! The index knows the addresses of values, not their bytes. It reports through [`ValueLiveness`] when the last entry
-//! of a value is gone. An engine orders changes of one key by a keyed lock of its own.
+//! of a value was removed. An engine orders changes of one key by a keyed lock of its own.
 
 use std::cell::Cell;
 use std::ops::Range;

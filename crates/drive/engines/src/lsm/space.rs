@@ -1,7 +1,7 @@
 //! Where table pages live: logical pages out of segments that the index takes from the common pool.
 //!
 //! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page given back is
-//! reused for any purpose. A segment all of whose pages have come back goes back to the pool.
+//! reused for any purpose. When all pages of a segment have been given back, the segment returns to the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -89,7 +89,7 @@ impl TableSpace {
         Ok(Lpa(lpa))
     }
 
-    /// Gives pages back; their content is gone.
+    /// Gives pages back; their content is discarded.
     pub fn release(&self, pages: &[Lpa]) {
         if self.sim.halted() {
             return;

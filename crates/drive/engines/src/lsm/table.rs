@@ -11,8 +11,8 @@
 //!           elsewhere: the table's age u64, 3 bytes zero
 //! ```
 //!
-//! The footer is on the page that is issued last. With the tags alone a table is known again after a power
-//! cut: no page of it has to be read ([`super::recovery`]).
+//! The footer is on the page that is issued last. The tags are enough to find a table again after a power cut: no page
+//! of it has to be read ([`super::recovery`]).
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -69,7 +69,7 @@ pub trait PageWatch {
     fn dirtied(&self, lpa: u32, content: &Region);
     /// A program has completed and flash has all of the page's bytes (or flash is off and the page is gone).
     fn programmed(&self, lpa: u32);
-    /// A page that [`PageBuffer::drop_pages`] found in use is gone now.
+    /// A page that [`PageBuffer::drop_pages`] found in use has now been dropped.
     fn discarded(&self, lpa: u32);
 }
 

@@ -306,7 +306,7 @@ impl ValueLog {
         Ok(Place { log: self.clone(), address, bytes, copied_bytes: 0, pages, segment: None })
     }
 
-    /// To be had before a window is reserved, and kept with it. `None`: others have all there is.
+    /// It is obtained before a window is reserved, and kept with it. `None`: others have all there is.
     pub fn share_for_window(&self) -> Option<WindowShare> {
         let log = &self.0;
         let windows = log.windows.get();

@@ -182,7 +182,7 @@ pub struct Matches {
 pub struct When {
     /// Number of matches that are ignored first.
     pub after: u64,
-    /// Of the later matches, every n-th is due; 1: each of them.
+    /// After that, every n-th match is due; 1: each of them.
     pub every: u64,
     /// Probability that a due match fires, drawn from the rule's own random stream; 1: always.
     pub probability: f64,

@@ -21,8 +21,8 @@ impl CutState {
 impl FlashPort {
     /// The content of the medium if the power were cut at this instant. A program in flight is not there,
     /// torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or looking
-    /// erased; `rng` decides. Of several programs of one unit, none has begun before the previous one is
-    /// done. For a read-only drive: the content of its flash when it became read-only.
+    /// erased; `rng` decides. If a unit has several programs in flight, none has begun before the previous one is done.
+    /// For a read-only drive: the content of its flash when it became read-only.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
         self.image_after(&mut |rng| CutState::OF_A_CUT[rng.below(3) as usize], rng)
     }

@@ -58,7 +58,7 @@ pub enum Request {
         /// May pages be torn that are being programmed?
         torn: bool,
     },
-    /// The power comes back; the answer has the model time of recovery, ns.
+    /// Powers the drive on; the answer has the model time of recovery, ns.
     PowerOn,
     /// The server takes no more commands, finishes those under way and ends.
     Drain,
@@ -92,7 +92,7 @@ pub fn free_path() -> PathBuf {
     }
 }
 
-/// The control socket's file; dropped, it is gone.
+/// The control socket's file, which is removed when this is dropped.
 pub struct ControlSocket {
     path: PathBuf,
 }
@@ -237,7 +237,7 @@ impl Client {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
-    /// What the server says, or that it has gone.
+    /// The error message of the server, or that it has ended.
     pub fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
         let mut request = serde_json::to_value(request)?;
         request["nsid"] = json!(self.nsid);

@@ -141,7 +141,7 @@ impl Station {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The drive, whose power may have gone.
+    /// The drive, which may have lost its power.
     fn control(&self) -> Option<Control<Running>> {
         self.lives().serving.as_ref().map(|serving| serving.control().clone())
     }
@@ -235,8 +235,8 @@ impl Station {
         Ok(())
     }
 
-    /// Gives a drive whose power has gone its power back; returns the model time that its power-on took, ns.
-    /// Events from here on are in no recording.
+    /// Powers on a drive that has lost its power; returns the model time that this took, ns. Events from here on are in
+    /// no recording.
     pub fn power_on(&self) -> anyhow::Result<u64> {
         let mut lives = self.lives();
         let nsid = self.supply.nsid;

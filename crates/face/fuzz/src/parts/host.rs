@@ -29,7 +29,7 @@ struct UnderWay {
     /// The value that its bytes are of, and where they begin in it.
     number: Option<u32>,
     at: u32,
-    /// Of a lookup: the key's version when it began, and the bytes that came.
+    /// For a lookup: the key's version when it began, and the bytes received.
     version: Option<u64>,
     came: Vec<u8>,
     /// Are the data that the drive asks for sent at once?

@@ -139,7 +139,7 @@ impl HostKv {
         Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
     }
 
-    /// The core of background work alone, if the options ask for one.
+    /// The core for background work only, if the options ask for one.
     pub fn background_core(&self) -> Option<&Rc<Resource>> {
         self.own.as_ref()
     }

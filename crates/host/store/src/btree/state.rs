@@ -21,7 +21,7 @@ use crate::space::{Extent, FreePages};
 pub const ROOT_SLOTS: u64 = 2;
 /// Free pages reserved for changes that do not make the tree larger: enough to shadow a path of any tree.
 pub const FREE_FOR_DELETES: u64 = 24;
-/// Of these, the pages that puts repeated after a power cut leave free.
+/// The part of these pages that puts repeated after a power cut leave free.
 pub const FREE_AFTER_REPEATS: u64 = 8;
 
 /// Hashes page numbers.

@@ -19,7 +19,7 @@ pub struct Verdict {
     pub keys_checked: u64,
     /// Cuts at which a mutant changed the survivors.
     pub spoilt: u64,
-    /// Of those keys, how many were answered 88h; only with fault rules that damage flash.
+    /// The number of those keys that were answered 88h; only with fault rules that damage flash.
     pub unreadable: u64,
     /// Recoveries that were not cut: one for each recovered drive.
     pub recoveries: u64,

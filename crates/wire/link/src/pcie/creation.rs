@@ -86,8 +86,8 @@ impl Link {
         queue
     }
 
-    /// Deletes a queue pair; returns when nothing is left of it. A queue that was deleted before is left
-    /// alone. The completion queue stays as long as other queues complete to it.
+    /// Deletes a queue pair; returns when nothing is left of it. A queue that was deleted before is not changed. The
+    /// completion queue stays as long as other queues complete to it.
     pub fn delete_queue(&self, queue: &Rc<QueuePair>) {
         if self.delete_submission_queue(queue) {
             let (function, completion) = (self.function_of(queue), queue.completion_id());

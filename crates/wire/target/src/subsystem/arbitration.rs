@@ -201,7 +201,7 @@ impl Arbiter {
         HostIndex(index)
     }
 
-    /// Counts a queue of the host as gone, after all of its commands have come back.
+    /// Counts a queue of the host as ended, after all of its commands have completed.
     pub(super) fn leave(&mut self, HostIndex(index): HostIndex) {
         let line = &mut self.hosts[index];
         line.queues -= 1;
@@ -393,8 +393,7 @@ impl Subsystem {
         self.arbiter.has_several_hosts()
     }
 
-    /// Does a command wait for its host's turn? It may come by the passing of time alone, so the loop has to look
-    /// again.
+    /// Does a command wait for its host's turn? It may come only because time passes, so the loop has to check again.
     pub fn holds_commands(&self) -> bool {
         self.arbiter.holds_any()
     }

@@ -25,7 +25,7 @@ pub(super) struct QueueSlot {
     pub generation: u32,
     pub queue: Option<Queue>,
     /// For an I/O queue: its host, and the number of its commands in namespaces. The place of a deleted queue is free
-    /// when all of these have come back.
+    /// when all of these have completed.
     pub host: Option<HostIndex>,
     pub under_way: u32,
     /// These commands by the transport's slot.

@@ -44,7 +44,7 @@ const SLICES: usize = 64;
 const EVENTS: usize = 1024;
 /// Interval between two checks of timeouts.
 const TICK: Duration = Duration::from_millis(100);
-/// The same while a command waits for the turn of its host, which may come by time alone.
+/// The same while a command waits for the turn of its host, which may come only because time passes.
 const TURN: Duration = Duration::from_millis(1);
 /// Memory that was not needed for this long is returned to the system.
 const TRIM_MS: u64 = 10_000;

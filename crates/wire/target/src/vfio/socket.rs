@@ -42,10 +42,10 @@ struct Reply {
 pub struct Socket {
     pub stream: UnixStream,
     header: Header,
-    /// Bytes of the header that are there.
+    /// Bytes of the header that have arrived.
     header_bytes: usize,
     payload: Vec<u8>,
-    /// Bytes of the payload that are there.
+    /// Bytes of the payload that have arrived.
     payload_bytes: usize,
     /// Bytes of a payload that is too long.
     dropped_bytes: usize,
@@ -122,7 +122,7 @@ impl Socket {
         while let Some(reply) = self.replies.front_mut() {
             match send(&self.stream, &reply.bytes[reply.sent..], reply.descriptor.as_ref()) {
                 Ok(bytes) => {
-                    // It has gone with the first byte.
+                    // The descriptor was sent with the first byte.
                     reply.descriptor = None;
                     reply.sent += bytes;
                     if reply.sent == reply.bytes.len() {

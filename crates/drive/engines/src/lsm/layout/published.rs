@@ -407,8 +407,8 @@ impl Scan for PublishedScan {
 
     fn skip(&mut self) {
         self.rank = match self.from.take() {
-            // Where the key would be is not known: on the first page that may have it, at the earliest. If that one
-            // is lost, it is after it.
+            // Where the key would be is not known: on the first page that may have it, at the earliest. If that page is
+            // lost, the key is after it.
             Some(_) if self.asked.1 > self.search.start => self.search.start * self.keys.per_page,
             Some(_) => (self.search.start + 1) * self.keys.per_page,
             None if self.asked.0 == Part::Index => self.rank + self.keys.left(),

@@ -1,7 +1,7 @@
 //! Victim policy `cost-benefit`: space gained per page copied, weighted by the age of the data:
 //! `(1 - u) / 2u * age` with `u` the valid fraction (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File System,
-//! USENIX 1995, after the log-structured file system of Rosenblum and Ousterhout, 1991). It leaves hot blocks alone
-//! until more of their pages have become invalid by themselves.
+//! USENIX 1995, after the log-structured file system of Rosenblum and Ousterhout, 1991). It does not choose hot blocks
+//! until overwrites have made more of their pages invalid.
 
 use super::{Candidate, VictimKind, VictimPolicy};
 
