@@ -1,6 +1,6 @@
 //! `kvdrive crash`: cuts the power at events of a run, and checks every pair in the recovered drives. With
-//! `--saker on`, synced writes must be there, and pending ones may be. With `--mutants` the survivors are changed as by mistakes
-//! of recovery, and each change must be found.
+//! `--saker on`, synced writes must be there, and pending ones may be. With `--mutants` the survivors are changed as by
+//! mistakes of recovery, and each change must be found.
 
 use std::cell::Cell;
 use std::path::PathBuf;
