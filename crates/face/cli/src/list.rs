@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(row("  a ", "one two three", 10), "  a  one\n     two\n     three\n");
     }
 
-    /// `kvdrive list --counters > docs/counters.md` writes it anew.
+    /// `kvdrive list --counters > docs/counters.md` generates it.
     #[test]
     fn the_page_of_counters_is_what_is_declared() {
         let (page, declared) = (include_str!("../../../../docs/counters.md"), reference().unwrap());

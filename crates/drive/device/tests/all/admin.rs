@@ -138,7 +138,7 @@ fn log_pages_are_there_in_parts_too_and_the_errors_are_the_hosts() {
         assert_eq!(effects.admin[usize::from(admin::ASYNC_EVENT_REQUEST)].get(), 1);
         let second_half = host.log(lid::EFFECTS, 2048, 1024).unwrap();
         assert_eq!(second_half[4 * usize::from(opcode::STORE)], 3, "I/O opcodes begin at byte 1024");
-        // The bytes after the end of a page are zeros, whatever the host's memory held before.
+        // The bytes after the end of a page are zeros, for any earlier content of the host's memory.
         host.memory.write(host.page, Piece::Bytes(&[0xA5; 4096])).expect("it is mapped");
         assert_eq!(
             host.log(lid::EFFECTS, 4096, 2048).unwrap(),

@@ -1,5 +1,5 @@
-//! Batches by every transfer method: which requests are carried out, what the completion reports, and
-//! arbitrary bytes.
+//! Batches by every transfer method: the requests that are carried out, the report of the completion, and arbitrary
+//! bytes.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ fn rig(sim: Sim, contexts: u32, engine: MockEngine) -> Rig {
 }
 
 impl Rig {
-    /// Submits entries with one doorbell, runs, and returns what completed.
+    /// Submits entries with one doorbell, runs, and returns the completed commands.
     fn submit(&self, queue: &Rc<QueuePair>, sqes: &[Sqe]) -> Vec<(u16, Status)> {
         sqes.iter().for_each(|sqe| assert!(queue.try_submit(*sqe)));
         self.sim.block_on(|| self.link.ring_submission(queue));

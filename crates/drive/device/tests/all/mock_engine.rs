@@ -1,6 +1,6 @@
-//! An engine that keeps values in a map: what the controller may rely on, without flash and without time of
-//! its own. It asserts the controller's obligations in turn: bytes stay inside their place, and each place is
-//! committed or abandoned once.
+//! An engine that keeps values in a map. It has the properties on which the controller may rely, without flash and
+//! without time of its own. It asserts the controller's obligations in turn: bytes stay inside their place, and each
+//! place is committed or abandoned once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -156,8 +156,8 @@ impl Life {
         replaced
     }
 
-    /// Powers on with an altered medium and works; then once more. `check`: no page is taken for another one,
-    /// so each pair is as stored, or reported as lost.
+    /// Powers on with an altered medium and works; then does so again. `check`: no page is taken for another one, so
+    /// each pair is as stored, or reported as lost.
     fn live_on(&self, media: Vec<u8>, check: bool) -> bool {
         let mut survivors = Survivors { media, protected: self.protected.clone() };
         for life in 0..2 {

@@ -153,8 +153,8 @@ impl Client<'_> {
     }
 }
 
-/// Three clients with keys of their own and shared keys: each reads what it wrote, and a shared key ends with
-/// the last write of one of them.
+/// Three clients with keys of their own and shared keys: each reads its own writes, and a shared key ends with the last
+/// write of one of them.
 #[test]
 fn several_clients_read_what_they_wrote() {
     for (seed, method) in [(1, "prp"), (2, "sgl"), (3, "piggyback"), (4, "byte-express")] {

@@ -308,7 +308,7 @@ fn units_that_collection_leaves_in_the_die_take_no_channel() {
     }
 }
 
-/// How sections are evicted and what is collected is policy, not format: every combination works.
+/// Eviction of sections and the choice of victims are policies, not format: every combination works.
 #[test]
 fn policies_can_be_had_with_every_format() {
     for scheme in SCHEMES {
@@ -535,7 +535,7 @@ fn every_medium_gives_the_same_report() {
 }
 
 /// At the point where commands begin to wait, collection of pairs takes a superblock, and may take another
-/// one for the sections that it alters, before it turns to sections. It turns to them at half of what is kept
+/// one for the sections that it alters, before it turns to sections. It turns to them at half the number that is kept
 /// free, so that a scaled drive, which keeps three free, does not turn to them with every victim.
 #[test]
 fn sections_come_first_when_half_of_what_is_kept_free_is_left() {

@@ -1,4 +1,4 @@
-//! Hash engines whose power is cut at any event, and once more while they recover.
+//! Hash engines whose power is cut at any event, and again while they recover.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -87,8 +87,8 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
 
 #[test]
 fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
-    // An image does not depend on what a published emulator leaves out; sections that collection leaves clean
-    // are in it.
+    // An image does not depend on the omissions of a published emulator; sections that collection leaves clean are in
+    // it.
     let omissions = [Omissions::default(), Omissions { gc_leaves_clean: true, ..Omissions::default() }];
     for (scheme, omissions) in
         SCHEMES.iter().flat_map(|scheme| omissions.map(|omissions| (*scheme, omissions)))

@@ -360,7 +360,7 @@ fn run(config: IndexConfig, ops: &[Op]) {
 #[test]
 fn an_empty_value_is_not_taken_for_the_older_one_at_its_address() {
     let quarter = SEGMENT_BYTES as u32 / 4;
-    // Segment 0, segment 1 with key 9 as its first, segment 2 with the keys of segment 0 once more.
+    // Segment 0, segment 1 with key 9 as its first, segment 2 with the keys of segment 0 again.
     let placed = [0, 1, 2, 3, 9, 4, 5, 6, 0, 1, 2, 3].map(|number| Op::Put(number, quarter));
     // Segment 0 is reused, to its end.
     let again = [10, 11, 12, 13].map(|number| Op::Put(number, quarter));

@@ -319,7 +319,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One task that fills pages of its own and reads what it wrote.
+/// One task that fills pages of its own and reads them.
 fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
     let mut content: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut filling: Option<u32> = None;

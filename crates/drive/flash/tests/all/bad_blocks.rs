@@ -75,7 +75,7 @@ fn program(port: &FlashPort, ppa: u32) {
     port.program(Ppa(ppa), page(ppa.into()), spare(ppa.into()), Purpose::Value);
 }
 
-/// Page `ppa` holds what [`program`] put there.
+/// Page `ppa` holds the content that [`program`] put there.
 fn holds(port: &FlashPort, ppa: u32) -> bool {
     port.read(Ppa(ppa), Purpose::Lookup) == Ok((page(ppa.into()), spare(ppa.into())))
 }
@@ -278,8 +278,8 @@ fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     }
 }
 
-/// A unit is exchanging a block while another unit finds no spare block left: what the first one then writes,
-/// the table of bad blocks included, does not survive this life.
+/// A unit is exchanging a block while another unit finds no spare block left: later writes of the first one, the table
+/// of bad blocks included, do not survive this life.
 #[test]
 fn a_retirement_that_ends_after_the_freezing_does_not_count() {
     for medium in MEDIA {

@@ -188,7 +188,7 @@ fn a_refusal_repeats_no_control_characters() {
     }
 }
 
-/// Without memory the program ends at once, whatever the memory was for.
+/// Without memory the program ends at once, for any use of the memory.
 #[test]
 #[cfg(target_os = "linux")]
 fn without_memory_it_ends_and_says_so() {

@@ -1,4 +1,4 @@
-//! How drives end, and what a drive finds when it is powered on again.
+//! The ends of drives, and the pairs of a drive that is powered on again.
 
 use std::pin::pin;
 use std::sync::mpsc;

@@ -1,8 +1,8 @@
 //! The files of each crate: which uses which, and how long they are.
 //!
 //! A file that uses another one which uses the first again is a *circle*: neither is understood without the other, and a
-//! change of one is a change of both. Three forms of it are no circles here: a table and its rows (whatever stands in a
-//! `static` or `const`); methods of a type in a file below that of the type; and what tests use. Each other one is
+//! change of one is a change of both. Three forms of it are no circles here: a table and its rows (everything in a
+//! `static` or `const`); methods of a type in a file below that of the type; and uses by tests. Each other one is
 //! refused, unless [`PARTS`] has it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::rooms::{entries, name_of, root};
 
 /// Circles that are left, each with all of its files: a type and an iterator or pin that holds it; a namespace and its
-/// commands, which are functions over it; a row of a table that names what selects the row.
+/// commands, which are functions over it; a row of a table that names the item that selects the row.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "device",
@@ -49,7 +49,7 @@ struct File {
     defined: BTreeSet<String>,
     /// Types that it has methods of.
     extended: BTreeSet<String>,
-    /// Names that `use` brings, with their paths as they are written.
+    /// Names that `use` imports, with their paths as written.
     imported: Vec<(String, ItemPath)>,
     /// Paths in its text, outside of `use` and of tables.
     named: BTreeSet<ItemPath>,
@@ -400,7 +400,7 @@ fn shown(module: &[String]) -> String {
 }
 
 impl Source {
-    /// Which file of a circle uses what of the others, one line a file.
+    /// The items of the others that each file of a circle uses, one line a file.
     fn describe(&self, circle: &BTreeSet<&ItemPath>) -> String {
         let line = |module: &&ItemPath| {
             let used = self.used_by(module).into_iter().filter(|(other, _)| circle.contains(other));
@@ -455,8 +455,8 @@ fn a_circle_is_found_and_a_table_is_none() {
     assert_eq!(circles(&[("t", "use a::Part; struct Other; struct Whole(Part);"), ("t/a", more)]), 1);
 }
 
-/// The lines of each function of a file that has more than `most`. Lines of a text do not count: a text over several
-/// lines is what a test expects. Sources are formatted, so a function ends where its indentation does.
+/// The lines of each function of a file that has more than `most`. Lines of a text do not count: a test may expect a
+/// text of many lines. Sources are formatted, so a function ends where its indentation does.
 fn long_functions(text: &str, most: usize) -> Vec<(String, usize)> {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let words = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe"];

@@ -119,7 +119,7 @@ fn a_mutex_is_taken_by_one_and_handed_over() {
     assert!(mutex.try_lock().is_some());
 }
 
-/// A task's wish: when it asks, how long it is willing to wait, and how long it holds what it gets.
+/// A task's request: its time, the longest wait, and how long the task holds the lock.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     from: Ns,

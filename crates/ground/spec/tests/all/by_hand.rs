@@ -298,7 +298,7 @@ fn malformed() {
     assert_eq!(sqe.psdt(), Err(Status::INVALID_FIELD));
 }
 
-/// Bytes after the key length are not part of the key, whatever a host puts there.
+/// Bytes after the key length are not part of the key, with any content.
 #[test]
 fn key_padding_is_ignored() {
     let mut bytes = *Command::Exist { key: key3() }.encode(CID, NSID).as_bytes();

@@ -160,7 +160,7 @@ fn tickets_are_dropped<C: Client>(client: &mut C) {
     }
     assert_eq!(client.retrieve(key(900), &mut into), Ok(300));
     for _ in 0..8 {
-        // Iterators that no caller learned of are closed meanwhile; a drive has only a few.
+        // Iterators whose SEEK no caller waited for are closed meanwhile; a drive has only a few.
         assert_eq!(client.exist(key(1)), Ok(true));
     }
     let (iterator, pair) = client.seek(Some(key(1)), &mut into).unwrap();

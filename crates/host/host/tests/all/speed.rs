@@ -1,6 +1,6 @@
 //! Speed of the crossing between threads, measured: `cargo test --release -p kvdrive-host --test all --
-//! --ignored --nocapture speed`. The best of many short bursts is what the two threads reach while no other
-//! program takes a core from them.
+//! --ignored --nocapture speed`. The best of many short bursts is the speed of the two threads while no other program
+//! takes a core from them.
 
 use kvdrive_content::Piece;
 use kvdrive_host::Calls;

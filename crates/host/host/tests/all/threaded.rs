@@ -201,7 +201,7 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
         // fast enough for one look to find all of them answered.
         let longest = value(round, 6_000);
         {
-            // Its first command is submitted; its slot and the sequence go with it.
+            // Its first command is submitted, and holds its slot and the sequence.
             let mut storing = pin!(store(&driver, key(900), Piece::Bytes(&longest)));
             assert!(poll_once(&mut storing).is_pending());
             // These wait: one for the sequence, one for a slot.

@@ -90,8 +90,8 @@ fn a_completion_of_an_older_version() {
     assert_eq!(get(&mut a, 1), None, "nothing is pending");
 }
 
-/// Three batches with one key: each is handed out after the one before has been answered, whatever number of
-/// I/O threads there is. A batch with other keys overtakes them.
+/// Three batches with one key: each is handed out after the one before has been answered, with any number of I/O
+/// threads. A batch with other keys overtakes them.
 #[test]
 fn batches_of_one_key() {
     let (saker, mut a, _, mut drive) = rig(2);
@@ -238,7 +238,7 @@ fn a_conditional_store_after_a_pending_delete() {
     drive.answer_all(&mut b);
     drive.answer_all(&mut a);
     assert_eq!(drive.pairs[&key(1)], b"newest");
-    // If no write is pending, the drive decides; until it has, no client knows.
+    // If no write is pending, the drive decides; until its answer, the outcome is unknown to all clients.
     let Write::Bypass(alone) = add(&mut a, 1, b"again") else { panic!("only the drive knows") };
     let Write::Wait(first) = update(&mut b, 1, b"other") else { panic!("the drive has not answered") };
     assert!(Arc::ptr_eq(&first, &alone));
@@ -275,7 +275,7 @@ fn a_cursor_while_batches_complete() {
     assert_eq!(b.view(range, None, &mut NoSteps).unwrap().entries().len(), 1);
 }
 
-/// The other clients send what a dropped client has written; the number of its unsynced requests is counted.
+/// The other clients send the writes of a dropped client; the number of its unsynced requests is counted.
 #[test]
 fn a_client_dropped() {
     let (saker, mut a, mut b, mut drive) = rig(2);

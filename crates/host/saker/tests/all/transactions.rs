@@ -153,7 +153,7 @@ fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
     assert_eq!(drive.pairs.into_iter().collect::<Vec<_>>(), [(key(2), b"two".to_vec())]);
 }
 
-/// If a transaction fails, a transaction that has read its values cannot commit what it derived from them.
+/// If a transaction fails, a transaction that has read its values cannot commit writes that follow from them.
 #[test]
 fn a_failed_commit_fails_transactions_that_read_its_values() {
     let saker = saker(Config::default());

@@ -1,5 +1,4 @@
-//! Pages whose content is not what was written there: the store answers an error that names the page, or a
-//! value that the key may have.
+//! Pages whose content was altered: the store answers an error that names the page, or a value that the key may have.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use kvdrive_store::{Store, StoreError, Value};
 use crate::ground::{MAIN, World, random_page, value_of};
 use crate::small;
 
-/// Does the error name what is wrong with the pages?
+/// Does the error name the flaw of the pages?
 pub fn is_about_pages(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. } | StoreError::Page(_))
 }

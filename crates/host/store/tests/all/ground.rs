@@ -93,7 +93,7 @@ pub struct World {
     pub steps: RefCell<BTreeMap<&'static str, u64>>,
     /// Reads and writes from this number on fail.
     fails_from: Cell<u64>,
-    /// Calls of this kind fail, whatever their number.
+    /// All calls of this kind fail.
     refused: Cell<Option<Refused>>,
     /// Earlier content of pages, oldest first, if it is collected.
     versions: RefCell<Option<Vec<(u64, Page)>>>,

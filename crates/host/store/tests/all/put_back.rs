@@ -1,6 +1,6 @@
-//! Pages that hold earlier content, or none: what a translation layer finds when the header of the newest
-//! version cannot be read. The store is refused, or reports which pairs are lost; an earlier value, or a
-//! deleted pair, is never returned as valid.
+//! Pages that hold earlier content, or none, as a translation layer finds them when the header of the newest version
+//! cannot be read. The store is refused, or reports which pairs are lost; an earlier value, or a deleted pair, is never
+//! returned as valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// A walk returns the pairs as of one moment during the opening of its cursor.
+    /// A cursor returns the pairs of one moment during its opening.
     fn walk(&self, thread: Thread) {
         self.cursors.set(self.cursors.get() + 1);
         let begin = self.world.tick();

@@ -55,7 +55,7 @@ fn is_refused(error: &StoreError) -> bool {
     matches!(error, StoreError::Page(_))
 }
 
-/// Puts that wait for a job all get its error, and the next put that waits has the job tried again.
+/// All puts that wait for a job get its error, and for the next put that waits the job is tried again.
 #[test]
 fn who_waits_for_a_job_hears_that_it_failed_and_the_next_one_has_it_tried_again() {
     for (small, seed) in with_background().flat_map(|small| (0..30).map(move |seed| (small.clone(), seed))) {

@@ -338,7 +338,7 @@ fn generations_are_those_that_the_link_has_a_rate_for() {
     assert_eq!(error, "link.generation: 6; allowed: 1 to 5");
 }
 
-/// `kvdrive config --reference > docs/settings.md` writes it anew.
+/// `kvdrive config --reference > docs/settings.md` generates it.
 #[test]
 fn the_page_of_settings_is_what_is_declared() {
     let page = include_str!("../../../../../docs/settings.md");

@@ -171,7 +171,7 @@ fn every_key_alters_the_typed_configuration() {
 /// A run of which every store would fail says the limit instead, in both clocks.
 #[test]
 fn values_that_the_drive_does_not_take_are_refused_with_its_limit() {
-    /// The configuration itself refuses what has no room on flash.
+    /// The configuration itself refuses values that have no room on flash.
     const ROOM: &[&str] = &["workload.num=1", "workload.ops=1"];
     let layout = "lsm.layout=published";
     let cases = [

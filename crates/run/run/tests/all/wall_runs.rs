@@ -1,4 +1,5 @@
-//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it does not change.
+//! Runs in wall time and their recordings: the work that belongs to a run, its observations, and the state that it does
+//! not change.
 
 use std::cell::RefCell;
 use std::fs;

@@ -464,8 +464,7 @@ fn a_figure_of_several_seeds_has_their_mean_and_spread() {
     assert!(chart.counts.ends_with(": 1 to 6, 166.7 %"), "{}", chart.counts);
 }
 
-/// A quick run of the drive that was sold takes less than a minute; its smallest runs of each kind are done
-/// here.
+/// A quick run of profile `pm983` takes less than a minute; its smallest runs of each kind are done here.
 #[test]
 fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
     let options = Options { extent: Extent::Quick, ..Options::default() };

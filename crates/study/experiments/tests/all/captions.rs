@@ -1,4 +1,4 @@
-//! Captions of embedded figures: what they say of the runs is how these are configured.
+//! Captions of embedded figures agree with the configurations of the runs.
 
 use kvdrive_experiments::figure;
 use kvdrive_experiments::runs::{Extent, Options, Plan};

@@ -1,5 +1,5 @@
-//! Windows of the engine `lsm` under pressure: bytes that the host has stored stay until their command
-//! arrives, whatever the buffer does meanwhile, and belong to no value if the command never arrives.
+//! Windows of the engine `lsm` under pressure: bytes that the host has stored stay until their command arrives, while
+//! the buffer evicts other pages, and belong to no value if the command never arrives.
 
 use std::rc::Rc;
 

@@ -182,8 +182,8 @@ fn only_inline_commands_of_io_queues_have_turns() {
 }
 
 proptest! {
-    /// Several contexts, several queues, every order of events: inline commands of a queue are handled one at
-    /// a time and in the queue's order, whatever they wait for.
+    /// Several contexts, several queues, every order of events: inline commands of a queue are handled one at a time
+    /// and in the queue's order, even if they wait.
     #[test]
     fn inline_commands_keep_the_order_of_their_queue(seed in any::<u64>(), contexts in 1usize..6) {
         let sim = Sim::permuted(seed);

@@ -1,4 +1,4 @@
-//! A host's state of its window: where it places values, and what it leaves to the drive.
+//! A host's state of its window: where it places values, and the parts that it leaves to the drive.
 
 use kvdrive_link::transfer::HostWindow;
 use kvdrive_link::transfer::window::lined;

@@ -159,8 +159,7 @@ fn memory_that_is_not_there_is_a_status_and_moves_nothing() {
     });
 }
 
-/// Bytes for the host are not in its memory before their time has passed, whatever their source does
-/// meanwhile.
+/// Bytes for the host are not in its memory before their time has passed, even if their source changes meanwhile.
 #[test]
 fn bytes_are_with_the_host_when_their_time_has_passed() {
     let sim = Sim::new();

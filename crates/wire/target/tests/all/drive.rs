@@ -1,5 +1,5 @@
-//! A real drive on a socket: our own initiator retrieves what it stored, with every combination of options
-//! and after either end breaks off.
+//! A real drive on a socket: our own initiator retrieves the pairs that it stored, with every combination of options
+//! and after either end disconnects.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;

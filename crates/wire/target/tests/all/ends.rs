@@ -32,7 +32,7 @@ enum End {
 enum Before {
     /// With everything that it sends, before any answer is read.
     AnyAnswer,
-    /// With a command that has no answer, after all answers were read: no answer of the server meets a closed
+    /// After all answers have been read, with a command that has none, so that the server sends nothing to a closed
     /// socket.
     NoAnswer,
 }

@@ -122,8 +122,7 @@ fn values_come_by_lists_of_prps_and_by_segments_of_sgls() {
     server.end();
 }
 
-/// MDTS of a function is 2 MiB, whatever a namespace takes: a larger value comes in parts that the guest
-/// sends itself.
+/// MDTS of a function is 2 MiB for every namespace: a larger value comes in parts that the guest sends itself.
 #[test]
 fn a_value_larger_than_what_a_command_moves_comes_and_goes_in_parts() {
     const PART_BYTES: u32 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Functions whose clients do what no driver does: bytes that are no message, lists and rings with wrong
-//! addresses, memory that is unmapped, guests that try to read their neighbours' memory.
+//! Functions whose clients behave unlike any driver: bytes that are no message, lists and rings with wrong addresses,
+//! memory that is unmapped, guests that try to read their neighbours' memory.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -512,9 +512,8 @@ fn interrupts_come_by_vector_and_by_pin() {
     server.end();
 }
 
-/// Each guest writes its mark everywhere in its memory and stores pairs of its own; its memory then holds
-/// only its mark or answers that it asked for, whatever addresses it tries. A network host does the same
-/// meanwhile.
+/// Each guest writes its mark everywhere in its memory and stores pairs of its own; its memory then holds only its mark
+/// or its own answers, for any addresses that it tries. A network host does the same meanwhile.
 #[test]
 fn two_guests_and_a_network_host_never_reach_each_others_memory() {
     let (server, paths, _folder) = serve(beside(), 2);

@@ -1,5 +1,5 @@
-//! Random actions of several hosts against an oracle of what the specification allows, without sockets. Every
-//! unit is cut into pieces of random sizes; the oracle knows controllers, queues and pairs.
+//! Random actions of several hosts, compared with an oracle of the outcomes that the specification allows, without
+//! sockets. Every unit is cut into pieces of random sizes; the oracle knows controllers, queues and pairs.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl World {
         key
     }
 
-    /// Sends a unit in pieces and returns what that connection sent.
+    /// Sends a unit in pieces and returns the bytes that the connection sent.
     fn send(&mut self, key: usize, mut bytes: &[u8]) -> Vec<u8> {
         while !bytes.is_empty() {
             let piece = (1 + self.rng.below(bytes.len() as u64) as usize).min(bytes.len());

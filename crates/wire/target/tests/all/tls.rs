@@ -274,7 +274,7 @@ fn a_host_with_a_psk_does_not_come_without_tls() {
     assert_clean(server, &[]);
 }
 
-/// The client of OpenSSL as an independent peer: it prints what was negotiated, and receives an ICResp.
+/// The client of OpenSSL as an independent peer: it prints the negotiated parameters, and receives an ICResp.
 #[test]
 fn openssl_agrees_by_both_suites() {
     if Command::new("openssl").arg("version").output().is_err() {

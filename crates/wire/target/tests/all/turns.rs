@@ -174,8 +174,8 @@ fn a_host_that_retrieves_large_values_leaves_turns_to_another_one() {
     ends_alone(&mut door, DEPTH);
 }
 
-/// Most hosts do not know how long a value is, and ask for the longest possible one. A read counts as the
-/// work of its answer.
+/// Most hosts do not know the length of a value, and request the longest possible one. A read counts as the work of its
+/// answer.
 #[test]
 fn a_host_that_asks_for_more_than_there_is_has_its_turns() {
     let mut door = Hosts::new();

@@ -32,7 +32,7 @@ pub fn address() -> Rc<Address> {
     })
 }
 
-/// Runs what the subsystem has for this connection.
+/// Handles the events of the subsystem for this connection.
 pub fn settle(core: &mut Core, connection: &mut Connection) {
     loop {
         core.subsystem.poll();
@@ -54,7 +54,7 @@ impl Wire {
         Wire { core, connection, memory }
     }
 
-    /// Sends bytes; returns what came back.
+    /// Sends bytes; returns the answer.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         assert_eq!(self.connection.receive(&mut self.core, bytes), bytes.len());
         settle(&mut self.core, &mut self.connection);
@@ -233,7 +233,7 @@ impl Pair {
         Pair { core, memory, admin, io }
     }
 
-    /// Sends bytes on the I/O queue; returns what came back.
+    /// Sends bytes on the I/O queue; returns the answer.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let taken = self.io.receive(&mut self.core, bytes);
         assert!(taken == bytes.len() || !self.io.wants_input(), "it has to say that it does not go on");

@@ -213,7 +213,7 @@ pub fn is_value(region: &Region, key: &Key, stored: Stored) -> bool {
 pub const SIZES: [u32; 17] =
     [0, 1, 8, 35, 36, 56, 91, 92, 127, 128, 500, 2048, 4095, 4096, 4097, 4096 + 32, 20_000];
 
-/// Sizes of which most exceed what the page buffer takes at once on the drive with [`LARGE`]: around three
+/// Sizes, most of which exceed the bytes that the page buffer takes at once on the drive with [`LARGE`]: around three
 /// pages, which is that limit, and around segments.
 pub const LARGE_SIZES: [u32; 10] =
     [8, 4096, 49_152, 49_153, 65_536, 131_071, 131_072, 131_073, 300_000, 500_000];

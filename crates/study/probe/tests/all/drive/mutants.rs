@@ -86,7 +86,7 @@ fn only_a_drive_without_room_may_refuse_what_is_loaded() {
     };
     let full = case(&["workload.name=ycsb-a", "workload.num=2000", "workload.value_size=9000"]);
     assert_eq!(full.run(), Ok(Verdict::default()));
-    // The sizes of this workload are its own, and most of them exceed what a drive takes.
+    // This workload has sizes of its own, and most of them exceed the limit of a drive.
     let sets = [
         "workload.name=mixgraph",
         "workload.num=50",
