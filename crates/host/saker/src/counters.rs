@@ -37,7 +37,7 @@ pub enum Count {
     Failed,
     /// Requests that a dropped client had written and not synced.
     Unsynced,
-    /// Calls that had to wait for a batch.
+    /// Times a call had to wait for a batch.
     Waits,
     /// Reads answered from pending requests.
     PendingHits,
