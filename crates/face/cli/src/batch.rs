@@ -133,8 +133,8 @@ impl TotalBar {
     }
 }
 
-/// How many of the operations that are expected of a session are done. One that ends by its time has more operations in
-/// its configuration than it ever does, and says at its end that it has done all of them.
+/// Number of the expected operations of a session that are done. A session that ends by its duration has more
+/// operations in its configuration than it ever does, and reports at its end that all are done.
 fn of_the_expected(expected: u64, done: u64, total: u64) -> u64 {
     if done >= total { expected } else { done.min(expected) }
 }

@@ -42,8 +42,8 @@ impl BlockDrive {
         driver.map_err(|error| Error::of("connect", None, error))
     }
 
-    /// Cuts the power between two events of the drive. Acknowledged writes survive; of other writes, each
-    /// block is as it was or as it should become. Later calls fail because the drive is off.
+    /// Cuts the power between two events of the drive. Acknowledged writes survive; each block of another write has its
+    /// old or its new content. Later calls fail because the drive is off.
     ///
     /// # Errors
     /// [`Error::Off`].

@@ -198,7 +198,7 @@ impl Client {
     /// [`AsyncClient::store`].
     ///
     /// # Errors
-    /// As there; so have the calls below.
+    /// Those of that call; this also holds for the calls below.
     pub fn store(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         block_on(self.0.store(key, value))
     }

@@ -133,7 +133,7 @@ impl Drive {
     /// [`AsyncClient::store`].
     ///
     /// # Errors
-    /// As there; so have the calls below.
+    /// Those of that call; this also holds for the calls below.
     pub fn store(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.client.store(key, value)
     }

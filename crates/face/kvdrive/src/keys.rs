@@ -143,7 +143,7 @@ impl AsyncClient {
         AsyncKeys::new(self, prefix)
     }
 
-    /// How many keys begin with `prefix`; an empty one: all. It goes through them, without their values.
+    /// How many keys begin with `prefix`; an empty one: all. It reads all of them, without their values.
     ///
     /// # Errors
     /// As [`AsyncKeys::next`].

@@ -32,7 +32,7 @@ impl OwnedPipeline {
     /// [`Pipeline::store`].
     ///
     /// # Errors
-    /// As there; so have the calls below.
+    /// Those of that call; this also holds for the calls below.
     pub fn store(&mut self, key: &[u8], value: impl Into<Vec<u8>>) -> Result<Option<Ended>, Error> {
         self.with(|pipeline| pipeline.store(key, value))
     }

@@ -113,7 +113,7 @@ unsafe fn node_at(library: &Library, directory: c_int, path: *const c_char) -> O
     library.nodes().at(unsafe { text(path) }?, || folder(directory))
 }
 
-/// A descriptor that may be one, for as long as a call takes.
+/// A number that may be a descriptor, borrowed for the duration of a call.
 fn borrowed(descriptor: c_int) -> Option<BorrowedFd<'static>> {
     // SAFETY: only -1 is forbidden; the system answers EBADF for other invalid values.
     (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })

@@ -31,7 +31,7 @@ const MEMORY_BYTES: usize = 64 << 20;
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NSID: u32 = 1;
 
-/// There was a drive in the process that this one is a fork of.
+/// The process from which this one was forked has a drive.
 static PARENT_HAS_DRIVE: AtomicBool = AtomicBool::new(false);
 static HAS_DRIVE: AtomicBool = AtomicBool::new(false);
 

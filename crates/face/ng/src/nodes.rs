@@ -11,7 +11,8 @@
 //!
 //! A path that ends in `ngXnY`, or in a name that is none of Linux's, is a character device of a namespace; `nvmeXnY`
 //! is its block device, and brings `ngXnY` in the same folder; both bring the character device `nvmeX` of their
-//! controller, as Linux does. (Linux has no block device for pairs. Older programs look for one, so it can be named.)
+//! controller, as Linux does. (Linux has no block device for pairs. Older programs look for such a device, so a node
+//! can have its name.)
 
 use std::path::Path;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub fn drivers(
         |core: &Rc<Resource>| Host::connect(link.clone(), memory.clone(), core.clone(), config.host.costs);
     let hosts = cores.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let per_queue = match config.saker.enabled {
-        // Its batches, and one command that bypasses them.
+        // Slots for the batches of SAKER in flight, and for one bypass.
         true => config.saker.in_flight + 1,
         false => config.host.depth.div_ceil(config.queue_pairs()),
     };

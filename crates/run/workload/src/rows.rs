@@ -352,8 +352,8 @@ pub fn row(name: &str) -> Option<&'static Row> {
     all_rows().find(|row| row.name == name)
 }
 
-/// Does a run of this workload begin with a drive whose pairs have been overwritten? That takes long, and
-/// such runs may follow each other on one drive.
+/// Does a run of this workload begin with a drive whose pairs have been overwritten? Since overwriting takes long, such
+/// runs may follow each other on one drive.
 pub fn is_preconditioned(params: &WorkloadParams) -> bool {
     params.overwrites > 0 && params.row().is_some_and(|row| row.looks_at("overwrites"))
 }

@@ -21,7 +21,7 @@ pub const SIZE: &str = "full.size";
 #[serde(deny_unknown_fields)]
 struct Numbers {
     scale: String,
-    /// For the place of each run, its quantities as claims write them, with their values.
+    /// By the place of each run: its quantities, as claims write them, with their values.
     runs: BTreeMap<String, BTreeMap<String, f64>>,
     /// The program that did the runs, by place.
     #[serde(rename = "revisions")]
@@ -46,7 +46,7 @@ pub fn size_in_words() -> String {
     }
 }
 
-/// The number of `quantity` at `place`. Only of runs that are as the figure has them.
+/// The number of `quantity` at `place`. Only for runs with the settings of the figure.
 pub(super) fn number(place: &str, quantity: &str, as_in_figure: bool) -> Result<f64, String> {
     let found = NUMBERS.runs.get(place).filter(|_| as_in_figure);
     found

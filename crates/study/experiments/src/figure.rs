@@ -1,4 +1,4 @@
-//! A figure as its file has it: grids of runs, and panels that draw quantities of them.
+//! A figure as in its file: grids of runs, and panels that draw quantities of them.
 
 use std::fmt;
 
@@ -136,7 +136,7 @@ pub struct Point {
 /// A line, or a bar at each point.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// As in the legend; claims use it as a name.
+    /// Its name in the legend, which claims use, too.
     pub name: String,
     /// Parts that the build must have: `transfer:cxl`.
     pub needs: Vec<String>,

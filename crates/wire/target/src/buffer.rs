@@ -225,7 +225,7 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// Takes the memory that it counts as, if it has none yet.
+    /// Allocates the memory for which it is charged, if it has none yet.
     fn fill_room(&mut self) {
         if let (Some(part), true) = (&self.part, self.memory.is_empty()) {
             self.memory = part.pool.memory(self.class);

@@ -18,8 +18,8 @@ use super::Controller;
 use crate::namespaces::NSID;
 use crate::requests::complete_admin;
 
-/// Does the dispatcher itself carry out this command instead of an I/O thread? So it is for commands that
-/// concern queues, and for those that wait.
+/// Does the dispatcher itself carry out this command instead of an I/O thread? It does so for commands about queues,
+/// and for Asynchronous Event Requests.
 pub(crate) fn is_of_dispatcher(request: &impl Request) -> bool {
     let opcode = request.sqe().opcode;
     request.is_admin() && (QueueCommand::is_one(opcode) || opcode == opcode::admin::ASYNC_EVENT_REQUEST)

@@ -1,9 +1,9 @@
 //! Listing in the order of the hash table.
 //!
 //! A cursor shows the pairs that existed when it was opened ([`super::snapshot`]), each once, in the order of
-//! their slots. It starts at the slot of the given key, or at the slot that key would have. A host that
-//! continues from the last key it got therefore gets that key again, and then those after it. The KV command
-//! set leaves the order of List to the drive.
+//! their slots. It starts at the slot of the given key, or at the slot that key would have. So a host that continues
+//! from the last key of an answer gets that key again, and then the keys after it. The KV command set leaves the order
+//! of List to the drive.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

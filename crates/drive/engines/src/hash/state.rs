@@ -16,7 +16,7 @@ pub enum SuperblockState {
     Free,
     /// A stream appends to it.
     Open,
-    /// Written to its end, or as far as its stream got.
+    /// Written to its end, or to the place where its stream ended.
     Full,
     /// Being collected.
     Victim,

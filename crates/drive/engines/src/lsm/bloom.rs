@@ -93,7 +93,7 @@ impl FilterBuild {
     /// `most_keys` keys. Without a page there is none.
     pub fn new(shape: BloomShape, pages: u32, page_bytes: u32, most_keys: u32) -> FilterBuild {
         let regions = if pages > 0 { shape.regions } else { 0 };
-        // Regions get about as many keys as each other; room that grows would be twice as much for a while.
+        // All regions get about the same number of keys; a vector that grows would take twice the memory for a while.
         let keys = most_keys / shape.regions;
         let room = keys + keys / 16 + 1;
         let hashes = (0..regions).map(|_| Vec::with_capacity(room as usize)).collect();
@@ -121,7 +121,7 @@ impl FilterBuild {
     pub fn finish(self) -> impl Iterator<Item = PageData> {
         let FilterBuild { shape, page_bytes, hashes, .. } = self;
         hashes.into_iter().flat_map(move |mut hashes| {
-            // They may stay like this for as long as the table.
+            // The hashes may stay in memory for as long as the table.
             hashes.shrink_to_fit();
             let region = Rc::new(LazyCell::new(move || region_of(shape, &hashes)));
             (0..shape.region_bytes / page_bytes).map(move |page| {

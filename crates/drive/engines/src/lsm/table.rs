@@ -151,8 +151,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table on these pages, in the order data, index, Bloom. One whose entries are not all there counts as
-    /// damaged.
+    /// A table on these pages, in the order data, index, Bloom. If a page of data or index is missing, the table counts
+    /// as damaged.
     pub fn new(facts: TableFacts, pages: Box<[Option<Lpa>]>, space: Rc<TableSpace>) -> Table {
         let entries = pages.iter().take(facts.position(Part::Bloom, 0));
         let damaged = pages.is_empty() || entries.into_iter().any(Option::is_none);
@@ -213,7 +213,7 @@ impl Table {
         }
     }
 
-    /// A table whose entries cannot be read is damaged. Without its filter it is as good for a merge as with it.
+    /// A table whose entries cannot be read is damaged. A merge does not need its filter.
     fn note_damage<T>(&self, part: Part, read: Result<T, Status>) -> Result<T, Status> {
         if part == Part::Bloom { read } else { read.map_err(|status| self.damage(status)) }
     }

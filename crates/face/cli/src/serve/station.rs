@@ -150,7 +150,7 @@ impl Station {
         self.control().ok_or_else(|| self.off())
     }
 
-    /// That it has no power, and how it gets some.
+    /// The error that the drive has no power, with the command that powers it on.
     fn off(&self) -> anyhow::Error {
         anyhow::anyhow!("the drive has no power; `{} power on` gives it some", self.ctl())
     }

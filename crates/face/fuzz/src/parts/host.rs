@@ -26,7 +26,7 @@ const QUEUE_ENTRIES_Z: u8 = 31;
 /// A command under way.
 struct UnderWay {
     command: Option<Command>,
-    /// The value that its bytes are of, and where they begin in it.
+    /// The value to which its bytes belong, and the position of the first of them in it.
     number: Option<u32>,
     at: u32,
     /// For a lookup: the key's version when it began, and the bytes received.
@@ -163,8 +163,8 @@ impl Host {
         sent + came.len() > 0
     }
 
-    /// Sends a command with `data_bytes` bytes of the value `number` from byte `at` on. An alteration may make it another
-    /// command.
+    /// Sends a command with `data_bytes` bytes of the value `number` from byte `at` on. An alteration may turn it into
+    /// another command.
     pub fn send(&mut self, oracle: &mut Oracle, command: Command, data_bytes: u32, is_prompt: bool) {
         // A queue of n entries takes n - 1 commands.
         if !self.is_open() || self.under_way.len() >= usize::from(QUEUE_ENTRIES_Z) {
@@ -196,8 +196,8 @@ impl Host {
         self.under_way.insert(cid, UnderWay { command, number, at, version, came, is_prompt });
     }
 
-    /// The unit with the alterations that are to be made; its opcode and identifier stay. `true`: its bytes may be other
-    /// ones of its value than it says.
+    /// The unit with the pending alterations; its opcode and identifier stay. `true`: its bytes may belong to another
+    /// part of the value than the unit says.
     fn altered(&mut self, unit: Vec<u8>) -> (Vec<u8>, bool) {
         let mut altered = unit.clone();
         let places = (0..8).chain([9]).chain(12..UNIT_BYTES).collect::<Vec<usize>>();

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a file that are examined: its headers and notes are in them.
 const LOOKED_AT_BYTES: usize = 64 << 10;
-/// Scripts that name scripts as their interpreter.
+/// Longest chain of scripts that name scripts as their interpreters.
 const SCRIPTS_MAX: usize = 4;
 const SET_ID: u32 = 0o6000;
-/// How the note of Go's begins that has the number of a build: 4 bytes of name, some of description, type 4.
+/// The beginning of Go's note with the build number: 4 bytes of name, some of description, type 4.
 const GO_NOTE: [Option<u8>; 16] = {
     let (four, any, zero) = (Some(4), None, Some(0));
     let (g, o) = (Some(b'G'), Some(b'o'));

@@ -92,7 +92,7 @@ impl Steps for Sum<'_> {
 pub struct ModelledSaker {
     saker: Arc<Saker>,
     costs: SakerCosts,
-    /// Tasks that wait for an answer that another handle takes.
+    /// Tasks that wait for an answer which another handle takes.
     answered: WaitQueue,
 }
 

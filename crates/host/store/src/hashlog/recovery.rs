@@ -38,7 +38,7 @@ struct Survey {
     life: u64,
     /// Number of pages from the first on without a gap.
     reach: u32,
-    /// The page after its last one, unless the last one says that it is the last.
+    /// The page after its last page, unless that one is marked as the last.
     open_at: Option<u32>,
     /// Its missing or torn pages: for each the first sequence of the next valid page, and the error.
     gaps: Vec<(u64, StoreError)>,

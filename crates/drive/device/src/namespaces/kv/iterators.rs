@@ -78,7 +78,7 @@ impl Unsent {
     /// Appends a pair, as much of it as a buffer of `room_bytes` bytes takes; `load` hands out so many bytes of its value.
     ///
     /// # Errors
-    /// As of `load`; no pair follows those that are there.
+    /// Those of `load`; no pair is appended then.
     pub fn append(
         &mut self,
         header: IterHeader,

@@ -41,7 +41,7 @@ struct Client {
     is_agreed: bool,
     /// There may be bytes in the socket.
     is_readable: bool,
-    /// It got the page of doorbells, so that it may ring them without a message.
+    /// It has the page of doorbells, and can ring them without a message.
     has_doorbells: bool,
     memory: GuestMemory,
     interrupts: Interrupts,
