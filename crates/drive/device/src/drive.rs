@@ -47,7 +47,7 @@ pub struct DriveConfig {
     pub controller: ControllerConfig,
     /// Flash.
     pub flash: FlashConfig,
-    /// Page mapping, for engines that stand on it.
+    /// Page mapping, for engines that are built on it.
     pub ftl: FtlConfig,
     /// Engine `lsm`.
     pub lsm: LsmConfig,

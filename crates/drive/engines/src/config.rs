@@ -17,7 +17,7 @@ pub struct EngineConfig {
     pub name: String,
     /// Flash.
     pub flash: FlashConfig,
-    /// Page mapping, for engines that stand on it.
+    /// Page mapping, for engines that are built on it.
     pub ftl: FtlConfig,
     /// Engine `lsm`.
     pub lsm: LsmConfig,

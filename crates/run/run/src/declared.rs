@@ -83,7 +83,7 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         let counts = counts_of(profile, &settings)?;
         counts.iter().for_each(|(section, counts)| add(&mut all, section, counts, name));
     }
-    // A drive has these counters only after it had such values.
+    // A drive has these counters only after it has had such values.
     for row in ENGINES.iter().filter(|row| row.largest == Largest::Divided) {
         add(&mut all, "engine", &divided::counters(), row.name);
         add(&mut all, "dram", &divided::memory(), row.name);

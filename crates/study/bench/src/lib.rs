@@ -99,7 +99,7 @@ impl Memory {
 pub struct Idle {
     /// Duration without commands, s.
     pub seconds: f64,
-    /// Time of it that its thread was on a core, s; `None` if the system does not report it.
+    /// The part of that time in which its thread was on a core, s; `None` if the system does not report it.
     pub cpu_seconds: Option<f64>,
     /// How often it woke up.
     pub wake_ups: u64,

@@ -385,7 +385,7 @@ impl Index {
         self.0.space.is_some() && there + entries > most
     }
 
-    /// Counts an attempt to flush, merge or move tables. Room and tables are another [`IndexWork`] then.
+    /// Counts an attempt to flush, merge or move tables. Room and tables have another [`IndexWork`] then.
     pub(super) fn count(&self, change: impl FnOnce(&mut IndexCounters)) {
         self.0.work.set(IndexWork(self.0.work.get().0 + 1));
         let mut counters = self.0.counters.get();

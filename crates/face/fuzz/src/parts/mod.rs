@@ -63,7 +63,7 @@ const LARGE: [&str; 2] = ["controller.max_value_bytes=4194304", "flash.blocks_pe
 /// The hosts that the steps are of, and the one that looks at the pairs.
 const HOSTS: usize = 2;
 const KEEPER: usize = HOSTS;
-/// Sizes of the pairs that it stores before.
+/// Sizes of the pairs that are stored before.
 const KEPT_BYTES: [u32; 4] = [10, 5_000, 70_000, 300_000];
 /// Streams of a host, from 1 on.
 const STREAMS: usize = 4;

@@ -38,8 +38,8 @@ impl Point {
     /// The row of this point.
     ///
     /// # Errors
-    /// One line: it is no valid configuration here, or its configuration is not the one that it was made of.
-    /// Both happen if another program made it.
+    /// One line: it is no valid configuration here, or not the configuration from which it was made. Both happen if
+    /// another program made it.
     pub fn row(self) -> anyhow::Result<Row> {
         let Point { profile, set, grid, config_hash: wanted } = self;
         let lines: Vec<&str> = set.iter().map(String::as_str).collect();

@@ -23,7 +23,7 @@ impl Subsystem {
     /// `host` is the name under which the host shares the drive with others.
     ///
     /// # Errors
-    /// [`Status::CONTROLLER_BUSY`]: there are as many controllers as may be.
+    /// [`Status::CONTROLLER_BUSY`]: the limit of controllers is reached.
     pub fn open_function(
         &mut self,
         host: &str,

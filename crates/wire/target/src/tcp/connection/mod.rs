@@ -205,7 +205,7 @@ pub struct Connection {
     waiting: [VecDeque<u16>; 2],
     /// The shares of memory of its host.
     shares: Shares,
-    /// The queues of its host, of which this connection is one.
+    /// The queues of its host, this connection among them.
     host: Option<Rc<QueuesOfHost>>,
     /// Its host's turn at the sockets.
     turn: SharedTurn,
