@@ -16,7 +16,7 @@ use std::process::Command;
 const ALSO: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo"];
 /// The room whose crates depend on everything that determines numbers.
 const UPPERMOST: &str = "crates/study";
-/// Of a crate: what does not decide a number.
+/// Folders of a crate on which no number depends.
 const NO_SOURCE: &[&str] = &["tests", "examples", "benches"];
 /// Most names that are listed; of the others only the number is given.
 const NAMED: usize = 4;

@@ -17,10 +17,11 @@ use crate::error::{Error, bytes_of, key, whole};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// An iterator of the drive that is open: what all kinds of pairs below have in common.
+/// An open iterator of the drive: the part that all kinds of pairs below share.
 struct Cursor {
     iterator: threaded::IteratorId,
-    /// The pair that the drive brought last, with what came of its value, until it is returned.
+    /// The pair that the drive returned last, with the part of its value that was received, until the pair is returned
+    /// to the caller.
     ahead: Option<(threaded::Pair, Region)>,
     /// The drive has no more.
     is_over: bool,
@@ -138,8 +139,8 @@ impl Iterator for Pairs<'_> {
     }
 }
 
-/// [`Pairs`] that own a share of their client, and so may outlive the scope that made them: what iterators of
-/// other languages need. [`Client::owned_pairs`] makes them.
+/// [`Pairs`] that own a share of their client, and so may outlive the scope that made them, as iterators of other
+/// languages do. [`Client::owned_pairs`] makes them.
 pub struct OwnedPairs {
     client: Arc<Client>,
     cursor: Cursor,

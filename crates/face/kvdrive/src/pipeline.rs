@@ -164,7 +164,7 @@ impl<'c> Pipeline<'c> {
         self.ended_within(None, None)
     }
 
-    /// A command that has ended, without waiting for one: what has gathered is sent. `None` if none has; then
+    /// A command that has ended, without waiting for one; gathered commands are sent. `None` if none has; then
     /// [`Pipeline::under_way`] says whether any is in flight.
     ///
     /// # Errors

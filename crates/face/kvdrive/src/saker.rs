@@ -141,9 +141,9 @@ impl Handle {
         self.handle.exist(key).map_err(|error| Error::of_saker("exist", Some(key), error))
     }
 
-    /// A transaction: its writes are executed wholly or not at all, and only if no other handle of this
-    /// [`Saker`] has written what it read. Supported by drives whose engine is a store (`hashlog`, `lsmtree`,
-    /// `btree`).
+    /// A transaction: its writes are executed wholly or not at all, and only if no other handle of this [`Saker`] has
+    /// written a pair that it read. Every engine takes its writes as one atomic batch, up to the size that Identify
+    /// reports; a drive that is too small to hold one reports none.
     pub fn transaction(&mut self) -> Transaction<'_> {
         Transaction(self.handle.transaction())
     }
@@ -175,7 +175,7 @@ impl Handle {
         loop {
             let range = self.handle.ask(|client, _| client.begin_range());
             let cursor = block_on(AsyncPairs::open(below, start, &[]))?;
-            // A write on its own was answered meanwhile: what the cursor has of it is not known.
+            // A bypass was answered meanwhile: it is not known whether the cursor contains it.
             let Some(view) = self.handle.ask(|client, steps| client.view(range, start, steps)) else {
                 continue;
             };
@@ -199,7 +199,7 @@ impl Handle {
     }
 }
 
-/// The pairs of a drive with what is pending laid over them, as of the moment when it was made.
+/// The pairs of a drive, with the pending writes over them, as of the moment when it was made.
 ///
 /// It keeps an iterator of the drive open until it is dropped.
 pub struct Pairs<'h> {

@@ -177,7 +177,7 @@ macro_rules! hooks {
                 let instead = unsafe { instead($path) };
                 let $path = instead.as_ref().map_or($path, |path| path.as_ptr());
             )?
-            // SAFETY: the caller passes what the C library's function of this name takes.
+            // SAFETY: the caller passes the arguments of the C library's function of this name.
             let ours: Option<$result> = unsafe { $ours };
             ours.unwrap_or_else(|| next!($name($($argument => $type),*) -> $result, $absent))
         }

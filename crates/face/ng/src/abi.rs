@@ -135,7 +135,7 @@ pub struct IoVector {
 pub const VECTORS_MAX: u32 = 1024;
 
 impl Passthrough {
-    /// The entry for the drive; where its data are is left to what carries it.
+    /// The entry for the drive; the transport fills in where its data are.
     pub fn entry(&self) -> Sqe {
         let mut sqe = Sqe::new(self.opcode, 0, self.nsid.get());
         let dwords = self.cdw10_15.map(|dword| dword.get().into());

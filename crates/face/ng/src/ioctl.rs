@@ -25,7 +25,7 @@ use crate::rights;
 /// How long a command may take if the program does not say.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// 370h: host pathing error, what Linux answers while there is no way to a drive on a network.
+/// 370h: host pathing error, which Linux answers while a drive on a network cannot be reached.
 const HOST_PATH_ERROR: i32 = 0x370;
 /// "NVMe", which resets a subsystem.
 const SUBSYSTEM_RESET: u64 = 0x4E56_4D65;

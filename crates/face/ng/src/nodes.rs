@@ -105,7 +105,7 @@ impl Nodes {
     /// The nodes in the value of the variable, or, if it has no `=`, in the file that it names.
     ///
     /// # Errors
-    /// A line with the place and what is wrong there.
+    /// A line with the place and the flaw.
     pub fn of(value: &str) -> Result<Nodes, NodesError> {
         if !value.contains('=') {
             let read = std::fs::read_to_string(value);

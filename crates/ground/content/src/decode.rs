@@ -1,5 +1,5 @@
-//! Reads bytes from outside, from the front. It does not know what the bytes belong to. Where bytes are the
-//! encoding of a value, [`kvdrive_record`] reads them; patterns and regions are such values.
+//! Reads bytes from outside, from the front. It does not know the meaning of the bytes. Where bytes are the encoding of
+//! a value, [`kvdrive_record`] reads them; patterns and regions are such values.
 //!
 //! ```text
 //!   pattern   seed u64 | offset u32 | bytes u32
@@ -13,7 +13,7 @@ use kvdrive_record::impossible;
 use crate::{Pattern, Placed, Region};
 
 /// Reads arbitrary bytes from the front. A read returns `None` if the bytes end too early or cannot be such a
-/// value; what was read before stays read.
+/// value; values read before that stay consumed.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],

@@ -24,7 +24,7 @@ pub enum Rule {
     Row(fn() -> Vec<&'static str>),
     /// Any text. These words are known, for help; the crate that reads the value refuses others.
     Name(fn() -> Vec<&'static str>),
-    /// A list of texts that all pass the test; what is allowed, in words.
+    /// A list of texts that all pass the test; the allowed texts, in words.
     Parsed(fn(&str) -> bool, &'static str),
     /// Any text.
     Text,

@@ -1,4 +1,5 @@
-//! The form of what a drive keeps outside of flash pages: protected images, their journals, tables of a medium.
+//! The form of the state that a drive keeps outside of flash pages: protected images, their journals, tables of a
+//! medium.
 //!
 //! A record is a head and a body. The body is a value in the encoding of borsh, derived from its type: numbers
 //! little endian in their full width, lengths and counts `u32`, a byte for a variant or a flag. A value has one

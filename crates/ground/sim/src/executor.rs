@@ -217,8 +217,7 @@ impl Sim {
     }
 
     /// Lets no time pass while the guard is held: every sleep returns at once. Everything else happens as
-    /// usual, with the same result as if every resource were infinitely fast. Used for what has to be done
-    /// before a study begins.
+    /// usual, with the same result as if every resource were infinitely fast. Used for work before a study begins.
     ///
     /// Sleeps that began before are not cut short; when no other event is left, time advances to them.
     pub fn hold_clock(&self) -> ClockHold {

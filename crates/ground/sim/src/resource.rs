@@ -46,7 +46,7 @@ pub struct Resource {
     sim: Sim,
     name: String,
     servers: u32,
-    /// On what a task spends the time in which it runs here, queueing included.
+    /// The cause to which the time of a task here is charged, queueing included.
     cause: Option<Cause>,
     free: Cell<u32>,
     queue: WaitQueue<WaitingTask>,
@@ -106,7 +106,7 @@ impl Resource {
         self.sim.sleep(rest);
     }
 
-    /// As [`Resource::run`], with an entry in the trace that says what the time is for.
+    /// As [`Resource::run`], with an entry in the trace that names the use of the time.
     #[inline]
     pub fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
         if span == 0 || !self.sim.trace().is_on() {
@@ -210,7 +210,7 @@ impl Resource {
 
 /// A processor that can work: a resource, or a share of several ([`crate::TimeShare`]).
 pub trait Core {
-    /// Works for `span` ns, with an entry in the trace that says what for. Suspends the calling task.
+    /// Works for `span` ns, with an entry in the trace that names the use. Suspends the calling task.
     fn run_noted(&self, span: Ns, room: &'static str, what: &'static str);
 }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::Ns;
 
-/// One step: where, what, how many bytes, and for how long.
+/// One step: its place, kind, bytes and duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
     /// Model time at which the step began, ns.

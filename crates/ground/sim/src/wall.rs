@@ -60,8 +60,8 @@ pub enum Polled {
 
 /// A source of arrivals. Called on the executor's thread, between events.
 pub trait Source {
-    /// Takes what has arrived and stamps it with `at`. It is called every few events, so it may leave out
-    /// arrivals that only a system call would find, as long as [`Source::arm`] finds them.
+    /// Takes all arrivals and stamps them with `at`. It is called every few events, so it may leave out arrivals that
+    /// only a system call would find, as long as [`Source::arm`] finds them.
     fn poll(&mut self, at: Ns) -> Polled;
     /// The thread is about to sleep: arrivals from now on have to wake it. Returns how long the thread may
     /// sleep at most, as far as this source is concerned ([`Duration::MAX`]: without limit); zero if
@@ -203,7 +203,7 @@ pub struct Patience {
     spinning: Option<(Instant, Instant)>,
     /// While the thread sleeps: when the wait began.
     asleep_since: Option<Instant>,
-    /// Moving average of the last waits, less what waking up took.
+    /// Moving average of the last waits, less the time of waking up.
     usual_wait: Duration,
     undisturbed: Duration,
     haste: Duration,

@@ -90,7 +90,7 @@ pub enum Command {
     },
     /// The next bytes of the unfinished value of this queue.
     Transfer,
-    /// Give up what this queue has begun, if it has begun something.
+    /// Give up the unfinished value of this queue, if there is one.
     Discard {
         /// 0: the value of its inline commands; [`ALL_STREAMS`]: all streams; else this one.
         stream: u16,

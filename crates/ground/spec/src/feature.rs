@@ -1,4 +1,4 @@
-//! Features: what a host may set in a controller (Set and Get Features), and asynchronous events.
+//! Features: values that a host may set in a controller (Set and Get Features), and asynchronous events.
 //!
 //! ```text
 //!  dword 10 of Set Features   31 SV          7:0 feature      dword 11: the value

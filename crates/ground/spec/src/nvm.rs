@@ -11,9 +11,8 @@
 //!  a range, 16 bytes:   0 attributes (u32)   4 blocks (u32)   8 first block (u64)
 //! ```
 //!
-//! Blocks have no metadata and no protection information: a command that asks to check them is refused. This
-//! module checks what an entry says of itself; it does not check the namespace, its size, or the data
-//! pointer.
+//! Blocks have no metadata and no protection information: a command that asks to check them is refused. This module
+//! checks the fields of an entry; it does not check the namespace, its size, or the data pointer.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -32,7 +31,7 @@ pub const WRITE_ZEROES: u8 = 0x08;
 /// Dataset Management.
 pub const DATASET_MANAGEMENT: u8 = 0x09;
 
-/// Every command, and whether it changes what is stored.
+/// Every command, and whether it changes stored blocks.
 pub const TABLE: [(u8, bool); 5] =
     [(FLUSH, false), (WRITE, true), (READ, false), (WRITE_ZEROES, true), (DATASET_MANAGEMENT, true)];
 
@@ -207,7 +206,7 @@ pub struct NvmNamespace {
     pub format_current: u8,
     /// 27: MC, DPC, DPS, NMIC, RESCAP, FPI.
     pub reserved_27: [u8; 6],
-    /// 33: DLFEAT. Bits 2:0, what a deallocated block reads: 001b zeros. Bit 3, Write Zeroes may deallocate.
+    /// 33: DLFEAT. Bits 2:0, the content of a deallocated block: 001b zeros. Bit 3, Write Zeroes may deallocate.
     pub deallocated: u8,
     /// 34 to 103.
     pub reserved_34: [u8; 70],

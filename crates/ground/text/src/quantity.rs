@@ -1,8 +1,8 @@
 //! Numbers with units, as people write them for a setting that is counted in some [`Unit`]: "600us", "16KiB", "100k/s",
 //! "1M".
 //!
-//! A bare k or M means a thousand or a million of what is counted. For bytes it is refused, because it is
-//! ambiguous: 1000 or 1024.
+//! k or M alone means a thousand or a million of the counted unit. For bytes it is refused, because it is ambiguous:
+//! 1000 or 1024.
 
 use crate::Unit;
 

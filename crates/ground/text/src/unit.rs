@@ -17,7 +17,7 @@ pub enum Unit {
     MibPerSecond,
     /// So many a second.
     PerSecond,
-    /// A number of what the key names, a word, a switch.
+    /// A number of things that the key names, a word, a switch.
     None,
 }
 

@@ -52,8 +52,8 @@ impl IteratorId {
     }
 }
 
-/// Bytes that a driver asks for if it does not know a value's size, and the most that an iterator brings of a
-/// value: what one list page names. The completion tells the size.
+/// Bytes that a driver asks for if it does not know a value's size, and the most bytes of a value that an iterator
+/// returns: those that one list page names. The completion tells the size.
 pub(crate) const AT_ONCE_BYTES: u32 = 2 << 20;
 
 /// Size of an iterator's largest answer in memory; over a network at most [`AT_ONCE_BYTES`] come.
@@ -223,7 +223,7 @@ impl Pairs {
         self.at >= self.end
     }
 
-    /// Takes the next pair, and moves what came of its value to `into`. `None`: all pairs have been taken.
+    /// Takes the next pair, and moves the received part of its value to `into`. `None`: all pairs have been taken.
     ///
     /// # Errors
     /// The answer contradicts itself; no pair is left then.

@@ -75,7 +75,7 @@ impl BlockCall<'_> {
     }
 }
 
-/// A namespace of blocks: what Identify says of it.
+/// A namespace of blocks, as Identify reports it.
 pub struct BlockHost {
     link: Rc<Link>,
     memory: Rc<LocalMemory>,

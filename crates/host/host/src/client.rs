@@ -30,7 +30,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use crate::Error;
 use crate::answers::{IteratorId, Pair};
 
-/// A value that can be kept until it is stored; also what identifies a command to its owner.
+/// A value that can be kept until it is stored; it also identifies a command to its owner.
 pub trait Content {
     /// The value.
     fn piece(&self) -> Piece<'_>;
@@ -261,8 +261,8 @@ impl Answer {
 
 /// Key-value commands on a drive; see above. [`Calls`] has a function for each.
 pub trait Client {
-    /// A command under way. Dropping it blocks no other command: what was submitted is carried out, an
-    /// iterator that no caller learned of is closed, and a pair that no caller received is returned again.
+    /// A command under way. Dropping it blocks no other command: a submitted command is carried out, an iterator that
+    /// no caller learned of is closed, and a pair that no caller received is returned again.
     type Ticket<V: Content>;
 
     /// Submits a command. Waits for a free slot, so the caller must not hold all of them as tickets. If a

@@ -421,7 +421,7 @@ impl CommandSlot for Taken<'_> {
         self.driver.slotted.host.memory.clear(self.entries.memory.buffer);
     }
 
-    /// Takes no time: what a store pays for pinning includes it, and other commands pay for neither.
+    /// Takes no time: the time of a store for pinning includes it, and other commands take neither.
     fn list(&mut self, bytes: u32) {
         let SlotMemory { buffer, list, .. } = self.entries.memory;
         let chain = list + u64::from(PAGE_BYTES);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A [`Runner`] defines how its kind of caller sends and waits: a thread parks ([`crate::threaded`]), a task
-//! in model time suspends (crate `host`). This module decides what is asked, in which order, and when it is
-//! asked again.
+//! in model time suspends (crate `host`). This module determines the requests to the drive, their order, and when they
+//! are repeated.
 
 use std::sync::Arc;
 

@@ -89,7 +89,7 @@ fn with_unchecked(verified: report::Verified, ops: &report::Ops) -> report::Veri
     report::Verified { unchecked: reads.saturating_sub(verified.checked + verified.unknown), ..verified }
 }
 
-/// How many operations of each kind there were.
+/// Number of operations of each kind.
 fn operations(seen: &Seen) -> report::Ops {
     let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
     report::Ops {

@@ -20,7 +20,7 @@ use kvdrive_config::setup;
 pub enum Kind {
     /// A store of a value.
     Store,
-    /// This many stores in one batch; with SAKER in front, from its container to the pages that they end on.
+    /// This many stores in one batch; with SAKER in front, from its container to their pages.
     Batch(u32),
     /// A retrieve of a value that was stored before.
     Retrieve,

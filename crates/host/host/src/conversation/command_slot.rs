@@ -98,6 +98,6 @@ pub(crate) enum Aftermath {
     Keep(IteratorId, Pairs),
     /// Close the iterator: its SEEK's answer contradicts itself, so the caller learns of no iterator.
     Close(IteratorId),
-    /// Forget what is kept of this iterator, which is closed.
+    /// Discard the kept answers of this iterator, which is closed.
     Forget(IteratorId),
 }

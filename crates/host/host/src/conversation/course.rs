@@ -139,8 +139,8 @@ impl<'m> Course<'m> {
         Ok(Course::new(&capabilities, Work::Store { key, options, method }))
     }
 
-    /// The call's answer, from the data that `arrived`, and what the driver does then. `into` gets a value.
-    /// Errors: the status; the answer contradicts itself.
+    /// The call's answer, from the data that `arrived`, and the next action of the driver. `into` gets a value. Errors:
+    /// the status; the answer contradicts itself.
     pub(crate) fn conclude(
         &self,
         status: Status,
@@ -289,7 +289,7 @@ impl<'m> Course<'m> {
         matches!(self.work, Work::Other { .. }) || self.progress.sent_bytes == bytes
     }
 
-    /// The command's progress, with what it holds of the queue's window.
+    /// The command's progress, with the part of the queue's window that it holds.
     pub(crate) fn progress(&self) -> Progress {
         self.progress
     }

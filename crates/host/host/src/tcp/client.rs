@@ -21,9 +21,8 @@ use crate::conversation::{
     at_once,
 };
 
-/// One connection, with several commands under way. It needs no thread of its own: a caller that waits for
-/// its command reads all that comes, and keeps completions of other commands for their callers. A clone is
-/// the same connection.
+/// One connection, with several commands under way. It needs no thread of its own: a caller that waits for its command
+/// reads all arriving bytes, and keeps completions of other commands for their callers. A clone is the same connection.
 #[derive(Clone)]
 pub struct Client {
     pub(super) connection: Arc<Mutex<Connection>>,

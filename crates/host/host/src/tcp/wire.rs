@@ -80,7 +80,7 @@ impl Wire {
                     tls.session.receive(&tls.scratch[..bytes]);
                 }
                 Err(failure) => {
-                    // The alert tells the controller what was wrong, if it still reads.
+                    // The alert tells the controller the reason, if it still reads.
                     let _ = self.push();
                     return Err(io::Error::new(ErrorKind::InvalidData, failure));
                 }

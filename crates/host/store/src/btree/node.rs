@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Sets the item of `key` and returns what it replaces.
+    /// Sets the item of `key` and returns the one that it replaces.
     pub fn set(&mut self, key: Key, item: Item) -> Option<Item> {
         self.bytes += entry_bytes(&key, &item);
         match self.find(&key) {

@@ -13,7 +13,7 @@ use crate::records::{Flags, Record, records};
 use crate::store::StoreError;
 use crate::value::{Part, StoredValue, Value};
 
-/// The key in a void record; its length is what counts here.
+/// The key in a void record; only its length matters here.
 const VOID_KEY: Key = Key::from_u32_be(0);
 /// Most segments emptied before one sync.
 const MOST_AT_ONCE: usize = 8;

@@ -15,9 +15,8 @@
 //! last possible one.
 //!
 //! Recovery reads every page. If a page is missing, torn, or of an earlier life, it is damage if it lies
-//! before a page whose records were durable; after all of those, it is what a power cut leaves. At the end of
-//! a segment the two can be told apart only by a caller that remembers where the open segments ended
-//! ([`Store::mark`]).
+//! before a page whose records were durable; after all of those, it may be left by a power cut. At the end of a segment
+//! the two can be told apart only by a caller that remembers where the open segments ended ([`Store::mark`]).
 //!
 //! A segment is freed only when its live records have newer copies, these copies and everything newer than
 //! any of the segment's records are durable, a record that voids the segment is durable, too (a half-trimmed

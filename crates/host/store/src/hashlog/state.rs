@@ -248,7 +248,7 @@ pub struct HashlogState {
     pub under_way: VecDeque<UnderWay>,
     /// A write failed: records that were not durable may never become so.
     pub failed: Option<StoreError>,
-    /// Torn pages are being removed: pages must not say yet what is durable.
+    /// Torn pages are being removed: pages must not yet contain the durable position.
     pub is_recovering: bool,
     /// Records that recovery found invalid.
     pub ignored: HashSet<(u32, u16)>,

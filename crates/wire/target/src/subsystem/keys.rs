@@ -16,9 +16,8 @@
 //! group serves all challenges for [`PAIR_MS`]; the random challenge and the sequence number make an exchange
 //! unique. All groups use safe primes and public values are checked, so a reused key pair reveals nothing but
 //! whether the exponent is even. A check of a reply is the only work that a host without a secret can cause,
-//! once per reply. Askers (a host name from one address) are served in turn, so a flood from one asker delays
-//! another by one computation for each of the other's own. The check of a queue that has ended is dropped
-//! without being computed.
+//! once per reply. Senders (a host name from one address) are served in turn, so a flood from one sender delays another
+//! one by one computation for each of its own. The check of a queue that has ended is dropped without being computed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -1,4 +1,4 @@
-//! A call step by step: what it submits, and what each completion makes of it.
+//! A call step by step: the entries that it submits, and the effect of each completion.
 
 use super::*;
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
