@@ -14,7 +14,7 @@ pub struct ControllerConfig {
     /// Largest value that the controller accepts, bytes; the limit of the engine may be lower.
     #[setting(is = Integer(1, VALUE_MAX_BYTES))]
     pub max_value_bytes: u32,
-    /// Most iterators that are open at once.
+    /// Most iterators that are open at once, with every engine.
     #[setting(is = Integer(1, 4095), key = "lsm.iterators")]
     pub iterators: u32,
     /// Times of firmware work.

@@ -199,7 +199,7 @@ impl Drive {
     }
 
     /// Do pairs come in the order of their keys? Otherwise they come in an order of the engine's own. A drive on a network
-    /// that is no kvdrive does not say, and counts as one without.
+    /// that is no kvdrive does not report it; this is `false` then.
     pub fn is_ordered(&self) -> bool {
         self.context.is_ordered
     }

@@ -168,8 +168,9 @@ impl Drop for OwnedPairs {
 }
 
 impl AsyncClient {
-    /// All pairs as they are now, in the order of the drive: by key with engine `lsm`, by table with hash engines.
-    /// Values of more than 2 MiB are those of a later moment ([`AsyncPairs`]).
+    /// All pairs as they are now, in the order of the drive: by key if its engine keeps keys in order
+    /// ([`Drive::is_ordered`](crate::Drive::is_ordered)), else by the engine's own tables. Values of more than 2 MiB are
+    /// those of a later moment ([`AsyncPairs`]).
     ///
     /// # Errors
     /// [`Status::TOO_MANY_ITERATORS`]: all iterators of the drive are in use.

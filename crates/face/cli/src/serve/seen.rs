@@ -94,7 +94,7 @@ pub enum SeenCounts {
     /// In the server, with their declarations.
     #[serde(skip_deserializing)]
     Declared(Sections),
-    /// As JSON, with those who have asked the server.
+    /// As JSON: in programs that have asked the server.
     Told(Value),
 }
 

@@ -60,7 +60,7 @@ const MEMORY_BYTES: usize = 6 << 20;
 const TRANSFER_MAX_BYTES: u32 = 4 << 20;
 /// The small drive is large enough for some values that a connection divides, which are larger than 2 MiB.
 const LARGE: [&str; 2] = ["controller.max_value_bytes=4194304", "flash.blocks_per_die=112"];
-/// The hosts that the steps are of, and the one that looks at the pairs.
+/// Hosts that carry out the steps; one more, the keeper, stores pairs before and looks at them in between.
 const HOSTS: usize = 2;
 const KEEPER: usize = HOSTS;
 /// Sizes of the pairs that are stored before.

@@ -44,8 +44,8 @@ pub(super) fn conclude<E: Engine>(
     let answer = answer.map_err(|refusal| refusal.status);
     let in_turn = request.turn().is_some() && request.sqe().opcode != opcode::CXL_STORE;
     if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
-        // A long value may need the windows' half of the buffer too. The next try must find it free, and
-        // queues that are idle would keep theirs.
+        // A long value may need the windows' half of the buffer too. The next try must find it free, but idle
+        // queues would keep their windows.
         drive.sessions.close_windows();
     }
     if in_turn && request.is_quiet() {
