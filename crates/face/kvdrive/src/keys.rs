@@ -135,7 +135,7 @@ impl AsyncClient {
         AsyncKeys::new(self, &[]).expect("no prefix is longer than a key")
     }
 
-    /// The keys that begin with `prefix`, as [`AsyncClient::keys`] has all.
+    /// The keys that begin with `prefix`, otherwise as [`AsyncClient::keys`].
     ///
     /// # Errors
     /// [`Error::KeySize`]: a prefix is no longer than a key.

@@ -308,11 +308,11 @@ impl Transaction<'_> {
         self.0.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
     }
 
-    /// Ends it. If this returns [`Ending::Committed`], its writes are durable; after [`Ending::Conflict`] none of them
-    /// has taken effect.
+    /// Ends the transaction. After [`Ending::Committed`] its writes are durable; after [`Ending::Conflict`] none of
+    /// them has taken effect.
     ///
     /// # Errors
-    /// What the drive answered, and nothing of it was carried out; [`Error::Off`].
+    /// The status that the drive answered: no write was carried out; [`Error::Off`].
     pub fn commit(self) -> Result<Ending, Error> {
         self.0.commit().map_err(|error| Error::of_saker("commit", None, error))
     }

@@ -1,6 +1,6 @@
-//! What a setting is counted in.
+//! Units of settings.
 
-/// What a setting is counted in.
+/// The unit in which a setting is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.

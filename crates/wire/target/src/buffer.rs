@@ -250,8 +250,8 @@ impl Buffer {
         (self.memory, self.class, self.is_given) = (memory, class, true);
     }
 
-    /// Gives its memory back for the next commands. An answer's own would pile up there: the next answer brings its
-    /// own, too.
+    /// Gives its memory back for the next commands; memory that came with an answer is freed instead, since each
+    /// answer brings its own and they would pile up.
     fn return_memory(&mut self) {
         let memory = std::mem::take(&mut self.memory);
         let (Some(part), false) = (&self.part, memory.is_empty() || self.is_given) else { return };

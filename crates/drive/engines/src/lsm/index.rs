@@ -269,7 +269,7 @@ impl Index {
 
     /// The newest entry of `key`; `None` if there is none or it is a tombstone.
     ///
-    /// `INVALID_KEY_SIZE`, or `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
+    /// Errors: `INVALID_KEY_SIZE`; `UNRECOVERED_ERROR` if a table page that has to be read is damaged.
     pub fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
         let inner = &*self.0;
         self.accept(key, Vaddr(0), 0)?;

@@ -112,8 +112,8 @@ impl TableSpace {
         }
     }
 
-    /// Reads one page, as the medium keeps it. `UNRECOVERED_ERROR` when it is damaged or was never found (see
-    /// [`super::recovery`]).
+    /// Reads one page, as the medium keeps it. Error `UNRECOVERED_ERROR`: the page is damaged, or recovery did not find
+    /// it ([`super::recovery`]).
     pub fn read(&self, page: Option<Lpa>, purpose: Purpose) -> Result<PageData, Status> {
         self.ftl.read_data(page.ok_or(Status::UNRECOVERED_ERROR)?, purpose)
     }

@@ -138,7 +138,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
     proptest::collection::vec(wish, 1..14)
 }
 
-/// What the wishes are for.
+/// The object that a wish is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Server,

@@ -122,8 +122,8 @@ impl Queue {
 impl Client {
     /// A client with up to `depth` commands under way on `queue`, whose namespace takes values of up to
     /// `max_value_bytes` bytes ([`super::Initiator::identify_namespace`]). No command asks for more than
-    /// `max_transfer_bytes` bytes (MDTS, [`super::Initiator::identify_controller`]): of a longer answer only
-    /// that many bytes come, also of a pair whose value fits and whose key then does not.
+    /// `max_transfer_bytes` bytes (MDTS, [`super::Initiator::identify_controller`]): a longer answer is cut there,
+    /// also that of a pair whose value fits but whose key then does not.
     pub fn new(queue: Queue, depth: u32, max_value_bytes: u32, max_transfer_bytes: u32) -> Client {
         let free = |cid| SlotEntry { slot: Slot::new(cid), is_free: true, cid: None, completed: None };
         let slots = (0..depth as u16).map(free).collect();

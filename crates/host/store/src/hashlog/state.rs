@@ -396,7 +396,7 @@ impl HashlogState {
         self.unwritten.insert(number, page);
     }
 
-    /// Closes the segment of a stream. Its last page says that it is the last, or is the last possible one.
+    /// Closes the segment of a stream. Its last page is marked as the last, or is the last that fits.
     /// The segment has at least two pages, so that if one is lost, the other shows that it is missing.
     fn leave_segment(&mut self, stream: usize) {
         let at = &self.streams[stream];

@@ -91,7 +91,7 @@ impl SharedQueue {
     /// May this thread submit here?
     ///
     /// # Errors
-    /// The calls of another one carry the drive out.
+    /// The drive is carried out by the calls of another thread.
     pub fn check_thread(&self) -> Result<(), OtherThread> {
         self.carrier.check()
     }

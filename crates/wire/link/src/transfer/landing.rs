@@ -29,10 +29,10 @@ pub trait Landing<K = Key> {
     type Place;
     /// Reserves room for a value of `bytes` bytes.
     fn reserve(&self, key: &K, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
-    /// How many of the next bytes of the value may come now. A value that goes to flash while it arrives has room for
-    /// some at a time, which may be waited for; then its bytes come in order.
+    /// Number of the next bytes of the value for which there is room now. A value that is written to flash while it
+    /// arrives gets room for a part at a time, and this call may wait for it; the bytes of such a value come in order.
     ///
-    /// Errors: there will be no room; the place is to be abandoned.
+    /// Errors: there will be no room; the caller must abandon the place.
     fn admit(&self, _place: &Self::Place) -> Result<u32, Status> {
         Ok(u32::MAX)
     }

@@ -97,8 +97,8 @@ pub(crate) fn seek<E: Engine>(
     }
 }
 
-/// The status for a command that opened the failed cursor itself. A second try opens a new cursor, so it is told to try
-/// again and not that an iterator is lost.
+/// The status for a command that opened the failed cursor itself. A second try opens a new cursor, so the status
+/// says to try again and not that an iterator is lost.
 fn of_own_cursor(status: Status) -> Status {
     if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
 }

@@ -1,6 +1,6 @@
 //! Counts of invalid grains. `plus`: one byte for each 4 KiB page (Plus, section IV-A). `plus2`: two bytes
-//! for each flash page, since collection reads flash pages; eight times fewer counts of twice the size. A
-//! page whose grains are all invalid need not be read; for other pages, the records of
+//! for each flash page, since collection reads flash pages: with pages of 32 KiB, eight times fewer counts of
+//! twice the size. A page whose grains are all invalid need not be read; for other pages, the records of
 //! [`crate::hash::records`] say which grains are invalid.
 
 use std::hint::black_box;
