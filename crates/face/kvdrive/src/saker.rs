@@ -143,7 +143,7 @@ impl Handle {
 
     /// A transaction: its writes are executed wholly or not at all, and only if no other handle of this [`Saker`] has
     /// written a pair that it read. Every engine takes its writes as one atomic batch, up to the size that Identify
-    /// reports; a drive that is too small to hold one reports none.
+    /// reports.
     pub fn transaction(&mut self) -> Transaction<'_> {
         Transaction(self.handle.transaction())
     }

@@ -190,8 +190,8 @@ pub trait Store {
 
     /// The mark to keep after a [`Store::sync`] has ended, while no other call runs. At the end of the
     /// written pages, the pages alone cannot tell lost data from data that was never written: an older
-    /// version of a page may be all that is left. A caller whose memory survives a power cut can, with the
-    /// mark.
+    /// version of a page may be all that is left. With the mark, a caller whose memory survives a power cut
+    /// can tell.
     fn mark(&self) -> Vec<u8>;
 
     /// Stores `value` under `key`. It survives a power cut once a [`Store::sync`] that began afterwards has

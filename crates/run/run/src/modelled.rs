@@ -351,8 +351,8 @@ pub(crate) fn fits(params: &WorkloadParams, most_bytes: u32, what: &str) -> anyh
     Ok(())
 }
 
-/// The workload of `params`, and the number of its operations; or, if `workload.verify` asks for that, reads
-/// of what an earlier run left, whose expected values `verifier` gets.
+/// The workload of `params`, and the number of its operations. With `workload.verify=only` it reads the pairs that an
+/// earlier run left, and `verifier` gets their expected values.
 pub(crate) fn open_workload(
     config: &Config,
     params: &WorkloadParams,

@@ -261,8 +261,8 @@ impl Station {
         recovery_ns.map_err(|_| self.off())
     }
 
-    /// The last life, when the server has ended; `None` if the drive could not be powered on again. And how
-    /// many there were.
+    /// The last life, when the server has ended (`None` if the drive could not be powered on again), and the
+    /// number of lives.
     pub fn end(&self) -> (Option<ServedDrive>, u32) {
         let mut lives = self.lives();
         (lives.serving.take().map(ServingDrive::join), lives.count)

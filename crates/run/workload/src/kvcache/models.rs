@@ -127,8 +127,8 @@ impl Model {
         self.layers * self.layer_token_bytes()
     }
 
-    /// Floating-point operations of prefilling the first `tokens` of an input, in units of 10^9. With a
-    /// prefix of p tokens cached, an input of n takes those of n less those of p.
+    /// Floating-point operations of prefilling the first `tokens` of an input, in units of 10^9. An input of n
+    /// tokens, p of which are in the cache, takes `prefill_gflop(n) - prefill_gflop(p)`.
     pub fn prefill_gflop(&self, tokens: u64) -> u64 {
         let attention = 4 * u128::from(self.layers * self.width) * u128::from(tokens).pow(2);
         2 * self.active_millions * tokens / 1000 + (attention / 1_000_000_000) as u64

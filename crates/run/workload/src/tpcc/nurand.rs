@@ -63,8 +63,8 @@ impl NuRand {
         let mut weights = vec![0; self.rows as usize];
         let last = self.first + self.rows - 1;
         for high in (self.first / low)..=(last / low) {
-            // A plain draw p becomes v if it has no bit that v lacks; of the other draw, the bits that p has
-            // are free.
+            // v = p | q, with p the low bits of the plain draw and q the draw from 0 to A. All bits of p are in v,
+            // and q has those bits of v that p lacks; the bits of q that p has are free.
             let free = |p: u64| match (self.first..=last).contains(&(high * low + p)) {
                 true => 1_u64 << p.count_ones(),
                 false => 0,

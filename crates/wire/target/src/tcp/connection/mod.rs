@@ -54,8 +54,8 @@ use progress::Progress;
 const HEADER_MAX_BYTES: usize = 128 + DIGEST_BYTES;
 /// When this many bytes wait for a host to read them, the connection stops reading from that host.
 const OUTPUT_MAX_BYTES: usize = 1 << 20;
-/// The same of bytes that are not data, which lie in no memory that hosts share: some responses more than a queue has
-/// entries.
+/// The same limit for bytes that are not data; the memory that hosts share does not contain them. Enough for more
+/// responses than a queue has entries.
 const HEADS_MAX_BYTES: usize = 32 << 10;
 /// Limit from the first byte to Connect, ms.
 const HANDSHAKE_MS: u64 = 10_000;
