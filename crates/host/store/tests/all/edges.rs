@@ -263,8 +263,8 @@ fn filled_and_emptied_ten_times() {
     }
 }
 
-/// Records cross page ends, and a block is still its own pages: one page, or two if the next block's first
-/// page has its end.
+/// Records cross page ends; a lookup still reads only the pages of one block: of a block of one page, this page, and
+/// the next block's first page if the block ends there.
 #[test]
 fn a_lookup_in_a_table_reads_a_block_and_not_its_neighbours() {
     let row = STORES.iter().find(|row| row.name == "lsmtree").unwrap();

@@ -60,8 +60,9 @@ fn clients_at_the_same_time_lose_no_update() {
     }
 }
 
-/// A task that waited for rows took answers as long as there were any, and the other task made new ones to the end of
-/// the run: one of the two did nearly all the work. Stores take long enough here that an answer is always ahead.
+/// In an earlier version, a task that waited for rows took answers as long as there were any. The other task caused new
+/// ones until the end of the run, so it did nearly all the work. Stores take so long here that an answer is always
+/// outstanding.
 #[test]
 fn a_task_that_waits_for_rows_gets_them_although_others_go_on_writing() {
     let settings = &[

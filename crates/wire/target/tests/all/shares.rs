@@ -73,7 +73,7 @@ fn a_host_that_takes_all_memory_it_gets_leaves_another_one_as_much() {
     assert_eq!(other.send(&mut core, &data(1, 0, 0, &value, true)), [RESPONSE]);
     assert_eq!(other.send(&mut core, &retrieve(2, b"key", 4096)), [DATA, RESPONSE]);
     assert_eq!(other.send(&mut core, &store(3, b"large", &vec![2; VALUE_BYTES], false)), [R2T]);
-    // Waiting commands of the hog are passed over, and continue with the first of its own buffers that is
+    // Waiting commands of `hog` are passed over, and continue with the first of its own buffers that is
     // returned.
     assert_eq!(
         hog.io.retry(&mut core, Use::Transfer).err(),

@@ -209,8 +209,8 @@ fn a_host_that_lists_much_leaves_turns_to_another_one() {
     ends_alone(&mut door, DEPTH);
 }
 
-/// Commands that the namespace completes before a read of the other host, which comes while the hog has as
-/// many reads of `bytes` bytes as its queue takes, each one followed by another.
+/// Most commands that the namespace completes before a read of host `OTHER`, of 40 such reads. Meanwhile host `HOG`
+/// keeps its queue full of reads of `bytes` bytes.
 fn commands_before_a_read(bytes: usize) -> usize {
     let mut door = Hosts::new();
     for (host, key, bytes) in [(HOG, b"large", bytes), (OTHER, b"small", SMALL_BYTES)] {
@@ -244,7 +244,7 @@ fn commands_before_a_read(bytes: usize) -> usize {
 #[test]
 fn a_host_with_many_short_commands_leaves_turns_to_another_one() {
     assert!(commands_before_a_read(SMALL_BYTES) <= 5, "{}", commands_before_a_read(SMALL_BYTES));
-    // One of these is more work than the other host waits for, so the hog waits for its next turn.
+    // One of these is more work than the other host waits for, so `HOG` waits for its next turn.
     assert!(commands_before_a_read(100 << 10) <= 2, "{}", commands_before_a_read(100 << 10));
 }
 
