@@ -2,6 +2,7 @@
 //! of ARCHITECTURE.md about the source ([`rooms`]); and which files use which ([`files`]).
 
 mod files;
+mod libraries;
 mod rooms;
 
 use std::path::{Path, PathBuf};

@@ -175,11 +175,11 @@ const RUNS: [Run; 3] = [
         sizes: &[16, 300, 2_000, 2_400],
         before: 150,
         batches: 40,
-        every: 13,
+        every: 29,
         is_full: false,
         settings: &["flash.blocks_per_die=20"],
     },
-    Run { sizes: &[1, 16], before: 2, batches: 4, every: 3, is_full: true, settings: &[] },
+    Run { sizes: &[1, 16], before: 2, batches: 4, every: 7, is_full: true, settings: &[] },
 ];
 
 /// After a cut the drive has the state before or after the batch that was in progress, and keeps it after
@@ -231,7 +231,7 @@ fn a_power_cut_leaves_all_of_an_atomic_batch_or_nothing() {
                         after_a_cut(&document, survivors, ask).unwrap_or_else(|e| panic!("{}: {e}", place()));
                     let count = &found[usize::from(first)];
                     count.set(count.get() + 1);
-                    if event % 4 == 0 {
+                    if event % 8 == 0 {
                         let mut rng = Rng::stream(event, "second cut");
                         let known = states.clone();
                         let ask = move |driver: &Driver| is_after(driver, &known);

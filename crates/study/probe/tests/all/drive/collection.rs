@@ -203,7 +203,7 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
 #[test]
 fn a_full_index_takes_every_delete_and_then_stores_again() {
     for row in COMPACTIONS {
-        for bytes in [0, 8, 32, 100, 300, 1000, 4096] {
+        for bytes in [0, 32, 300, 4096] {
             let settings = ["engine.name=lsm".to_owned(), format!("lsm.compaction={}", row.name)];
             fill_and_empty_twice(&settings, bytes);
         }

@@ -94,7 +94,7 @@ fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
 
 #[test]
 fn acknowledged_stores_survive_kill_9() {
-    const KILLS: u32 = 100;
+    const KILLS: u32 = 30;
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let path = folder.path().join("drive.img");
