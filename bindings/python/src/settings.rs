@@ -115,7 +115,7 @@ pub fn of_all_runs(arguments: &[Argument]) -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// As [`options`].
-pub fn of_saker(arguments: &[Argument]) -> Result<kvdrive::saker::Config, Error> {
+pub fn of_saker(arguments: &[Argument]) -> Result<kvdrive::saker::SakerConfig, Error> {
     let mut options = RunOptions::new(Naming::Keyword);
     options.set("saker.enabled=true".to_owned());
     for (argument, values) in arguments {

@@ -7,7 +7,7 @@
 
 use kvdrive_spec::{Sqe, Status, feature};
 
-use crate::Kind;
+use crate::ControllerKind;
 
 /// SEL of Get Features: capabilities instead of the value.
 const SELECT_CAPABILITIES: u32 = 3;
@@ -27,7 +27,7 @@ const KEPT: [(u8, u32); 4] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Type of the controller.
-    pub kind: Kind,
+    pub kind: ControllerKind,
     /// Most I/O queues.
     pub io_queues_max: u16,
     /// I/O queues exist, so their number can no longer change.
@@ -90,7 +90,7 @@ impl Features {
             return Err(Status::FEATURE_NOT_SAVEABLE);
         }
         match id {
-            feature::QUEUES if limits.kind == Kind::Io => {
+            feature::QUEUES if limits.kind == ControllerKind::Io => {
                 let (submission_z, completion_z) = (value as u16, (value >> 16) as u16);
                 // FFFFh is not a valid number of queues (0's based).
                 if submission_z == u16::MAX || completion_z == u16::MAX {
@@ -103,7 +103,7 @@ impl Features {
             }
             feature::ASYNC_EVENTS => Ok(FeatureChange::Events(value)),
             feature::KEEP_ALIVE => Ok(FeatureChange::KeepAlive(value)),
-            feature::KEY_VALUE if limits.kind == Kind::Io => {
+            feature::KEY_VALUE if limits.kind == ControllerKind::Io => {
                 if value & !feature::ERROR_ON_MISSING_KEY != 0 {
                     return Err(Status::INVALID_FIELD);
                 }
@@ -140,13 +140,13 @@ impl Features {
     ///
     /// # Errors
     /// The feature is not supported.
-    pub fn get(&self, sqe: &Sqe, kind: Kind) -> Result<u32, Status> {
+    pub fn get(&self, sqe: &Sqe, kind: ControllerKind) -> Result<u32, Status> {
         let (id, select) = (sqe.cdw10.get() as u8, sqe.cdw10.get() >> 8 & 0b111);
         let value = match id {
-            feature::QUEUES if kind == Kind::Io => queues(self.queues_z),
+            feature::QUEUES if kind == ControllerKind::Io => queues(self.queues_z),
             feature::ASYNC_EVENTS => self.wanted_events,
             feature::KEEP_ALIVE => self.keep_alive_ms,
-            feature::KEY_VALUE if kind == Kind::Io => u32::from(self.error_on_missing_key),
+            feature::KEY_VALUE if kind == ControllerKind::Io => u32::from(self.error_on_missing_key),
             _ => {
                 let at = KEPT.iter().position(|(of, _)| *of == id).ok_or(Status::INVALID_FIELD)?;
                 self.kept[at]

@@ -11,7 +11,7 @@ use kvdrive_spec::property::VERSION_2_0;
 use kvdrive_spec::{Cqe, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::{Controller, ERRORS_MAX, FIRMWARE, Kind, MODEL, Namespace};
+use crate::{Controller, ControllerKind, ERRORS_MAX, FIRMWARE, MODEL, Namespace};
 
 /// Bytes of a block in CNS 00h of a namespace of pairs: KV has no blocks, and hosts show sizes in units of
 /// 512.
@@ -30,8 +30,8 @@ const ABORTS_Z: u8 = 3;
 /// FRMW: slot 1 is read only, and there is one.
 const FIRMWARE_SLOTS: u8 = 0b11;
 
-/// Answer to Identify.
-pub enum Answer {
+/// IdentifyAnswer to Identify.
+pub enum IdentifyAnswer {
     /// The data.
     Page(Vec<u8>),
     /// The namespace itself must answer: CNS 05h, and CNS 00h of blocks.
@@ -42,10 +42,10 @@ pub enum Answer {
 ///
 /// # Errors
 /// The command asks for something that does not exist.
-pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<Answer, Status> {
+pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<IdentifyAnswer, Status> {
     let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
     let nsid = sqe.nsid.get();
-    if of.kind == Kind::Discovery && structure != cns::CONTROLLER {
+    if of.kind == ControllerKind::Discovery && structure != cns::CONTROLLER {
         return Err(Status::INVALID_FIELD);
     }
     let page = match structure {
@@ -55,7 +55,7 @@ pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<Answer, Status> {
         cns::NAMESPACE => {
             let namespace = of.namespace(nsid)?;
             if namespace.command_set == CSI_NVM {
-                return Ok(Answer::OfNamespace(nsid));
+                return Ok(IdentifyAnswer::OfNamespace(nsid));
             }
             as_blocks(namespace).as_bytes().to_vec()
         }
@@ -65,7 +65,11 @@ pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<Answer, Status> {
         }
         cns::CSI_NAMESPACE => {
             let is_of_set = of.namespace(nsid)?.command_set == csi;
-            return if is_of_set { Ok(Answer::OfNamespace(nsid)) } else { Err(Status::INVALID_FIELD) };
+            return if is_of_set {
+                Ok(IdentifyAnswer::OfNamespace(nsid))
+            } else {
+                Err(Status::INVALID_FIELD)
+            };
         }
         // SPDK asks for command set 2 and, if that succeeds, also for its effects log: refused below.
         cns::CSI_CONTROLLER if csi == CSI_KV && of.has(CSI_KV) => {
@@ -84,7 +88,7 @@ pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<Answer, Status> {
         }
         _ => return Err(Status::INVALID_FIELD),
     };
-    Ok(Answer::Page(page))
+    Ok(IdentifyAnswer::Page(page))
 }
 
 impl Controller<'_> {
@@ -149,10 +153,10 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
     }
     answer.subsystem_nqn = of.nqn.and_then(nqn_field).unwrap_or([0; 256]);
     answer.controller_type = match of.kind {
-        Kind::Io => 1,
-        Kind::Discovery => 2,
+        ControllerKind::Io => 1,
+        ControllerKind::Discovery => 2,
     };
-    if of.kind == Kind::Io {
+    if of.kind == ControllerKind::Io {
         answer.aborts_z = ABORTS_Z;
         answer.firmware_slots = FIRMWARE_SLOTS;
         answer.optional_commands.set(of.optional_commands);

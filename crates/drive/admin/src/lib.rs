@@ -20,7 +20,7 @@ pub mod queue;
 
 pub use event::{Events, Notice};
 pub use feature::{FeatureChange, Features, Limits};
-pub use identify::{Answer, identify};
+pub use identify::{IdentifyAnswer, identify};
 pub use log::Logs;
 
 use kvdrive_spec::Status;
@@ -36,7 +36,7 @@ pub const CHANGED_MAX: usize = 1024;
 
 /// Type of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ControllerKind {
     /// Executes commands to namespaces.
     Io,
     /// Tells hosts where subsystems are.
@@ -47,7 +47,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Controller<'a> {
     /// Its type.
-    pub kind: Kind,
+    pub kind: ControllerKind,
     /// CNTLID.
     pub id: u16,
     /// SN of its subsystem.

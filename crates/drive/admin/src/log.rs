@@ -11,7 +11,7 @@ use kvdrive_spec::opcode::{self, Direction, admin};
 use kvdrive_spec::{Cqe, Status, nvm};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::{CHANGED_MAX, Controller, ERRORS_MAX, FIRMWARE, Kind};
+use crate::{CHANGED_MAX, Controller, ControllerKind, ERRORS_MAX, FIRMWARE};
 
 /// Admin commands that every controller has.
 const ADMIN: [u8; 4] = [admin::GET_LOG_PAGE, admin::IDENTIFY, admin::SET_FEATURES, admin::GET_FEATURES];
@@ -67,10 +67,10 @@ impl Logs {
     ) -> Result<Vec<u8>, Status> {
         match (of.kind, request.page) {
             (_, lid::ERRORS) => Ok(self.error_page()),
-            (Kind::Io, lid::HEALTH) => Ok(health().as_bytes().to_vec()),
-            (Kind::Io, lid::FIRMWARE) => Ok(firmware().as_bytes().to_vec()),
-            (Kind::Io, lid::CHANGED_NAMESPACES) => Ok(self.changed_page()),
-            (Kind::Io, lid::EFFECTS) => Ok(effects(of, request.command_set)?.as_bytes().to_vec()),
+            (ControllerKind::Io, lid::HEALTH) => Ok(health().as_bytes().to_vec()),
+            (ControllerKind::Io, lid::FIRMWARE) => Ok(firmware().as_bytes().to_vec()),
+            (ControllerKind::Io, lid::CHANGED_NAMESPACES) => Ok(self.changed_page()),
+            (ControllerKind::Io, lid::EFFECTS) => Ok(effects(of, request.command_set)?.as_bytes().to_vec()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }

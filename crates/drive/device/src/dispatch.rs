@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_engines::firmware::{Role, Thread};
+use kvdrive_engines::firmware::{FirmwareThread, Role};
 use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
@@ -95,7 +95,7 @@ pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
 
 /// The dispatcher.
 fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
-    drive.cores.run_as(Thread::Dispatcher);
+    drive.cores.run_as(FirmwareThread::Dispatcher);
     drive.port.sim().occupy(DISPATCHER);
     for queue in queues.iter().cycle() {
         let fetched = next_to_deal(drive);
@@ -119,7 +119,7 @@ fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
 
 /// One I/O thread.
 fn run<P: Port>(drive: &Rc<Controller<P>>, thread: u32, queue: &IoQueue<P::Request>) {
-    drive.cores.run_as(Thread::Io(thread));
+    drive.cores.run_as(FirmwareThread::Io(thread));
     drive.port.sim().occupy(IO_THREADS);
     loop {
         handle(drive, queue.take(), true);

@@ -17,7 +17,7 @@ use kvdrive_engines::{EngineConfig, Parts, Utilization};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
-use kvdrive_flash::media::file::Moment;
+use kvdrive_flash::media::file::ImageMoment;
 use kvdrive_flash::media::file::extent::shortened;
 use kvdrive_flash::media::{self, Media, MediaOptions};
 use kvdrive_flash::power::file_log::{FileError, FileLog, OpenedLog};
@@ -28,7 +28,7 @@ use kvdrive_flash::power::{
 use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
-use kvdrive_spec::identify::{CSI_KV, KvNamespace, cns};
+use kvdrive_spec::identify::{self, CSI_KV, cns};
 use kvdrive_spec::{Cqe, Key, Status};
 use zerocopy::FromBytes;
 
@@ -434,7 +434,7 @@ impl Drive {
     /// The largest value that it takes, as Identify reports it, bytes; `None`: it has blocks and no pairs.
     pub fn value_max_bytes(&self) -> Option<u32> {
         let page = self.namespace.identify(cns::CSI_NAMESPACE, [0; 16])?;
-        let page = KvNamespace::read_from_bytes(&page).ok()?;
+        let page = identify::KvNamespace::read_from_bytes(&page).ok()?;
         (self.namespace.command_set() == CSI_KV).then(|| page.format().value_max_bytes.get())
     }
 }
@@ -495,7 +495,7 @@ fn open_journal(
     if image.is_none() && !medium.is_blank() {
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
-    let after = found.as_ref().map_or_else(Moment::default, OpenedLog::moment);
+    let after = found.as_ref().map_or_else(ImageMoment::default, OpenedLog::moment);
     let protection = medium.protection();
     if protection.is_on() {
         return Ok((image, Journal::to_file(None, protection)));

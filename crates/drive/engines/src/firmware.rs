@@ -66,7 +66,7 @@ pub enum Roles {
 
 /// A thread of firmware that has a core of its own under [`Roles::Threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thread {
+pub enum FirmwareThread {
     /// Fetches commands and deals them out.
     Dispatcher,
     /// Runs commands; the first is 0.
@@ -153,11 +153,11 @@ impl Cores {
     }
 
     /// The task that runs is `thread` from now on. Only where cores are threads'.
-    pub fn run_as(&self, thread: Thread) {
+    pub fn run_as(&self, thread: FirmwareThread) {
         let threads = self.threads.as_ref().expect("cores are threads'");
         let index = match thread {
-            Thread::Dispatcher => 0,
-            Thread::Io(thread) => 1 + thread as usize,
+            FirmwareThread::Dispatcher => 0,
+            FirmwareThread::Io(thread) => 1 + thread as usize,
         };
         threads.tasks.borrow_mut()[index] = Some(threads.sim.current());
     }
@@ -204,7 +204,7 @@ mod tests {
     fn a_thread_has_a_core_and_other_work_goes_to_an_idle_one_of_those_that_run_commands() {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Threads(2));
-        let taken = |thread: Option<Thread>| {
+        let taken = |thread: Option<FirmwareThread>| {
             let there = cores.clone();
             let task = sim.spawn(move || {
                 thread.into_iter().for_each(|thread| there.run_as(thread));
@@ -214,8 +214,8 @@ mod tests {
             });
             sim.block_on(|| task.join())
         };
-        assert_eq!(taken(Some(Thread::Dispatcher)), "firmware.dispatcher");
-        assert_eq!(taken(Some(Thread::Io(1))), "firmware.io-1");
+        assert_eq!(taken(Some(FirmwareThread::Dispatcher)), "firmware.dispatcher");
+        assert_eq!(taken(Some(FirmwareThread::Io(1))), "firmware.io-1");
         assert_eq!(taken(None), "firmware.io-0");
         let busy = cores.clone();
         sim.block_on(|| {

@@ -182,7 +182,7 @@ impl Field for Uncharged {
 /// An invalid value of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
-pub struct ConfigError {
+pub struct FlashConfigError {
     /// The key, relative to its section.
     pub key: &'static str,
     /// The value, and what is allowed.
@@ -205,28 +205,28 @@ impl FlashConfig {
     }
 
     /// Finds the first invalid value.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        self.geometry().check().map_err(|(key, what)| ConfigError { key, what })?;
+    pub fn check(&self) -> Result<(), FlashConfigError> {
+        self.geometry().check().map_err(|(key, what)| FlashConfigError { key, what })?;
         if (self.spare_bytes as usize) < spare::SPARE_USED_BYTES {
             let what = format!(
                 "is {}, must be at least {} (page header, twice)",
                 self.spare_bytes,
                 spare::SPARE_USED_BYTES
             );
-            return Err(ConfigError { key: "spare_bytes", what });
+            return Err(FlashConfigError { key: "spare_bytes", what });
         }
         if self.factory_bad_blocks > self.spare_blocks {
             let what = format!(
                 "is {}, must be at most {} (spare_blocks): each takes one",
                 self.factory_bad_blocks, self.spare_blocks
             );
-            return Err(ConfigError { key: "factory_bad_blocks", what });
+            return Err(FlashConfigError { key: "factory_bad_blocks", what });
         }
         timing::check_times(&[("read_retry_ns", self.read_retry_ns)])?;
         let Some(timing) = timing::row(&self.timing.name) else {
             let names: Vec<_> = timing::TIMINGS.iter().map(|row| row.name).collect();
             let what = format!("is {:?}, must be one of {}", self.timing.name, names.join(", "));
-            return Err(ConfigError { key: "timing", what });
+            return Err(FlashConfigError { key: "timing", what });
         };
         (timing.check)(self)
     }

@@ -6,14 +6,14 @@
 use std::thread;
 
 use kvdrive::Error;
-use kvdrive::saker::{Config, Saker};
+use kvdrive::saker::{Saker, SakerConfig};
 
 const THREADS: u32 = 4;
 const PAIRS: u32 = 1000;
 
 pub(crate) fn main() -> Result<(), Error> {
     let drive = kvdrive::open("cosmos-plus")?;
-    let saker = drive.saker(Config::default())?;
+    let saker = drive.saker(SakerConfig::default())?;
     thread::scope(|scope| {
         let saker = &saker;
         let write = |thread| scope.spawn(move || write(saker, thread));

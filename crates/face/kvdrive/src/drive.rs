@@ -120,7 +120,7 @@ impl Drive {
     /// # Errors
     /// [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest value, or a
     /// drive of one thread; [`Error::Refused`]: the drive has one already.
-    pub fn saker(&self, config: saker::Config) -> Result<saker::Saker, Error> {
+    pub fn saker(&self, config: saker::SakerConfig) -> Result<saker::Saker, Error> {
         let own = self.own("saker")?;
         if own.described.is_here {
             let problem = "SAKER is shared by threads, and so is its drive";

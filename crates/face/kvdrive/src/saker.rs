@@ -14,13 +14,13 @@
 
 use std::sync::Arc;
 
-use kvdrive_config::Config as DriveConfig;
+use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Counts;
 use kvdrive_host::threaded::saker::Queues;
 use kvdrive_host::threaded::{Connector, block_on};
 use kvdrive_saker::range::{Merged, View};
-pub use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config, Containers, Ending, Failure};
+pub use kvdrive_saker::{BatchSize, CacheConfig, Charge, Containers, Ending, Failure, SakerConfig};
 use kvdrive_saker::{Runner, Saker as Core, threaded};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::batch::BATCH_BYTES_MAX;
@@ -40,8 +40,8 @@ pub struct Saker {
 impl Saker {
     pub(crate) fn new(
         connector: &Connector,
-        drive: &DriveConfig,
-        config: Config,
+        drive: &Config,
+        config: SakerConfig,
         below: AsyncClient,
     ) -> Result<Saker, Error> {
         let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes.min(BATCH_BYTES_MAX));

@@ -33,7 +33,7 @@ use std::rc::Rc;
 use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
-use crate::occupation::{Occupations, Place};
+use crate::occupation::{OccupationId, Occupations};
 use crate::schedule::{Due, Ready, Schedule};
 use crate::slices::Slices;
 use crate::tasks::{NO_TASK, ROOT, TaskKey};
@@ -49,7 +49,7 @@ struct Core {
     events: Cell<u64>,
     current: Cell<TaskKey>,
     /// The sums to which the time of the running task is added.
-    occupies: Cell<Place>,
+    occupies: Cell<OccupationId>,
     occupations: RefCell<Occupations>,
     /// The task that continues in place when the running task ends; see [`join_all`].
     next: Cell<Option<TaskKey>>,
@@ -161,7 +161,7 @@ impl Sim {
     /// Adds a task that starts at the present time, when the loop reaches it.
     pub(crate) fn schedule(&self, coroutine: Coroutine) -> TaskKey {
         let mut schedule = self.0.schedule.borrow_mut();
-        let task = schedule.tasks.open(false, Place::default());
+        let task = schedule.tasks.open(false, OccupationId::default());
         schedule.tasks.put(task, Box::new(coroutine));
         drop(schedule);
         self.wake(task);
@@ -463,7 +463,7 @@ impl Sim {
         loop {
             match self.step_one() {
                 StepKind::Root => {
-                    self.0.occupies.set(Place::default());
+                    self.0.occupies.set(OccupationId::default());
                     return self.0.current.set(ROOT);
                 }
                 StepKind::Task => {}

@@ -75,7 +75,7 @@ impl OccupationStatistics {
 
 /// The place of a task's sums in [`Occupations`]; 0: the task does not serve requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(u32);
+pub(crate) struct OccupationId(u32);
 
 /// The sums of one task.
 struct Occupation {
@@ -100,14 +100,14 @@ impl Occupation {
 pub(crate) struct Occupations(Vec<Occupation>);
 
 impl Occupations {
-    pub(crate) fn open(&mut self, name: &'static str) -> Place {
+    pub(crate) fn open(&mut self, name: &'static str) -> OccupationId {
         const CAUSES: usize = Cause::ALL.len();
         self.0.push(Occupation { name, named: [0; CAUSES], spent_ns: [0; CAUSES], since: 0 });
-        Place(self.0.len() as u32)
+        OccupationId(self.0.len() as u32)
     }
 
     #[inline]
-    pub(crate) fn change(&mut self, place: Place, cause: Cause, change: i32, now: Ns) {
+    pub(crate) fn change(&mut self, place: OccupationId, cause: Cause, change: i32, now: Ns) {
         let occupation = &mut self.0[place.0 as usize - 1];
         // Most changes come in pairs at one moment.
         if now > occupation.since {

@@ -1,7 +1,7 @@
 //! The tasks of an executor: a slab of coroutines. When they are due is in [`crate::schedule`].
 
 use crate::coroutine::Coroutine;
-use crate::occupation::Place;
+use crate::occupation::OccupationId;
 
 /// Identifies a task for as long as it lives; waking a task that has ended does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct TaskSlot {
     /// The task is a branch of [`crate::join_all`], whose caller drops it.
     pub(crate) is_branch: bool,
     /// The sums to which its time is added; see [`crate::occupation`].
-    pub(crate) occupies: Place,
+    pub(crate) occupies: OccupationId,
 }
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Allocates a slot for a task that is about to start.
-    pub(crate) fn open(&mut self, is_branch: bool, occupies: Place) -> TaskKey {
+    pub(crate) fn open(&mut self, is_branch: bool, occupies: OccupationId) -> TaskKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(TaskSlot::default());
             (self.slots.len() - 1) as u32
@@ -48,7 +48,7 @@ impl Tasks {
 
     /// Takes the coroutine out, to resume it, and the place of its sums; `None` if the task has ended or runs.
     #[inline]
-    pub(crate) fn take(&mut self, key: TaskKey) -> Option<(Box<Coroutine>, Place)> {
+    pub(crate) fn take(&mut self, key: TaskKey) -> Option<(Box<Coroutine>, OccupationId)> {
         let entry = &mut self.slots[key.slot as usize];
         // A slot's generation changes when its task ends, so the key of an ended task does not match.
         if entry.generation != key.generation {
@@ -58,14 +58,14 @@ impl Tasks {
     }
 
     /// Adds the time of this running task to `place` from now on.
-    pub(crate) fn occupy(&mut self, key: TaskKey, place: Place) {
+    pub(crate) fn occupy(&mut self, key: TaskKey, place: OccupationId) {
         self.slots[key.slot as usize].occupies = place;
     }
 
     /// The place of the sums of a task.
-    pub(crate) fn occupied_by(&self, key: TaskKey) -> Place {
+    pub(crate) fn occupied_by(&self, key: TaskKey) -> OccupationId {
         let entry = &self.slots[key.slot as usize];
-        if entry.generation == key.generation { entry.occupies } else { Place::default() }
+        if entry.generation == key.generation { entry.occupies } else { OccupationId::default() }
     }
 
     #[inline]

@@ -26,7 +26,7 @@ pub enum Containers {
 
 /// Settings of SAKER.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Config {
+pub struct SakerConfig {
     /// Most requests of a batch.
     pub batch: BatchSize,
     /// Most bytes of a structured value, head included. A larger request is a bypass.
@@ -43,9 +43,9 @@ pub struct Config {
     pub cache: CacheConfig,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for SakerConfig {
+    fn default() -> SakerConfig {
+        SakerConfig {
             batch: BatchSize::Fixed(64),
             container_bytes: 4096,
             containers: Containers::Own,
@@ -65,7 +65,7 @@ impl Default for Config {
 
 /// A setting is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum SakerConfigError {
     /// A number is outside its range.
     #[error("saker.{key} is {found}; it may be {least} to {most}")]
     Range {
@@ -88,12 +88,12 @@ pub enum ConfigError {
     },
 }
 
-impl Config {
+impl SakerConfig {
     /// Checks the settings.
     ///
     /// # Errors
     /// The first invalid one.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), SakerConfigError> {
         let batch = match self.batch {
             BatchSize::Fixed(requests) => requests,
             BatchSize::Adaptive => BATCH_REQUESTS_MAX,
@@ -108,12 +108,12 @@ impl Config {
         ];
         for (key, found, least, most) in ranges {
             if !(least..=most).contains(&found) {
-                return Err(ConfigError::Range { key, found, least, most });
+                return Err(SakerConfigError::Range { key, found, least, most });
             }
         }
         if !EVICTIONS.iter().any(|row| row.name == self.cache.eviction) {
             let known: Vec<&str> = EVICTIONS.iter().map(|row| row.name).collect();
-            return Err(ConfigError::Eviction {
+            return Err(SakerConfigError::Eviction {
                 found: self.cache.eviction.clone(),
                 known: known.join(", "),
             });

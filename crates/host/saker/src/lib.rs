@@ -64,7 +64,7 @@ mod writer;
 pub use batch::{Batch, Payload, Whereabouts};
 pub use cache::{CacheConfig, Charge};
 pub use client::{Client, Question, Read, Sync, Write};
-pub use config::{BatchSize, Config, ConfigError, Containers};
+pub use config::{BatchSize, Containers, SakerConfig, SakerConfigError};
 pub use runner::Runner;
 pub use saker::Saker;
 pub use steps::{NoSteps, Step, Steps};

@@ -8,7 +8,7 @@ use kvdrive_spec::Key;
 
 use crate::batch::{Batch, BatchSequence};
 use crate::cache::{self, Cache};
-use crate::config::{BatchSize, Config, ConfigError, Containers};
+use crate::config::{BatchSize, Containers, SakerConfig, SakerConfigError};
 use crate::counters::{Count, Counters};
 use crate::remembered::Remembered;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -17,7 +17,7 @@ use crate::writer::ClientId;
 
 /// SAKER in front of one namespace of one drive.
 pub struct Saker {
-    pub(crate) config: Config,
+    pub(crate) config: SakerConfig,
     pub(crate) table: PendingTable,
     pub(crate) cache: Option<Box<dyn Cache>>,
     pub(crate) pending: PendingBytes,
@@ -78,7 +78,7 @@ impl Saker {
     ///
     /// # Errors
     /// A setting is invalid.
-    pub fn new(config: Config) -> Result<Arc<Saker>, ConfigError> {
+    pub fn new(config: SakerConfig) -> Result<Arc<Saker>, SakerConfigError> {
         config.check()?;
         let shared = (config.containers == Containers::Shared).then(Arc::<BatchSequence>::default);
         let saker = Saker {
@@ -127,7 +127,7 @@ impl Saker {
     }
 
     /// The settings.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &SakerConfig {
         &self.config
     }
 

@@ -13,7 +13,7 @@ use shuttle::thread;
 
 use crate::batch::Batch;
 use crate::sync::{Mutex, lock};
-use crate::{BatchSize, Client, Config, NoSteps, Read, Saker, Sync, Write};
+use crate::{BatchSize, Client, NoSteps, Read, Saker, SakerConfig, Sync, Write};
 
 /// Stores, and deletes without a value.
 type Requests = Vec<(Key, Option<Vec<u8>>)>;
@@ -144,15 +144,16 @@ fn sync(client: &mut Client, drive: &Shared) {
     }
 }
 
-fn config(batch: BatchSize) -> Config {
-    let mut config = Config { batch, buckets: 2, in_flight: 2, container_bytes: 100, ..Config::default() };
+fn config(batch: BatchSize) -> SakerConfig {
+    let mut config =
+        SakerConfig { batch, buckets: 2, in_flight: 2, container_bytes: 100, ..SakerConfig::default() };
     (config.cache.bytes, config.cache.charge) = (1000, crate::Charge::Content { beside: 0 });
     config
 }
 
 /// Threads write the same keys crosswise, some values too large for a container, and read them; in the end
 /// the drive has the values that were readable last.
-fn writers(config: Config, threads: u64) {
+fn writers(config: SakerConfig, threads: u64) {
     let saker = Saker::new(config).unwrap();
     let drive = Shared::default();
     let run = |who: u64| {
@@ -206,7 +207,7 @@ fn adaptive_writers() {
 
 #[test]
 fn writers_of_one_container() {
-    let shared = || Config { containers: crate::Containers::Shared, ..config(BatchSize::Fixed(3)) };
+    let shared = || SakerConfig { containers: crate::Containers::Shared, ..config(BatchSize::Fixed(3)) };
     in_many_orders(move || writers(shared(), 2), 1000);
 }
 

@@ -30,7 +30,9 @@ pub use profiles::{DEFAULT_PROFILE, PROFILES, Profile, default_profile};
 pub use reference::reference;
 pub use rules::{all as settings, conditions, rules, setting};
 pub use scale::Scale;
-pub use sections::{Config, Engine, Host, NO_STORE, Power, Run, Saker, Store};
+pub use sections::{
+    Config, EngineSection, HostSection, NO_STORE, PowerSection, RunSection, SakerSection, StoreSection,
+};
 
 /// Is there such a key?
 pub fn knows_key(key: &str) -> bool {

@@ -63,10 +63,10 @@ pub struct Config {
     pub link: LinkConfig,
     /// The host.
     #[setting(part)]
-    pub host: Host,
+    pub host: HostSection,
     /// Index and value placement.
     #[setting(part)]
-    pub engine: Engine,
+    pub engine: EngineSection,
     /// Firmware and its cores.
     #[setting(part)]
     pub controller: ControllerConfig,
@@ -93,16 +93,16 @@ pub struct Config {
     pub hash: HashConfig,
     /// What survives a power cut.
     #[setting(part)]
-    pub power: Power,
+    pub power: PowerSection,
     /// Where pages are kept.
     #[setting(part)]
     pub media: MediaConfig,
     /// The run itself.
     #[setting(part)]
-    pub run: Run,
+    pub run: RunSection,
     /// Engines that are stores over pages.
     #[setting(part, when = &[OF_ENGINE_OR_HOST])]
-    pub store: Store,
+    pub store: StoreSection,
     /// The store `hashlog`.
     #[setting(part, when = &[OF_ENGINE_OR_HOST])]
     pub hashlog: HashlogOptions,
@@ -114,7 +114,7 @@ pub struct Config {
     pub btree: BtreeOptions,
     /// The layer in front of the driver.
     #[setting(part)]
-    pub saker: Saker,
+    pub saker: SakerSection,
     /// The operations on the drive.
     #[setting(part, when = &[When::row("workload.name", kvdrive_workload::looks_at)])]
     pub workload: WorkloadParams,
@@ -155,7 +155,7 @@ const CACHES: When = When::on("saker.cache_bytes");
 /// `[host]`: the machine of the application, and its driver.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("host")]
-pub struct Host {
+pub struct HostSection {
     /// Cores of the host.
     #[setting(is = Integer(1, 1024), when = OWN_CORES)]
     pub cores: u32,
@@ -189,7 +189,7 @@ pub struct Host {
 /// `[saker]`: the layer between application and driver, if it is on.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("saker")]
-pub struct Saker {
+pub struct SakerSection {
     /// Whether SAKER, a layer that batches small writes and caches small reads, is in front of the driver.
     #[setting(option = "saker")]
     pub enabled: bool,
@@ -225,11 +225,11 @@ pub struct Saker {
     pub costs: SakerCosts,
 }
 
-impl Saker {
+impl SakerSection {
     /// The settings of SAKER itself. In model time shards gain nothing, and with one shard evictions do not
     /// depend on hashes.
-    pub fn settings(&self) -> kvdrive_saker::Config {
-        kvdrive_saker::Config {
+    pub fn settings(&self) -> kvdrive_saker::SakerConfig {
+        kvdrive_saker::SakerConfig {
             batch: match self.batch {
                 0 => BatchSize::Adaptive,
                 requests => BatchSize::Fixed(requests),
@@ -254,7 +254,7 @@ impl Saker {
 /// `[engine]`: index and value placement.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("engine")]
-pub struct Engine {
+pub struct EngineSection {
     /// The engine of the drive (`kvdrive list engines`).
     #[setting(is = Row(|| ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect()), option = "engine")]
     pub name: String,
@@ -263,7 +263,7 @@ pub struct Engine {
 /// `[power]`: memory that survives a power cut.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("power")]
-pub struct Power {
+pub struct PowerSection {
     /// Bytes of memory that survive a power cut.
     #[setting(is = Integer(1, 1 << 40))]
     pub protected_bytes: u64,
@@ -272,7 +272,7 @@ pub struct Power {
 /// `[run]`: the run itself.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("run")]
-pub struct Run {
+pub struct RunSection {
     /// Seed of every random stream.
     #[setting(is = Integer(0, i64::MAX), option = "seed")]
     pub seed: u64,
@@ -287,7 +287,7 @@ pub struct Run {
 /// `[store]`: stores over pages, in the drive or on the host. Steps of work, in picoseconds of a core.
 #[derive(Clone, Debug, PartialEq, Section)]
 #[section("store")]
-pub struct Store {
+pub struct StoreSection {
     /// Most bytes of operations that are in protected memory and not yet on pages; 0: half of the protected memory that
     /// is available for them.
     #[setting(is = Integer(0, 1 << 40), shrinks, when = &[When::row("engine.name", store_has)])]

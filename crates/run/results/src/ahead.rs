@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kvdrive_config::Document;
 use kvdrive_run::operations_of_session;
 
-use crate::key::Key;
+use crate::key::EntryKey;
 use crate::{ResultCache, entry};
 
 /// Seconds per operation if no earlier entry exists: `claims bandslim` took 687 s of processor time for its
@@ -37,7 +37,7 @@ impl ResultCache {
     pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<RunOrder> {
         let mut latest: BTreeMap<String, _> = BTreeMap::new();
         for (name, used) in self.folder.iter().flat_map(|folder| folder.names()) {
-            let of_runs = latest.entry(Key::runs_of(&name).to_owned()).or_insert((used, name.clone()));
+            let of_runs = latest.entry(EntryKey::runs_of(&name).to_owned()).or_insert((used, name.clone()));
             *of_runs = (used, name).max(of_runs.clone());
         }
         let (mut to_run, mut remembered) = (Vec::new(), Vec::new());
@@ -49,7 +49,7 @@ impl ResultCache {
                 continue;
             }
             let before = known.and_then(|(folder, key)| {
-                let (_, name) = latest.get(Key::runs_of(key.name()))?;
+                let (_, name) = latest.get(EntryKey::runs_of(key.name()))?;
                 entry::seconds(&folder.read(name)?)
             });
             let seconds = match before {

@@ -12,13 +12,13 @@ use kvdrive_run::report::{Report, Time};
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::key::Key;
+use crate::key::EntryKey;
 
 const HEAD: &str = "kvdrive results 1\n";
 
 /// The entry of a session. `None` if its reports would not be read back unchanged, for example with fault
 /// rules or a number that JSON cannot express.
-pub(crate) fn encode(key: &Key, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
+pub(crate) fn encode(key: &EntryKey, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
     let body = format!("{}\n{}\n", key.text, serde_json::to_string(reports).ok()?);
     let bytes = format!("{HEAD}{:032x}\n{body}", xxh3_128(body.as_bytes())).into_bytes();
     decode(&bytes, key, documents).filter(|again| again == reports)?;
@@ -26,7 +26,7 @@ pub(crate) fn encode(key: &Key, reports: &[Report], documents: &[Document]) -> O
 }
 
 /// The reports of an entry; `None` if it is damaged or of another key.
-pub(crate) fn decode(bytes: &[u8], key: &Key, documents: &[Document]) -> Option<Vec<Report>> {
+pub(crate) fn decode(bytes: &[u8], key: &EntryKey, documents: &[Document]) -> Option<Vec<Report>> {
     let reports = body(bytes)?.strip_prefix(key.text.as_str())?.strip_prefix('\n')?;
     let mut reports: Vec<Report> = serde_json::from_str(reports).ok()?;
     if reports.len() != documents.len() {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The key of an entry. Its text is in the entry, so that equal digests of two keys return no wrong result.
-pub(crate) struct Key {
+pub(crate) struct EntryKey {
     /// JSON of program and runs, one line.
     pub text: String,
     name: String,
@@ -33,13 +33,13 @@ struct RunParts {
     trace: Option<String>,
 }
 
-impl Key {
+impl EntryKey {
     /// The key of runs that follow each other on one drive; `None` if their reports depend on more than a key
     /// can express.
     ///
     /// # Errors
     /// A document is no valid configuration, or its trace cannot be read.
-    pub fn of(program: &str, documents: &[Document]) -> anyhow::Result<Option<Key>> {
+    pub fn of(program: &str, documents: &[Document]) -> anyhow::Result<Option<EntryKey>> {
         let mut runs = Vec::with_capacity(documents.len());
         for document in documents {
             let config = document.config()?;
@@ -60,7 +60,7 @@ impl Key {
         }
         let digest = |text: &str| format!("{:016x}", xxh3_64(text.as_bytes()));
         let name = format!("{}-{}", digest(&serde_json::to_string(&runs)?), digest(program));
-        Ok(Some(Key { text: serde_json::to_string(&Parts { program, runs: &runs })?, name }))
+        Ok(Some(EntryKey { text: serde_json::to_string(&Parts { program, runs: &runs })?, name }))
     }
 
     /// Name of the entry's file.

@@ -32,7 +32,7 @@ pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
 pub use key::program;
 
 use folder::Folder;
-use key::Key;
+use key::EntryKey;
 
 /// The reports that earlier runs left, if there is a folder for them.
 pub struct ResultCache {
@@ -151,7 +151,7 @@ impl ResultCache {
         self.failure.lock().expect("nothing panics under it").clone()
     }
 
-    fn key(&self, documents: &[Document]) -> anyhow::Result<Option<Key>> {
-        Key::of(&self.program, documents)
+    fn key(&self, documents: &[Document]) -> anyhow::Result<Option<EntryKey>> {
+        EntryKey::of(&self.program, documents)
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::places::HostSide;
 use crate::report::Named;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 
 const HEAD: &str = "\
 # Counters
@@ -55,7 +55,7 @@ pub fn counts_of(profile: &str, settings: &[String]) -> anyhow::Result<Sections>
     let counts = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &config.drive(), None)?;
         let host = HostSide::connect(&config, &link, &memory)?;
-        let mut counts = Snapshot::of(&sim, &link, &drive, &host.cores).counts;
+        let mut counts = DriveSnapshot::of(&sim, &link, &drive, &host.cores).counts;
         host.count(&mut counts);
         anyhow::Ok(counts)
     });

@@ -9,7 +9,7 @@ use kvdrive_sim::{Histogram, Ns};
 use serde_json::{Map, Value, json};
 
 use super::kinds::KINDS;
-use super::snapshot::Snapshot;
+use super::snapshot::DriveSnapshot;
 use super::tally::{Recent, Tally};
 
 /// Called with every interval as it ends.
@@ -26,8 +26,8 @@ pub struct Interval<'a> {
     /// Bytes of values that were returned.
     pub read_bytes: u64,
     pub(super) recent: &'a Recent,
-    pub(super) began: &'a Snapshot,
-    pub(super) ended: &'a Snapshot,
+    pub(super) began: &'a DriveSnapshot,
+    pub(super) ended: &'a DriveSnapshot,
 }
 
 /// The consecutive intervals of one run.
@@ -37,13 +37,13 @@ pub(super) struct Slices {
     tell: OnInterval,
     /// Start of the run, and of the present interval with the bytes stored and read before it.
     start_ns: Ns,
-    before: Snapshot,
+    before: DriveSnapshot,
     bytes_before: (u64, u64),
 }
 
 impl Slices {
     /// Intervals that start at `began`.
-    pub(super) fn new(length_ns: Ns, tell: OnInterval, began: Snapshot) -> Slices {
+    pub(super) fn new(length_ns: Ns, tell: OnInterval, began: DriveSnapshot) -> Slices {
         Slices { length_ns, tell, start_ns: began.at, before: began, bytes_before: (0, 0) }
     }
 
@@ -56,7 +56,7 @@ impl Slices {
     ///
     /// # Panics
     /// Panics if the interval began later.
-    pub(super) fn end(&mut self, now: Snapshot, tally: Tally) {
+    pub(super) fn end(&mut self, now: DriveSnapshot, tally: Tally) {
         assert!(now.at >= self.before.at, "an interval from {} to {} ns", self.before.at, now.at);
         if now.at == self.before.at {
             return;

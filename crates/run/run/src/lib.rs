@@ -59,5 +59,5 @@ pub use modelled::{
     run_session_watched, run_watched,
 };
 pub use scan::answered;
-pub use snapshot::Snapshot;
+pub use snapshot::DriveSnapshot;
 pub use watch::{OnInterval, Progress, RunProgress, Watch};

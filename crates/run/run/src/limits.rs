@@ -15,7 +15,7 @@ use kvdrive_sim::{Ns, OccupationStatistics};
 use serde_json::Value;
 
 use crate::report::{Limit, Named, Occupied, Resource};
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use kvdrive_text::with_decimals;
 
 /// From this share of the time on, a resource or thread has no time left worth mentioning.
@@ -44,7 +44,7 @@ fn key_of(resource: &str) -> &'static str {
 }
 
 /// How long each resource was busy between two snapshots.
-pub(crate) fn resources(began: &Snapshot, ended: &Snapshot) -> Named<Resource> {
+pub(crate) fn resources(began: &DriveSnapshot, ended: &DriveSnapshot) -> Named<Resource> {
     let span_ns = (ended.at - began.at).max(1) as f64;
     let pairs = began.resources.iter().zip(&ended.resources);
     pairs
@@ -62,8 +62,8 @@ pub(crate) fn resources(began: &Snapshot, ended: &Snapshot) -> Named<Resource> {
 }
 
 /// How long the busiest of a resource's parts was busy, if it has several.
-fn busiest_ns(name: &str, began: &Snapshot, ended: &Snapshot) -> Option<Ns> {
-    let parts = |snapshot: &Snapshot| {
+fn busiest_ns(name: &str, began: &DriveSnapshot, ended: &DriveSnapshot) -> Option<Ns> {
+    let parts = |snapshot: &DriveSnapshot| {
         let of = snapshot.parts.iter().find(|(of, _)| of == name);
         of.map_or_else(Vec::new, |(_, busy_ns)| busy_ns.clone())
     };
@@ -74,7 +74,7 @@ fn busiest_ns(name: &str, began: &Snapshot, ended: &Snapshot) -> Option<Ns> {
 }
 
 /// What the time of the controller's contexts and threads went to between two snapshots.
-pub(crate) fn occupied(began: &Snapshot, ended: &Snapshot) -> Named<Occupied> {
+pub(crate) fn occupied(began: &DriveSnapshot, ended: &DriveSnapshot) -> Named<Occupied> {
     let span_ns = (ended.at - began.at).max(1) as f64;
     let of = |after: &OccupationStatistics| {
         let since = after.since(&began.occupations);

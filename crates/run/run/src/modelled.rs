@@ -16,7 +16,7 @@ use crate::intervals::Slices;
 use crate::outcome::{Loading, Outcome};
 use crate::places::HostSide;
 use crate::report::{Report, Series};
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use crate::stream::{Clock, Stream};
 use crate::verify::{ReadBack, Verifier};
 use crate::watch::{Progress, RunProgress, Watch};
@@ -142,8 +142,8 @@ pub fn operations_of_session(documents: &[Document]) -> anyhow::Result<u64> {
 
 /// The measured operations of one workload, from their beginning to their end.
 struct Measured {
-    began: Snapshot,
-    ended: Snapshot,
+    began: DriveSnapshot,
+    ended: DriveSnapshot,
     series: Option<Series>,
     /// Operations of loading, which came before.
     loaded: u64,
@@ -267,7 +267,7 @@ impl Bench {
     }
 
     /// Progress of the operations since `began`, of which `ops` have been answered.
-    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> RunProgress {
+    fn going(&self, drive: &Drive, began: &DriveSnapshot, ops: u64) -> RunProgress {
         RunProgress {
             ops,
             model_ns: self.sim.now() - began.at,
@@ -283,10 +283,10 @@ impl Bench {
         drive: &Rc<Drive>,
         host: &Rc<HostSide>,
         watch: &Watch<'_>,
-        began: &Snapshot,
+        began: &DriveSnapshot,
     ) -> Option<Rc<TaskCell<Slices>>> {
         let (link, drive, host) = (self.link.clone(), drive.clone(), host.clone());
-        let now = move |sim: &Sim, _| Snapshot::of(sim, &link, &drive, &host.cores);
+        let now = move |sim: &Sim, _| DriveSnapshot::of(sim, &link, &drive, &host.cores);
         stream.cut_into_slices(watch, began, now)
     }
 
@@ -324,8 +324,8 @@ impl Bench {
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
-    fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
-        let mut now = Snapshot::of(&self.sim, &self.link, drive, &host.cores);
+    fn snapshot(&self, drive: &Drive, host: &HostSide) -> DriveSnapshot {
+        let mut now = DriveSnapshot::of(&self.sim, &self.link, drive, &host.cores);
         host.count(&mut now.counts);
         now
     }

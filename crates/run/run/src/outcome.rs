@@ -10,7 +10,7 @@ use kvdrive_spec::inline::CHUNK_BYTES;
 use super::kinds::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE};
 use super::limits;
 use super::seen::{Seen, UnitsSeen};
-use super::snapshot::Snapshot;
+use super::snapshot::DriveSnapshot;
 use crate::report::{self, Named, Report};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::grouped;
@@ -18,11 +18,11 @@ use kvdrive_text::grouped;
 /// The results of a run before they are a report.
 pub(crate) struct Outcome {
     pub seen: Seen,
-    pub began: Snapshot,
+    pub began: DriveSnapshot,
     /// After the last operation: the end of throughput and utilisation.
-    pub ended: Snapshot,
+    pub ended: DriveSnapshot,
     /// After the drain as well: the end of the counters.
-    pub drained: Snapshot,
+    pub drained: DriveSnapshot,
     /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots have.
     pub wall_ns: Option<Ns>,
     pub notes: Vec<String>,
@@ -38,8 +38,8 @@ pub(crate) struct Outcome {
 /// The cost of loading a drive and overwriting its pairs.
 #[derive(Clone)]
 pub(crate) struct Loading {
-    pub began: Snapshot,
-    pub ended: Snapshot,
+    pub began: DriveSnapshot,
+    pub ended: DriveSnapshot,
     pub stores: u64,
     pub stored_bytes: u64,
 }
@@ -210,7 +210,7 @@ fn fault(count: FaultCount) -> report::Fault {
 }
 
 /// Health of flash since power-on, if fault rules may strike it or something has failed.
-fn health(at_end: &Snapshot) -> Counts {
+fn health(at_end: &DriveSnapshot) -> Counts {
     let health = at_end.counts.section("flash_health");
     let has_failed =
         health.iter().any(|count| !count.counter.name.starts_with("spare_blocks") && count.value > 0);

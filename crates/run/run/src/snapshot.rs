@@ -10,7 +10,7 @@ use kvdrive_sim::{Ns, OccupationStatistics, Resource, Sim};
 
 /// Everything of which a report takes a difference: counted or modelled, since power-on.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct DriveSnapshot {
     /// Model time, ns.
     pub at: Ns,
     /// The counts of drive, link and host, by section.
@@ -25,14 +25,14 @@ pub struct Snapshot {
     pub faults: Vec<FaultCount>,
 }
 
-impl Snapshot {
+impl DriveSnapshot {
     /// The present state of link, drive and the host's cores, if those are modelled.
-    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> Snapshot {
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> DriveSnapshot {
         let mut resources: Vec<_> =
             cores.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
         resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
         resources.extend(drive.resources());
-        Snapshot {
+        DriveSnapshot {
             at: sim.now(),
             counts: drive.counts().with("traffic", link.meter().counts()),
             resources,

@@ -25,7 +25,7 @@ use super::places::{ConnectedClient, TaskClient, TaskPlace, tell_failures};
 use super::scan::{Scan, answered};
 use super::seen::Seen;
 use super::series::{INTERVALS_MAX, Sampler};
-use super::snapshot::Snapshot;
+use super::snapshot::DriveSnapshot;
 use super::tally::Tally;
 use super::verify::{Found, Reading, Writing};
 use super::watch::Watch;
@@ -206,8 +206,8 @@ impl Stream {
     pub(super) fn cut_into_slices(
         self: &Rc<Self>,
         watch: &Watch<'_>,
-        began: &Snapshot,
-        now: impl Fn(&Sim, Ns) -> Snapshot + 'static,
+        began: &DriveSnapshot,
+        now: impl Fn(&Sim, Ns) -> DriveSnapshot + 'static,
     ) -> Option<Rc<TaskCell<Slices>>> {
         let (length_ns, tell) = watch.intervals.clone()?;
         self.seen.borrow_mut().recent = Some(Box::default());

@@ -42,8 +42,7 @@ use crate::modelled::{FinishedRun, check_value_size, operations};
 use crate::outcome::{Loading, Outcome};
 use crate::report::{Commands, Report, Series, Verified};
 use crate::seen::Seen;
-pub use crate::snapshot::Snapshot as DriveSnapshot;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use crate::watch::{Progress, Watch};
 pub use control::{Change, Running};
 use kvdrive_config::{Config, Document};
@@ -78,8 +77,8 @@ impl WallOptions<'_> {
 /// The state of the drive at the end of its run, as its thread returns it.
 struct DriveEnd {
     write_failure: Option<WriteFailure>,
-    ended: Snapshot,
-    drained: Snapshot,
+    ended: DriveSnapshot,
+    drained: DriveSnapshot,
     lateness: Summary,
     sleeps: u64,
     recording: Result<(), std::io::Error>,
@@ -113,14 +112,14 @@ fn build(
         lateness: TaskCell::default(),
     };
     let finish = move |ended: shared::RunEnd| {
-        let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);
+        let at_end = DriveSnapshot::of(&sim, &drive_link, &drive, &[]);
         if !ended.power_cut {
             sim.block_on(|| drive.drain());
         }
         DriveEnd {
             write_failure: drive.write_failure(),
             ended: at_end,
-            drained: Snapshot::of(&sim, &drive_link, &drive, &[]),
+            drained: DriveSnapshot::of(&sim, &drive_link, &drive, &[]),
             lateness: ended.lateness.summary(),
             sleeps: ended.sleeps,
             recording: ended.recording,
@@ -304,7 +303,7 @@ fn run_application(
     let loading = (stores > 0).then(|| {
         let mut ended = control.look(|_, running| running.snapshot())?;
         ended.counts.set("saker", saker_counts());
-        anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
+        anyhow::Ok(Loading { began: DriveSnapshot::default(), ended, stores, stored_bytes })
     });
     let seeing = control.clone();
     // If the drive is off, no counts can be read; the run then ends.
@@ -424,7 +423,7 @@ fn report(
     let is_hosts_unknown = seen.latencies().is_empty();
     drained.counts.set("saker", saker);
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
-    let power_on = Snapshot { resources, ..Snapshot::default() };
+    let power_on = DriveSnapshot { resources, ..DriveSnapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
     let outcome =
         Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };

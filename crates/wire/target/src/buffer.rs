@@ -60,7 +60,7 @@ struct Part {
 
 /// Why a share gets no buffer at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum NoBuffer {
     /// The share has its full part: some of its own buffers have to be returned first.
     OverShare,
     /// All shares together have taken too much memory.
@@ -158,7 +158,7 @@ impl Share {
     ///
     /// # Errors
     /// The reason why the share gets none at present.
-    pub fn take(&self, bytes: usize) -> Result<Buffer, Refused> {
+    pub fn take(&self, bytes: usize) -> Result<Buffer, NoBuffer> {
         let mut buffer = self.room(bytes)?;
         buffer.fill_room();
         Ok(buffer)
@@ -168,7 +168,7 @@ impl Share {
     ///
     /// # Errors
     /// As [`Share::take`].
-    pub fn room(&self, bytes: usize) -> Result<Buffer, Refused> {
+    pub fn room(&self, bytes: usize) -> Result<Buffer, NoBuffer> {
         if bytes == 0 {
             return Ok(Buffer::empty());
         }
@@ -177,10 +177,10 @@ impl Share {
         let free_bytes = pool.limit_bytes - pool.used_bytes.get();
         let left_bytes = free_bytes.checked_sub(memory_bytes);
         if used_bytes.get() > 0 && left_bytes.is_none_or(|left| used_bytes.get() + memory_bytes > left) {
-            return Err(Refused::OverShare);
+            return Err(NoBuffer::OverShare);
         }
         if left_bytes.is_none() {
-            return Err(Refused::NoRoom);
+            return Err(NoBuffer::NoRoom);
         }
         pool.used_bytes.set(pool.used_bytes.get() + memory_bytes);
         used_bytes.set(used_bytes.get() + memory_bytes);
@@ -320,7 +320,7 @@ mod tests {
         let small: Vec<Buffer> = (0..16).map(|_| budget.share().take(1).unwrap()).collect();
         assert_eq!(budget.used_bytes(), 64 << 10);
         let other = budget.share();
-        assert_eq!(other.take(1).err(), Some(Refused::NoRoom));
+        assert_eq!(other.take(1).err(), Some(NoBuffer::NoRoom));
         assert!(other.take(0).is_ok());
         drop(small);
         assert_eq!((budget.used_bytes(), budget.spare_bytes()), (0, 64 << 10));
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(first.len(), 60, "a half");
         let second = all(&hogs[1]);
         assert_eq!(second.len(), 30, "as much as is free then");
-        assert_eq!(hogs[0].take(1).err(), Some(Refused::OverShare));
+        assert_eq!(hogs[0].take(1).err(), Some(NoBuffer::OverShare));
         let third = budget.share();
         assert!(third.take(30 * 4096).is_err(), "in memory, that is 32 units");
         assert_eq!(third.take(16 * 4096).map(|buffer| buffer.len()).ok(), Some(16 * 4096));
@@ -377,7 +377,7 @@ mod tests {
         let mut given = share.room(1 << 20).unwrap();
         assert_eq!((written.len(), budget.used_bytes(), share.used_bytes()), (1 << 20, 2 << 20, 2 << 20));
         assert_eq!((&*written, &*given), (&[][..], &[][..]), "no memory yet");
-        assert_eq!(share.room(1 << 20).map(|_| ()), Err(Refused::OverShare));
+        assert_eq!(share.room(1 << 20).map(|_| ()), Err(NoBuffer::OverShare));
         given.give(vec![7; 4097]);
         assert_eq!((&*given, given.len()), (&[7; 4097][..], 1 << 20));
         assert_eq!((budget.used_bytes(), share.used_bytes()), ((1 << 20) + 8192, (1 << 20) + 8192));

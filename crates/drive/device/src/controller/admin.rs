@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
 use kvdrive_admin::queue::{self, There};
-use kvdrive_admin::{Answer as Told, FeatureChange, Kind, Limits, Namespace, event, identify};
+use kvdrive_admin::{ControllerKind, FeatureChange, IdentifyAnswer, Limits, Namespace, event, identify};
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_link::port::Queues;
@@ -49,8 +49,8 @@ impl<P: Port> Controller<P> {
                 answer(
                     request,
                     match page {
-                        Told::Page(page) => page,
-                        Told::OfNamespace(_) => self.of_namespace(sqe)?,
+                        IdentifyAnswer::Page(page) => page,
+                        IdentifyAnswer::OfNamespace(_) => self.of_namespace(sqe)?,
                     },
                 )
             }
@@ -59,7 +59,7 @@ impl<P: Port> Controller<P> {
             opcode::admin::GET_FEATURES => {
                 let mut queues = self.admin_queues.borrow_mut();
                 let of = &queues.entry(request.session().number()).or_default().features;
-                Ok((of.get(sqe, Kind::Io)?, 0))
+                Ok((of.get(sqe, ControllerKind::Io)?, 0))
             }
             opcode::admin::ABORT => {
                 let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
@@ -92,7 +92,7 @@ impl<P: Port> Controller<P> {
             used_bytes: used.live_bytes.min(used.capacity_bytes),
         };
         told(&kvdrive_admin::Controller {
-            kind: Kind::Io,
+            kind: ControllerKind::Io,
             id: 1,
             serial: &self.identity.serial(),
             nqn: None,
@@ -187,7 +187,7 @@ impl<P: Port> Controller<P> {
         let mut queues = self.admin_queues.borrow_mut();
         let of = &mut queues.entry(request.session().number()).or_default().features;
         let has_io_queues = request.queues().is_some_and(Queues::has_some);
-        let limits = Limits { kind: Kind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
+        let limits = Limits { kind: ControllerKind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
         let change = of.wanted(request.sqe(), limits)?;
         if let FeatureChange::ErrorOnMissingKey { nsid, on } = change {
             if nsid != NSID && nsid != u32::MAX {

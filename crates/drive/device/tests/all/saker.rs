@@ -10,7 +10,7 @@ use kvdrive_device::config::Dispatch;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker, SakerCosts};
 use kvdrive_host::{Calls, Error};
 use kvdrive_saker::counters::Count;
-use kvdrive_saker::{BatchSize, CacheConfig, Charge, Config};
+use kvdrive_saker::{BatchSize, CacheConfig, Charge, SakerConfig};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
@@ -36,7 +36,7 @@ fn key(number: u64) -> Key {
 /// Payload bytes per store of `fillseq` by one client, with keys of 8 bytes and batches of 64; and its SAKER.
 fn fillseq(method: &str, granularity: u32, value_bytes: u32, sync_every: u64) -> (f64, Rc<ModelledSaker>) {
     let rig = rig_on(Sim::new(), granularity, rig::on_contexts(4), MockEngine::new(64 << 10));
-    let saker = ModelledSaker::new(&rig.sim, Config::default(), COSTS).expect("the paper's settings");
+    let saker = ModelledSaker::new(&rig.sim, SakerConfig::default(), COSTS).expect("the paper's settings");
     let driver = rig.driver_with(method, 1_400, 34);
     let before = rig.link.meter().payload();
     rig.sim.block_on(|| {
@@ -163,16 +163,16 @@ fn several_clients_read_what_they_wrote() {
             Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 9_000 });
         let engine = MockEngine { jitter, ..MockEngine::new(64 << 10) };
         let rig = rig_on(sim, 1, Dispatch::RoundRobin { io_threads: 8, deal_ns: 70 }, engine);
-        let config = Config {
+        let config = SakerConfig {
             batch: BatchSize::Fixed(6),
             container_bytes: 400,
             in_flight: 3,
             cache: CacheConfig {
                 bytes: 2_000,
                 charge: Charge::Content { beside: 0 },
-                ..Config::default().cache
+                ..SakerConfig::default().cache
             },
-            ..Config::default()
+            ..SakerConfig::default()
         };
         let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
         let drivers: Vec<_> = (0..3).map(|_| rig.driver_with(method, 200, 5)).collect();
@@ -214,7 +214,7 @@ fn a_client_that_ends_takes_the_answers_that_others_wait_for() {
             Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 9_000 });
         let engine = MockEngine { jitter, ..MockEngine::new(64 << 10) };
         let rig = rig_on(sim, 1, Dispatch::RoundRobin { io_threads: 4, deal_ns: 70 }, engine);
-        let config = Config { batch: BatchSize::Fixed(4), in_flight: 2, ..Config::default() };
+        let config = SakerConfig { batch: BatchSize::Fixed(4), in_flight: 2, ..SakerConfig::default() };
         let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
         let drivers: Vec<_> = (0..4).map(|_| rig.driver_with("prp", 20, 3)).collect();
         let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {

@@ -92,7 +92,7 @@ pub struct BufferStatistics {
 }
 
 /// A page being read; other tasks that need it wait for the first one.
-struct Arriving {
+struct ArrivingPage {
     lpa: u32,
     waiting: Cell<u32>,
     waiting_for_host: Cell<u32>,
@@ -106,7 +106,7 @@ struct Buffer {
     eviction: Eviction,
     page_bytes: u32,
     entries: TaskCell<Entries>,
-    arriving: TaskCell<Vec<Rc<Arriving>>>,
+    arriving: TaskCell<Vec<Rc<ArrivingPage>>>,
     /// Signals that an entry was released.
     released: WaitQueue,
     watch: OnceCell<Weak<dyn PageWatch>>,
@@ -254,7 +254,7 @@ impl PageBuffer {
             let slot = arriving.result.get().expect("woken after the page arrived")?;
             return Ok(self.pin_of(slot, hold));
         }
-        let arriving = Rc::new(Arriving {
+        let arriving = Rc::new(ArrivingPage {
             lpa,
             waiting: Cell::new(0),
             waiting_for_host: Cell::new(0),

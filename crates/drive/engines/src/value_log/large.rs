@@ -49,7 +49,7 @@ impl Programs {
 }
 
 /// A large value that is arriving.
-pub(super) struct Arriving {
+pub(super) struct ArrivingLarge {
     segments: TaskCell<Vec<SegmentId>>,
     /// The content so far of the page that is being filled.
     page: TaskCell<Region>,
@@ -62,7 +62,7 @@ pub(super) struct Arriving {
     unfinished_segments: Cell<u32>,
 }
 
-impl Arriving {
+impl ArrivingLarge {
     pub fn first(&self) -> SegmentId {
         self.segments.borrow()[0]
     }
@@ -91,12 +91,12 @@ impl ValueLog {
     /// Begins a large value: takes its first segment.
     ///
     /// Errors: [`Status::CAPACITY_EXCEEDED`] when no segment is available, or the log has too few for the value.
-    pub(super) fn begin_large(&self, bytes: u32) -> Result<Arriving, Status> {
+    pub(super) fn begin_large(&self, bytes: u32) -> Result<ArrivingLarge, Status> {
         let log = &*self.0;
         if self.segments_of(bytes) as u32 >= log.pool.segments() {
             return Err(Status::CAPACITY_EXCEEDED);
         }
-        let arriving = Arriving {
+        let arriving = ArrivingLarge {
             segments: TaskCell::default(),
             page: TaskCell::default(),
             received_bytes: Cell::new(0),
@@ -110,7 +110,7 @@ impl ValueLog {
     }
 
     /// See [`super::Place::begin_unfinished`].
-    pub(super) fn begin_unfinished_large(&self, value: &Arriving, bytes: u32) -> Result<(), Status> {
+    pub(super) fn begin_unfinished_large(&self, value: &ArrivingLarge, bytes: u32) -> Result<(), Status> {
         let (own, of_all) = (self.segments_of(bytes) as u32, &self.0.large.unfinished_segments);
         let others = of_all.get();
         if others > 0 && others + own > self.0.pool.segments() / UNFINISHED_ONE_IN {
@@ -121,7 +121,7 @@ impl ValueLog {
         Ok(())
     }
 
-    fn take_segment(&self, value: &Arriving) -> Result<(), Status> {
+    fn take_segment(&self, value: &ArrivingLarge) -> Result<(), Status> {
         let log = &*self.0;
         let id = log.pool.alloc(Use::Value).ok_or(Status::CAPACITY_EXCEEDED)?;
         let mut parts = value.segments.borrow_mut();
@@ -142,7 +142,7 @@ impl ValueLog {
     /// under way.
     ///
     /// Errors: [`Status::CAPACITY_EXCEEDED`] when the next byte needs a segment and none is available.
-    pub(super) fn admit_large(&self, value: &Arriving, bytes: u32) -> Result<u32, Status> {
+    pub(super) fn admit_large(&self, value: &ArrivingLarge, bytes: u32) -> Result<u32, Status> {
         let log = &*self.0;
         let at = value.received_bytes.get();
         let segments = value.segments.borrow().len() as u64;
@@ -158,7 +158,7 @@ impl ValueLog {
     }
 
     /// Takes the next bytes, which have been admitted.
-    pub(super) fn write_large(&self, value: &Arriving, at: u32, piece: Piece<'_>) {
+    pub(super) fn write_large(&self, value: &ArrivingLarge, at: u32, piece: Piece<'_>) {
         if value.has_failed.get() {
             return;
         }
@@ -179,7 +179,7 @@ impl ValueLog {
     }
 
     /// Starts the program of the page that was filled.
-    fn program_large(&self, value: &Arriving, number: usize) {
+    fn program_large(&self, value: &ArrivingLarge, number: usize) {
         let log = &*self.0;
         let content = std::mem::take(&mut *value.page.borrow_mut());
         let Some(ftl) = log.buffer.flash().cloned() else { return };
@@ -205,7 +205,7 @@ impl ValueLog {
     }
 
     /// Called after the last byte of a value: waits until all of its pages are on flash.
-    pub(super) fn land_large(&self, value: &Arriving) {
+    pub(super) fn land_large(&self, value: &ArrivingLarge) {
         let page_bytes = self.0.shape.page_bytes;
         let received = value.received_bytes.get();
         if !received.is_multiple_of(page_bytes) && value.page.borrow().written_end() > 0 {
@@ -219,7 +219,7 @@ impl ValueLog {
     }
 
     /// Ends the arrival of a value, committed or not. Segments without live bytes are given back.
-    pub(super) fn end_large(&self, value: &Arriving) {
+    pub(super) fn end_large(&self, value: &ArrivingLarge) {
         let log = &self.0;
         let unfinished = &log.large.unfinished_segments;
         unfinished.set(unfinished.get() - value.unfinished_segments.take());

@@ -9,7 +9,7 @@ use kvdrive_spec::Status;
 
 use super::address::page_kind;
 use super::head::{LogHead, OpenPage, OpenSegment};
-use super::large::Arriving;
+use super::large::ArrivingLarge;
 use super::segments::Segments;
 use super::shape::value_share;
 use super::{Head, Log, Record, SegmentId, Use, Vaddr, ValueLog, ValueLogState, ValueLogStatistics};
@@ -21,7 +21,7 @@ enum Pages {
     One(Option<Pin>),
     Several(Vec<Option<Pin>>),
     /// It goes past the buffer.
-    Past(Box<Arriving>),
+    Past(Box<ArrivingLarge>),
 }
 
 /// The place of one value. A place that is dropped is given up, unless its bytes were marked live. While it

@@ -37,7 +37,7 @@ use kvdrive_spec::Status;
 
 use crate::media::PageData;
 use crate::spare::TAG_BYTES;
-use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
+use crate::{BlockId, FlashConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
 use blocks::{BlockState, Blocks};
 pub use map::Lpa;
 use map::PageMap;
@@ -61,24 +61,24 @@ pub struct FtlConfig {
 
 impl FtlConfig {
     /// Says which value cannot be, on a drive of `geometry`.
-    pub fn check(&self, geometry: &Geometry) -> Result<(), ConfigError> {
+    pub fn check(&self, geometry: &Geometry) -> Result<(), FlashConfigError> {
         if !(0.0..1.0).contains(&self.over_provisioning) {
             let what = format!("is {}, must be at least 0 and below 1", self.over_provisioning);
-            return Err(ConfigError { key: "over_provisioning", what });
+            return Err(FlashConfigError { key: "over_provisioning", what });
         }
         if victim::kind(&self.victim).is_none() {
             let names: Vec<&str> = victim::VICTIMS.iter().map(|kind| kind.name).collect();
             let what = format!("is {:?}, must be one of {}", self.victim, names.join(", "));
-            return Err(ConfigError { key: "victim", what });
+            return Err(FlashConfigError { key: "victim", what });
         }
         let most = geometry.blocks_per_unit().saturating_sub(2);
         if self.gc_low_blocks < 2 || self.gc_low_blocks > most {
             let what = format!("is {}, must be 2 to {most} (blocks of a unit - 2)", self.gc_low_blocks);
-            return Err(ConfigError { key: "gc_low_blocks", what });
+            return Err(FlashConfigError { key: "gc_low_blocks", what });
         }
         if logical_pages(geometry, self.over_provisioning) == 0 {
             let what = format!("is {}, leaves no logical page", self.over_provisioning);
-            return Err(ConfigError { key: "over_provisioning", what });
+            return Err(FlashConfigError { key: "over_provisioning", what });
         }
         Ok(())
     }

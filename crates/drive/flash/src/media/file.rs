@@ -57,7 +57,7 @@ use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
 use backing::{ALIGN, Backing, UNREADABLE};
 use extent::Extent;
 pub(crate) use moment::MOMENTS_AT;
-pub use moment::{Moment, MomentCell};
+pub use moment::{ImageMoment, MomentCell};
 
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {

@@ -18,7 +18,7 @@
 //! counted. Any other checksum error is damage, and a drive that cannot guarantee its newest stores is not
 //! powered on.
 //!
-//! *Missing data is detected.* The image file's head has a [`Moment`]: checkpoint, number of groups after it,
+//! *Missing data is detected.* The image file's head has a [`ImageMoment`]: checkpoint, number of groups after it,
 //! and the checkpoint that was begun last. Everything is written in this order:
 //!
 //! ```text
@@ -54,7 +54,7 @@ use kvdrive_record::{Flaw, Form, HEAD_BYTES, RecordError, next, put};
 
 use super::machine_file::{self, MachineFile, read_whole};
 use crate::identity::Identity;
-use crate::media::file::{MOMENTS_AT, Moment, MomentCell};
+use crate::media::file::{ImageMoment, MOMENTS_AT, MomentCell};
 
 const CHECKPOINT: Form = Form { name: "journal of protected memory", magic: b"kvdrvPL", version: 4 };
 const GROUP: Form = Form { name: "group of records", magic: b"kvdrvGR", version: 4 };
@@ -153,9 +153,9 @@ pub enum LogError {
         /// The file of the log.
         log: PathBuf,
         /// The end of the log, according to the image.
-        expected: Moment,
+        expected: ImageMoment,
         /// The actual end of the log.
-        found: Moment,
+        found: ImageMoment,
     },
 }
 
@@ -178,13 +178,13 @@ pub struct OpenedLog {
 
 impl OpenedLog {
     /// The end of the log.
-    pub fn moment(&self) -> Moment {
-        Moment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
+    pub fn moment(&self) -> ImageMoment {
+        ImageMoment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
     }
 
     /// Could a process that was killed at some instruction (or, with `sync`, a machine that lost its power)
     /// have left this log beside an image of `moment`?
-    fn belongs(&self, moment: &Moment) -> bool {
+    fn belongs(&self, moment: &ImageMoment) -> bool {
         if self.epoch == moment.checkpoint {
             let ahead = self.groups.checked_sub(moment.groups);
             ahead.is_some_and(|groups| groups <= 1 || self.sync)
@@ -259,7 +259,7 @@ impl FileLog {
     }
 
     /// As `newest`. A torn end that the `moment` of its image does not count was never acknowledged.
-    fn newest_beside(base: &Path, moment: Option<&Moment>) -> Result<Option<OpenedLog>, LogError> {
+    fn newest_beside(base: &Path, moment: Option<&ImageMoment>) -> Result<Option<OpenedLog>, LogError> {
         let mut newest: Option<OpenedLog> = None;
         let unfinished = moment.filter(|moment| moment.begun != moment.checkpoint);
         for slot in 0..2 {
@@ -292,13 +292,13 @@ impl FileLog {
     pub fn create(
         base: &Path,
         identity: Identity,
-        after: Moment,
+        after: ImageMoment,
         image: &[u8],
         sync: bool,
     ) -> Result<FileLog, FileError> {
         let epoch = after.checkpoint + 1;
         let cell = MomentCell::of(base).map_err(FileError::at(base))?;
-        cell.write(&Moment { begun: epoch, ..after }, true).map_err(FileError::at(base))?;
+        cell.write(&ImageMoment { begun: epoch, ..after }, true).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
         let written = write_checkpoint(&path, identity, epoch, image, sync);
         let (file, end) = written.map_err(FileError::at(&path))?;
@@ -307,7 +307,7 @@ impl FileLog {
             // machine.
             machine_file::sync_folder(&path).map_err(FileError::at(&path))?;
         }
-        let moment = Moment { checkpoint: epoch, groups: 0, begun: epoch };
+        let moment = ImageMoment { checkpoint: epoch, groups: 0, begun: epoch };
         cell.write(&moment, sync).map_err(FileError::at(base))?;
         let log = FileLog {
             base: base.to_owned(),
@@ -339,7 +339,7 @@ impl FileLog {
     pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
         std::fs::write(base, []).unwrap();
         let mut log =
-            FileLog::create(base, Identity::default(), Moment::default(), b"checkpoint", false).unwrap();
+            FileLog::create(base, Identity::default(), ImageMoment::default(), b"checkpoint", false).unwrap();
         log.file = MachineFile::open(&log.path, OpenOptions::new().read(true)).unwrap();
         log
     }
@@ -378,8 +378,8 @@ impl FileLog {
     }
 
     /// The end of the log.
-    fn moment(&self) -> Moment {
-        Moment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
+    fn moment(&self) -> ImageMoment {
+        ImageMoment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
     }
 
     /// Have the records grown so long that a new checkpoint is worth writing?

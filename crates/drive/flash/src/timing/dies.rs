@@ -19,7 +19,7 @@ use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
 
 use super::{Moved, ProgramTimes, Timing, TimingRow, check_times};
 use crate::spare::SPARE_USED_BYTES;
-use crate::{ConfigError, FlashConfig, Operation};
+use crate::{FlashConfig, FlashConfigError, Operation};
 
 /// The row of this timing.
 pub const ROW: TimingRow = TimingRow {
@@ -30,11 +30,11 @@ pub const ROW: TimingRow = TimingRow {
     build: |sim, config| Box::new(Dies::new(sim, config)),
 };
 
-fn check(config: &FlashConfig) -> Result<(), ConfigError> {
+fn check(config: &FlashConfig) -> Result<(), FlashConfigError> {
     let (sense_ns, spread_ns) = (config.sense_ns, config.timing.sense_spread_ns);
     if spread_ns > sense_ns {
         let what = format!("is {spread_ns}, must be at most sense_ns, {sense_ns}");
-        return Err(ConfigError { key: "sense_spread_ns", what });
+        return Err(FlashConfigError { key: "sense_spread_ns", what });
     }
     check_times(&[
         ("sense_ns", config.sense_ns),

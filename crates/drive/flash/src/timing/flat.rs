@@ -20,7 +20,7 @@ use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
 
 use super::{Moved, ProgramTimes, Timing, TimingRow, check_times};
 use crate::spare::SPARE_USED_BYTES;
-use crate::{ConfigError, FlashConfig, Operation};
+use crate::{FlashConfig, FlashConfigError, Operation};
 
 /// The row of this timing.
 pub const ROW: TimingRow = TimingRow {
@@ -59,11 +59,11 @@ fn program(config: &FlashConfig) -> ProgramTimes {
     ProgramTimes { alone_ns: flat.write_latency_ns + line_ns, share_ns: line_ns }
 }
 
-fn check(config: &FlashConfig) -> Result<(), ConfigError> {
+fn check(config: &FlashConfig) -> Result<(), FlashConfigError> {
     let flat = &config.timing.flat;
     for (key, mib_s) in [("flat.read_mib_s", flat.read_mib_s), ("flat.write_mib_s", flat.write_mib_s)] {
         if mib_s == 0 {
-            return Err(ConfigError { key, what: "is 0, must be at least 1".to_owned() });
+            return Err(FlashConfigError { key, what: "is 0, must be at least 1".to_owned() });
         }
     }
     check_times(&[

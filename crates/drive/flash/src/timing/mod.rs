@@ -13,7 +13,7 @@ pub mod flat;
 use kvdrive_declare::{Section, When};
 use kvdrive_sim::{Ns, ResourceStatistics, Sim};
 
-use super::{BY_DIES, ConfigError, FlashConfig, OPERATES, Operation};
+use super::{BY_DIES, FlashConfig, FlashConfigError, OPERATES, Operation};
 use flat::FlatConfig;
 
 /// The timing is `flat`.
@@ -91,7 +91,7 @@ pub struct TimingRow {
     /// Time of programming a whole page, ns.
     pub program: fn(&FlashConfig) -> ProgramTimes,
     /// Says which of its numbers cannot be.
-    pub check: fn(&FlashConfig) -> Result<(), ConfigError>,
+    pub check: fn(&FlashConfig) -> Result<(), FlashConfigError>,
     /// That of a drive with this flash, which was checked.
     pub build: fn(&Sim, &FlashConfig) -> Box<dyn Timing>,
 }
@@ -108,11 +108,11 @@ pub fn row(name: &str) -> Option<&'static TimingRow> {
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Says which of these times is too long.
-pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), ConfigError> {
+pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), FlashConfigError> {
     match times.iter().find(|(_, value)| *value > LONGEST_NS) {
         None => Ok(()),
         Some((key, value)) => {
-            Err(ConfigError { key, what: format!("is {value}, must be at most {LONGEST_NS}") })
+            Err(FlashConfigError { key, what: format!("is {value}, must be at most {LONGEST_NS}") })
         }
     }
 }

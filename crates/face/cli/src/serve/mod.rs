@@ -36,7 +36,7 @@ use kvdrive_target::log::Log;
 use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::connection::{LeastRate, Limits};
-use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
+use kvdrive_target::tcp::listener::{Server, ServerHandle, Sockets};
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
 use kvdrive_text::scaled::bytes;
@@ -333,7 +333,7 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
 }
 
 /// SIGTERM and SIGINT: commands under way are finished; a second one ends at once.
-fn end_by_signal(server: Handle) -> anyhow::Result<()> {
+fn end_by_signal(server: ServerHandle) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use kvdrive_declare::{Counters, Counts, Sections};
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_run::Snapshot;
+use kvdrive_run::DriveSnapshot;
 use kvdrive_run::wall::Running;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Buckets, ResourceStatistics};
@@ -294,7 +294,7 @@ impl From<HostStatus> for SeenHost {
 
 /// A copy of the raw state of a drive, taken on its thread.
 pub struct DriveLook {
-    snapshot: Snapshot,
+    snapshot: DriveSnapshot,
     write_failure: Option<WriteFailure>,
     latencies: BTreeMap<u8, Buckets>,
     lateness: Buckets,

@@ -16,7 +16,7 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_target::bell::Bell;
 use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
 use kvdrive_target::shared::Core;
-use kvdrive_target::tcp::listener::Handle;
+use kvdrive_target::tcp::listener::ServerHandle;
 
 use super::seen::{DriveLook, HostsLook, Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, ServerCounters};
 
@@ -92,7 +92,7 @@ pub struct Station {
     listening: Vec<String>,
     control: PathBuf,
     supply: PowerSupply,
-    server: Handle,
+    server: ServerHandle,
     clock: Stopwatch,
     lives: Mutex<Lives>,
 }
@@ -108,7 +108,7 @@ pub struct StationParts {
     /// How the drive is powered on again.
     pub supply: PowerSupply,
     /// The server.
-    pub server: Handle,
+    pub server: ServerHandle,
     /// The drive, which has power.
     pub serving: ServingDrive,
 }
@@ -128,7 +128,7 @@ impl Station {
     }
 
     /// The server.
-    pub fn server(&self) -> &Handle {
+    pub fn server(&self) -> &ServerHandle {
         &self.server
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive::saker::{Config, Ending, Saker};
+use kvdrive::saker::{Ending, Saker, SakerConfig};
 use kvdrive::{Done, Error, Key, Pace, Status, StoreOptions};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_link::transfer::METHODS;
@@ -169,7 +169,7 @@ fn a_key_in_an_error_is_hexadecimal() {
 fn transactions_are_wholly_there_or_not() {
     for engine in ["lsm", "plus", "hashlog"] {
         let drive = kvdrive::build().engine(engine).open().unwrap();
-        let saker = drive.saker(Config::default()).unwrap();
+        let saker = drive.saker(SakerConfig::default()).unwrap();
         let count = |saker: &Saker| {
             let mut handle = saker.handle().unwrap();
             let mut committed = 0;

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use kvdrive::saker::{BatchSize, Config};
+use kvdrive::saker::{BatchSize, SakerConfig};
 use kvdrive::{Drive, Error, Lasting, Status};
 
 fn fill(drive: &Drive, keys: std::ops::Range<u32>) {
@@ -116,7 +116,7 @@ fn a_fault_comes_on_command_and_goes() {
 fn end_under_saker(batch: BatchSize, end: impl FnOnce(Drive)) {
     const THREADS: u32 = 4;
     let drive = kvdrive::open("cosmos-plus").unwrap();
-    let config = Config { batch, in_flight: 2, ..Config::default() };
+    let config = SakerConfig { batch, in_flight: 2, ..SakerConfig::default() };
     let saker = drive.saker(config).unwrap();
     let (sender, ended) = mpsc::channel();
     for thread in 0..THREADS {

@@ -4,7 +4,7 @@
 #![cfg(unix)]
 #![expect(unsafe_code, reason = "a process is forked off by the system's C library")]
 
-use kvdrive::saker::Config;
+use kvdrive::saker::SakerConfig;
 use kvdrive::{Drive, Error};
 
 /// Forks a child that does `work`; returns how many of its calls were refused because they were made there.
@@ -85,7 +85,7 @@ fn handles_that_a_forked_child_ends_leave_the_drive_of_its_parent_alone() {
 #[test]
 fn saker_says_so_too() {
     let drive = kvdrive::open("cosmos-plus").unwrap();
-    let saker = drive.saker(Config::default()).unwrap();
+    let saker = drive.saker(SakerConfig::default()).unwrap();
     let mut handle = saker.handle().unwrap();
     handle.store(b"key", b"value").unwrap();
     let refused = refused_in_child(|| {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive::saker::Config;
+use kvdrive::saker::SakerConfig;
 use kvdrive::{Drive, Error};
 
-fn with_cache() -> Config {
-    let mut config = Config::default();
+fn with_cache() -> SakerConfig {
+    let mut config = SakerConfig::default();
     config.cache.bytes = 1 << 20;
     config
 }
@@ -19,7 +19,7 @@ fn open(engine: &str) -> Drive {
 fn a_container_above_the_largest_value_is_refused_when_it_is_opened() {
     let drive = kvdrive::build().set("controller.max_value_bytes", 65536).open().unwrap();
     let refused = |bytes| {
-        let config = Config { container_bytes: bytes, ..Config::default() };
+        let config = SakerConfig { container_bytes: bytes, ..SakerConfig::default() };
         drive.saker(config).map(drop)
     };
     assert_eq!(

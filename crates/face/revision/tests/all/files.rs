@@ -33,7 +33,6 @@ const PARTS: &[(&str, &[&str])] = &[
     ("store", &["hashlog", "hashlog/cursor"]),
     ("store", &["lsmtree", "lsmtree/cursor"]),
     ("store", &["rocksdb", "rocksdb/bridge"]),
-    ("target", &["tcp/connection", "tcp/connection/parts"]),
     ("workload", &["lib", "params", "rows"]),
 ];
 

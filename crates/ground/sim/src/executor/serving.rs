@@ -1,7 +1,7 @@
 //! Tasks that serve requests say what they spend their time on; [`crate::occupation`] has the sums.
 
 use super::Sim;
-use crate::occupation::{Cause, OccupationStatistics, Place};
+use crate::occupation::{Cause, OccupationId, OccupationStatistics};
 use crate::tasks::TaskKey;
 
 impl Sim {
@@ -40,14 +40,14 @@ impl Sim {
 /// A cause on which a task spends its time while this is held; see [`Sim::spend`].
 pub struct Spending<'a> {
     sim: &'a Sim,
-    place: Place,
+    place: OccupationId,
     cause: Cause,
 }
 
 impl Spending<'_> {
     #[inline]
     fn change(&self, change: i32) {
-        if self.place != Place::default() {
+        if self.place != OccupationId::default() {
             self.sim.0.occupations.borrow_mut().change(self.place, self.cause, change, self.sim.now());
         }
     }

@@ -20,7 +20,7 @@ use kvdrive_content::Region;
 use kvdrive_declare::Section;
 use kvdrive_saker::runner::{self, BypassWrite, Runner};
 use kvdrive_saker::{
-    Batch, BatchSize, Client as Core, Config, ConfigError, Failure, Payload, Saker, Step, Steps,
+    Batch, BatchSize, Client as Core, Failure, Payload, Saker, SakerConfig, SakerConfigError, Step, Steps,
 };
 use kvdrive_sim::{Ns, Sim, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -101,7 +101,11 @@ impl ModelledSaker {
     ///
     /// # Errors
     /// A setting is out of its range.
-    pub fn new(sim: &Sim, config: Config, costs: SakerCosts) -> Result<Rc<ModelledSaker>, ConfigError> {
+    pub fn new(
+        sim: &Sim,
+        config: SakerConfig,
+        costs: SakerCosts,
+    ) -> Result<Rc<ModelledSaker>, SakerConfigError> {
         Ok(Rc::new(ModelledSaker { saker: Saker::new(config)?, costs, answered: WaitQueue::new(sim) }))
     }
 

@@ -9,7 +9,7 @@ use kvdrive_spec::Sqe;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 
 use super::blocking::block_on;
-use super::port::{Board, Claimed, Port};
+use super::port::{Board, ClaimedSlot, Port};
 use super::unclaimed::SharedUnclaimed;
 use crate::answers::{self, RING};
 use crate::conversation::course::done;
@@ -163,7 +163,7 @@ impl Connector {
 }
 
 /// Has the drive carry out a command of the admin queue.
-async fn administer(slot: &mut Claimed<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
+async fn administer(slot: &mut ClaimedSlot<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
     let cid = slot.slot_offer().cid;
     slot.outbox.push(command(cid));
     slot.submit(1, IteratorUse::None)?;

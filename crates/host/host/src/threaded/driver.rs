@@ -10,7 +10,7 @@ use kvdrive_link::transfer::Choice;
 
 use super::blocking::block_on;
 use super::connector::Connector;
-use super::port::{Claimed, Port};
+use super::port::{ClaimedSlot, Port};
 use crate::Error;
 use crate::answers::{self, AnswerData, IteratorId};
 use crate::client::{Answer, Call, Client, Content, NoValue};
@@ -138,7 +138,7 @@ pub type Ticket<'d, V> = conversation::Ticket<V, Flight<'d>>;
 
 /// A command and its slot, as long as a caller waits for it.
 pub struct Flight<'d> {
-    slot: Claimed<'d>,
+    slot: ClaimedSlot<'d>,
     course: Course<'d>,
 }
 

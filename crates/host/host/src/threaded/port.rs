@@ -312,10 +312,10 @@ impl Port {
     }
 
     /// Waits for a free slot.
-    pub(super) async fn slot(&self) -> Result<Claimed<'_>, Error> {
+    pub(super) async fn slot(&self) -> Result<ClaimedSlot<'_>, Error> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Claimed { port: self, cid, outbox, holds_sequence: false, awaiting: None })
+        Ok(ClaimedSlot { port: self, cid, outbox, holds_sequence: false, awaiting: None })
     }
 
     /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
@@ -367,7 +367,7 @@ impl Port {
 }
 
 /// A claimed slot. Dropping it returns the slot, at once or when its command completes.
-pub(super) struct Claimed<'a> {
+pub(super) struct ClaimedSlot<'a> {
     port: &'a Port,
     cid: u16,
     /// Entries to submit next.
@@ -377,7 +377,7 @@ pub(super) struct Claimed<'a> {
     awaiting: Option<Claim<'a>>,
 }
 
-impl Claimed<'_> {
+impl ClaimedSlot<'_> {
     /// The slot's offer, without a window.
     pub(super) fn slot_offer(&self) -> SlotOffer<'static> {
         self.port.slot_offer(self.cid)
@@ -424,7 +424,7 @@ impl Claimed<'_> {
     }
 }
 
-impl CommandSlot for Claimed<'_> {
+impl CommandSlot for ClaimedSlot<'_> {
     type Error = Error;
 
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
@@ -470,7 +470,7 @@ impl CommandSlot for Claimed<'_> {
     }
 
     fn submit(&mut self, submission: Submission<'_>) -> Result<(), Error> {
-        Claimed::submit(self, submission.completions, submission.iterator_use)
+        ClaimedSlot::submit(self, submission.completions, submission.iterator_use)
     }
 
     fn completion(&mut self, context: &mut Context<'_>) -> Poll<Result<Cqe, Error>> {
@@ -478,7 +478,7 @@ impl CommandSlot for Claimed<'_> {
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for ClaimedSlot<'_> {
     fn drop(&mut self) {
         let port = self.port;
         self.awaiting = None;

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
-use kvdrive_saker::{Client, Config, NoSteps, Read, Saker, Write};
+use kvdrive_saker::{Client, NoSteps, Read, Saker, SakerConfig, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive, get, key, put, saker};
 
 fn with_cache(eviction: &str, bytes: u64, shards: u32) -> std::sync::Arc<Saker> {
-    let mut config = Config::default();
+    let mut config = SakerConfig::default();
     config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = bytes;
     config.cache.eviction = eviction.into();

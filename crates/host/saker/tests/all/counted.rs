@@ -3,7 +3,7 @@
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
-use kvdrive_saker::{BatchSize, Client, Config, Containers, NoSteps, Payload, Step, Steps, Write};
+use kvdrive_saker::{BatchSize, Client, Containers, NoSteps, Payload, SakerConfig, Step, Steps, Write};
 use kvdrive_spec::inline::{chunks_for, commands_for};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -17,7 +17,7 @@ type Command = (u32, u32);
 /// Stores `STORES` pairs of patterns by one client, in the order of their keys; returns the commands that the
 /// link would carry.
 fn fillseq(value_bytes: u32, sync_every: u64) -> Vec<Command> {
-    let saker = saker(Config::default());
+    let saker = saker(SakerConfig::default());
     let mut client = saker.client();
     let mut commands = Vec::new();
     let mut under_way = Vec::new();
@@ -126,7 +126,7 @@ fn payload_by_the_other_methods() {
 /// With a batch size of 1 all stores are plain, and at most `in_flight` are under way.
 #[test]
 fn without_batches_every_store_is_plain() {
-    let saker = saker(Config { batch: BatchSize::Fixed(1), in_flight: 4, ..Config::default() });
+    let saker = saker(SakerConfig { batch: BatchSize::Fixed(1), in_flight: 4, ..SakerConfig::default() });
     let (mut client, mut drive) = (saker.client(), Drive::default());
     for number in 0..4 {
         put(&mut client, number, &[number as u8; 30]);
@@ -149,7 +149,7 @@ fn without_batches_every_store_is_plain() {
 /// A container is sent when no batch is under way, or else when the last one is answered.
 #[test]
 fn adaptive_batches_grow_with_the_load() {
-    let saker = saker(Config { batch: BatchSize::Adaptive, ..Config::default() });
+    let saker = saker(SakerConfig { batch: BatchSize::Adaptive, ..SakerConfig::default() });
     let (mut client, mut drive) = (saker.client(), Drive::default());
     put(&mut client, 1, b"a");
     assert_eq!(drive.take(&mut client), 1, "nothing was under way");
@@ -190,7 +190,7 @@ impl Steps for Told {
 
 #[test]
 fn what_is_old_enough_goes() {
-    let saker = saker(Config { max_age_ns: 1000, ..Config::default() });
+    let saker = saker(SakerConfig { max_age_ns: 1000, ..SakerConfig::default() });
     let (mut client, mut other, mut drive) = (saker.client(), saker.client(), Drive::default());
     let mut told = Told { now_ns: 500, ..Told::default() };
     assert_eq!(other.send_overdue(&mut told), None);
@@ -210,7 +210,7 @@ fn what_is_old_enough_goes() {
 
 #[test]
 fn what_a_dropped_client_leaves_is_counted_and_sent() {
-    let saker = saker(Config::default());
+    let saker = saker(SakerConfig::default());
     let (mut client, mut other, mut drive) = (saker.client(), saker.client(), Drive::default());
     put(&mut client, 1, b"v1");
     put(&mut client, 2, b"v2");
@@ -224,7 +224,7 @@ fn what_a_dropped_client_leaves_is_counted_and_sent() {
 
 #[test]
 fn every_step_is_told() {
-    let mut config = Config { batch: BatchSize::Fixed(2), ..Config::default() };
+    let mut config = SakerConfig { batch: BatchSize::Fixed(2), ..SakerConfig::default() };
     config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 100;
     let saker = saker(config);
@@ -260,7 +260,8 @@ fn every_step_is_told() {
 /// All clients fill one container: the paper's counter-example. Each client learns only of its own failures.
 #[test]
 fn a_shared_container() {
-    let config = Config { containers: Containers::Shared, batch: BatchSize::Fixed(4), ..Config::default() };
+    let config =
+        SakerConfig { containers: Containers::Shared, batch: BatchSize::Fixed(4), ..SakerConfig::default() };
     let saker = saker(config);
     let (mut a, mut b, mut drive) = (saker.client(), saker.client(), Drive::default());
     put(&mut a, 1, b"a1");
@@ -280,20 +281,21 @@ fn a_shared_container() {
 
 #[test]
 fn settings_that_cannot_be() {
-    let refused = |config: Config| kvdrive_saker::Saker::new(config).err().map(|error| error.to_string());
-    let default = Config::default;
+    let refused =
+        |config: SakerConfig| kvdrive_saker::Saker::new(config).err().map(|error| error.to_string());
+    let default = SakerConfig::default;
     assert_eq!(refused(default()), None);
-    let told = refused(Config { batch: BatchSize::Fixed(0), ..default() });
+    let told = refused(SakerConfig { batch: BatchSize::Fixed(0), ..default() });
     assert_eq!(told.unwrap(), "saker.batch is 0; it may be 1 to 65535");
-    assert!(refused(Config { container_bytes: 39, ..default() }).is_some());
-    assert!(refused(Config { in_flight: 0, ..default() }).is_some());
+    assert!(refused(SakerConfig { container_bytes: 39, ..default() }).is_some());
+    assert!(refused(SakerConfig { in_flight: 0, ..default() }).is_some());
     let mut config = default();
     config.cache.eviction = "fifo".into();
     let names: Vec<_> = EVICTIONS.iter().map(|row| row.name).collect();
     let there_are = format!("saker.cache_eviction is \"fifo\"; there are {}", names.join(", "));
     assert_eq!(refused(config).unwrap(), there_are);
     let longest = Key::new(&[7; 16]).unwrap();
-    let saker = saker(Config { container_bytes: 40, ..default() });
+    let saker = saker(SakerConfig { container_bytes: 40, ..default() });
     let mut client = saker.client();
     assert!(matches!(client.delete(longest, &mut NoSteps), Write::Buffered), "the least container has room");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvdrive_content::Piece;
-use kvdrive_saker::{Batch, Client, Config, NoSteps, Payload, Read, Saker, Sync, Write};
+use kvdrive_saker::{Batch, Client, NoSteps, Payload, Read, Saker, SakerConfig, Sync, Write};
 use kvdrive_spec::batch::{BatchReader, Request, RequestKind};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -111,7 +111,7 @@ impl Drive {
     }
 }
 
-pub fn saker(config: Config) -> Arc<Saker> {
+pub fn saker(config: SakerConfig) -> Arc<Saker> {
     Saker::new(config).unwrap()
 }
 

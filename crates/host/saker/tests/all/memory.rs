@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use kvdrive_content::Region;
 use kvdrive_saker::cache::EVICTIONS;
-use kvdrive_saker::{Config, NoSteps, Read};
+use kvdrive_saker::{NoSteps, Read, SakerConfig};
 
 use crate::drive::{key, saker};
 
@@ -49,7 +49,7 @@ fn a_cache_takes_the_memory_that_it_was_given() {
     for (row, (value_bytes, cache_bytes)) in
         EVICTIONS.iter().flat_map(|row| sizes.clone().map(move |size| (row, size)))
     {
-        let mut config = Config::default();
+        let mut config = SakerConfig::default();
         (config.cache.bytes, config.cache.eviction) = (cache_bytes, row.name.into());
         let saker = saker(config);
         let mut client = saker.client();

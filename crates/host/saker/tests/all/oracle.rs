@@ -9,7 +9,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::range::Merged;
-use kvdrive_saker::{BatchSize, Client, Config, Containers, NoSteps, Question, Read, Sync, Write};
+use kvdrive_saker::{BatchSize, Client, Containers, NoSteps, Question, Read, SakerConfig, Sync, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, StoreOptions};
 
@@ -53,8 +53,12 @@ impl Rig {
             requests => BatchSize::Fixed(requests),
         };
         let containers = if pick(&[0, 0, 1]) == 1 { Containers::Shared } else { Containers::Own };
-        let mut config =
-            Config { batch, containers, container_bytes: pick(&[100, 300, 4096]), ..Config::default() };
+        let mut config = SakerConfig {
+            batch,
+            containers,
+            container_bytes: pick(&[100, 300, 4096]),
+            ..SakerConfig::default()
+        };
         config.in_flight = pick(&[1, 2, 5, 32]);
         config.buckets = pick(&[1, 4, 64]);
         config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{
-    Batch, BatchSize, Client, Config, NoSteps, Payload, Read, Saker, Sync, Whereabouts, Write,
+    Batch, BatchSize, Client, NoSteps, Payload, Read, Saker, SakerConfig, Sync, Whereabouts, Write,
 };
 use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive, get, key, put, saker, sync_done, sync_waits};
 
 fn rig(batch: u32) -> (Arc<Saker>, Client, Client, Drive) {
-    let mut config = Config { batch: BatchSize::Fixed(batch), ..Config::default() };
+    let mut config = SakerConfig { batch: BatchSize::Fixed(batch), ..SakerConfig::default() };
     config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 1 << 20;
     let saker = saker(config);

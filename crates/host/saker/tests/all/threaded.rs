@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Command, Completion, Drive, DriveOff, Error, Handle, Queue, Threaded};
-use kvdrive_saker::{BatchSize, Config};
+use kvdrive_saker::{BatchSize, SakerConfig};
 use kvdrive_sim::Rng;
 use kvdrive_spec::batch::{BatchReader, RequestKind};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -202,7 +202,7 @@ impl Queue for RingQueue {
     }
 }
 
-pub fn open(config: Config, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
+pub fn open(config: SakerConfig, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
     let drive = IoThreads::new(io_threads);
     let inside = drive.0.clone();
     (Threaded::new(saker(config), drive, Arc::new(|| 0)), inside)
@@ -218,7 +218,7 @@ fn get(handle: &mut Handle<IoThreads>, number: u64) -> Option<Vec<u8>> {
 }
 
 /// Four threads write keys of their own and common ones, read, delete and sync.
-fn busy(config: Config, seed: u64) {
+fn busy(config: SakerConfig, seed: u64) {
     let (threaded, inside) = open(config, 8);
     let run = |who: u64| {
         let (threaded, inside) = (threaded.clone(), inside.clone());
@@ -269,7 +269,7 @@ fn busy(config: Config, seed: u64) {
 fn busy_threads() {
     let batches = [BatchSize::Fixed(1), BatchSize::Fixed(8), BatchSize::Fixed(64), BatchSize::Adaptive];
     for (seed, batch) in batches.into_iter().enumerate() {
-        let mut config = Config { batch, in_flight: 6, ..Config::default() };
+        let mut config = SakerConfig { batch, in_flight: 6, ..SakerConfig::default() };
         config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
         config.cache.bytes = 2000;
         busy(config, seed as u64);
@@ -278,13 +278,13 @@ fn busy_threads() {
 
 #[test]
 fn busy_threads_of_one_container() {
-    busy(Config { containers: kvdrive_saker::Containers::Shared, ..Config::default() }, 9);
+    busy(SakerConfig { containers: kvdrive_saker::Containers::Shared, ..SakerConfig::default() }, 9);
 }
 
 /// The batch's owner makes no call: a thread that needs the key gets the batch answered nevertheless.
 #[test]
 fn an_idle_threads_batch() {
-    let (threaded, inside) = open(Config { batch: BatchSize::Fixed(2), ..Config::default() }, 2);
+    let (threaded, inside) = open(SakerConfig { batch: BatchSize::Fixed(2), ..SakerConfig::default() }, 2);
     let (mut idle, mut busy) = (threaded.connect().unwrap(), threaded.connect().unwrap());
     for number in [1, 2, 3] {
         idle.store(key(number), Piece::Bytes(b"idle")).unwrap();
@@ -304,7 +304,7 @@ fn an_idle_threads_batch() {
 
 #[test]
 fn failures_are_named() {
-    let (threaded, inside) = open(Config::default(), 2);
+    let (threaded, inside) = open(SakerConfig::default(), 2);
     *inside.failing.lock().unwrap() = Some(key(2));
     let mut handle = threaded.connect().unwrap();
     for number in [1, 2, 3] {
@@ -325,7 +325,7 @@ fn failures_are_named() {
 
 #[test]
 fn a_dropped_handle_and_a_drive_that_goes_off() {
-    let (threaded, inside) = open(Config::default(), 2);
+    let (threaded, inside) = open(SakerConfig::default(), 2);
     let (mut dropped, mut other) = (threaded.connect().unwrap(), threaded.connect().unwrap());
     dropped.store(key(1), Piece::Bytes(b"v")).unwrap();
     drop(dropped);
@@ -347,7 +347,7 @@ fn a_dropped_handle_and_a_drive_that_goes_off() {
 #[test]
 fn handles_that_end_leave_no_waiter_and_no_queue() {
     const THREADS: u64 = 4;
-    let config = Config { batch: BatchSize::Fixed(3), in_flight: 2, ..Config::default() };
+    let config = SakerConfig { batch: BatchSize::Fixed(3), in_flight: 2, ..SakerConfig::default() };
     let (threaded, inside) = open(config, 2);
     let (ended, has_ended) = std::sync::mpsc::channel();
     for who in 0..THREADS {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Drive, Error, InTransaction};
-use kvdrive_saker::{BatchSize, Commit, Config, Ending, NoSteps, Read, Write};
+use kvdrive_saker::{BatchSize, Commit, Ending, NoSteps, Read, SakerConfig, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::{Status, StoreOptions};
@@ -71,7 +71,7 @@ fn number_of<D: Drive>(transaction: &mut InTransaction<'_, D>, of: u64) -> u64 {
 fn transactions_of_threads_are_serialisable() {
     const THREADS: u64 = 4;
     const KEYS: u64 = 5;
-    let mut config = Config { batch: BatchSize::Fixed(4), buckets: 16, ..Config::default() };
+    let mut config = SakerConfig { batch: BatchSize::Fixed(4), buckets: 16, ..SakerConfig::default() };
     config.cache.charge = kvdrive_saker::Charge::Content { beside: 0 };
     config.cache.bytes = 200;
     let (threaded, inside) = open(config, 3);
@@ -127,7 +127,7 @@ fn transactions_of_threads_are_serialisable() {
 
 #[test]
 fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
-    let saker = saker(Config::default());
+    let saker = saker(SakerConfig::default());
     let (mut a, mut b, mut drive) = (saker.client(), saker.client(), Map::default());
     let mut transaction = a.begin();
     let mut into = Region::new();
@@ -156,7 +156,7 @@ fn a_write_of_another_client_is_a_conflict_and_changes_nothing() {
 /// If a transaction fails, a transaction that has read its values cannot commit writes that follow from them.
 #[test]
 fn a_failed_commit_fails_transactions_that_read_its_values() {
-    let saker = saker(Config::default());
+    let saker = saker(SakerConfig::default());
     let (mut a, mut b, mut drive) = (saker.client(), saker.client(), Map::default());
     let (mut first, mut second, mut into) = (a.begin(), b.begin(), Region::new());
     for number in [1, 2] {
@@ -177,7 +177,7 @@ fn a_failed_commit_fails_transactions_that_read_its_values() {
 
 #[test]
 fn a_transaction_has_room_for_one_structured_value() {
-    let saker = saker(Config { container_bytes: 100, ..Config::default() });
+    let saker = saker(SakerConfig { container_bytes: 100, ..SakerConfig::default() });
     let mut client = saker.client();
     let mut transaction = client.begin();
     // 16 B of head, and 16 B besides each value.
@@ -198,7 +198,7 @@ fn a_transaction_has_room_for_one_structured_value() {
 /// The bytes would suffice for more requests, but the head of a structured value counts them in 16 bits.
 #[test]
 fn a_transaction_writes_no_more_keys_than_a_batch_counts() {
-    let saker = saker(Config { container_bytes: 2 << 20, ..Config::default() });
+    let saker = saker(SakerConfig { container_bytes: 2 << 20, ..SakerConfig::default() });
     let mut client = saker.client();
     let mut transaction = client.begin();
     let most = u64::from(BATCH_REQUESTS_MAX);
@@ -214,7 +214,7 @@ fn a_transaction_writes_no_more_keys_than_a_batch_counts() {
 
 #[test]
 fn a_transaction_reads_what_it_wrote_and_the_first_of_its_reads_counts() {
-    let saker = saker(Config::default());
+    let saker = saker(SakerConfig::default());
     let (mut a, mut b, mut into) = (saker.client(), saker.client(), Region::new());
     let mut transaction = a.begin();
     put(&mut b, 1, b"one");

@@ -20,7 +20,7 @@ use super::threads::{Measured, ThreadDriver, Threads};
 use crate::modelled::{FinishedRun, fits};
 use crate::outcome::Outcome;
 use crate::report::Target;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use crate::watch::Watch;
 use kvdrive_config::{Config, Document};
 
@@ -92,7 +92,7 @@ pub fn run_measured(
     drives.note_loaded(loaded_pairs, loaded_bytes);
     look();
     // The inside of the drive is not visible from here.
-    let inside = Rc::new(Snapshot::default);
+    let inside = Rc::new(DriveSnapshot::default);
     let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
         threads.measure(&config, inside, watch).with_context(|| drives.names())?;
     look();
@@ -112,7 +112,7 @@ pub fn run_measured(
     };
     drop(threads);
     let targets = drives.end(failure.is_some())?;
-    let (latencies, none) = (seen.latencies(), Snapshot::default);
+    let (latencies, none) = (seen.latencies(), DriveSnapshot::default);
     let (began, ended, drained) = (none(), none(), none());
     let (wall_ns, loading) = (Some(wall_ns), None);
     let outcome =

@@ -22,7 +22,7 @@ use kvdrive_sim::{Buckets, Ns, Sim, TaskCell};
 use kvdrive_spec::Cqe;
 use kvdrive_spec::transport_fault::TransportFault;
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use kvdrive_config::faults::rules_beside;
 
 const ADD: &str = "faults add";
@@ -92,8 +92,8 @@ pub struct Running {
 
 impl Running {
     /// The present counters, model time, traffic, resources and fault rules.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.sim, &self.link, &self.drive, &[])
+    pub fn snapshot(&self) -> DriveSnapshot {
+        DriveSnapshot::of(&self.sim, &self.link, &self.drive, &[])
     }
 
     /// Model time of commands of I/O queues, by opcode.

@@ -17,7 +17,7 @@ use crate::kinds::NEXT;
 use crate::modelled::open_workload;
 use crate::report;
 use crate::seen::Seen;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DriveSnapshot;
 use crate::stream::PROGRESS_STEP;
 use crate::stream::{Clock, Stream};
 use crate::tally::Tally;
@@ -33,7 +33,7 @@ pub(super) struct ThreadDriver<'d> {
 }
 
 /// Returns the drive's state at a time of the machine's clock, if it is visible.
-pub(super) type SnapshotSource = Rc<dyn Fn() -> Snapshot>;
+pub(super) type SnapshotSource = Rc<dyn Fn() -> DriveSnapshot>;
 
 /// The threads of a run work in phases: first they load, then they are measured.
 pub(super) struct Threads<'d> {
@@ -100,10 +100,10 @@ impl<'d> Threads<'d> {
         work.begin(params, config.run.seed, self.ops, start, self.drivers.len() as u32);
         let interval_ns = config.run.interval_ns;
         let (slices, sampler) = (Cell::new(None), Cell::new(None));
-        let began = Snapshot { at: start, ..look() };
+        let began = DriveSnapshot { at: start, ..look() };
         let first = |stream: &Rc<Stream>| {
             let look = look.clone();
-            let now = move |_: &Sim, at| Snapshot { at, ..look() };
+            let now = move |_: &Sim, at| DriveSnapshot { at, ..look() };
             slices.set(stream.cut_into_slices(watch, &began, now));
             sampler.set(stream.sample(interval_ns, start));
         };
@@ -127,7 +127,7 @@ impl<'d> Threads<'d> {
             seen.recent.get_or_insert_default().add(&other.recent);
         }
         if let Some(slices) = slices.take() {
-            slices.borrow_mut().end(Snapshot { at: end, ..look() }, seen.tally());
+            slices.borrow_mut().end(DriveSnapshot { at: end, ..look() }, seen.tally());
         }
         let series = sampler.take().map(|sampler| {
             let mut sampler = sampler.borrow_mut();
@@ -291,7 +291,7 @@ mod tests {
         let watch = Watch { intervals: Some((1_000_000, on_interval)), ..Watch::progress(&|_, _| ()) };
         let driver = ThreadDriver { pipeline: Box::new(Gone), tasks: 2 };
         let mut threads = Threads::new(&config, vec![driver], false, &watch).unwrap();
-        let measured = threads.measure(&config, Rc::new(Snapshot::default), &watch).unwrap();
+        let measured = threads.measure(&config, Rc::new(DriveSnapshot::default), &watch).unwrap();
         assert!(measured.failure.is_some());
         let ends = ends.borrow();
         assert!(ends.is_sorted() && ends.last() == Some(&measured.wall_ns), "{ends:?}, {}", measured.wall_ns);

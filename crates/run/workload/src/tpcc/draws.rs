@@ -28,7 +28,7 @@ pub(super) struct Line {
 
 /// Inputs of a New Order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NewOrder {
+pub(super) struct NewOrderInputs {
     pub place: DistrictId,
     pub customer: u32,
     pub lines: Vec<Line>,
@@ -43,7 +43,7 @@ pub(super) enum CustomerBy {
 
 /// Inputs of a Payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Payment {
+pub(super) struct PaymentInputs {
     pub place: DistrictId,
     /// The customer's district.
     pub home: DistrictId,
@@ -55,8 +55,8 @@ pub(super) struct Payment {
 /// A transaction's inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Transaction {
-    NewOrder(NewOrder),
-    Payment(Payment),
+    NewOrder(NewOrderInputs),
+    Payment(PaymentInputs),
 }
 
 /// Draws inputs.
@@ -123,7 +123,7 @@ impl Draws {
         }
     }
 
-    fn new_order(&self, rng: &mut Rng, place: DistrictId) -> NewOrder {
+    fn new_order(&self, rng: &mut Rng, place: DistrictId) -> NewOrderInputs {
         let customer = self.customer(rng);
         let count = 5 + rng.below(11);
         let is_wrong = rng.one_in(100);
@@ -138,10 +138,10 @@ impl Draws {
             let supplier = if is_remote { self.other(rng, place.warehouse) } else { place.warehouse };
             lines.push(Line { item, supplier, quantity: rng.below(10) as u8 + 1 });
         }
-        NewOrder { place, customer, lines }
+        NewOrderInputs { place, customer, lines }
     }
 
-    fn payment(&self, rng: &mut Rng, place: DistrictId) -> Payment {
+    fn payment(&self, rng: &mut Rng, place: DistrictId) -> PaymentInputs {
         let home = match rng.below(100) < 15 {
             true => DistrictId {
                 warehouse: self.other(rng, place.warehouse),
@@ -153,7 +153,7 @@ impl Draws {
             true => CustomerBy::Name(self.names.draw(rng)),
             false => CustomerBy::Number(self.customer(rng)),
         };
-        Payment { place, home, whose, amount: 100 + rng.below(499_901) as u32 }
+        PaymentInputs { place, home, whose, amount: 100 + rng.below(499_901) as u32 }
     }
 }
 

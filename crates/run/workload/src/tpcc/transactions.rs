@@ -13,11 +13,9 @@
 use kvdrive_spec::Key;
 use zerocopy::FromZeros;
 
-use super::draws::{CustomerBy, Line, NewOrder, Payment};
+use super::draws::{CustomerBy, Line, NewOrderInputs, PaymentInputs};
 use super::keys::{self, DistrictId};
-use super::rows::{
-    Customer, District, History, Item, NewOrder as Waiting, Order, OrderLine, Row, Stock, Warehouse,
-};
+use super::rows::{Customer, District, History, Item, NewOrder, Order, OrderLine, Row, Stock, Warehouse};
 use super::size::Size;
 use crate::units::{Failed, Pairs};
 
@@ -46,7 +44,7 @@ impl Drop for Locked<'_> {
 
 /// Enters an order; `false`: one of its items does not exist.
 pub(super) fn new_order(
-    inputs: &NewOrder,
+    inputs: &NewOrderInputs,
     stock_update: bool,
     pairs: &mut dyn Pairs,
 ) -> Result<bool, Failed> {
@@ -84,7 +82,7 @@ pub(super) fn new_order(
         ..Order::new_zeroed()
     };
     head.write(pairs, keys::order(place, order))?;
-    Waiting { order: order.into(), ..Waiting::new_zeroed() }.write(pairs, keys::new_order(place, order))?;
+    NewOrder { order: order.into(), ..NewOrder::new_zeroed() }.write(pairs, keys::new_order(place, order))?;
     for (number, (line, stock_key, stock)) in (1..).zip(&lines) {
         if stock_update {
             stock.write(pairs, *stock_key)?;
@@ -116,8 +114,8 @@ fn entered(line: &Line, item: &Item, stock: &Stock, place: DistrictId) -> OrderL
 }
 
 /// Records a customer's payment.
-pub(super) fn payment(inputs: &Payment, number: u64, pairs: &mut dyn Pairs) -> Result<(), Failed> {
-    let Payment { place, home, amount, .. } = *inputs;
+pub(super) fn payment(inputs: &PaymentInputs, number: u64, pairs: &mut dyn Pairs) -> Result<(), Failed> {
+    let PaymentInputs { place, home, amount, .. } = *inputs;
     let buffer = &mut Vec::new();
     let customer = match inputs.whose {
         CustomerBy::Number(customer) => customer,
@@ -170,7 +168,7 @@ fn middle_of(
 }
 
 /// Inserts the payment before the customer's other data (clause 2.5.2.2).
-fn note_payment(data: &mut [u8; 500], customer: u32, inputs: &Payment) {
+fn note_payment(data: &mut [u8; 500], customer: u32, inputs: &PaymentInputs) {
     let (place, home) = (inputs.place, inputs.home);
     let mut note = [0; NOTE_BYTES];
     let numbers = [customer, home.warehouse, place.warehouse, inputs.amount].map(u32::to_le_bytes);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::{
-    Batch, BatchSize, CacheConfig, Charge, Client, Config, Read, Saker, Step, Steps as Reported, Sync, Write,
+    Batch, BatchSize, CacheConfig, Charge, Client, Read, Saker, SakerConfig, Step, Steps as Reported, Sync,
+    Write,
 };
 use kvdrive_spec::{Key, Status, StoreOptions};
 
@@ -91,9 +92,9 @@ impl Rig {
             bytes: cache_bytes,
             charge: Charge::Content { beside: 0 },
             admit_bytes: u32::MAX,
-            ..Config::default().cache
+            ..SakerConfig::default().cache
         };
-        let config = Config { batch: BatchSize::Fixed(batch), cache, ..Config::default() };
+        let config = SakerConfig { batch: BatchSize::Fixed(batch), cache, ..SakerConfig::default() };
         let saker = Saker::new(config).expect("these settings can be");
         let value = vec![7; value_bytes as usize];
         Rig { client: saker.client(), tally: Tally::default(), into: Region::new(), value }

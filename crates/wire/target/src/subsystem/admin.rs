@@ -2,7 +2,7 @@
 //! and a drive does not: the connected hosts, and commands that wait.
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
-use kvdrive_admin::{Answer, Capsules, FeatureChange, Kind, Limits, Namespace, identify};
+use kvdrive_admin::{Capsules, ControllerKind, FeatureChange, IdentifyAnswer, Limits, Namespace, identify};
 use kvdrive_spec::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
 use kvdrive_spec::feature::{self, event};
@@ -61,7 +61,7 @@ impl Subsystem {
             }
             admin::SET_FEATURES => self.set_feature(index, sqe),
             admin::GET_FEATURES => self.get_feature(index, sqe, data),
-            admin::ABORT if kind == Kind::Io => self.abort(index, sqe),
+            admin::ABORT if kind == ControllerKind::Io => self.abort(index, sqe),
             _ => Err(Status::INVALID_OPCODE),
         }
     }
@@ -79,7 +79,7 @@ impl Subsystem {
     ) -> Result<T, Status> {
         let controller = self.controllers[index].as_ref().ok_or(Status::INTERNAL)?;
         let namespaces: Vec<Namespace> = self.described().collect();
-        let (is_io, options) = (controller.kind == Kind::Io, &self.options);
+        let (is_io, options) = (controller.kind == ControllerKind::Io, &self.options);
         let (admin_commands, sgl, capsules, transfer_max_bytes): (&[u8], _, _, _) = match controller.transport
         {
             Transport::Fabric => {
@@ -129,10 +129,10 @@ impl Subsystem {
     fn identify(&self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
         let Some(to) = data.get_mut(..IDENTIFY_BYTES) else { return Err(Status::SGL_LENGTH_INVALID) };
         match self.tell(index, |_, of| identify(of, sqe))? {
-            Answer::OfNamespace(nsid) => {
+            IdentifyAnswer::OfNamespace(nsid) => {
                 Ok(Step::Refresh(PendingPage { rest: vec![nsid], page: Page::Identity }))
             }
-            Answer::Page(page) => {
+            IdentifyAnswer::Page(page) => {
                 to.copy_from_slice(&page);
                 Ok(Step::Done { dw0: 0, data_bytes: IDENTIFY_BYTES })
             }
@@ -193,7 +193,7 @@ impl Subsystem {
 
     fn get_log_page(&mut self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
         let request = LogRequest::of(sqe);
-        if request.page == lid::HEALTH && self.controller(index)?.kind == Kind::Io {
+        if request.page == lid::HEALTH && self.controller(index)?.kind == ControllerKind::Io {
             // A controller has one page of health, which covers all namespaces, whichever one the request
             // names.
             let rest: Vec<u32> = self.namespaces.keys().copied().collect();
@@ -204,7 +204,7 @@ impl Subsystem {
             }
         }
         let page = self.tell(index, |controller, of| match (of.kind, request.page) {
-            (Kind::Discovery, lid::DISCOVERY) => Ok(self.discovery(controller)),
+            (ControllerKind::Discovery, lid::DISCOVERY) => Ok(self.discovery(controller)),
             _ => controller.logs.page(of, &request, || self.health()),
         })?;
         let data_bytes = fill_part(data, &page, &request)?;

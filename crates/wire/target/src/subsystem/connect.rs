@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use kvdrive_admin::Kind;
+use kvdrive_admin::ControllerKind;
 use kvdrive_spec::Status;
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, invalid_parameter, nqn};
 use zerocopy::FromBytes;
@@ -38,21 +38,21 @@ pub struct Connected {
 
 /// A Connect that was refused: the status and dword 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct RefusedConnect {
     /// The reason.
     pub status: Status,
     /// Offset of the wrong byte, if the status reports one.
     pub dw0: u32,
 }
 
-impl From<Status> for Refused {
-    fn from(status: Status) -> Refused {
-        Refused { status, dw0: 0 }
+impl From<Status> for RefusedConnect {
+    fn from(status: Status) -> RefusedConnect {
+        RefusedConnect { status, dw0: 0 }
     }
 }
 
-fn wrong(at: u16, in_data: bool) -> Refused {
-    Refused { status: Status::CONNECT_INVALID_PARAMETERS, dw0: invalid_parameter(at, in_data) }
+fn wrong(at: u16, in_data: bool) -> RefusedConnect {
+    RefusedConnect { status: Status::CONNECT_INVALID_PARAMETERS, dw0: invalid_parameter(at, in_data) }
 }
 
 impl Subsystem {
@@ -65,7 +65,7 @@ impl Subsystem {
         reached_at: &Rc<Address>,
         from: Option<IpAddr>,
         now_ms: u64,
-    ) -> Result<Connected, Refused> {
+    ) -> Result<Connected, RefusedConnect> {
         let Ok((data, _)) = ConnectData::read_from_prefix(data) else {
             return Err(Status::SGL_LENGTH_INVALID.into());
         };
@@ -75,7 +75,7 @@ impl Subsystem {
         let host = nqn(&data.host_nqn).ok_or(wrong(ConnectData::HOST_NQN_AT, true))?;
         let kind = self.kind(&data)?;
         let has_psk = self.host(host).is_some_and(|host| host.psk.is_some());
-        if kind == Kind::Io && has_psk && !reached_at.is_secure {
+        if kind == ControllerKind::Io && has_psk && !reached_at.is_secure {
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
         let entries = self.entries(connect)?;
@@ -88,7 +88,8 @@ impl Subsystem {
         } else {
             self.controller_for_queue(connect, &data, kind, host)?
         };
-        let is_locked = kind == Kind::Io && self.host(host).is_some_and(|host| host.secret.is_some());
+        let is_locked =
+            kind == ControllerKind::Io && self.host(host).is_some_and(|host| host.secret.is_some());
         let queue = self.add_queue(Queue {
             controller: index,
             number: connect.queue_id,
@@ -122,16 +123,16 @@ impl Subsystem {
     }
 
     /// The kind of controller that a host asks for, by the name of the subsystem.
-    fn kind(&self, data: &ConnectData) -> Result<Kind, Refused> {
+    fn kind(&self, data: &ConnectData) -> Result<ControllerKind, RefusedConnect> {
         match nqn(&data.subsystem_nqn) {
-            Some(DISCOVERY_NQN) => Ok(Kind::Discovery),
-            Some(name) if name == self.options.nqn => Ok(Kind::Io),
+            Some(DISCOVERY_NQN) => Ok(ControllerKind::Discovery),
+            Some(name) if name == self.options.nqn => Ok(ControllerKind::Io),
             _ => Err(wrong(ConnectData::SUBSYSTEM_NQN_AT, true)),
         }
     }
 
     /// Size of the queue.
-    fn entries(&self, connect: &Connect) -> Result<u32, Refused> {
+    fn entries(&self, connect: &Connect) -> Result<u32, RefusedConnect> {
         let entries = u32::from(connect.entries_z) + 1;
         let most = if connect.queue_id == 0 { ADMIN_ENTRIES_MAX } else { self.options.queue_entries_max };
         if (ENTRIES_MIN..=most).contains(&entries) {
@@ -146,12 +147,12 @@ impl Subsystem {
         self.options.hosts.iter().flatten().find(|host| host.nqn == nqn)
     }
 
-    fn check_host(&self, kind: Kind, host: &str) -> Result<(), Refused> {
-        let allowed = kind != Kind::Io || self.options.hosts.is_none() || self.host(host).is_some();
+    fn check_host(&self, kind: ControllerKind, host: &str) -> Result<(), RefusedConnect> {
+        let allowed = kind != ControllerKind::Io || self.options.hosts.is_none() || self.host(host).is_some();
         if allowed { Ok(()) } else { Err(Status::CONNECT_INVALID_HOST.into()) }
     }
 
-    pub(super) fn free_controller(&mut self) -> Result<usize, Refused> {
+    pub(super) fn free_controller(&mut self) -> Result<usize, RefusedConnect> {
         if let Some(index) = self.controllers.iter().position(Option::is_none) {
             return Ok(index);
         }
@@ -167,9 +168,9 @@ impl Subsystem {
         &self,
         connect: &Connect,
         data: &ConnectData,
-        kind: Kind,
+        kind: ControllerKind,
         host: &str,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, RefusedConnect> {
         let index = usize::from(data.controller_id.get()).wrapping_sub(1);
         let controller = self
             .controllers
@@ -183,7 +184,7 @@ impl Subsystem {
         if controller.host_id != data.host_id {
             return Err(wrong(0, true));
         }
-        if kind == Kind::Discovery {
+        if kind == ControllerKind::Discovery {
             return Err(wrong(Connect::QUEUE_ID_AT, false));
         }
         if !controller.status.ready() {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_admin::{Events, Features, Kind, Logs, Notice};
+use kvdrive_admin::{ControllerKind, Events, Features, Logs, Notice};
 use kvdrive_spec::Status;
 use kvdrive_spec::log::Health;
 use kvdrive_spec::property::{self, Capabilities, Configuration, ControllerStatus, VERSION_2_0};
@@ -32,7 +32,7 @@ pub(super) enum Transport {
 }
 
 pub(super) struct Controller {
-    pub kind: Kind,
+    pub kind: ControllerKind,
     pub transport: Transport,
     pub host_nqn: String,
     pub host_id: [u8; 16],
@@ -51,7 +51,7 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn new(
-        kind: Kind,
+        kind: ControllerKind,
         host: &str,
         host_id: [u8; 16],
         admin: QueueId,
@@ -121,14 +121,14 @@ impl Controller {
     pub(super) fn expired(&self, now_ms: u64) -> bool {
         let silent_ms = now_ms.saturating_sub(self.last_sign_ms);
         let timeout_ms = match (u64::from(self.features.keep_alive_ms), self.kind) {
-            (0, Kind::Discovery) => DISCOVERY_IDLE_MS,
+            (0, ControllerKind::Discovery) => DISCOVERY_IDLE_MS,
             (timeout_ms, _) => timeout_ms,
         };
         timeout_ms != 0 && silent_ms > timeout_ms + KEEP_ALIVE_GRACE_MS
     }
 
     pub(super) fn note_namespace(&mut self, nsid: u32) {
-        if self.kind == Kind::Io {
+        if self.kind == ControllerKind::Io {
             self.logs.changed_namespaces.insert(nsid);
             self.events.note(Notice::Namespaces, self.features.wanted_events);
         }
@@ -136,7 +136,7 @@ impl Controller {
 
     /// Notes critical warnings that a namespace began to report.
     pub(super) fn note_warnings(&mut self, nsid: u32, warnings: u8) {
-        if self.kind != Kind::Io {
+        if self.kind != ControllerKind::Io {
             return;
         }
         if warnings & Health::FEW_SPARES != 0 {

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use kvdrive_admin::queue::{There, check};
-use kvdrive_admin::{Kind, Notice};
+use kvdrive_admin::{ControllerKind, Notice};
 use kvdrive_spec::property::{Configuration, ControllerStatus};
 use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Sqe, Status, property};
@@ -33,7 +33,7 @@ impl Subsystem {
         let index = self.free_controller().map_err(|refused| refused.status)?;
         let admin = self.add_function_queue(index, 0, ADMIN_ENTRIES_MAX);
         self.served.controllers += 1;
-        let mut controller = Controller::new(Kind::Io, host, [0; 16], admin, reached_at.clone());
+        let mut controller = Controller::new(ControllerKind::Io, host, [0; 16], admin, reached_at.clone());
         controller.transport = Transport::Pcie;
         controller.io = vec![None; usize::from(self.options.io_queues_max)];
         controller.features.queues_z = self.options.io_queues_max - 1;

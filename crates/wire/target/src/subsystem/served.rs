@@ -1,6 +1,6 @@
 //! Counters of a subsystem, and the connected hosts: for reports, pages and metrics.
 
-use kvdrive_admin::Kind;
+use kvdrive_admin::ControllerKind;
 use kvdrive_declare::{By, Counters};
 use kvdrive_spec::opcode;
 
@@ -90,7 +90,7 @@ impl Subsystem {
             .map(|(index, controller)| HostStatus {
                 host_nqn: controller.host_nqn.clone(),
                 controller: index as u16 + 1,
-                is_discovery: controller.kind == Kind::Discovery,
+                is_discovery: controller.kind == ControllerKind::Discovery,
                 is_authenticated: self.has_authenticated(controller.admin),
                 io_queues: controller.io.iter().flatten().count() as u32,
                 reached_at: (*controller.reached_at).clone(),

@@ -28,12 +28,12 @@ use mio::{Events, Token};
 use super::channel::Channel;
 use super::connection::{Connection, Limits};
 use super::handshake::Handshakes;
-use crate::buffer::Refused;
+use crate::buffer::NoBuffer;
 use crate::namespace::{Completion, QueueId};
 use crate::shared::{Core, TURN_BYTES, Use};
 use crate::subsystem::Event;
 use crate::vfio::functions::Functions;
-pub use handle::{Handle, ServerEnded};
+pub use handle::{ServerEnded, ServerHandle};
 use peer_line::PeerLine;
 use sockets::BELL;
 pub use sockets::Sockets;
@@ -114,7 +114,7 @@ pub struct Server {
     /// Buffer for encrypted bytes; empty without TLS.
     encrypted: Vec<u8>,
     handshakes: Option<Handshakes>,
-    handle: Handle,
+    handle: ServerHandle,
     accepted: u64,
     events: Events,
     /// Time of the last check of timeouts; once the server is to end, also the limit for commands in
@@ -131,7 +131,7 @@ impl Server {
     /// A server on `sockets`.
     pub fn new(mut sockets: Sockets, mut core: Core, limits: Limits) -> Server {
         core.subsystem.set_bell(sockets.bell.clone());
-        let handle = Handle {
+        let handle = ServerHandle {
             bell: sockets.bell.clone(),
             drain: Arc::default(),
             at_once: Arc::default(),
@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// A handle for other threads.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
@@ -419,11 +419,11 @@ impl Server {
         while let Some(key) = self.core.memory(of).line.get(at).copied() {
             let peer = self.peers.get_mut(key).and_then(Option::as_mut);
             match peer.map(|peer| peer.connection.retry(&mut self.core, of)) {
-                Some(Err(Refused::NoRoom)) => {
+                Some(Err(NoBuffer::NoRoom)) => {
                     self.core.memory(of).is_short = true;
                     break;
                 }
-                Some(Err(Refused::OverShare)) => {
+                Some(Err(NoBuffer::OverShare)) => {
                     at += 1;
                     continue;
                 }

@@ -17,7 +17,7 @@ use kvdrive_target::log::Log;
 use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
 use kvdrive_target::tcp::connection::Limits;
-use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
+use kvdrive_target::tcp::listener::{Server, ServerHandle, Sockets};
 
 use super::memory::Memory;
 
@@ -59,7 +59,7 @@ pub struct Running {
     pub log: Arc<Mutex<Vec<String>>>,
     /// The control channel of a drive.
     pub control: Option<Control<kvdrive_run::wall::Running>>,
-    stop: Handle,
+    stop: ServerHandle,
     thread: JoinHandle<End>,
 }
 

@@ -77,7 +77,7 @@ fn a_host_that_takes_all_memory_it_gets_leaves_another_one_as_much() {
     // returned.
     assert_eq!(
         hog.io.retry(&mut core, Use::Transfer).err(),
-        Some(kvdrive_target::buffer::Refused::OverShare)
+        Some(kvdrive_target::buffer::NoBuffer::OverShare)
     );
     other.io.end(&mut core);
     other.admin.end(&mut core);

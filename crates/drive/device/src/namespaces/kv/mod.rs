@@ -23,9 +23,7 @@ use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::{Sim, TaskCell};
 use kvdrive_spec::batch::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX};
-use kvdrive_spec::identify::{
-    AtomicLimits, BatchLimits, CSI_KV, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
-};
+use kvdrive_spec::identify::{self, AtomicLimits, BatchLimits, CSI_KV, KvFormat, VendorNamespace, cns};
 use kvdrive_spec::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -130,7 +128,7 @@ impl<E: Engine> KvNamespace<E> {
 
     pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
         let used = self.engine.utilization();
-        let mut answer = IdentifyNamespace::new_zeroed();
+        let mut answer = identify::KvNamespace::new_zeroed();
         answer.size_bytes.set(used.capacity_bytes);
         answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
         answer.nguid = nguid;

@@ -14,7 +14,7 @@ const MOMENT_BYTES: usize = 32;
 
 /// Progress of a protected image; it is compared when a drive is powered on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
+pub struct ImageMoment {
     /// The newest finished checkpoint; 0 before the first one.
     pub checkpoint: u64,
     /// Groups of records after that checkpoint.
@@ -23,7 +23,7 @@ pub struct Moment {
     pub begun: u64,
 }
 
-impl Moment {
+impl ImageMoment {
     fn record(&self) -> [u8; MOMENT_BYTES] {
         let mut record = [0; MOMENT_BYTES];
         for (at, number) in [self.begun, self.checkpoint, self.groups].into_iter().enumerate() {
@@ -34,10 +34,10 @@ impl Moment {
         record
     }
 
-    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<Moment> {
+    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<ImageMoment> {
         let [begun, checkpoint, groups] =
             [0, 8, 16].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes")));
-        let moment = Moment { checkpoint, groups, begun };
+        let moment = ImageMoment { checkpoint, groups, begun };
         (*record == moment.record()).then_some(moment)
     }
 }
@@ -63,27 +63,27 @@ impl MomentCell {
 
     /// The newest stored moment; the initial one if none was ever written. `None` if the stored moment is
     /// damaged.
-    pub fn read(&self) -> std::io::Result<Option<Moment>> {
+    pub fn read(&self) -> std::io::Result<Option<ImageMoment>> {
         let mut newest = None;
         let mut is_written = false;
         for at in MOMENTS_AT {
             let mut record = [0; MOMENT_BYTES];
             self.0.read_at(at, &mut record)?;
             is_written |= record != [0; MOMENT_BYTES];
-            newest = newest.max(Moment::of_record(&record));
+            newest = newest.max(ImageMoment::of_record(&record));
         }
-        Ok(if is_written { newest } else { Some(Moment::default()) })
+        Ok(if is_written { newest } else { Some(ImageMoment::default()) })
     }
 
     /// Records that a checkpoint begins or has ended. With `sync` the record is on the machine's storage when
     /// this returns.
-    pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
+    pub fn write(&self, moment: &ImageMoment, sync: bool) -> std::io::Result<()> {
         MOMENTS_AT.iter().try_for_each(|at| self.0.write_at(*at, &moment.record()))?;
         if sync { self.0.sync() } else { Ok(()) }
     }
 
     /// Records one more written group. The record survives the end of the program.
-    pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
+    pub fn step(&self, moment: &ImageMoment) -> std::io::Result<()> {
         self.0.write_at(MOMENTS_AT[(moment.groups % 2) as usize], &moment.record())
     }
 }

@@ -41,7 +41,7 @@ fn empty() -> (tempfile::TempDir, PathBuf) {
 
 fn filled() -> (tempfile::TempDir, PathBuf) {
     let (folder, base) = empty();
-    let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", false).unwrap();
+    let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"checkpoint", false).unwrap();
     log.add(b"first");
     log.write().unwrap();
     log.add(b"");
@@ -90,7 +90,7 @@ fn between(before: &Files, begun: Option<Vec<u8>>, slot: usize, after: &Files) -
 }
 
 /// The image of `files` with this moment.
-fn with_moment(base: &Path, files: &Files, moment: Moment) -> Option<Vec<u8>> {
+fn with_moment(base: &Path, files: &Files, moment: ImageMoment) -> Option<Vec<u8>> {
     put(base, files);
     MomentCell::of(base).unwrap().write(&moment, false).unwrap();
     std::fs::read(base).ok()
@@ -112,7 +112,7 @@ fn killed_at_any_write_it_goes_on_where_it_was() {
         let mut stood = None;
         let mut log: Option<FileLog> = None;
         for step in 0..9 {
-            let present = log.as_ref().map_or(Moment::default(), FileLog::moment);
+            let present = log.as_ref().map_or(ImageMoment::default(), FileLog::moment);
             let is_checkpoint = step % 4 == 0;
             let next = if is_checkpoint {
                 (present.checkpoint + 1, 0)
@@ -128,7 +128,7 @@ fn killed_at_any_write_it_goes_on_where_it_was() {
                 }
             }
             let after = files(&base);
-            let begun = Moment { begun: next.0, ..present };
+            let begun = ImageMoment { begun: next.0, ..present };
             let begun = is_checkpoint.then(|| with_moment(&scene, &before, begun)).flatten();
             for state in between(&before, begun, 1 + (next.0 % 2) as usize, &after) {
                 put(&scene, &state);
@@ -145,7 +145,7 @@ fn killed_at_any_write_it_goes_on_where_it_was() {
 fn a_log_cut_anywhere_is_refused_and_named() {
     for sync in [false, true] {
         let (_folder, base) = empty();
-        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
+        let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"checkpoint", sync).unwrap();
         for _ in 0..4 {
             log.add(b"record");
             log.write().unwrap();
@@ -180,11 +180,11 @@ fn torn(whole: &[u8], from: usize) -> Vec<Vec<u8>> {
 fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
     for sync in [false, true] {
         let ((_folder, base), (_scene, scene)) = (empty(), empty());
-        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
+        let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"checkpoint", sync).unwrap();
         let mut before = files(&base);
         for step in 1..8 {
             let stood = (log.epoch, log.groups);
-            let begun = Moment { begun: log.epoch + 1, ..log.moment() };
+            let begun = ImageMoment { begun: log.epoch + 1, ..log.moment() };
             if step % 3 == 0 {
                 log.checkpoint(&[step; 9]).unwrap();
                 before[0] = with_moment(&scene, &before, begun);
@@ -210,7 +210,7 @@ fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
 #[test]
 fn a_damaged_group_that_another_follows_is_no_torn_one() {
     let (_folder, base) = empty();
-    let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
+    let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"checkpoint", true).unwrap();
     let earlier = std::fs::read(&base).unwrap();
     let mut ends = Vec::new();
     for _ in 0..3 {
@@ -233,7 +233,7 @@ fn a_damaged_group_that_another_follows_is_no_torn_one() {
 fn an_image_fits_the_log_of_its_moment_and_of_the_next() {
     for sync in [false, true] {
         let (_folder, base) = empty();
-        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"image", sync).unwrap();
+        let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"image", sync).unwrap();
         let mut moments = vec![(log.moment(), files(&base))];
         for step in 1..12 {
             if step % 5 == 0 {
@@ -284,7 +284,7 @@ fn a_checkpoint_that_none_can_follow_is_damage() {
         assert!(refused.contains("the number of the checkpoint is damaged"), "{refused}");
     }
     drop(write_checkpoint(&slot_path(&base, 0), DRIVE, EPOCH_LIMIT, b"crafted", false).unwrap());
-    let moment = Moment { checkpoint: EPOCH_LIMIT, groups: 0, begun: EPOCH_LIMIT };
+    let moment = ImageMoment { checkpoint: EPOCH_LIMIT, groups: 0, begun: EPOCH_LIMIT };
     MomentCell::of(&base).unwrap().write(&moment, false).unwrap();
     let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
     drop(FileLog::create(&base, DRIVE, found.moment(), b"next", false).unwrap());
@@ -311,7 +311,7 @@ fn failing(
     write: fn(&mut FileLog) -> Result<(), FileError>,
 ) -> Option<PathBuf> {
     std::fs::write(base, []).unwrap();
-    let mut log = FileLog::create(base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
+    let mut log = FileLog::create(base, DRIVE, ImageMoment::default(), b"checkpoint", true).unwrap();
     log.add(b"first");
     log.write().unwrap();
     log.add(b"second");

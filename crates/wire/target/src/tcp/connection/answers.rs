@@ -9,7 +9,7 @@ use kvdrive_spec::{Cqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Connection, ConnectionState, Fatal, NO_CID, Step};
+use super::{Connection, ConnectionState, Fatal, NO_CID, SlotStep};
 use crate::buffer::Buffer;
 use crate::namespace::Completion;
 use crate::shared::Core;
@@ -24,15 +24,15 @@ impl Connection {
     pub fn complete(&mut self, core: &mut Core, completion: Completion) {
         let Completion { tag, status, dw0, dw1, data_bytes, fault, .. } = completion;
         let Some(command) = self.slots.get(usize::from(tag.slot)) else { return };
-        if command.step != Step::AtSubsystem {
+        if command.step != SlotStep::AtSubsystem {
             return;
         }
         let (opcode, began_ns) = (command.sqe.opcode, command.began_ns);
         self.spoils_digest = fault == Some(TransportFault::BadDigest);
-        if command.parts.is_none() && !self.is_admin {
+        if command.part.is_none() && !self.is_admin {
             self.begun.note(&command.sqe, &completion, core.now_ms);
         }
-        if let Some(part) = command.parts {
+        if let Some(part) = command.part {
             self.complete_part(core, part, completion);
         } else {
             let bytes = data_bytes.min(completion.data.len());
@@ -43,7 +43,7 @@ impl Connection {
             self.answer(tag.slot, status, dw0, dw1);
         }
         self.spoils_digest = false;
-        let is_answered = self.slots[usize::from(tag.slot)].step == Step::Free;
+        let is_answered = self.slots[usize::from(tag.slot)].step == SlotStep::Free;
         if is_answered && !self.is_admin {
             let spent_ns = core.now_ns.saturating_sub(began_ns);
             core.latencies.entry(opcode).or_default().record(spent_ns);
@@ -83,7 +83,7 @@ impl Connection {
 
     pub(super) fn free_slot(&mut self, slot: u16) {
         let command = &mut self.slots[usize::from(slot)];
-        command.step = Step::Free;
+        command.step = SlotStep::Free;
         command.buffer = None;
         self.cids[usize::from(slot)] = NO_CID;
         self.free.push(slot);

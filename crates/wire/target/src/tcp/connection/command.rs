@@ -7,9 +7,9 @@ use kvdrive_spec::{Cqe, Sqe, Status, auth, opcode};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::parts::{Parts, names_own_stream, split};
-use super::{Body, Connection, Fatal, Slot, Stage, Step, fatal};
-use crate::buffer::{Buffer, Refused, Share};
+use super::parts::{names_own_stream, split};
+use super::{Body, Connection, Fatal, Part, Slot, SlotStep, Stage, fatal};
+use crate::buffer::{Buffer, NoBuffer, Share};
 use crate::namespace::Tag;
 use crate::shared::{Core, Shares, Use};
 use crate::subsystem::Reach;
@@ -71,14 +71,14 @@ impl Connection {
             true => split(&mut sqe, transfer, self.limits.part_bytes),
             false => Ok((transfer, None)),
         };
-        let (transfer, parts) = match transfer.and_then(split) {
+        let (transfer, part) = match transfer.and_then(split) {
             Ok(transfer) => transfer,
             Err(status) => {
                 self.respond(Cqe::new(cid, status));
                 return Ok(None);
             }
         };
-        let slot = self.new_slot(cid, sqe, transfer, parts)?;
+        let slot = self.new_slot(cid, sqe, transfer, part)?;
         match transfer {
             Transfer::None => {
                 self.slots[usize::from(slot)].buffer = Some(Buffer::empty());
@@ -86,12 +86,12 @@ impl Connection {
                 Ok(None)
             }
             Transfer::InCapsule { .. } => {
-                self.slots[usize::from(slot)].step = Step::Receiving;
+                self.slots[usize::from(slot)].step = SlotStep::Receiving;
                 self.ask_for_memory(core, slot);
                 Ok(Some(slot))
             }
             Transfer::FromHost { .. } | Transfer::ToHost { .. } => {
-                self.slots[usize::from(slot)].step = Step::WaitsForMemory;
+                self.slots[usize::from(slot)].step = SlotStep::WaitsForMemory;
                 self.ask_for_memory(core, slot);
                 Ok(None)
             }
@@ -119,16 +119,10 @@ impl Connection {
         !self.is_locked || sqe.opcode == opcode::FABRICS && authenticates.contains(&fctype_of(sqe))
     }
 
-    fn new_slot(
-        &mut self,
-        cid: u16,
-        sqe: Sqe,
-        transfer: Transfer,
-        parts: Option<Parts>,
-    ) -> Result<u16, Fatal> {
+    fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer, part: Option<Part>) -> Result<u16, Fatal> {
         const AT_COMMAND: u32 = 8;
-        let step = Step::AtSubsystem;
-        let new = Slot { step, cid, sqe, transfer, parts, buffer: None, spoilt: false, began_ns: 0 };
+        let step = SlotStep::AtSubsystem;
+        let new = Slot { step, cid, sqe, transfer, part, buffer: None, spoilt: false, began_ns: 0 };
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = new;
             self.cids[usize::from(slot)] = u32::from(cid);
@@ -151,7 +145,7 @@ impl Connection {
         if !memory.is_short && !share.is_awaited() {
             match memory_for(command.transfer, share, bytes) {
                 Ok(buffer) => return self.go_on(core, slot, buffer),
-                Err(refused) => memory.is_short = refused == Refused::NoRoom,
+                Err(refused) => memory.is_short = refused == NoBuffer::NoRoom,
             }
         }
         let waiting = &mut self.waiting[of as usize];
@@ -167,7 +161,7 @@ impl Connection {
     ///
     /// # Errors
     /// There is no memory for it: it keeps its place.
-    pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, Refused> {
+    pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, NoBuffer> {
         let Some(slot) = self.waiting[of as usize].front().copied() else { return Ok(false) };
         let command = &self.slots[usize::from(slot)];
         let buffer = memory_for(command.transfer, &self.shares[of as usize], command.wanted_bytes())?;
@@ -197,8 +191,8 @@ impl Connection {
         let (Some(slot), Some(queue)) = (slot, self.queue) else { return Reach::Kept };
         let command = &self.slots[slot];
         match command.step {
-            Step::WaitsForMemory if command.begins() => {}
-            Step::AtSubsystem if command.parts.is_none() => {
+            SlotStep::WaitsForMemory if command.begins() => {}
+            SlotStep::AtSubsystem if command.part.is_none() => {
                 return Reach::Submitted(Tag { queue, slot: slot as u16 });
             }
             _ => return Reach::Kept,
@@ -225,7 +219,7 @@ impl Connection {
         match command.transfer {
             Transfer::FromHost { .. } => {
                 let (from, to) = command.window();
-                command.step = Step::FromHost { received: from };
+                command.step = SlotStep::FromHost { received: from };
                 let cid = command.cid;
                 let mut request = tcp::Transfer::new_zeroed();
                 request.header = Header::new(kind::R2T, 24);
@@ -253,7 +247,7 @@ impl Connection {
             return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
         };
         let slot = data.tag.get();
-        let Some(command @ Slot { step: Step::FromHost { received }, cid, .. }) =
+        let Some(command @ Slot { step: SlotStep::FromHost { received }, cid, .. }) =
             self.slots.get(usize::from(slot))
         else {
             return Err(fatal(fatal::INVALID_HEADER, AT_TAG));
@@ -293,7 +287,7 @@ impl Connection {
     /// Submits a command whose data are complete.
     pub(super) fn submit(&mut self, core: &mut Core, slot: u16) {
         let command = &mut self.slots[usize::from(slot)];
-        command.step = Step::AtSubsystem;
+        command.step = SlotStep::AtSubsystem;
         let begun = command.begins().then_some(command.sqe.opcode);
         if begun.is_some() {
             command.began_ns = core.now_ns;
@@ -371,7 +365,7 @@ fn others_psk(psk: &TlsPsk, data: &[u8]) -> Option<(u16, String)> {
 }
 
 /// Memory for the next `bytes` bytes of a transfer: an answer brings its own, as a rule.
-fn memory_for(transfer: Transfer, share: &Share, bytes: u32) -> Result<Buffer, Refused> {
+fn memory_for(transfer: Transfer, share: &Share, bytes: u32) -> Result<Buffer, NoBuffer> {
     let is_answer = matches!(transfer, Transfer::ToHost { .. });
     if is_answer { share.room(bytes as usize) } else { share.take(bytes as usize) }
 }

@@ -3,7 +3,7 @@
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use zerocopy::IntoBytes;
 
-use super::{Body, Connection, ConnectionState, Fatal, Slot, Stage, Step, fatal};
+use super::{Body, Connection, ConnectionState, Fatal, Slot, SlotStep, Stage, fatal};
 use crate::shared::Core;
 use crate::tcp::digest::{self, Reading};
 
@@ -62,7 +62,7 @@ impl Connection {
 
     /// Notes that bytes of a unit's data have arrived at their place.
     fn take_data(&mut self, core: &mut Core, mut body: Body, bytes: u32) {
-        if let Some(Slot { step: Step::FromHost { .. }, .. }) =
+        if let Some(Slot { step: SlotStep::FromHost { .. }, .. }) =
             body.slot.and_then(|slot| self.slots.get(usize::from(slot)))
         {
             self.asked_bytes += u64::from(bytes);

@@ -46,7 +46,6 @@ use crate::shared::{Core, QueuesOfHost, SharedTurn, Shares, Use};
 use crate::subsystem::Address;
 use crate::subsystem::transfer::Transfer;
 use begun::Begun;
-use parts::Parts;
 pub use progress::LeastRate;
 use progress::Progress;
 
@@ -140,7 +139,7 @@ struct Body {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum SlotStep {
     Free,
     /// In-capsule data are expected as soon as there is memory.
     Receiving,
@@ -153,13 +152,23 @@ enum Step {
     AtSubsystem,
 }
 
+/// The present part of a transfer that crosses part by part.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Offset and length, bytes.
+    at: u32,
+    bytes: u32,
+    /// The status to answer after the unfinished value of the stream is discarded.
+    verdict: Option<Status>,
+}
+
 struct Slot {
-    step: Step,
+    step: SlotStep,
     cid: u16,
     sqe: Sqe,
     transfer: Transfer,
     /// The present part, if the command moves its data part by part.
-    parts: Option<Parts>,
+    part: Option<Part>,
     buffer: Option<Buffer>,
     /// Some of its data had a wrong digest.
     spoilt: bool,
@@ -390,7 +399,7 @@ impl Connection {
         self.stage = Stage::Header;
         let Some(slot) = body.slot else { return };
         let command = &mut self.slots[usize::from(slot)];
-        if let Step::FromHost { received } = &mut command.step {
+        if let SlotStep::FromHost { received } = &mut command.step {
             *received = body.at;
         }
         if body.at < command.window().1 {
@@ -434,7 +443,7 @@ impl Connection {
     pub fn tick(&mut self, core: &mut Core) {
         let handshake_late = self.queue.is_none() && core.now_ms > self.opened_ms + HANDSHAKE_MS;
         // In each of these cases the host has to move bytes, and only those bytes count as progress.
-        let is_asked = self.slots.iter().any(|slot| matches!(slot.step, Step::FromHost { .. }));
+        let is_asked = self.slots.iter().any(|slot| matches!(slot.step, SlotStep::FromHost { .. }));
         let is_inside = (self.filled > 0 || !matches!(self.stage, Stage::Header)) && self.wants_input();
         let begun = [
             (is_asked, self.asked_bytes),

@@ -17,7 +17,7 @@
 use kvdrive_spec::opcode;
 use kvdrive_spec::{Command, RetrievePart, Sqe, Status, StorePart};
 
-use super::{Connection, Slot, Step};
+use super::{Connection, Part, Slot, SlotStep};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Tag};
 use crate::shared::Core;
@@ -25,16 +25,6 @@ use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES};
 
 /// Stream numbers from this one on are used by the connection itself, one for each slot.
 const OWN_STREAMS: u16 = (1 << 15) - 1;
-
-/// A transfer that crosses part by part.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Parts {
-    /// Offset and length of the present part, bytes.
-    pub at: u32,
-    pub bytes: u32,
-    /// The status to answer after the unfinished value of the stream is discarded.
-    verdict: Option<Status>,
-}
 
 /// The transfer to carry out for a command and, if it moves more than [`WHOLE_MAX_BYTES`], the first of the parts in
 /// which it does.
@@ -45,9 +35,9 @@ pub(super) fn split(
     sqe: &mut Sqe,
     transfer: Transfer,
     part_bytes: u32,
-) -> Result<(Transfer, Option<Parts>), Status> {
+) -> Result<(Transfer, Option<Part>), Status> {
     let named_bytes = sqe.cdw10.get();
-    let first = |bytes: u32| Some(Parts { at: 0, bytes: bytes.min(part_bytes), verdict: None });
+    let first = |bytes: u32| Some(Part { at: 0, bytes: bytes.min(part_bytes), verdict: None });
     match (transfer, sqe.opcode) {
         (Transfer::FromHost { bytes } | Transfer::ToHost { bytes }, _) if bytes <= WHOLE_MAX_BYTES => {
             Ok((transfer, None))
@@ -58,13 +48,13 @@ pub(super) fn split(
         // The host may name more bytes than the value has; only those of the value are requested.
         (Transfer::FromHost { .. }, opcode::STORE) if named_bytes == 0 => Ok((Transfer::None, None)),
         (Transfer::FromHost { .. }, opcode::STORE) => {
-            let parts = if named_bytes > WHOLE_MAX_BYTES { first(named_bytes) } else { None };
-            Ok((Transfer::FromHost { bytes: named_bytes }, parts))
+            let part = if named_bytes > WHOLE_MAX_BYTES { first(named_bytes) } else { None };
+            Ok((Transfer::FromHost { bytes: named_bytes }, part))
         }
         (Transfer::ToHost { bytes }, opcode::RETRIEVE) => {
             let bytes = bytes.min(named_bytes);
-            let parts = if bytes > WHOLE_MAX_BYTES { first(bytes) } else { None };
-            Ok((if bytes == 0 { Transfer::None } else { Transfer::ToHost { bytes } }, parts))
+            let part = if bytes > WHOLE_MAX_BYTES { first(bytes) } else { None };
+            Ok((if bytes == 0 { Transfer::None } else { Transfer::ToHost { bytes } }, part))
         }
         // Hosts expect that these answers may be shorter than the buffer, so the bytes that one command moves are
         // enough.
@@ -90,17 +80,17 @@ pub(super) fn names_own_stream(sqe: &Sqe) -> bool {
 impl Slot {
     /// Memory that its next step needs, bytes.
     pub(super) fn wanted_bytes(&self) -> u32 {
-        self.parts.map_or(self.transfer.bytes(), |part| part.bytes)
+        self.part.map_or(self.transfer.bytes(), |part| part.bytes)
     }
 
     /// Where its present memory begins and ends within its data, bytes.
     pub(super) fn window(&self) -> (u32, u32) {
-        self.parts.map_or((0, self.transfer.bytes()), |part| (part.at, part.at + part.bytes))
+        self.part.map_or((0, self.transfer.bytes()), |part| (part.at, part.at + part.bytes))
     }
 
     /// Is its next command to the namespace the first one?
     pub(super) fn begins(&self) -> bool {
-        self.parts.is_none_or(|part| part.at == 0)
+        self.part.is_none_or(|part| part.at == 0)
     }
 
     /// The entry of its next command to the namespace.
@@ -108,7 +98,7 @@ impl Slot {
     /// # Errors
     /// A store's or retrieve's entry that is none.
     pub(super) fn next_entry(&self, slot: u16) -> Result<Sqe, Status> {
-        let Some(Parts { at, bytes, verdict }) = self.parts else { return Ok(self.sqe) };
+        let Some(Part { at, bytes, verdict }) = self.part else { return Ok(self.sqe) };
         let stream = OWN_STREAMS + slot;
         let command = match Command::decode(&self.sqe)? {
             _ if verdict.is_some() => Command::Discard { stream },
@@ -127,7 +117,7 @@ impl Slot {
 
 impl Connection {
     /// Continues after a completed part with the next one, or with the answer.
-    pub(super) fn complete_part(&mut self, core: &mut Core, part: Parts, completion: Completion) {
+    pub(super) fn complete_part(&mut self, core: &mut Core, part: Part, completion: Completion) {
         let Completion { tag: Tag { slot, .. }, status, dw0, dw1, data, data_bytes, .. } = completion;
         if let Some(verdict) = part.verdict {
             return self.answer(slot, verdict, 0, 0);
@@ -155,15 +145,15 @@ impl Connection {
         }
         let bytes = (all_bytes - at).min(self.limits.part_bytes);
         let command = &mut self.slots[usize::from(slot)];
-        command.parts = Some(Parts { at, bytes, verdict: None });
-        command.step = Step::WaitsForMemory;
+        command.part = Some(Part { at, bytes, verdict: None });
+        command.step = SlotStep::WaitsForMemory;
         self.ask_for_memory(core, slot);
     }
 
     /// Ends a command that cannot continue: the unfinished work of its stream is discarded before it is answered.
     pub(super) fn give_up(&mut self, core: &mut Core, slot: u16, status: Status) {
         let command = &mut self.slots[usize::from(slot)];
-        match &mut command.parts {
+        match &mut command.part {
             Some(part) if part.at > 0 => {
                 part.verdict = Some(status);
                 command.buffer = Some(Buffer::empty());

@@ -10,7 +10,7 @@ pub(super) type Order = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// A server, as other threads reach it.
 #[derive(Clone)]
-pub struct Handle {
+pub struct ServerHandle {
     pub(super) bell: Arc<Bell>,
     pub(super) drain: Arc<AtomicBool>,
     pub(super) at_once: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ pub struct Handle {
 #[error("the server has ended")]
 pub struct ServerEnded;
 
-impl Handle {
+impl ServerHandle {
     /// Runs `act` on the server's thread, between two turns, and waits for its result. A call on that thread
     /// itself would wait for ever.
     ///
