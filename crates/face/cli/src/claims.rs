@@ -66,7 +66,7 @@ impl Claims {
             }
             if self.batch.options().is_altered() {
                 output::print(
-                    "a scale or settings of your own: nothing is held against what came true before\n",
+                    "a scale or settings of your own: verdicts are not compared with those of the usual settings\n",
                 );
             }
         }

@@ -112,7 +112,10 @@ impl Ctl {
             Request::Hosts => hosts(&from::<Vec<SeenHost>>(answer)?),
             Request::Faults => fault_table(&from::<Vec<SeenFault>>(answer)?),
             Request::Inject { .. } => from::<String>(answer)?,
-            Request::Clear { .. } => format!("{} rules are gone", from::<u64>(answer)?),
+            Request::Clear { .. } => match from::<u64>(answer)? {
+                1 => "1 rule cleared".to_owned(),
+                rules => format!("{rules} rules cleared"),
+            },
             Request::PowerCut { .. } => {
                 format!("the power is off; `{} power on` gives it back", self.again())
             }

@@ -81,7 +81,7 @@ impl Storm {
             }
         }
         output::print(&format!(
-            "{} cases from seed {} on, {} power cuts, {} keys looked at in recovered drives (counted), {:.0} s (measured)",
+            "cases: {} from seed {} on; power cuts: {}; keys compared in recovered drives: {} (counted); {:.0} s (measured)",
             grouped(cases),
             self.seed,
             grouped(cuts),

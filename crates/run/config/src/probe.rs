@@ -49,6 +49,6 @@ fn a_new_setting_is_a_field_and_a_line_of_a_profile() {
     assert_eq!(image_keys(&config.probe), [("probe.reach_bytes", "8192".to_owned())]);
     assert!(rules::setting("probe.reach_bytes").is_some_and(|setting| setting.shrinks));
     let row = "| `probe.reach_bytes` | B | 1 to 1048576 | 4096 | How far it reaches. Option `--reach`. \
-               Looked at with `gc.enabled=true`. |";
+               Applies when `gc.enabled=true`. |";
     assert!(reference().contains(row), "{}", reference());
 }

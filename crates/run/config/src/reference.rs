@@ -55,7 +55,7 @@ fn row(setting: &Setting, document: &Document) -> String {
         .collect();
     let conditions = match conditions.is_empty() {
         true => String::new(),
-        false => format!(" Looked at with {}.", conditions.join(" and ")),
+        false => format!(" Applies when {}.", conditions.join(" and ")),
     };
     let what = format!("{}{option}{conditions}", plain(help)).replace('|', "\\|");
     let allowed = rule.allowed().replace('|', "\\|");

@@ -101,9 +101,9 @@ fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
 /// The expected verdict.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Whether the claim comes true.
-    pub comes_true: bool,
-    /// Does it at least come true with the costs of the source's emulator?
+    /// Whether the claim holds.
+    pub holds: bool,
+    /// Does it at least hold with the costs of the source's emulator?
     pub is_emulated: bool,
     /// Our value, or one for each point; empty: only the verdict counts.
     pub ours: Vec<f64>,

@@ -33,8 +33,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Does the claim come true?
-    pub fn comes_true(&self) -> bool {
+    /// Does the claim hold?
+    pub fn holds(&self) -> bool {
         matches!(self, Verdict::Reproduced | Verdict::Holds)
     }
 }
@@ -156,7 +156,7 @@ enum AtPoints {
 
 /// The reason if a quick run leaves a claim open.
 const NEEDS_MORE: &str =
-    "With so few operations it comes out otherwise than with the usual number, which judges it.";
+    "With so few operations the result differs from that with the usual number, which decides.";
 
 /// Runs of one condition: for each point, run by name.
 type Points = [Vec<(String, RunId)>];
@@ -193,7 +193,7 @@ fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
         (&claim.emulator, claim.emulator.as_ref().and_then(|_| conditions.next()))
     {
         let found = find(claim, points, results)?;
-        comes_out_emulated = verdict(claim, &found).comes_true();
+        comes_out_emulated = verdict(claim, &found).holds();
         beside.push(beside_of(emulator, &found));
     }
     for (condition, points) in claim.beside.iter().zip(conditions) {
@@ -391,14 +391,14 @@ impl AtPoints {
 }
 
 fn verdict(claim: &Claim, found: &AtPoints) -> Verdict {
-    let comes_true = match (found, &claim.test) {
+    let holds = match (found, &claim.test) {
         (AtPoints::Values(values), Test::Value { published, relation, tolerance, .. }) => {
             values.iter().all(|ours| relation.holds(*ours, *published, *tolerance))
         }
         (AtPoints::Compared(points), _) => points.iter().flatten().all(|one| one.holds),
         (AtPoints::Values(_), Test::Order(_)) => false,
     };
-    match (comes_true, &claim.test) {
+    match (holds, &claim.test) {
         (false, _) => Verdict::NotReproduced,
         (true, Test::Order(_)) => Verdict::Holds,
         (true, Test::Value { .. }) => Verdict::Reproduced,
@@ -421,15 +421,15 @@ fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
     let expected = &planned.claim.expected;
     let as_expected = match outcome.verdict {
         // Without the emulator's runs its verdict is unknown.
-        Verdict::NotReproduced if planned.claim.emulator.is_none() => !expected.comes_true,
-        Verdict::NotReproduced => !expected.comes_true && !expected.is_emulated,
+        Verdict::NotReproduced if planned.claim.emulator.is_none() => !expected.holds,
+        Verdict::NotReproduced => !expected.holds && !expected.is_emulated,
         Verdict::Emulated => expected.is_emulated,
-        _ => expected.comes_true,
+        _ => expected.holds,
     };
     if !as_expected {
-        let should = match (expected.comes_true, expected.is_emulated) {
-            (true, _) => "came true",
-            (_, true) => "came out under the emulator's accounting",
+        let should = match (expected.holds, expected.is_emulated) {
+            (true, _) => "held",
+            (_, true) => "held under the emulator's accounting",
             _ => "was not reproduced",
         };
         return Some(format!("{}; this {should} before", outcome.verdict));

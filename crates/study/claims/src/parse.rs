@@ -104,8 +104,8 @@ enum Quantity {
 #[derive(Default, Deserialize)]
 enum Expect {
     #[default]
-    #[serde(rename = "comes true")]
-    ComesTrue,
+    #[serde(rename = "holds")]
+    Holds,
     #[serde(rename = "not reproduced")]
     NotReproduced,
     #[serde(rename = "emulator's accounting")]
@@ -238,24 +238,21 @@ impl RawClaim {
     }
 
     fn expected(&self, test: &Test) -> anyhow::Result<Expected> {
-        let comes_true = matches!(self.expect, Expect::ComesTrue);
+        let holds = matches!(self.expect, Expect::Holds);
         let is_emulated = matches!(self.expect, Expect::Emulated);
         let ours = match &self.ours {
             None => Vec::new(),
             Some(OneOrMany::One(value)) => vec![*value; self.each.len().max(1)],
             Some(OneOrMany::Many(values)) => values.clone(),
         };
-        ensure!(comes_true || !self.because.is_empty(), "not reproduced needs because");
-        ensure!(
-            comes_true || !ours.is_empty() || matches!(test, Test::Order(_)),
-            "not reproduced needs ours"
-        );
+        ensure!(holds || !self.because.is_empty(), "not reproduced needs because");
+        ensure!(holds || !ours.is_empty() || matches!(test, Test::Order(_)), "not reproduced needs ours");
         ensure!(
             ours.is_empty() || ours.len() == self.each.len().max(1),
             "ours: as many values as each has points"
         );
         ensure!(ours.is_empty() != self.drift.is_some(), "ours and drift belong together");
-        Ok(Expected { comes_true, is_emulated, ours, drift: self.drift.unwrap_or(0.0) })
+        Ok(Expected { holds, is_emulated, ours, drift: self.drift.unwrap_or(0.0) })
     }
 }
 

@@ -132,15 +132,15 @@ const STANDINGS: [(Standing, &str); 4] = [
     (Standing::Ours, "ours"),
 ];
 
-/// How many outcomes of each standing come true, in words, regressions last.
+/// How many outcomes of each standing hold, in words, regressions last.
 pub fn counts(outcomes: &[Outcome]) -> String {
     let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
     let is_open = |outcome: &Outcome| outcome.verdict == Verdict::NeedsMore;
-    // The number of claims that come true, and of all.
+    // The number of claims that hold, and of all.
     let count = |belongs: &dyn Fn(&Outcome) -> bool| {
         let all: Vec<_> =
             outcomes.iter().filter(|one| belongs(one) && !is_skipped(one) && !is_open(one)).collect();
-        (all.iter().filter(|one| one.verdict.comes_true()).count(), all.len())
+        (all.iter().filter(|one| one.verdict.holds()).count(), all.len())
     };
     let mut parts = Vec::new();
     for (standing, name) in STANDINGS {
@@ -148,7 +148,7 @@ pub fn counts(outcomes: &[Outcome]) -> String {
         if all == 0 {
             continue;
         }
-        let mut part = format!("{name}: {good} of {all} come true");
+        let mut part = format!("{name}: {good} of {all} hold");
         if standing == Standing::Evidence {
             let (counted, of) = count(&|one| one.standing == standing && one.kind == Kind::Counted);
             part += &format!(" ({counted} of {of} counted, {} of {} modelled)", good - counted, all - of);

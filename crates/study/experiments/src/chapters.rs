@@ -55,7 +55,7 @@ pub static CHAPTERS: &[Chapter] = &[
     Chapter {
         name: "pm983",
         suite: "pm983",
-        title: "A drive that was sold",
+        title: "A real drive: Samsung's PM983",
         lead: "Samsung's PM983 with key-value firmware, as public logs and Samsung's guide of 2018 and 2019 have it. Constants are fitted to a \
                part of them; the rest is held against runs. Nothing was measured by us.",
         says_best: false,

@@ -163,7 +163,7 @@ fn verdict(outcome: &Outcome) -> Markup {
     };
     let mut why = Vec::new();
     why.extend(outcome.regressed.iter().map(|what| format!("Regressed: {what}.")));
-    // A claim that was expected to come true has no explanation for its failure.
+    // A claim that was expected to hold has no explanation for its failure.
     if outcome.verdict == Verdict::NotReproduced
         && outcome.because.is_empty()
         && outcome.comparisons.is_empty()
@@ -173,7 +173,7 @@ fn verdict(outcome: &Outcome) -> Markup {
     if !outcome.reading.is_empty() {
         why.push(format!("Our reading: {}", outcome.reading));
     }
-    if !outcome.verdict.comes_true() && !outcome.because.is_empty() {
+    if !outcome.verdict.holds() && !outcome.because.is_empty() {
         why.push(outcome.because.clone());
     }
     why.extend(outcome.tightest().map(|tightest| format!("Tightest: {tightest}.")));

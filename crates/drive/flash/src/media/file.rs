@@ -171,7 +171,9 @@ fn open_file(path: &Path, read_only: bool) -> std::io::Result<MachineFile> {
         Ok(()) if !file.file().metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),
-        Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
+        Err(TryLockError::WouldBlock) => Err(std::io::Error::other(
+            "another program has it open; end that program or use a copy of the image",
+        )),
     }
 }
 

@@ -229,7 +229,10 @@ fn a_file_is_there_when_it_is_opened_again() {
     assert_eq!(content(&*again), seen);
     again.program(Ppa(43), &page(43), &spare(43));
     let error = (media::kind("file").unwrap().open)(&geometry, &options).err().unwrap().to_string();
-    assert!(error.ends_with("another drive has this image"), "{error}");
+    assert!(
+        error.ends_with("another program has it open; end that program or use a copy of the image"),
+        "{error}"
+    );
     drop(again);
     assert_eq!(open("file", &geometry, &directory).read_spare(Ppa(43)), MediaPage::Programmed(spare(43)));
 }

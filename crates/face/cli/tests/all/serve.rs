@@ -220,7 +220,7 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()), "it was once");
     let faults = ctl(&socket, &["--json", "faults"]).unwrap();
     assert!(faults.contains("\"fired\": 1") && faults.contains("\"name\": \"status 1\""), "{faults}");
-    assert_eq!(ctl(&socket, &["faults", "clear", "status 1"]).as_deref(), Ok("1 rules are gone\n"));
+    assert_eq!(ctl(&socket, &["faults", "clear", "status 1"]).as_deref(), Ok("1 rule cleared\n"));
     let error = ctl(&socket, &["inject", "red-error"]).unwrap_err();
     assert!(error.contains("there are read-error") && error.lines().count() == 1, "{error}");
     let error = ctl(&socket, &["inject", "lose", "--die", "1"]).unwrap_err();
@@ -534,7 +534,7 @@ fn several_namespaces_are_drives_of_their_own() {
     assert!(queue.retrieve(key, 100).unwrap_err().to_string().contains("88h"));
     queue.nsid = 1;
     assert_eq!(queue.retrieve(key, 100).unwrap().1, b"one");
-    assert_eq!(ctl(&socket, &["--nsid", "2", "faults", "clear"]).as_deref(), Ok("1 rules are gone\n"));
+    assert_eq!(ctl(&socket, &["--nsid", "2", "faults", "clear"]).as_deref(), Ok("1 rule cleared\n"));
     let error = ctl(&socket, &["--nsid", "3", "status"]).unwrap_err();
     assert!(error.contains("nsid 3: there is no such namespace") && error.lines().count() == 1, "{error}");
     let seen = |path: &str| {

@@ -60,7 +60,7 @@ fn a_number_must_be_right_at_every_point() {
     assert_eq!((near.values, near.ours.as_str()), (vec![0.5, 0.55], "0.500 .. 0.550 x"));
     let half = judge(&format!("{RUNS}{RATIO}published = 0.5\n"));
     assert_eq!(half.verdict, Verdict::NotReproduced);
-    assert_eq!(half.regressed.as_deref(), Some("not reproduced; this came true before"));
+    assert_eq!(half.regressed.as_deref(), Some("not reproduced; this held before"));
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn the_tally_keeps_evidence_apart() {
     ];
     assert_eq!(
         claims::counts(&outcomes),
-        "6 claims; evidence: 2 of 3 come true (1 of 1 counted, 1 of 2 modelled); fit: 1 of 1 come true; \
-         set: 1 of 1 come true; ours: 1 of 1 come true; 1 REGRESSED"
+        "6 claims; evidence: 2 of 3 hold (1 of 1 counted, 1 of 2 modelled); fit: 1 of 1 hold; \
+         set: 1 of 1 hold; ours: 1 of 1 hold; 1 REGRESSED"
     );
     let (plain, painted) =
         (claims::text(&outcomes, false, usize::MAX), claims::text(&outcomes, true, usize::MAX));
@@ -211,7 +211,7 @@ fn a_quick_run_leaves_open_what_comes_out_otherwise() {
     assert_eq!((&same.verdict, same.seeds.as_str()), (&Verdict::Holds, ""));
     assert_eq!(
         claims::counts(&[open, same]),
-        "2 claims; evidence: 1 of 1 come true (0 of 0 counted, 1 of 1 modelled); 1 need more operations; none regressed"
+        "2 claims; evidence: 1 of 1 hold (0 of 0 counted, 1 of 1 modelled); 1 need more operations; none regressed"
     );
     let failing = "expect = \"not reproduced\"\nbecause = \"so\"\nours = 0.7\ndrift = 0.001\n";
     let failing = judge_with(&claim(&format!("{RUNS}{RATIO}published = 0.9\n{failing}")), quick());
@@ -334,15 +334,14 @@ fn what_only_the_emulator_gives_is_a_verdict_of_its_own() {
     assert_eq!((&there.verdict, &there.regressed), (&Verdict::Emulated, &None));
     assert_eq!((there.beside[0].ours.as_str(), there.ours.as_str()), ("1.000 x", "0.500 x"));
     assert!(
-        claims::counts(&[there])
-            .contains("0 of 1 come true (0 of 0 counted, 0 of 1 modelled), 1 more under the")
+        claims::counts(&[there]).contains("0 of 1 hold (0 of 0 counted, 0 of 1 modelled), 1 more under the")
     );
     let surprise = judge_of("modelled-check", 1.0, "not reproduced");
     assert_eq!(surprise.regressed.as_deref(), Some("emulator's accounting; this was not reproduced before"));
     let lost = judge_of("modelled-check", 2.0, "emulator's accounting");
     assert_eq!(
         lost.regressed.as_deref(),
-        Some("not reproduced; this came out under the emulator's accounting before")
+        Some("not reproduced; this held under the emulator's accounting before")
     );
 }
 
@@ -440,7 +439,7 @@ fn seeds_that_are_asked_for_take_the_place_of_a_claims_own() {
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let of_three = planned.judge(&results).unwrap().seeds;
     assert!(of_three.ends_with("with seed 4, 5 and 6"), "{of_three}");
-    assert_eq!(outcome.regressed, None, "nothing is known of what comes true with seeds of one's own");
+    assert_eq!(outcome.regressed, None, "no verdict is known for seeds of one's own");
 }
 
 #[test]

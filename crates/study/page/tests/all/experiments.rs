@@ -315,8 +315,7 @@ fn a_verdict_says_what_it_is_worth() {
     for outcome in &mut outcomes {
         outcome.regressed = None;
     }
-    let of =
-        |standing| outcomes.iter().filter(|one| one.standing == standing && one.verdict.comes_true()).count();
+    let of = |standing| outcomes.iter().filter(|one| one.standing == standing && one.verdict.holds()).count();
     assert!(of(Standing::Evidence) > 0 && of(Standing::Fit) > 0, "there is something to tell apart");
     let facts = Vec::new();
     let figures = Vec::new();
@@ -331,7 +330,7 @@ fn a_verdict_says_what_it_is_worth() {
     for outcome in &outcomes {
         let row = page.split(&format!("<tr id=\"claim-{}\">", outcome.id)).nth(1).unwrap();
         let row = row.split("</tr>").next().unwrap();
-        let is_evidence = outcome.standing == Standing::Evidence && outcome.verdict.comes_true();
+        let is_evidence = outcome.standing == Standing::Evidence && outcome.verdict.holds();
         assert_eq!(row.contains("class=\"verdict evidence\""), is_evidence, "{row}");
         assert_eq!(row.contains("by a fit"), outcome.standing == Standing::Fit, "{row}");
         assert_eq!(row.contains("by construction"), outcome.standing == Standing::Set, "{row}");
