@@ -19,7 +19,7 @@ fn a_cache_holds_the_share_of_the_pairs_that_its_panel_names() {
             let pair = u64::from(workload.key_size + workload.value_size + saker.cache_pair_bytes);
             assert_eq!(100 * saker.cache_bytes, percent * workload.num * pair, "{}", panel.title);
             let note = &figure.notes[0];
-            assert!(note.contains(&format!("A pair counts for {pair} B in it")), "{note}");
+            assert!(note.contains(&format!("The cache charges {pair} B for a pair")), "{note}");
         }
     }
 }
