@@ -93,7 +93,7 @@ const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     start: start::<LsmEngine>,
     fold: LsmEngine::fold,
     check: lsm::check,
-    image_settings: |config| config.lsm.image_settings(),
+    image_settings: lsm::image_settings,
 }];
 
 /// [`OTHER_ENGINES`], [`SCHEMES`] and [`STORES`], concatenated.

@@ -14,7 +14,7 @@ use kvdrive_engines::value_log::LogImage;
 use kvdrive_flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::file_log::FileLog;
-use kvdrive_flash::power::{IMAGE, Survivors, owner_of};
+use kvdrive_flash::power::{IMAGE, SETTINGS_AT, Survivors, owner_of};
 use kvdrive_flash::{Ppa, Spare};
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
@@ -324,6 +324,23 @@ fn what_is_not_crafted_comes_up() {
         for _ in 0..5 {
             survivors = use_and_watch(&remains.config, &survivors, &counts_right).expect("its own image");
         }
+    }
+}
+
+/// An earlier program did not name `ftl.over_provisioning` in images of `lsm`.
+#[test]
+fn an_image_that_does_not_name_a_key_opens_and_names_it_afterwards() {
+    for remains in all_remains().iter().filter(|remains| remains.row.sections.contains(&"ftl")) {
+        let own = owner_of(&remains.survivors.protected).expect("its own image").settings;
+        let text: String = decode(&encode(&own)).expect("settings are a text");
+        let earlier: String =
+            text.split_inclusive('\n').filter(|line| !line.starts_with("ftl.over_provisioning")).collect();
+        assert!(earlier.len() < text.len(), "{}: {text}", remains.row.name);
+        let head = &remains.survivors.protected[..SETTINGS_AT];
+        let mut image = [head, &encode(&earlier), remains.state()].concat();
+        IMAGE.finish(&mut image);
+        let later = remains.use_image(image).unwrap_or_else(|error| panic!("{}: {error}", remains.row.name));
+        assert_eq!(owner_of(&later.protected).map(|owner| owner.settings), Ok(own), "{}", remains.row.name);
     }
 }
 

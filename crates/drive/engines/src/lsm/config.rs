@@ -1,6 +1,6 @@
 //! The configuration of engine `lsm`: four sections of a profile.
 
-use kvdrive_declare::{Section, image_keys};
+use kvdrive_declare::Section;
 use kvdrive_flash::Geometry;
 
 use super::bloom::BloomConfig;
@@ -20,18 +20,6 @@ pub struct LsmConfig {
     pub index: IndexConfig,
     /// Garbage collection of the value log.
     pub gc: GcConfig,
-}
-
-impl LsmConfig {
-    /// Settings in which two drives must agree to read each other's images: [`kvdrive_flash::power::ImageSettings`].
-    pub fn image_settings(&self) -> Vec<(&'static str, String)> {
-        let LsmConfig { packing, index, gc, buffer } = self;
-        let mut settings = packing.image_settings();
-        settings.extend(image_keys(buffer));
-        settings.extend(image_keys(index));
-        settings.extend(image_keys(gc));
-        settings
-    }
 }
 
 /// Garbage collection of the value log: section `[gc]`.

@@ -1,9 +1,11 @@
 //! A configuration held against the drive: the segments and the value log that it makes, and whether there is
 //! power-protected memory enough.
 
+use kvdrive_declare::image_keys;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::PowerOnError;
 
+use super::config::LsmConfig;
 use super::layout::layout_row;
 use crate::config::EngineConfig;
 use crate::packing::SLOT_BYTES;
@@ -34,6 +36,15 @@ pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<LogShap
 /// As [`shape`], without a drive.
 pub(super) fn shape_of_config(config: &EngineConfig) -> Result<LogShape, PowerOnError> {
     shape(config, &pool(config, logical_pages(config), None))
+}
+
+/// Settings that two drives with this engine must have in common.
+pub fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    let LsmConfig { packing, index, gc, buffer } = &config.lsm;
+    let mut settings = packing.image_settings();
+    settings
+        .extend([image_keys(buffer), image_keys(index), image_keys(gc), image_keys(&config.ftl)].concat());
+    settings
 }
 
 /// Can there be a drive like this with the engine on it? If not, a line that begins with the key to blame.

@@ -30,6 +30,6 @@ pub use config::{GcConfig, IndexConfig, LsmConfig};
 pub use cursor::{Cursor, Snapshot};
 pub use engine::{Found, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
-pub use fit::check;
+pub use fit::{check, image_settings};
 pub use index::{Index, IndexCounters, IndexParts, TablesSeen};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

@@ -1,5 +1,8 @@
 //! The settings on which a drive's images depend. A protected image carries them, so that a drive with other
 //! settings refuses the image and names the difference.
+//!
+//! An image that does not name a key was written before that key became one of them. It cannot be compared by that
+//! key, so it is opened as it was before, and the next checkpoint names the key.
 
 use std::rc::Rc;
 
@@ -21,23 +24,17 @@ impl ImageSettings {
         )
     }
 
-    /// The settings of another drive that differ, one per line: `lsm.layout = "sound" (here "published")`, in
-    /// the order of the other's keys. `None` if there is no difference.
-    pub fn difference(&self, other: &ImageSettings) -> Option<String> {
-        if self == other {
+    /// The settings of an image that differ from these, in the order of the image's keys: `lsm.layout = sound (here
+    /// published)`. `None` if there is no difference.
+    pub fn difference(&self, image: &ImageSettings) -> Option<String> {
+        if self == image {
             return None;
         }
-        let value = |settings: &'_ ImageSettings, key: &str| -> Option<String> {
-            settings.settings().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
-        };
-        let changed = other.settings().filter_map(|(key, theirs)| match value(self, key) {
-            Some(ours) if ours == theirs => None,
-            Some(ours) => Some(format!("{key} = {theirs} (here {ours})")),
-            None => Some(format!("{key} = {theirs} (here none)")),
-        });
-        let missing = self.settings().filter(|(key, _)| value(other, key).is_none());
-        let missing = missing.map(|(key, ours)| format!("no {key} (here {ours})"));
-        let differences: Vec<_> = changed.chain(missing).collect();
+        let ours =
+            |key: &str| self.settings().find(|(name, _)| *name == key).map_or("none", |(_, value)| value);
+        let differing = image.settings().filter(|(key, theirs)| ours(key) != *theirs);
+        let differences: Vec<_> =
+            differing.map(|(key, theirs)| format!("{key} = {theirs} (here {})", ours(key))).collect();
         (!differences.is_empty()).then(|| differences.join(", "))
     }
 
@@ -61,9 +58,15 @@ mod tests {
         assert_eq!(ours.difference(&ours), None);
         assert_eq!(
             ours.difference(&theirs).as_deref(),
-            Some(
-                "flash.channels = 4 (here 8), hash.unit_bytes = 1024 (here none), no lsm.layout (here sound)"
-            )
+            Some("flash.channels = 4 (here 8), hash.unit_bytes = 1024 (here none)")
         );
+    }
+
+    #[test]
+    fn a_key_that_an_earlier_image_does_not_name_is_not_compared() {
+        let ours = image(&[("engine.name", "lsm"), ("ftl.over_provisioning", "0.1")]);
+        let earlier = image(&[("engine.name", "lsm")]);
+        assert_eq!(ours.difference(&earlier), None);
+        assert_eq!(earlier.difference(&ours).as_deref(), Some("ftl.over_provisioning = 0.1 (here none)"));
     }
 }

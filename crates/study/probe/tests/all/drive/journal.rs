@@ -87,6 +87,22 @@ fn a_drive_of_another_configuration_is_refused_with_the_keys_that_differ() {
     }
 }
 
+/// The logical pages of a drive follow from it, so tables and values would be looked for in other places.
+#[test]
+fn a_drive_with_another_over_provisioning_is_refused_with_both_values() {
+    for row in ENGINES.iter().filter(|row| row.sections.contains(&"ftl")) {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let (path, document) = used(row, folder.path());
+        for other in ["0.1", "0.3"] {
+            let other_drive = on_file(row, &path, &[&format!("ftl.over_provisioning={other}")]);
+            let error = run(&other_drive, &|_, _| ()).expect_err("fewer or more pages").to_string();
+            let named = format!("ftl.over_provisioning = 0.2 (here {other})");
+            assert!(error.contains(&named) && !error.contains('\n'), "{}: {error}", row.name);
+        }
+        assert!(run(&document, &|_, _| ()).is_ok(), "{}: nothing has changed", row.name);
+    }
+}
+
 /// Only the image was copied, or the process was killed twice while it wrote a checkpoint.
 #[test]
 fn an_image_without_its_protected_memory_is_refused() {
