@@ -36,12 +36,11 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
     if struck.delay_ns > 0 {
         drive.port.sim().sleep(struck.delay_ns);
     }
+    if let Some(fault) = struck.at_door {
+        drive.faults.note_at_door(fetched.request.session().number(), sqe.cid.get(), fault);
+    }
     match struck.effect {
         Some(Effect::Refuse(status) | Effect::RefuseChange(status)) => Some(Struck { status, after_ns: 0 }),
-        Some(Effect::AtDoor(fault)) => {
-            drive.faults.note_at_door(fetched.request.session().number(), sqe.cid.get(), fault);
-            None
-        }
         Some(Effect::Lose(after_ns)) => Some(Struck { status: Status::ABORT_REQUESTED, after_ns }),
         _ => None,
     }

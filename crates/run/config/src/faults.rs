@@ -19,6 +19,10 @@
 //!
 //! A fault that can strike at several moments has `at` (`command`, `read`, `program`, `erase`). `name` is
 //! what reports call the rule. Every error is one line that begins with file, line and column.
+//!
+//! Rules are evaluated in the order of the file, those of a later `ctl inject` last. A command or operation gets all
+//! delays that are due, one fault of its answer on a network (`stall`, `bad-digest`, ...) and one other fault, each
+//! the first that is due; after the other fault no rule is evaluated.
 
 use std::ops::Range;
 

@@ -98,7 +98,7 @@ pub enum Effect {
     RefuseChange(Status),
     /// The command is not executed, and stays unanswered until its host aborts it after this many ns.
     Lose(Ns),
-    /// The command is executed, and its answer or its connection has a fault on a network.
+    /// The answer of the command, or its connection, has a fault on a network.
     AtDoor(TransportFault),
     /// The power is cut. Operations in flight may be left torn, or only as before or as after the operation.
     CutPower {
@@ -256,6 +256,8 @@ pub enum Subject {
 pub struct Struck {
     /// Delays, summed up, ns.
     pub delay_ns: Ns,
+    /// The fault of the answer on a network, whatever the answer is; later rules with another one were not evaluated.
+    pub at_door: Option<TransportFault>,
     /// The other effect, if any; rules after the one that chose it were not evaluated.
     pub effect: Option<Effect>,
     /// For a failing erase: its pages cannot be read any more. Otherwise they are unchanged.
@@ -431,8 +433,8 @@ impl Faults {
         self.0.is_armed.get()
     }
 
-    /// The faults that strike `subject` at `moment`. Rules are evaluated in their order; delays add up, and
-    /// the first other effect ends the evaluation.
+    /// The faults that strike `subject` at `moment`. Rules are evaluated in their order. Delays add up; the first fault
+    /// of the answer counts, and says nothing of the execution, so evaluation continues; the first other effect ends it.
     pub fn strike(&self, moment: Moment, subject: Subject) -> Struck {
         let mut struck = Struck::default();
         if !self.is_armed() {
@@ -443,13 +445,15 @@ impl Faults {
             Subject::Command { opcode, .. } => kvdrive_spec::opcode::name(opcode).unwrap_or(""),
         };
         for active in self.0.rules.borrow_mut().iter_mut() {
-            if !active.is_due(moment, &subject) {
+            let is_taken = matches!(active.rule.effect, Effect::AtDoor(_)) && struck.at_door.is_some();
+            if is_taken || !active.is_due(moment, &subject) {
                 continue;
             }
             self.0.sim.trace().note(self.0.sim.now(), 0, "fault", active.rule.kind.name, 0, purpose);
             match active.rule.effect {
                 Effect::Delay(span_ns) => struck.delay_ns = struck.delay_ns.saturating_add(span_ns),
                 Effect::CutPower { torn } => self.cut_power(torn),
+                Effect::AtDoor(fault) => struck.at_door = Some(fault),
                 effect => {
                     struck.effect = Some(effect);
                     struck.leaves_nothing = moment == Moment::Erase && active.rng.one_in(2);
@@ -503,6 +507,38 @@ mod tests {
         assert_eq!(strikes(When { times: Some(2), every: 2, ..all.clone() }, 10), [2, 4]);
         let half = strikes(When { probability: 0.5, ..all }, 1000);
         assert!((400..600).contains(&half.len()), "{} of 1000", half.len());
+    }
+
+    fn rule(kind_of: &str, effect: Effect) -> Rule {
+        let kind = kind(kind_of).expect("it is in the table");
+        let (matches, when) = (Matches::default(), When::default());
+        Rule { name: kind_of.into(), kind, moment: kind.moments[0], effect, matches, when }
+    }
+
+    /// A stalled answer says nothing of the command; a refusal ends the evaluation.
+    #[test]
+    fn a_fault_of_the_answer_leaves_later_rules_in_force() {
+        let faults = Faults::new(&Sim::new());
+        let stall = TransportFault::Stall { ms: 1 };
+        let refusal = Effect::RefuseChange(Status::NAMESPACE_WRITE_PROTECTED);
+        let rules = [
+            rule("stall", Effect::AtDoor(stall)),
+            rule("bad-digest", Effect::AtDoor(TransportFault::BadDigest)),
+            rule("delay", Effect::Delay(7)),
+            rule("write-protect", refusal),
+            rule("lose", Effect::Lose(1)),
+        ];
+        faults.set(&rules, 1);
+        let mut subject = Subject::Command { opcode: 1, key: None, namespace: 1, changes_content: true };
+        let both = Struck { delay_ns: 7, at_door: Some(stall), effect: Some(refusal), leaves_nothing: false };
+        assert_eq!(faults.strike(Moment::Command, subject), both);
+        let fired = || faults.counts().iter().map(|count| count.fired).collect::<Vec<_>>();
+        assert_eq!(fired(), [1, 0, 1, 1, 0]);
+        if let Subject::Command { changes_content, .. } = &mut subject {
+            *changes_content = false;
+        }
+        assert_eq!(faults.strike(Moment::Command, subject).effect, Some(Effect::Lose(1)));
+        assert_eq!(fired(), [2, 0, 2, 1, 1]);
     }
 
     #[test]

@@ -114,6 +114,22 @@ fn what_is_struck_at_the_door_is_carried_out_noticed_by_its_host_and_over() {
     assert!(kinds >= 5, "{kinds}");
 }
 
+/// Rules of the door and of the drive strike the same command.
+#[test]
+fn a_stalled_store_is_refused_by_a_later_rule_as_the_others_are() {
+    let server = serve(Backend::Beside(Vec::new()), Options::default(), 1 << 20);
+    let rules =
+        "[[rule]]\nfault = \"stall\"\nnth = 3\ndelay_ns = \"20ms\"\n[[rule]]\nfault = \"write-protect\"\n";
+    server.control.as_ref().unwrap().change(Change::AddFaults(rules.to_owned())).unwrap().unwrap();
+    let (_host, mut queue) = connect(&server, false);
+    for number in 1..=5 {
+        let error = queue.store(key(), VALUE).expect_err("it is write-protected");
+        assert_eq!(error.status(), Ok(Status::NAMESPACE_WRITE_PROTECTED), "store {number}");
+    }
+    assert_eq!(fired(&server), 1);
+    server.end();
+}
+
 /// For an answer without data, and for connections without data digests, the bad digest is that of a header.
 #[test]
 fn a_bad_digest_is_that_of_a_header_where_there_is_none_of_data() {
