@@ -165,11 +165,7 @@ fn end_if_stopped(watch: &Watch<'_>) {
 /// The drive and the workload, with defaults by which a cut checks much in little time.
 fn document(options: &RunOptions) -> anyhow::Result<Document> {
     let mut options = options.clone();
-    if options.assignments().iter().any(|assignment| assignment == "media.kind=file") {
-        // A trial makes images of its own beside the named one and removes them.
-        let image = std::env::temp_dir().join("drive.img");
-        options.set_default(format!("media.path={}", image.display()));
-    }
+    options.make_images();
     let mut document = options.document_of_pairs("crash")?;
     options.check_for_run(&document)?;
     for (option, key, default) in [("ops", "workload.ops", DEFAULT_OPS), ("num", "workload.num", DEFAULT_NUM)]

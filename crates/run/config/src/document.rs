@@ -5,6 +5,7 @@ use std::fmt;
 
 use kvdrive_declare::Problem as ConfigError;
 use kvdrive_engines::packing::{OwnPacking, PackingRow};
+use kvdrive_flash::media;
 use kvdrive_store::store_row;
 use kvdrive_text::names::meant;
 use kvdrive_text::{Unit, quantity};
@@ -190,6 +191,19 @@ impl Document {
             _ => text.parse().unwrap_or_else(|_| word()),
         };
         self.assign(key, &value)
+    }
+
+    /// Names an image in the folder for temporary files, if the medium is a file and none is named: for a command that
+    /// makes images of its own beside the named one, and removes them.
+    ///
+    /// # Errors
+    /// As [`Document::set`].
+    pub fn name_image(&mut self) -> Result<(), ConfigError> {
+        let has_file = media::kind(self.plain_text("media.kind")).is_some_and(|kind| kind.has_file);
+        if !has_file || !self.plain_text("media.path").is_empty() {
+            return Ok(());
+        }
+        self.set(&format!("media.path={}", std::env::temp_dir().join("drive.img").display()))
     }
 
     /// Uses a workload that is in no table, instead of `workload.name`.

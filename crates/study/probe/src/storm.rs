@@ -119,8 +119,7 @@ impl Case {
             }
         }
         if rng.one_in(ON_FILE) {
-            let path = std::env::temp_dir().join("kvdrive-storm.img");
-            wanted.push(format!("media.kind=file media.path={}", path.display()));
+            wanted.push("media.kind=file".to_owned());
         }
         let faults = if rng.one_in(2) { FAULTS[pick(&mut rng, FAULTS.len())] } else { "" };
         if faults.contains("error") {
@@ -171,6 +170,7 @@ impl Case {
         let mut document = Document::profile("cosmos-plus").map_err(anyhow::Error::msg)?;
         document.set(&format!("engine.name={}", self.engine))?;
         self.sets.iter().try_for_each(|set| document.set(set))?;
+        document.name_image()?;
         Ok(document)
     }
 

@@ -91,6 +91,8 @@ pub struct RunOptions {
     sets: Vec<String>,
     /// `KEY=VALUE` of the caller that options, files and `sets` override.
     defaults: Vec<String>,
+    /// A drive on a file needs no path ([`Document::name_image`]).
+    makes_images: bool,
 }
 
 impl std::fmt::Debug for OptionRow {
@@ -183,6 +185,11 @@ impl RunOptions {
         self.defaults.push(assignment.into());
     }
 
+    /// Says that the command makes images of its own, so that a drive on a file needs no path ([`Document::name_image`]).
+    pub fn make_images(&mut self) {
+        self.makes_images = true;
+    }
+
     /// The settings of options and keys, as `KEY=VALUE`, without profile, files, `dram` and `scale`.
     pub fn assignments(&self) -> Vec<String> {
         self.wanted().into_iter().map(|wanted| wanted.assignment).collect()
@@ -223,6 +230,9 @@ impl RunOptions {
             self.shrink(&mut document, scale)?;
         }
         self.lay_over(&mut document)?;
+        if self.makes_images {
+            document.name_image()?;
+        }
         // If a later setting replaces a part of the point, the drive has no named point any more.
         let over = self.sets.iter().find(|set| set.trim_start().starts_with("hash.dram_"));
         if let (Some(dram), None, Some(set)) = (self.get("dram"), document.dram_point(), over) {

@@ -222,6 +222,25 @@ fn an_image_file_is_for_the_medium_that_has_one() {
     }
 }
 
+/// However the medium is named.
+#[test]
+fn a_command_that_makes_images_names_one_for_a_drive_on_a_file() {
+    let mut by_file = RunOptions::default();
+    by_file.file("a.toml".into(), "media.kind = \"file\"\n".into());
+    let path = |options: &RunOptions| {
+        let mut options = options.clone();
+        options.make_images();
+        options.document().unwrap().config().unwrap().media.path
+    };
+    for options in [of(&[("media", "file")]), with_sets(&["media.kind=file"]), by_file.clone()] {
+        assert!(path(&options).is_some_and(|path| path.starts_with(std::env::temp_dir())));
+        assert!(error(&options).starts_with("media.path: empty;"));
+    }
+    by_file.set("media.path=a.img");
+    assert_eq!(path(&by_file), Some("a.img".into()));
+    assert_eq!(path(&of(&[("media", "ram")])), None);
+}
+
 #[test]
 fn an_engine_brings_its_drive_wherever_it_is_named() {
     let mut by_file = RunOptions::default();
