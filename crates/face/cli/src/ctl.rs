@@ -100,8 +100,10 @@ impl Ctl {
         let path = self.control.clone().unwrap_or_else(control::default_path);
         let request = self.request()?;
         let answer = control::ask(&path, self.nsid, &request);
-        let answer = match request {
-            Request::Inject { .. } => answer.map_err(|error| anyhow::anyhow!(as_options(&error.to_string()))),
+        let answer = match &self.verb {
+            Verb::Inject(inject) => {
+                answer.map_err(|error| anyhow::anyhow!(inject.as_options(&error.to_string())))
+            }
             _ => answer,
         }?;
         if self.json {
@@ -191,18 +193,21 @@ impl Inject {
         }
         Ok(rule)
     }
-}
 
-/// A server's message about a rule. It names a place in the text that [`Inject::rule`] made, for which the option with
-/// that key is given here.
-fn as_options(error: &str) -> String {
-    let key_and_problem = || {
-        let (_line, rest) = error.strip_prefix("rules:")?.split_once(':')?;
-        let (_column, rest) = rest.split_once(": ")?;
-        rest.split_once(": ")
-    };
-    let Some((key, problem)) = key_and_problem() else { return error.to_owned() };
-    format!("--{}: {problem}", key.trim_end_matches("_ns").replace('_', "-"))
+    /// A server's message about a rule. It names a place in the text that [`Inject::rule`] made, for which the option
+    /// with that key is given here, as it was written: a time may have its unit in the name.
+    fn as_options(&self, error: &str) -> String {
+        let key_and_problem = || {
+            let (_line, rest) = error.strip_prefix("rules:")?.split_once(':')?;
+            let (_column, rest) = rest.split_once(": ")?;
+            rest.split_once(": ")
+        };
+        let Some((key, problem)) = key_and_problem() else { return error.to_owned() };
+        let option = |key: &str| format!("--{}", key.replace('_', "-"));
+        let (whole, short) = (option(key), option(key.trim_end_matches("_ns")));
+        let is_whole = self.keys.iter().any(|given| given.split('=').next() == Some(&*whole));
+        format!("{}: {problem}", if is_whole { whole } else { short })
+    }
 }
 
 /// A number or a flag as it is, a list of several, anything else in quotes.
@@ -343,16 +348,29 @@ fn fault_table(faults: &[SeenFault]) -> String {
 mod tests {
     use super::*;
 
+    fn inject(kind: &str, keys: &[&str]) -> Inject {
+        Inject { kind: kind.into(), keys: keys.iter().map(|key| (*key).to_owned()).collect() }
+    }
+
     fn rule(kind: &str, keys: &[&str]) -> anyhow::Result<String> {
-        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        Inject { kind: kind.into(), keys }.rule()
+        inject(kind, keys).rule()
     }
 
     #[test]
-    fn an_error_of_a_rule_names_the_option() {
-        assert_eq!(as_options("rules:1:1: status: missing"), "--status: missing");
-        assert_eq!(as_options("rules:3:9: delay_ns: expected 0 to a day"), "--delay: expected 0 to a day");
-        assert_eq!(as_options("there is no namespace 2"), "there is no namespace 2");
+    fn an_error_of_a_rule_names_the_option_as_it_was_given() {
+        let (status, delay) = ("rules:1:1: status: missing", "rules:3:9: delay_ns: expected 0 to a day");
+        assert_eq!(inject("status", &[]).as_options(status), "--status: missing");
+        for (given, named) in [
+            (&["--delay", "1h"][..], "--delay"),
+            (&["--delay=1h"], "--delay"),
+            (&["--delay-ns", "1h"], "--delay-ns"),
+            (&["--delay-ns=1h"], "--delay-ns"),
+            (&[], "--delay"),
+        ] {
+            assert_eq!(inject("delay", given).as_options(delay), format!("{named}: expected 0 to a day"));
+        }
+        let other = "there is no namespace 2";
+        assert_eq!(inject("delay", &[]).as_options(other), other);
     }
 
     #[test]

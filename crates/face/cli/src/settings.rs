@@ -33,6 +33,11 @@ pub fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "allowed: a number of bytes, as 8192 or 8KiB".to_owned())
 }
 
+/// Reads a seed.
+pub fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("allowed: a whole number from 0 to {}", u64::MAX))
+}
+
 /// Reads a count that must not be nothing.
 pub fn at_least_one(text: &str) -> Result<u64, String> {
     count(text)

@@ -8,7 +8,7 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
 
 use crate::output;
-use crate::settings::at_least_one;
+use crate::settings::{at_least_one, seed};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Runs that a failure is made smaller with.
@@ -18,7 +18,7 @@ const SHRINKING_RUNS: u32 = 40;
 #[derive(Args)]
 pub struct Storm {
     /// Seed of the first case; each further case has the next seed, with 0 after the greatest
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
     seed: u64,
     /// Number of cases
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -124,6 +124,14 @@ fn command_of(case: &Case) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seed_that_is_too_large_is_told_the_largest() {
+        assert_eq!(seed("18446744073709551615"), Ok(u64::MAX));
+        for wrong in ["18446744073709551616", "-1", "x", ""] {
+            assert!(seed(wrong).unwrap_err().contains("18446744073709551615"), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_time_is_of_minutes_unless_it_has_a_unit() {

@@ -74,7 +74,7 @@ pub fn parse(unit: Unit, text: &str) -> Result<i64, String> {
         _ if number.is_empty() => return Err(format!("expected an integer, got \"{text}\"")),
         _ => {
             let names: Vec<_> = units.iter().map(|(name, _)| *name).collect();
-            return Err(format!("unknown unit \"{given}\"; allowed: {}", names.join(", ")));
+            return Err(format!("unknown unit \"{given}\"; units: {}", names.join(", ")));
         }
     };
     let too_large = || format!("\"{text}\" is too large");
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn what_is_no_quantity_is_refused() {
         let wrong = |key, text| parse(key, text).unwrap_err();
-        assert_eq!(wrong("a_ns", "5KiB"), "unknown unit \"KiB\"; allowed: ns, us, µs, ms, s");
+        assert_eq!(wrong("a_ns", "5KiB"), "unknown unit \"KiB\"; units: ns, us, µs, ms, s");
         assert_eq!(
             wrong("a_bytes", "1kb"),
-            "unknown unit \"kb\"; allowed: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+            "unknown unit \"kb\"; units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
         );
         assert!(wrong("a_bytes", "1k").starts_with("unknown unit \"k\""), "1000 or 1024?");
-        assert_eq!(wrong("channels", "8x"), "unknown unit \"x\"; allowed: k, M, G, Ki, Mi, Gi");
+        assert_eq!(wrong("channels", "8x"), "unknown unit \"x\"; units: k, M, G, Ki, Mi, Gi");
         assert_eq!(wrong("channels", "many"), "expected an integer, got \"many\"");
         assert_eq!(parse_count("-1").unwrap_err(), "\"-1\" is below 0");
         assert!(parse_span("100").unwrap_err().contains("100ms"), "of what?");

@@ -479,7 +479,8 @@ fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
     match (current, given) {
         (Value::Integer(_), Value::String(text)) => {
             let unit = rules::setting(key).map_or(Unit::None, |setting| setting.unit);
-            Ok(Value::from(quantity::parse(unit, text.value())?))
+            let number = quantity::parse(unit, text.value()).map(Value::from);
+            number.map_err(|problem| format!("{problem}; allowed: {}", rules::allowed(key)))
         }
         (Value::Float(_), Value::Integer(n)) => Ok(Value::from(*n.value() as f64)),
         (Value::Integer(_), Value::Integer(_))

@@ -192,6 +192,8 @@ fn a_file_holds_any_part_and_is_taken_whole_or_not_at_all() {
 fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     // Tables grow: their own names are the expected ones.
     let methods: Vec<_> = METHODS.iter().map(|row| row.name).collect();
+    let engines: Vec<_> = ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect();
+    let engines = format!("engine.name: \"zzz\"; allowed: {}", engines.join(", "));
     let methods = format!("host.transfer: \"ppr\"; allowed: {}; did you mean prp?", methods.join(", "));
     let cases = [
         ("flash.chanels=8", "flash.chanels: unknown key; did you mean flash.channels?"),
@@ -204,12 +206,20 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
         ("=8", "=8: expected KEY=VALUE"),
-        ("flash.channels=", "flash.channels: expected an integer, got \"\""),
-        ("flash.channels=many", "flash.channels: expected an integer, got \"many\""),
+        ("flash.channels=", "flash.channels: expected an integer, got \"\"; allowed: 1 to 256"),
+        ("flash.channels=many", "flash.channels: expected an integer, got \"many\"; allowed: 1 to 256"),
         ("flash.channels=1.5", "flash.channels: expected an integer, got 1.5"),
         ("flash.channels=0", "flash.channels: 0; allowed: 1 to 256"),
-        ("flash.erase_ns=5min", "flash.erase_ns: unknown unit \"min\"; allowed: ns, us, µs, ms, s"),
+        (
+            "flash.erase_ns=5min",
+            "flash.erase_ns: unknown unit \"min\"; units: ns, us, µs, ms, s; allowed: 0 to 1000000000000",
+        ),
         ("flash.page_bytes=10KiB", "flash.page_bytes: 10240; allowed: a multiple of 4096, 4096 to 262144"),
+        (
+            "run.seed=9223372036854775808",
+            "run.seed: \"9223372036854775808\" is too large; allowed: 0 to 9223372036854775807",
+        ),
+        ("engine.name=zzz", engines.as_str()),
         ("link.lanes=3", "link.lanes: 3; allowed: a power of two, 1 to 16"),
         ("host.queue_entries=1", "host.queue_entries: 1; allowed: 2 to 65536"),
         ("host.alpha=0", "host.alpha: 0.0; allowed: a number above 0"),
