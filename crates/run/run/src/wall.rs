@@ -236,7 +236,7 @@ pub fn run_wall_watched(
     let outcome = run_application(&config, &connector, serving.control(), &started, has_past, watch);
     drop(connector);
     let end = serving.join();
-    end.write_failure.clone().map_or(Ok(()), Err)?;
+    end.write_failure.clone().filter(|_| !config.media.read_only).map_or(Ok(()), Err)?;
     let mut application = outcome?;
     if application.loading.is_some() {
         application

@@ -257,11 +257,7 @@ fn a_drive_whose_files_are_removed_turns_read_only() {
         let failure = powered(&prepared.config, |drive, driver| {
             let mut rng = Rng::stream(6, "before and after");
             assert!(known.work(driver, &mut rng, 20).is_empty(), "{}", row.name);
-            for file in std::fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file")) {
-                if file.file_name().to_string_lossy().contains(part) {
-                    std::fs::remove_file(file.path()).expect("it can be removed");
-                }
-            }
+            remove(&folder, part);
             let refused = known.work(driver, &mut rng, 100);
             assert!(refused.contains(&Status::NAMESPACE_WRITE_PROTECTED), "{}: {refused:?}", row.name);
             assert_eq!(known.check(driver, "the removal"), 0, "{}", row.name);
@@ -269,6 +265,33 @@ fn a_drive_whose_files_are_removed_turns_read_only() {
         });
         let failure = failure.expect("it came up");
         assert!(failure.contains(part) && failure.contains("was removed"), "{failure}");
+    }
+}
+
+/// A drive that ends soon after the removal, before it writes for the next time it looks.
+#[test]
+fn the_removal_of_a_file_is_noticed_when_the_drive_ends() {
+    for part in ["drive.img", ".protected-"] {
+        let mut prepared = Prepared::new("lsm");
+        let folder = prepared.folder.path().to_owned();
+        let known = &mut prepared.known;
+        let failure = powered(&prepared.config, |drive, driver| {
+            assert!(known.work(driver, &mut Rng::stream(6, "before"), 20).is_empty());
+            remove(&folder, part);
+            drive.drain();
+            drive.write_failure().expect("it says why").to_string()
+        });
+        let failure = failure.expect("it came up");
+        assert!(failure.contains(part) && failure.contains("was removed"), "{failure}");
+    }
+}
+
+/// Removes the files of a drive whose names contain `part`.
+fn remove(folder: &Path, part: &str) {
+    for file in std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file")) {
+        if file.file_name().to_string_lossy().contains(part) {
+            std::fs::remove_file(file.path()).expect("it can be removed");
+        }
     }
 }
 

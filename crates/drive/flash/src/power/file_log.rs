@@ -364,8 +364,7 @@ impl FileLog {
             return Ok(());
         }
         if self.groups.is_multiple_of(GROUPS_A_LOOK) {
-            self.file.check_named().map_err(FileError::at(&self.path))?;
-            self.cell.check_named().map_err(FileError::at(&self.base))?;
+            self.check_named()?;
         }
         GROUP.finish(&mut self.group);
         let written = self.file.write_at(self.end, &self.group);
@@ -375,6 +374,15 @@ impl FileLog {
         self.groups += 1;
         self.group.clear();
         self.cell.step(&self.moment()).map_err(FileError::at(&self.base))
+    }
+
+    /// Checks that its file and the image file still have their names.
+    ///
+    /// # Errors
+    /// One of them has none.
+    pub fn check_named(&self) -> Result<(), FileError> {
+        self.file.check_named().map_err(FileError::at(&self.path))?;
+        self.cell.check_named().map_err(FileError::at(&self.base))
     }
 
     /// The end of the log.

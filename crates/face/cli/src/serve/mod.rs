@@ -30,7 +30,7 @@ use kvdrive_auth::tls::{self, Known};
 use kvdrive_config::{Config, Document, RunOptions};
 use kvdrive_declare::Counters;
 use kvdrive_run::report::Report;
-use kvdrive_run::wall::open_recorder;
+use kvdrive_run::wall::{ServedDrive, open_recorder};
 use kvdrive_sim::wall::Pace;
 use kvdrive_target::log::Log;
 use kvdrive_target::shared::Core;
@@ -216,7 +216,8 @@ impl Serve {
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
         drop((core, socket));
-        self.conclude(&stations, &documents, &counts)
+        let failure = self.conclude(&stations, &documents, &counts)?;
+        failure.map_or(Ok(()), |failure| anyhow::bail!(failure))
     }
 
     /// The configuration of each drive, in the order of their namespaces.
@@ -252,9 +253,14 @@ impl Serve {
         Ok((sockets, bound))
     }
 
-    /// Ends the drives, and prints or writes their reports.
-    fn conclude(&self, stations: &Stations, documents: &[Document], counts: &Served) -> anyhow::Result<()> {
-        let mut reports = Vec::new();
+    /// Ends the drives, and prints or writes their reports. Returns why the files of one cannot be written, if so.
+    fn conclude(
+        &self,
+        stations: &Stations,
+        documents: &[Document],
+        counts: &Served,
+    ) -> anyhow::Result<Option<String>> {
+        let (mut reports, mut failures) = (Vec::new(), Vec::new());
         for (station, document) in stations.iter().zip(documents) {
             let seconds = station.seconds();
             let (drive, lives) = station.end();
@@ -265,12 +271,17 @@ impl Serve {
             print_reports(&reports);
             output::print(&summary(counts));
         }
-        let Some(path) = &self.json else { return Ok(()) };
+        let failure = failures.into_iter().next();
+        let Some(path) = &self.json else { return Ok(failure) };
+            let is_asked = document.config()?.media.read_only;
+            let failure = drive.as_ref().and_then(ServedDrive::write_failure);
+            let of_file = failure.filter(|failure| failure.path.is_some() && !is_asked);
+            failures.extend(of_file.map(|failure| format!("namespace {}: {failure}", station.nsid())));
         let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
         match &reports[..] {
-            [] => Ok(()),
-            [report] if self.namespace.is_empty() => output::write_json(path, report),
-            _ => output::write_json(path, &reports),
+            [] => {}
+            [report] if self.namespace.is_empty() => output::write_json(path, report)?,
+            _ => output::write_json(path, &reports)?,
         }
     }
 
@@ -280,6 +291,7 @@ impl Serve {
         if self.tls {
             tls::is_built_in().context("--tls")?;
             let psks = options.psks(self.psk_derivation.into());
+        Ok(failure)
             anyhow::ensure!(!psks.is_empty(), "--tls: no --host has a PSK; `kvdrive secret psk` makes one");
             return Ok(Some(psks.into()));
         }

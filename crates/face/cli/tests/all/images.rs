@@ -1,8 +1,12 @@
-//! `kvdrive check` and `kvdrive dump`: which pairs are whole and which are damaged; no damage is hidden.
+//! Images on files: which pairs are whole and which are damaged (`kvdrive check`, `kvdrive dump`), and what becomes of a
+//! drive whose files cannot be written or are gone. No damage is hidden.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use super::serve::{serve_by, store_and_retrieve};
 
 fn kvdrive(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap()
@@ -80,6 +84,54 @@ fn an_image_is_checked_dumped_and_a_damaged_one_never_looks_whole() {
     let after = check(&[]);
     assert!(after.status.success(), "{}", text(&after.stdout));
     assert!(text(&after.stdout).contains(&format!("{} pairs whole", 3000 - count)));
+}
+
+/// A run that stores nothing writes no file.
+#[test]
+fn a_read_only_image_is_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("media.path={}", image(folder.path()).display());
+    let read = [
+        "run",
+        "--verify-only",
+        "--workload",
+        "fillseq",
+        "--value-size",
+        "200",
+        "--ops",
+        "3k",
+        "--media",
+        "file",
+    ];
+    for clock in ["virtual", "wall"] {
+        let sets = ["--set", &path, "--set", "media.read_only=true", "--clock", clock];
+        let output = kvdrive(&[&read[..], &SMALL, &sets].concat());
+        assert!(output.status.success(), "{clock}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("VERIFIED"), "{}", text(&output.stdout));
+    }
+}
+
+/// With few changes before and after, so that the journal had no reason to look.
+#[test]
+fn a_served_drive_whose_file_was_removed_says_so_at_its_end() {
+    for removed in ["image", "image.protected-0"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = format!("media.path={}", folder.path().join("image").display());
+        let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"));
+        program.stderr(Stdio::piped());
+        let mut served = serve_by(program, &[&["--media", "file", "--set", &path][..], &SMALL].concat());
+        store_and_retrieve(&served);
+        std::fs::remove_file(folder.path().join(removed)).unwrap();
+        let ended = Command::new("kill").arg(served.program.id().to_string()).status().unwrap();
+        assert!(ended.success());
+        let (mut report, mut said) = (String::new(), String::new());
+        served.output.read_to_string(&mut report).unwrap();
+        served.program.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(served.program.wait().unwrap().code(), Some(1), "{said}");
+        let line = format!("/{removed}: cannot be written: the file was removed");
+        assert!(said.contains(&line) && said.lines().count() == 1, "{said}");
+        assert!(report.contains("  store        1\n"), "{report}");
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn serve_with_descriptors(descriptors: u32, more: &[&str]) -> Served {
     serve_by(shell, more)
 }
 
-fn serve_by(mut program: Command, more: &[&str]) -> Served {
+pub(crate) fn serve_by(mut program: Command, more: &[&str]) -> Served {
     // Tests run side by side, so each has a folder of its own for the socket.
     let folder = tempfile::tempdir().unwrap();
     let mut program = program
