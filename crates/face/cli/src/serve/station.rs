@@ -222,14 +222,19 @@ impl Station {
         outcome.map_err(anyhow::Error::msg)
     }
 
-    /// Cuts the power, and returns when hosts have seen the drive vanish.
+    /// Cuts the power, and returns when hosts have seen the drive vanish. Another caller may power it on meanwhile.
     pub fn cut_power(&self, torn: bool) -> anyhow::Result<()> {
+        let (life, control) = {
+            let lives = self.lives();
+            (lives.count, lives.serving.as_ref().map(|serving| serving.control().clone()))
+        };
         // The drive may end before it has answered.
-        if let Ok(Err(what)) = self.powered()?.change(Change::CutPower { torn }) {
+        if let Ok(Err(what)) = control.ok_or_else(|| self.off())?.change(Change::CutPower { torn }) {
             anyhow::bail!(what);
         }
         let nsid = self.supply.nsid;
-        while !self.server.ask(move |core| core.subsystem.is_off(nsid) && core.subsystem.is_dark())? {
+        let is_gone = move |core: &mut Core| core.subsystem.is_off(nsid) && core.subsystem.is_dark();
+        while self.lives().count == life && !self.server.ask(is_gone)? {
             thread::sleep(LOOK);
         }
         Ok(())

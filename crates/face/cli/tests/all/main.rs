@@ -4,6 +4,7 @@ mod cache;
 mod images;
 mod run;
 mod serve;
+mod serve_at_once;
 mod serve_secrets;
 mod serve_several;
 mod shell;

@@ -158,6 +158,8 @@ impl Subsystem {
     /// # Panics
     /// If there is no such namespace, or it has power.
     pub fn replace(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
+        // Hosts see the power go even if it comes back at once.
+        self.note_power();
         let before = self.namespaces.insert(nsid, namespace);
         let mut before =
             before.filter(|before| before.is_off()).unwrap_or_else(|| panic!("namespace {nsid} has power"));
@@ -415,6 +417,14 @@ impl Subsystem {
         }
     }
 
+    /// Ends all controllers when a namespace has lost its power.
+    fn note_power(&mut self) {
+        if !self.is_dark && self.namespaces.values().any(|namespace| namespace.is_off()) {
+            self.is_dark = true;
+            self.end_all();
+        }
+    }
+
     /// Does a namespace still have to report its identity?
     pub fn is_starting(&self) -> bool {
         self.namespaces.values().any(|namespace| namespace.is_starting())
@@ -440,10 +450,7 @@ impl Subsystem {
             under_way |= namespace.poll(&mut completed);
         }
         self.tell_warnings();
-        if !self.is_dark && self.namespaces.values().any(|namespace| namespace.is_off()) {
-            self.is_dark = true;
-            self.end_all();
-        }
+        self.note_power();
         for mut completion in completed.drain(..) {
             self.note_done(&completion);
             if let Some(at) = self.pending_pages.iter().position(|(tag, _)| *tag == completion.tag) {

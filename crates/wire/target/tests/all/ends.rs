@@ -1,5 +1,5 @@
 //! Connections that end together with their last bytes: no part of them is left, whichever thread reads
-//! sockets.
+//! sockets. And connections that end with the power of the drive.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,9 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_target::subsystem::Options;
 use rustix::net::sockopt::set_socket_linger;
 
+use super::memory::Memory;
 use super::served::{Backend, Running, serve};
-use super::wire::{connect, event_request, ic_req, set_cc};
+use super::wire::{Wire, connect, event_request, ic_req, set_cc};
 
 /// Connections of each kind.
 const CONNECTIONS: u64 = 60;
@@ -107,4 +108,17 @@ fn a_connection_that_ends_with_its_last_bytes_is_noticed_by_a_thread_for_sockets
 #[test]
 fn a_connection_that_ends_with_its_last_bytes_is_noticed_in_the_loop_of_a_drive() {
     ends_are_noticed(&Backend::Beside(Vec::new()));
+}
+
+/// The state of a host's controller ends with the power, also if no turn of the server was between the cut and the return.
+#[test]
+fn hosts_see_that_the_power_was_gone_although_it_is_back() {
+    let mut admin = Wire::new(Options::default());
+    admin.send(&ic_req());
+    admin.send(&connect(7, 0, 31, [0xFF, 0xFF]));
+    let hosts = |admin: &Wire| admin.core.subsystem.hosts(0, 64, 0).0.len();
+    assert_eq!(hosts(&admin), 1);
+    admin.memory.state.borrow_mut().is_off = true;
+    admin.core.subsystem.replace(1, Memory::default().namespace());
+    assert_eq!((hosts(&admin), admin.core.subsystem.is_dark()), (0, false));
 }

@@ -32,6 +32,8 @@ pub struct MemoryState {
     pub begun: BTreeSet<u16>,
     /// A part of a value that begins at this byte is refused before its stream sees it.
     pub refused_at: Option<u32>,
+    /// It has lost its power.
+    pub is_off: bool,
 }
 
 #[derive(Clone, Default)]
@@ -149,6 +151,10 @@ impl Namespace for MemoryNamespace {
 
     fn health(&self) -> &Health {
         &self.health
+    }
+
+    fn is_off(&self) -> bool {
+        self.state.borrow().is_off
     }
 
     fn look(&mut self, _: Refreshable, tag: Tag, data: Buffer) {
