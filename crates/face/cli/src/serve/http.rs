@@ -8,6 +8,8 @@
 //! | `/events` | a snapshot each second, as server-sent events |
 //! | `/curve` | commands of hosts at each of the last seconds, for a page that is opened later |
 //! | `/2/`, ... | the same of namespace 2 |
+//!
+//! Requests that carry the name of another site are refused ([`super::site`]).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,8 +20,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::get;
@@ -33,6 +36,7 @@ use tokio_stream::wrappers::IntervalStream;
 use tokio_stream::{Stream, StreamExt};
 
 use super::metrics::Format;
+use super::site::SiteNames;
 use super::station::{Station, Stations};
 
 /// Between two snapshots of the page.
@@ -84,12 +88,12 @@ async fn draw(station: Arc<Station>, curve: Arc<Curve>) {
     }
 }
 
-/// Serves page and metrics at `at` for as long as the program runs; returns the address, with the port if the
-/// system chose it.
+/// Serves page and metrics at `at` for as long as the program runs, to requests that carry one of these names or an
+/// address; returns the address, with the port if the system chose it.
 ///
 /// # Errors
 /// What the system says.
-pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> {
+pub fn listen(at: SocketAddr, names: SiteNames, stations: Stations) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(at).with_context(|| format!("--http {at}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;
@@ -100,6 +104,7 @@ pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> 
             let of = if index == 0 { "/".to_owned() } else { format!("/{}/", station.nsid()) };
             router.merge(pages(&of, station.clone(), curve.clone()))
         });
+        let router = router.layer(from_fn_with_state(Arc::new(names), refuse_other_names));
         let serve = async {
             tokio::spawn(draw(stations[0].clone(), curve));
             let listener = TcpListener::from_std(listener)?;
@@ -143,6 +148,14 @@ async fn serve_one(socket: TcpStream, router: Router) {
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX);
     // Errors of a connection are reported to its client alone.
     let _ = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router)).await;
+}
+
+/// Refuses requests for pages of other sites.
+async fn refuse_other_names(State(names): State<Arc<SiteNames>>, request: Request, next: Next) -> Response {
+    match names.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(why) => (StatusCode::MISDIRECTED_REQUEST, why).into_response(),
+    }
 }
 
 /// The pages of one drive, at `of` and below. The curve is that of all of its server's hosts.

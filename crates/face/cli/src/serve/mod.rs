@@ -8,6 +8,7 @@
 //! | [`http`] | the page, and what is on it for machines |
 //! | [`metrics`] | for Prometheus |
 //! | [`seen`] | what there is to see |
+//! | [`site`] | the names by which the page may be asked for |
 
 pub mod control;
 mod descriptors;
@@ -16,6 +17,8 @@ mod http;
 #[cfg(feature = "page")]
 mod metrics;
 pub mod seen;
+#[cfg(feature = "page")]
+mod site;
 mod station;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -138,6 +141,11 @@ pub struct Serve {
     #[cfg(feature = "page")]
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     http: SocketAddr,
+    /// A name of this machine or of a proxy, by which browsers may ask for the page, besides addresses and localhost;
+    /// may be repeated
+    #[cfg(feature = "page")]
+    #[arg(long, value_name = "NAME", value_parser = site::site_name)]
+    http_name: Vec<String>,
     /// Ends when the last host has disconnected
     #[arg(long)]
     once: bool,
@@ -202,7 +210,7 @@ impl Serve {
         let stations: Stations = drives.into_iter().map(station).collect();
         let socket = control::listen(&path, stations.clone())?;
         #[cfg(feature = "page")]
-        let page = Some(http::listen(self.http, stations.clone())?);
+        let page = Some(http::listen(self.http, site::SiteNames::new(&self.http_name), stations.clone())?);
         #[cfg(not(feature = "page"))]
         let page: Option<SocketAddr> = None;
         if let Some(page) = page.filter(|page| !page.ip().is_loopback()) {
@@ -264,6 +272,10 @@ impl Serve {
         for (station, document) in stations.iter().zip(documents) {
             let seconds = station.seconds();
             let (drive, lives) = station.end();
+            let is_asked = document.config()?.media.read_only;
+            let failure = drive.as_ref().and_then(ServedDrive::write_failure);
+            let of_file = failure.filter(|failure| failure.path.is_some() && !is_asked);
+            failures.extend(of_file.map(|failure| format!("namespace {}: {failure}", station.nsid())));
             let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
             reports.push((station.nsid(), report, lives));
         }
@@ -273,16 +285,13 @@ impl Serve {
         }
         let failure = failures.into_iter().next();
         let Some(path) = &self.json else { return Ok(failure) };
-            let is_asked = document.config()?.media.read_only;
-            let failure = drive.as_ref().and_then(ServedDrive::write_failure);
-            let of_file = failure.filter(|failure| failure.path.is_some() && !is_asked);
-            failures.extend(of_file.map(|failure| format!("namespace {}: {failure}", station.nsid())));
         let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
         match &reports[..] {
             [] => {}
             [report] if self.namespace.is_empty() => output::write_json(path, report)?,
             _ => output::write_json(path, &reports)?,
         }
+        Ok(failure)
     }
 
     /// By which PSKs hosts may come; none: without TLS.
@@ -291,7 +300,6 @@ impl Serve {
         if self.tls {
             tls::is_built_in().context("--tls")?;
             let psks = options.psks(self.psk_derivation.into());
-        Ok(failure)
             anyhow::ensure!(!psks.is_empty(), "--tls: no --host has a PSK; `kvdrive secret psk` makes one");
             return Ok(Some(psks.into()));
         }

@@ -5,6 +5,7 @@ mod images;
 mod run;
 mod serve;
 mod serve_at_once;
+mod serve_page;
 mod serve_secrets;
 mod serve_several;
 mod shell;

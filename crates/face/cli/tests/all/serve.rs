@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use kvdrive_host::tcp::{Initiator, Options};
 use kvdrive_spec::Key;
 
+use super::serve_page::get;
 use super::serve_secrets::kvdrive;
 
 pub(crate) struct Served {
@@ -265,17 +266,6 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
 }
 
-/// The page's answer to a request for `path`.
-fn get(served: &Served, path: &str) -> String {
-    use std::io::Write;
-    let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.page);
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 /// With any number of hosts, page and control socket answer, and the drive answers when the hosts have
 /// disconnected.
 #[test]
@@ -305,28 +295,6 @@ fn a_server_with_few_descriptors_stays_reachable() {
     store_and_retrieve(&served);
 }
 
-/// Despite many requests and streams that never end, a further connection is answered.
-#[test]
-fn half_sent_requests_and_streams_do_not_keep_the_page() {
-    let served = serve(&[]);
-    let open = |request: &'static str| {
-        let begin = move |page: &str| {
-            let mut stream = std::net::TcpStream::connect(page).unwrap();
-            std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-            stream
-        };
-        (0..40).map(|_| begin(&served.page)).collect::<Vec<_>>()
-    };
-    let mut halves = open("GET /metrics HTTP/1.1\r\nHost: ");
-    let streams = open("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
-    drop(streams);
-    halves[39].set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-    let mut answer = String::new();
-    let _ = halves[39].read_to_string(&mut answer);
-    assert!(answer.is_empty() || answer.contains("408"), "{answer}");
-}
-
 #[test]
 fn what_is_lost_with_a_drives_power_says_how_it_comes_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -344,36 +312,6 @@ fn what_is_lost_with_a_drives_power_says_how_it_comes_back() {
 }
 
 #[test]
-fn metrics_are_written_as_is_asked_for_and_a_page_for_all_is_warned_of() {
-    let served = serve(&["--http", "127.0.0.1:0"]);
-    let ask = |accept: &str| {
-        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
-        let request =
-            format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
-        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let plain = ask("text/plain");
-    assert!(plain.contains("content-type: text/plain; version=0.0.4") && !plain.contains("# EOF"), "{plain}");
-    let open = ask("application/openmetrics-text;version=1.0.0,text/plain;q=0.3");
-    assert!(open.contains("content-type: application/openmetrics-text") && open.contains("# EOF"), "{open}");
-    let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
-        .args(["serve", "--listen", "tcp://127.0.0.1:0", "--http", "0.0.0.0:0"])
-        .args(["--control", served._folder.path().join("other.sock").to_str().unwrap()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut warning = String::new();
-    BufReader::new(program.stderr.take().unwrap()).read_line(&mut warning).unwrap();
-    program.kill().unwrap();
-    program.wait().unwrap();
-    assert!(warning.contains("warning: --http 0.0.0.0:"), "{warning}");
-}
-
-#[test]
 fn how_late_events_are_is_shown_where_the_drive_is_paced() {
     let folder = tempfile::tempdir().unwrap();
     for (pace, is_paced) in [("model", true), ("off", false)] {
@@ -387,37 +325,6 @@ fn how_late_events_are_is_shown_where_the_drive_is_paced() {
         let status = ctl(&socket, &["status"]).unwrap();
         assert_eq!(status.contains("\nlate        "), is_paced, "{status}");
     }
-}
-
-#[test]
-fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
-    let served = serve(&[]);
-    store_and_retrieve(&served);
-    let get = |path: &str| get(&served, path);
-    let page = get("/");
-    assert!(page.starts_with("HTTP/1.1 200") && page.contains("new EventSource(\"events\")"), "{page}");
-    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it needs nothing else");
-    let metrics = get("/metrics");
-    for line in [
-        "kvdrive_hosts_io_commands_total{opcode=\"store\"} 1.0",
-        "kvdrive_command_seconds_count{opcode=\"store\"} 1",
-        "kvdrive_drive_command_seconds_count{opcode=\"retrieve\"} 1",
-    ] {
-        assert!(metrics.contains(line), "{line}: {metrics}");
-    }
-    let seen = get("/seen");
-    assert!(seen.contains("\"has_power\":1"), "{seen}");
-    assert!(get("/nothing").starts_with("HTTP/1.1 404"));
-    // The commands are in the curve after the second that follows them, whether the page is open or not.
-    let last = || {
-        let curve = get("/curve");
-        let points: Vec<(u64, u64)> = serde_json::from_str(curve.rsplit("\r\n\r\n").next().unwrap()).unwrap();
-        points.last().copied().unwrap_or_default()
-    };
-    while last().0 < 2 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    assert!(last().1 > 0, "a point has its time");
 }
 
 /// What is one command for a host may be others in the drive; the page shows both.
@@ -537,15 +444,7 @@ fn several_namespaces_are_drives_of_their_own() {
     assert_eq!(ctl(&socket, &["--nsid", "2", "faults", "clear"]).as_deref(), Ok("1 rule cleared\n"));
     let error = ctl(&socket, &["--nsid", "3", "status"]).unwrap_err();
     assert!(error.contains("nsid 3: there is no such namespace") && error.lines().count() == 1, "{error}");
-    let seen = |path: &str| {
-        use std::io::Write;
-        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: drive\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    assert!(seen("/seen").contains("\"nsid\":1,") && seen("/2/seen").contains("\"nsid\":2,"));
+    assert!(get(&served, "/seen").contains("\"nsid\":1,") && get(&served, "/2/seen").contains("\"nsid\":2,"));
 
     // The subsystem vanishes if either drive loses its power; a drive that has power refuses `power on`.
     ctl(&socket, &["--nsid", "2", "power", "cut"]).unwrap();
