@@ -10,6 +10,7 @@ use kvdrive_run::many::run_sessions_until;
 use kvdrive_run::{Progress, Watch, operations_of_session};
 
 use crate::cache::Remember;
+use crate::output;
 use crate::progress::LoggedBar;
 use crate::settings::at_least_one;
 use crate::watch::{STOPPED, stop_on_interrupt};
@@ -67,7 +68,7 @@ impl Batch {
         let cache = self.remember.cache();
         plan.run(|documents, sessions| {
             let ahead = cache.ahead(documents, sessions)?;
-            eprintln!("{}", ahead.in_words(jobs));
+            output::tell(&ahead.in_words(jobs));
             let (bar, stop) = (TotalBar::new(documents, &ahead)?, stop_on_interrupt()?);
             let run = |runs: &[Document], progress: Progress<'_>| {
                 cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
@@ -79,10 +80,10 @@ impl Batch {
             if stop.load(Ordering::Relaxed) {
                 // A verdict or a curve is of whole runs.
                 match cache.path() {
-                    Some(_) => eprintln!(
-                        "kvdrive: stopped; runs that had ended are remembered, and the same command goes on"
+                    Some(_) => output::tell(
+                        "kvdrive: stopped; runs that had ended are remembered, and the same command goes on",
                     ),
-                    None => eprintln!("kvdrive: stopped; nothing is remembered (--no-cache)"),
+                    None => output::tell("kvdrive: stopped; nothing is remembered (--no-cache)"),
                 }
                 std::process::exit(STOPPED);
             }

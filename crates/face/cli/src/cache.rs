@@ -25,7 +25,7 @@ impl Remember {
         match self.no_cache {
             true => ResultCache::none(),
             false => of_user().unwrap_or_else(|error| {
-                eprintln!("results are not remembered: {error:#}");
+                output::tell(&format!("results are not remembered: {error:#}"));
                 ResultCache::none()
             }),
         }
@@ -34,7 +34,7 @@ impl Remember {
     /// Says why results could not be remembered, if so.
     pub fn end(cache: &ResultCache) {
         if let Some(failure) = cache.failure() {
-            eprintln!("results are not remembered: {failure}");
+            output::tell(&format!("results are not remembered: {failure}"));
         }
     }
 }

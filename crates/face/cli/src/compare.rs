@@ -147,9 +147,9 @@ impl Ran {
     pub fn end(self) {
         if self.is_stopped {
             let (done, asked) = (self.reports.len(), self.asked);
-            eprintln!(
+            output::tell(&format!(
                 "kvdrive: stopped; {done} of {asked} runs have a report so far, the others had not begun"
-            );
+            ));
             std::process::exit(STOPPED);
         }
     }
@@ -180,7 +180,7 @@ fn run_all(
 ) -> anyhow::Result<Ran> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let ahead = cache.ahead(documents, &sessions(documents)?)?;
-    eprintln!("{}", ahead.in_words(threads));
+    output::tell(&ahead.in_words(threads));
     let mut labels = vec![String::new(); documents.len()];
     for session in &ahead.sessions {
         labels[session[0]] = label(&documents[session[0]], session.len())?;

@@ -157,7 +157,7 @@ impl Crash {
 /// Ends the program if Ctrl-C has ended the run.
 fn end_if_stopped(watch: &Watch<'_>) {
     if watch.is_stopped() {
-        eprintln!("kvdrive: stopped; this was what was found so far");
+        output::tell("kvdrive: stopped; this was what was found so far");
         std::process::exit(STOPPED);
     }
 }

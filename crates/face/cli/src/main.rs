@@ -228,7 +228,7 @@ fn main() {
         Some(Command::Config(config)) => config.run(),
     };
     if let Err(error) = result {
-        eprintln!("kvdrive: {}", printable(&format!("{error:#}")));
+        output::tell(&format!("kvdrive: {}", printable(&format!("{error:#}"))));
         std::process::exit(1);
     }
 }
@@ -244,7 +244,7 @@ fn refuse<T>(error: clap::Error) -> T {
         _ => plain.clone(),
     };
     if error.use_stderr() && printable(&message) != plain {
-        eprint!("{}", printable(&message));
+        output::tell(printable(&message).trim_end());
         std::process::exit(error.exit_code());
     }
     error.exit()

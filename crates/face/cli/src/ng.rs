@@ -10,6 +10,8 @@ use clap::{Args, ValueEnum};
 use kvdrive_ng::nodes::{Nodes, VARIABLE};
 use kvdrive_ng::supervise::{self, choose};
 
+use crate::output;
+
 /// The preloaded library, in the folder of this program.
 const LIBRARY: &str = "libkvdrive_ng_preload.so";
 
@@ -52,7 +54,7 @@ impl Ng {
         let library = std::env::current_exe()?.with_file_name(LIBRARY);
         let (by, why) = self.served_by(&library)?;
         if self.say {
-            eprintln!("kvdrive: by {why}");
+            output::tell(&format!("kvdrive: by {why}"));
         }
         if by == By::Preload {
             let mut preload = library.into_os_string();

@@ -1,4 +1,4 @@
-//! Where results go: text to the terminal, JSON to a file or to standard output.
+//! Where results go: text to the terminal, JSON to a file or to standard output. And messages, to standard error.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,9 +16,15 @@ pub fn print(text: &str) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
-        eprintln!("kvdrive: standard output: {error}");
+        tell(&format!("kvdrive: standard output: {error}"));
         std::process::exit(1);
     }
+}
+
+/// Writes a line to standard error. If that fails, because its reader has ended, the terminal is gone or the disk is
+/// full, the program continues without the line: a message must not end a drive that is served.
+pub fn tell(line: &str) {
+    _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The file of [`write_json`], if it is one.

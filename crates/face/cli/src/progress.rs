@@ -9,6 +9,8 @@ use kvdrive_run::RunProgress;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
 
+use crate::output;
+
 /// The style of a template, in which `rate` is operations a second.
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).expect("the template is valid");
@@ -81,7 +83,7 @@ impl LoggedBar {
         self.bar.inc(operations);
         let minutes = self.clock.ns() / 60_000_000_000;
         if self.bar.is_hidden() && self.logged.fetch_max(minutes, Ordering::Relaxed) < minutes {
-            eprintln!("{}", line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
+            output::tell(&line(minutes, self.bar.position(), self.bar.length().unwrap_or(0)));
         }
     }
 

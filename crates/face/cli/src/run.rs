@@ -194,7 +194,7 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
 /// make operations fail.
 fn conclude(is_stopped: bool, report: &Report, may_fail: bool) -> anyhow::Result<()> {
     if is_stopped {
-        eprintln!("kvdrive: stopped; this was the report so far");
+        output::tell("kvdrive: stopped; this was the report so far");
         std::process::exit(STOPPED);
     }
     let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);

@@ -72,12 +72,12 @@ impl Storm {
                 Err(what) => failed = Some(Failure { case, what }),
             }
             if !self.verbose && cases.is_multiple_of(25) {
-                eprintln!(
+                output::tell(&format!(
                     "{} cases, {} power cuts, {} keys checked",
                     grouped(cases),
                     grouped(cuts),
                     grouped(keys)
-                );
+                ));
             }
         }
         output::print(&format!(
@@ -90,7 +90,7 @@ impl Storm {
         ));
         let Some(failure) = failed else {
             if stop.load(Ordering::Relaxed) {
-                eprintln!("kvdrive: stopped; these were the cases so far");
+                output::tell("kvdrive: stopped; these were the cases so far");
                 std::process::exit(STOPPED);
             }
             return Ok(());

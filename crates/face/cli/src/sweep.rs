@@ -54,22 +54,22 @@ impl Sweep {
             rows = shard.of(rows);
         }
         let file = SweepFile::open(&out, &rows)?;
-        file.remarks(kvdrive_revision::REVISION).iter().for_each(|remark| eprintln!("{remark}"));
+        file.remarks(kvdrive_revision::REVISION).iter().for_each(|remark| output::tell(remark));
         let finished = &file.finished().config_hashes;
         let left: Vec<&Row> = rows.iter().filter(|row| !finished.contains(&row.config_hash)).collect();
-        eprintln!(
+        output::tell(&format!(
             "{}: {} of {} rows are there, {} to run",
             out.display(),
             rows.len() - left.len(),
             rows.len(),
             left.len()
-        );
+        ));
         let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();
         let (cache, jobs) = (self.remember.cache(), jobs(self.jobs));
         let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
         let ahead = cache.ahead(&documents, &sessions)?;
         if !documents.is_empty() {
-            eprintln!("{}", ahead.in_words(jobs));
+            output::tell(&ahead.in_words(jobs));
         }
         let bar = TotalBar::new(&documents, &ahead)?;
         let sink = Mutex::new(Sink { file, error: None });

@@ -44,7 +44,7 @@ extern "C" fn at_load() {
                     libc::atexit(at_exit);
                 }
             }
-            Err(error) => eprintln!("kvdrive-ng: {error}"),
+            Err(error) => kvdrive_ng::tell(&format!("kvdrive-ng: {error}")),
         }
     });
 }

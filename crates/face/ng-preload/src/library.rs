@@ -44,7 +44,11 @@ impl Library {
 
     /// The real path of a file of `/sys`, if it belongs to a node.
     pub(crate) fn sysfs(&self, path: &str) -> Option<PathBuf> {
-        let tree = || Tree::new(&self.nodes).map_err(|error| eprintln!("kvdrive-ng: /sys: {error}")).ok();
+        let tree = || {
+            Tree::new(&self.nodes)
+                .map_err(|error| kvdrive_ng::tell(&format!("kvdrive-ng: /sys: {error}")))
+                .ok()
+        };
         sysfs::is_inside(path).then(|| self.tree.get_or_init(tree).as_ref().map(|tree| tree.path(path)))?
     }
 

@@ -22,6 +22,7 @@ use kvdrive_spec::{Sqe, property};
 use uuid::Uuid;
 
 use crate::in_process::{Address, InProcess};
+use crate::messages::tell;
 
 /// Entries of an I/O queue; each has one command at a time.
 const QUEUE_ENTRIES: u16 = 16;
@@ -196,7 +197,7 @@ impl Drive {
                 let line = format!("kvdrive-ng: {}: {problem}", self.name);
                 let mut told = lock(&self.told);
                 if *told != line {
-                    eprintln!("{line}");
+                    tell(&line);
                     *told = line;
                 }
                 Err(NoStatus::Unreachable)
@@ -237,7 +238,7 @@ impl Drive {
         };
         done.map_err(|problem| {
             session.give_up();
-            eprintln!("kvdrive-ng: {}: {problem}", self.name);
+            tell(&format!("kvdrive-ng: {}: {problem}", self.name));
             NoStatus::Cancelled
         })
     }

@@ -24,6 +24,8 @@ use kvdrive_target::tcp::connection::Limits;
 use kvdrive_target::tcp::listener::{Server, Sockets};
 use uuid::Uuid;
 
+use crate::messages::tell;
+
 /// Least that one command may move, bytes.
 const TRANSFER_MIN_BYTES: u32 = 1 << 20;
 /// Memory for data on their way, bytes.
@@ -123,7 +125,7 @@ impl InProcess {
             Ok((at, serving, server)) => {
                 let _ = started.send(Ok(at));
                 if let Err(error) = server.run(false) {
-                    eprintln!("kvdrive-ng: the drive in this process has ended: {error}");
+                    tell(&format!("kvdrive-ng: the drive in this process has ended: {error}"));
                 }
                 drop(serving);
             }

@@ -38,6 +38,7 @@ use tokio_stream::{Stream, StreamExt};
 use super::metrics::Format;
 use super::site::SiteNames;
 use super::station::{Station, Stations};
+use crate::output;
 
 /// Between two snapshots of the page.
 const SECOND: Duration = Duration::from_secs(1);
@@ -112,7 +113,7 @@ pub fn listen(at: SocketAddr, names: SiteNames, stations: Stations) -> anyhow::R
             Ok::<(), std::io::Error>(())
         };
         if let Err(error) = runtime.block_on(serve) {
-            eprintln!("kvdrive: no page at http://{bound}/: {error}");
+            output::tell(&format!("kvdrive: no page at http://{bound}/: {error}"));
         }
     })?;
     Ok(bound)

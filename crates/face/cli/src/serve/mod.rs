@@ -177,7 +177,7 @@ impl Serve {
         let (recorder, started) = open_recorder(&documents[0], self.record.as_deref())?;
         let bell = sockets.bell().clone();
         let mut core = Core::new(subsystem, self.memory);
-        core.log = Log::new(|line| eprintln!("kvdrive: {line}"));
+        core.log = Log::new(|line| output::tell(&format!("kvdrive: {line}")));
         let (mut recorder, mut drives) = (recorder, Vec::new());
         for (nsid, config) in (FIRST..).zip(configs) {
             let (bell, own_thread) = (bell.clone(), self.reactors > 0 || nsid > FIRST);
@@ -214,10 +214,10 @@ impl Serve {
         #[cfg(not(feature = "page"))]
         let page: Option<SocketAddr> = None;
         if let Some(page) = page.filter(|page| !page.ip().is_loopback()) {
-            eprintln!(
+            output::tell(&format!(
                 "kvdrive: warning: --http {page}: others than this machine can read the page and the metrics there, \
                  names of hosts among them; no password protects them"
-            );
+            ));
         }
         announce(&nqn, &bound, self.tls, &self.vfio_user, &path, page, stations.len());
 

@@ -1,16 +1,18 @@
-//! A served drive that several programs change at once, while hosts use it: every call ends, and the drive is there
-//! afterwards.
+//! A served drive that several programs change at once, or that has lost the reader of its messages, while hosts use it:
+//! every call ends, and the drive is there afterwards.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use kvdrive_host::tcp::{Initiator, Options};
 use kvdrive_spec::Key;
 
-use super::serve::{Served, serve, store_and_retrieve};
+use super::serve::{Served, serve, serve_by, store_and_retrieve};
 
 /// Longest time of a call; one that has not ended by then hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -34,6 +36,24 @@ fn connect_hosts(served: &Served, count: u32) {
         if let Ok(mut queue) = host.io_queue(1, 32) {
             _ = queue.store(Key::from_u32_be(number), b"value");
         }
+    }
+}
+
+/// A bad unit of any host is a line of the log.
+#[test]
+fn a_server_whose_standard_error_has_no_reader_goes_on() {
+    for reactors in ["0", "1"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"));
+        program.stderr(Stdio::piped());
+        let mut served = serve_by(program, &["--reactors", reactors]);
+        drop(served.program.stderr.take());
+        let mut stranger = TcpStream::connect(&served.address).unwrap();
+        stranger.write_all(&[0xFF; 200]).unwrap();
+        let mut answer = Vec::new();
+        stranger.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer.first(), Some(&3), "a request to end the connection, with the error");
+        store_and_retrieve(&served);
+        assert_eq!(served.program.try_wait().unwrap(), None, "it is served");
     }
 }
 
