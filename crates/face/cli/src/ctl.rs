@@ -325,7 +325,7 @@ fn hosts(hosts: &[SeenHost]) -> String {
             yes(host.authenticated),
             yes(host.tls),
             host.reached_at,
-            host.nqn
+            host.nqn.escape_debug()
         );
     }
     text
@@ -371,6 +371,13 @@ mod tests {
         }
         let other = "there is no namespace 2";
         assert_eq!(inject("delay", &[]).as_options(other), other);
+    }
+
+    #[test]
+    fn a_host_is_one_line_whatever_its_name_is() {
+        let nqn = "nqn.\u{1b}[2J\n         2  io".to_owned();
+        let text = hosts(&[SeenHost { nqn, ..SeenHost::default() }]);
+        assert!(text.lines().count() == 2 && text.ends_with("nqn.\\u{1b}[2J\\n         2  io\n"), "{text}");
     }
 
     #[test]

@@ -139,11 +139,18 @@ impl Writer<'_> {
         let mut family = self.0.encode_descriptor(name, help, None, kind)?;
         match &values[..] {
             [(labels, value)] if labels.is_empty() => metric(*value).encode(family),
-            _ => values
-                .iter()
-                .try_for_each(|(labels, value)| metric(*value).encode(family.encode_family(labels)?)),
+            _ => values.iter().try_for_each(|(labels, value)| {
+                let labels: Vec<_> = labels.iter().map(|(name, of)| (*name, escaped(of))).collect();
+                metric(*value).encode(family.encode_family(&labels)?)
+            }),
         }
     }
+}
+
+/// The value of a label as both formats write it, which the library leaves to its caller. Hosts and rules are called as
+/// their users like.
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn encode(mut to: MetricEncoder<'_>, of: &SeenLatency) -> fmt::Result {
@@ -310,6 +317,19 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    /// Otherwise one host could add metrics, or make every one unreadable.
+    #[test]
+    fn a_host_is_one_label_whatever_its_name_is() {
+        let nqn = "nqn.a\"} 1\nkvdrive_read_only 1\\".to_owned();
+        let hosts = vec![SeenHost { nqn, ..SeenHost::default() }];
+        for format in [Format::Text, Format::OpenMetrics] {
+            let text = format.text(Seen::default(), hosts.clone()).unwrap();
+            let line = r#"kvdrive_host_failures{host="nqn.a\"} 1\nkvdrive_read_only 1\\"} 0.0"#;
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+            assert!(!text.contains("\nkvdrive_read_only 1"), "{text}");
+        }
     }
 
     /// Every counter of a drive is in its report and in the metrics under the same name.

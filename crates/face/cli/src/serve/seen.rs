@@ -213,7 +213,7 @@ pub struct SeenFault {
 }
 
 /// A host that is connected.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeenHost {
     /// Its name.
     pub nqn: String,
