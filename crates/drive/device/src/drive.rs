@@ -330,12 +330,12 @@ impl Drive {
         self.namespace.list_all(each);
     }
 
-    /// Writes all buffered pages to flash, so that they are counted, and looks whether the drive's files still have
-    /// their names ([`Drive::write_failure`]).
+    /// Writes all buffered pages to flash, so that they are counted, and looks whether the drive's files are still in
+    /// their places ([`Drive::write_failure`]).
     pub fn drain(&self) {
         self.namespace.drain();
         self.settle();
-        self.journal.check_named();
+        self.journal.check_files();
     }
 
     /// Writes out the journal of a `file` medium, so that everything that completions acknowledge is durable. `false`:

@@ -62,7 +62,7 @@ const GROUP: Form = Form { name: "group of records", magic: b"kvdrvGR", version:
 const SEQUENCE_AT: usize = HEAD_BYTES;
 /// Records are folded into a new checkpoint when they reach this size.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
-/// Groups between two checks that the files still have their names.
+/// Groups between two checks that the files are still at their paths.
 const GROUPS_A_LOOK: u64 = 16;
 
 /// No log gets this far; a larger epoch is damage. Increments of a valid epoch never overflow.
@@ -364,7 +364,7 @@ impl FileLog {
             return Ok(());
         }
         if self.groups.is_multiple_of(GROUPS_A_LOOK) {
-            self.check_named()?;
+            self.check_there()?;
         }
         GROUP.finish(&mut self.group);
         let written = self.file.write_at(self.end, &self.group);
@@ -376,13 +376,13 @@ impl FileLog {
         self.cell.step(&self.moment()).map_err(FileError::at(&self.base))
     }
 
-    /// Checks that its file and the image file still have their names.
+    /// Checks that its file and the image file are still at their paths, and its file as long as it was written.
     ///
     /// # Errors
-    /// One of them has none.
-    pub fn check_named(&self) -> Result<(), FileError> {
-        self.file.check_named().map_err(FileError::at(&self.path))?;
-        self.cell.check_named().map_err(FileError::at(&self.base))
+    /// What happened to one of them.
+    pub fn check_there(&self) -> Result<(), FileError> {
+        self.file.check_there(self.end).map_err(FileError::at(&self.path))?;
+        self.cell.check_there().map_err(FileError::at(&self.base))
     }
 
     /// The end of the log.
@@ -397,6 +397,8 @@ impl FileLog {
 
     /// Folds all records into `image`, the present state.
     pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), FileError> {
+        // A checkpoint opens files by their paths, where another drive's may be by now.
+        self.check_there()?;
         *self = FileLog::create(&self.base, self.identity, self.moment(), image, self.sync)?;
         Ok(())
     }

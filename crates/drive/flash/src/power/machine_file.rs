@@ -147,15 +147,21 @@ impl MachineFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Checks that the file still has a name: the content of a removed file is lost when this process ends.
+    /// Checks that the file is still at its path, with at least `bytes` bytes. The content of a removed file is lost when
+    /// this process ends, and a file that has taken its place is another drive's.
     ///
     /// # Errors
-    /// It has none.
-    pub fn check_named(&self) -> io::Result<()> {
-        if self.file.metadata()?.nlink() > 0 {
-            return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed while the drive was using it"))
+    /// What happened to it.
+    pub fn check_there(&self, bytes: u64) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        let is_at_path = std::fs::metadata(&self.path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
+        let what = match is_at_path {
+            true if own.len() >= bytes => return Ok(()),
+            true => "was shortened",
+            false => "was removed, moved or replaced",
+        };
+        Err(io::Error::other(format!("the file {what} while the drive was using it")))
     }
 
     /// Fills `out` from byte `at` on; bytes after the end read as zero.
@@ -337,6 +343,25 @@ pub mod faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_not_what_was_opened_says_what_happened() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("file"), folder.path().join("other"));
+        std::fs::write(&path, [1; 10]).unwrap();
+        let file = MachineFile::open(&path, OpenOptions::new().read(true)).unwrap();
+        let check = || file.check_there(10).map_err(|error| error.to_string());
+        let says = |what: &str| Err(format!("the file {what} while the drive was using it"));
+        assert_eq!(check(), Ok(()));
+        std::fs::rename(&path, &other).unwrap();
+        assert_eq!(check(), says("was removed, moved or replaced"));
+        std::fs::write(&path, [2; 10]).unwrap();
+        assert_eq!(check(), says("was removed, moved or replaced"));
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(check(), Ok(()));
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(9).unwrap();
+        assert_eq!(check(), says("was shortened"));
+    }
 
     #[test]
     fn a_shadow_lies_over_what_the_file_has() {

@@ -196,10 +196,10 @@ impl Journal {
         may_write
     }
 
-    /// Turns the drive read-only if one of its files was removed. Writing looks for that too, but not every time; this
-    /// call is for the end of a drive, so that the removal is reported then at the latest.
-    pub fn check_named(&self) {
-        self.with_log(|log| log.check_named());
+    /// Turns the drive read-only if one of its files was removed, moved, replaced or shortened. Writing looks for that too,
+    /// but not every time; this call is for the end of a drive, so that it is reported then at the latest.
+    pub fn check_files(&self) {
+        self.with_log(|log| log.check_there());
     }
 
     /// Permits completions to be posted before the changes they acknowledge are settled: the code that hands

@@ -48,7 +48,7 @@ use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
 use crate::nqn::name;
-use crate::settings::{Settings, at_least_one, size};
+use crate::settings::{Settings, size};
 use crate::{output, secret};
 
 /// The namespace of the first drive; the others follow.
@@ -122,8 +122,8 @@ pub struct Serve {
     #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
     reactors: u32,
     /// Most entries of an I/O queue
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
-    queue_entries: u64,
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(2..=32768))]
+    queue_entries: u32,
     /// Most data in the capsule of an I/O command, bytes
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = size_of_capsule)]
     in_capsule: u32,
@@ -324,7 +324,7 @@ impl Serve {
             nqn,
             transfer_max_bytes: largest.checked_next_power_of_two().unwrap_or(1 << 31),
             in_capsule_bytes: self.in_capsule,
-            queue_entries_max: u32::try_from(self.queue_entries).unwrap_or(u32::MAX),
+            queue_entries_max: self.queue_entries,
             hosts: (!hosts.is_empty()).then_some(hosts),
             hash_min: self.dhchap_min_hash.into(),
             group_min: self.dhchap_min_group.into(),

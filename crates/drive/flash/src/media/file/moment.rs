@@ -51,9 +51,12 @@ impl MomentCell {
         MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
     }
 
-    /// As [`MachineFile::check_named`].
-    pub fn check_named(&self) -> std::io::Result<()> {
-        self.0.check_named()
+    /// Checks that its file is still at its path.
+    ///
+    /// # Errors
+    /// As [`MachineFile::check_there`].
+    pub fn check_there(&self) -> std::io::Result<()> {
+        self.0.check_there(0)
     }
 
     /// As [`MomentCell::of`], read-only.

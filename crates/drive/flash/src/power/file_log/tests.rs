@@ -67,6 +67,22 @@ fn records_come_back_and_a_checkpoint_replaces_them() {
     assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![b"after".to_vec()]));
 }
 
+/// A backup was put in place while the drive was in use: it is another drive's.
+#[test]
+fn a_checkpoint_leaves_files_alone_that_have_taken_the_place_of_its_own() {
+    for replaced in 0..2 {
+        let (folder, base) = empty();
+        let mut log = FileLog::create(&base, DRIVE, ImageMoment::default(), b"checkpoint", false).unwrap();
+        let path = [base.clone(), log.path.clone()][replaced].clone();
+        std::fs::rename(&path, folder.path().join("moved")).unwrap();
+        std::fs::write(&path, vec![9; 5000]).unwrap();
+        let before = files(&base);
+        let error = log.checkpoint(b"second").expect_err("another file is there").to_string();
+        assert!(error.starts_with(path.to_str().unwrap()) && error.contains("was removed, moved"), "{error}");
+        assert!(files(&base) == before, "{}", path.display());
+    }
+}
+
 /// The states of the files that a kill can leave between `before` and `after`, where slot `slot` has grown or
 /// was rewritten: `begun` is the image before everything else, if it is written first.
 fn between(before: &Files, begun: Option<Vec<u8>>, slot: usize, after: &Files) -> Vec<Files> {
