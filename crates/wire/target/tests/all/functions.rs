@@ -26,7 +26,7 @@ fn serve_with(behind: Backend, functions: usize, options: Options) -> (Running, 
     (serve_at(behind, options, 16 << 20, None, paths.clone()), paths, folder)
 }
 
-fn beside() -> Backend {
+pub fn beside() -> Backend {
     Backend::Beside(Vec::new())
 }
 

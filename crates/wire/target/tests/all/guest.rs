@@ -240,3 +240,16 @@ pub fn identify(structure: u8, nsid: u32, csi: u8, at: u64) -> Sqe {
     sqe.set_prps(BASE + at, 0);
     sqe
 }
+
+/// A guest and its rings, with a key that it has stored.
+pub fn with_rings(path: &Path) -> (Guest, Rings) {
+    let mut guest = Guest::boot(path, Doorbell::InMemory, true);
+    let mut rings = guest.create(1, 8, None);
+    guest.put(DATA_AT, &[0x51; 9000]);
+    guest.put(DATA_AT + PAGE * 16, &(BASE + DATA_AT + PAGE).to_le_bytes());
+    assert_eq!(
+        guest.run(&mut rings, &keyed(opcode::STORE, 1, b"key", DATA_AT, 8192)).status(),
+        Status::SUCCESS
+    );
+    (guest, rings)
+}

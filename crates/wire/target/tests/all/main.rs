@@ -12,6 +12,7 @@ mod functions;
 mod guest;
 mod hostile;
 mod hostile_guests;
+mod hostile_messages;
 mod hosts;
 mod large;
 mod memory;

@@ -16,7 +16,7 @@ use crate::vfio::message::{
     DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, RegionAccess, RegionInfo, SparseMap, Version,
     command, irq, region,
 };
-use crate::vfio::socket::{DESCRIPTORS_MAX, Message};
+use crate::vfio::socket::{DESCRIPTORS_MAX, Message, Received};
 
 /// The version of the protocol.
 const MAJOR: u16 = 0;
@@ -47,11 +47,12 @@ impl Function {
         for _ in 0..TURN_MESSAGES {
             let Some(client) = self.client.as_mut().filter(|client| client.is_readable) else { break };
             match client.socket.receive() {
-                Ok(Some(message)) => {
+                Ok(Received::Message(message)) => {
                     any = true;
                     self.answer(core, message);
                 }
-                Ok(None) => client.is_readable = false,
+                Ok(Received::Dropped) => any = true,
+                Ok(Received::Nothing) => client.is_readable = false,
                 Err(error) if error.kind() == ErrorKind::InvalidData => self.complain("it sent no message"),
                 // The client has disconnected, which needs no line in the log.
                 Err(_) => self.complain(""),

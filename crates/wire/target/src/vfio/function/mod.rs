@@ -29,7 +29,7 @@ use crate::shared::{Core, Shares};
 use crate::subsystem::Address;
 use registers::Registers;
 
-/// Most messages that are answered in one turn.
+/// Most messages, or pieces of one that is too long, that are taken in one turn.
 const TURN_MESSAGES: usize = 64;
 /// A function that had a command within this time is polled without a pause.
 const AT_WORK_NS: u64 = 1_000_000;
