@@ -86,6 +86,26 @@ fn a_run_of_some_requests_ends_after_them_in_every_layout_and_admission() {
 }
 
 #[test]
+fn a_request_that_is_cut_in_its_middle_is_refused_by_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.jsonl");
+    let lines: Vec<&str> = REQUESTS.lines().collect();
+    for length in [1, 20, lines[1].len() / 2, lines[1].len() - 1] {
+        for rest in ["", "\n", &format!("\n{}\n", lines[2])] {
+            std::fs::write(&path, format!("{}\n{}{rest}", lines[0], &lines[1][..length])).unwrap();
+            let mut document = Document::profile("cosmos-plus").unwrap();
+            let trace = format!("workload.trace={}", path.display());
+            for set in ["workload.name=kvcache", &trace, "workload.cache_shrink=4096"] {
+                document.set(set).unwrap();
+            }
+            let error = run(&document, &|_, _| {}).unwrap_err().to_string();
+            assert!(error.contains("cut.jsonl, line 2: EOF while parsing"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}
+
+#[test]
 fn what_no_table_has_is_one_line() {
     let mut document = Document::profile("cosmos-plus").unwrap();
     document.set("workload.name=kvcache").unwrap();

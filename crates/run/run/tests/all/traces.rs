@@ -291,6 +291,66 @@ fn formats_are_known_by_their_beginning() {
     }
 }
 
+/// The last line or record of each format's example is cut: other lines follow, or the file ends there.
+#[test]
+fn a_line_that_is_cut_in_its_middle_is_refused_by_its_place_in_every_format() {
+    let folder = Folder::new();
+    for row in FORMATS {
+        let format = format!("workload.trace_format={}", row.name);
+        let whole = row.example.trim_ascii_end();
+        let last_at = whole.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        let (before, last) = whole.split_at(last_at);
+        let all = operations(&folder.file("whole", row.example), &[&format]).unwrap();
+        for rest in [&b""[..], b"\n", b"\n# and more\n"] {
+            let path = folder.file("cut", &[before, &last[..last.len() / 2], rest].concat());
+            let config = document(&path, &[&format]).config().unwrap();
+            let (mut played, mut problem) = (Vec::new(), None);
+            match build(&config.workload, 1) {
+                Err(error) => problem = Some(error),
+                Ok(mut trace) => {
+                    while problem.is_none() {
+                        match trace.draw() {
+                            Ok(Some((op, _))) => played.push(op),
+                            Ok(None) => panic!("{}: {rest:?}: the cut line was accepted", row.name),
+                            Err(error) => problem = Some(error),
+                        }
+                    }
+                }
+            }
+            let problem = problem.expect("it did not end otherwise");
+            assert!(played.len() < all.len(), "{}: {played:?}", row.name);
+            let [line, record] = ["line", "record"].map(|unit| format!("/cut, {unit} "));
+            assert!(problem.contains(&line) || problem.contains(&record), "{}: {problem}", row.name);
+            assert_eq!(problem.lines().count(), 1, "{}: {problem}", row.name);
+            // The run as a whole: an error instead of a report.
+            assert_eq!(error(&path, &[&format]), problem, "{}", row.name);
+        }
+    }
+}
+
+/// What is left of such a line would be an operation on another key, or one of another size.
+#[test]
+fn what_is_left_of_a_cut_line_is_no_operation() {
+    let folder = Folder::new();
+    let insert = "INSERT usertable user1 [ field0=abc ]\n";
+    let meta = "key,op,size,op_count,key_size\n1,SET,200,1,8\n";
+    for (format, before, cut, reason) in [
+        ("ycsb", insert, "READ usertable us", "expected [ and ] after the key"),
+        ("ycsb", insert, "READ usertable user1 [ <all fie", "expected [ and ] after the key"),
+        ("ycsb", insert, "UPDATE usertable user1 [ field0=ab", "expected [ and ] after the key"),
+        ("ycsb", insert, "SCAN usertable user1 5", "expected [ and ] after the key"),
+        ("meta", meta, "1,GET,2", "3 of 5 fields"),
+        ("meta", meta, "1,SET,200,1", "4 of 5 fields"),
+        ("twitter", "0,nz,10,16,1,get,0\n", "1,nz,10,1024,2,set", "expected time,key,key size"),
+        ("csv", "0,store,a,9\n", "1,store,user17", "size: expected an integer"),
+    ] {
+        let path = folder.file("cut", format!("{before}{cut}").as_bytes());
+        let format = format!("workload.trace_format={format}");
+        let line = error(&path, &[&format]);
+        assert!(line.contains("/cut, line ") && line.contains(reason), "{cut}: {line}");
+    }
+}
+
 fn read_all(format: &str, bytes: &[u8]) {
     let folder = Folder::new();
     let path = folder.file("bytes", bytes);

@@ -105,7 +105,10 @@ impl Requests {
     pub fn next(&mut self) -> Result<Option<Request>, String> {
         let read = self.source.line().and_then(|line| {
             let Some(line) = line else { return Ok(None) };
-            let request = serde_json::from_slice::<Request>(&line).map_err(|error| error.to_string());
+            let request = serde_json::from_slice::<Request>(&line);
+            // The parser was given one line; its number in the file is in front.
+            let request =
+                request.map_err(|error| error.to_string().replace(" at line 1 column ", " at column "));
             self.source.give_back(line);
             let request = request?;
             request.check()?;

@@ -18,6 +18,8 @@ struct Columns {
     size: Option<usize>,
     time: Option<usize>,
     count: Option<usize>,
+    /// Columns of the heading.
+    all: usize,
 }
 
 #[derive(Default)]
@@ -32,6 +34,7 @@ fn columns(heading: &[u8]) -> Option<Columns> {
         size: at(b"size"),
         time: at(b"op_time"),
         count: at(b"op_count"),
+        all: names.len(),
     })
 }
 
@@ -55,18 +58,20 @@ impl Format for Meta {
                 .ok_or(format!("expected a heading that has key and op, got {found:?}"));
         };
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
-        let field = |column: usize| {
-            fields.get(column).copied().ok_or_else(|| format!("too few fields: {:?}", shortened(&line)))
-        };
-        let asked = of_cache(field(columns.op)?, || {
-            columns.size.map_or(Err("the heading has no size".to_owned()), |at| number("size", field(at)?))
+        if fields.len() < columns.all {
+            let (found, all) = (fields.len(), columns.all);
+            return Err(format!("{found} of {all} fields, {:?}", shortened(&line)));
+        }
+        let field = |column: usize| fields[column];
+        let asked = of_cache(field(columns.op), || {
+            columns.size.map_or(Err("the heading has no size".to_owned()), |at| number("size", field(at)))
         })?;
-        let at_ns = columns.time.map(|at| seconds(field(at)?)).transpose()?;
-        let times: u64 = columns.count.map_or(Ok(1), |at| number("op_count", field(at)?))?;
+        let at_ns = columns.time.map(|at| seconds(field(at))).transpose()?;
+        let times: u64 = columns.count.map_or(Ok(1), |at| number("op_count", field(at)))?;
         if !(1..=COUNT_MAX).contains(&times) {
             return Err(format!("op_count: {times}; allowed: 1 to {COUNT_MAX}"));
         }
-        let key = source.key(field(columns.key)?)?;
+        let key = source.key(field(columns.key))?;
         drop(fields);
         source.give_back(line);
         entries.push_back(Entry { at_ns, key, asked, times });

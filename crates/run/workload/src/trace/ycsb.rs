@@ -61,6 +61,10 @@ impl Format for Ycsb {
         let mut words = rest.splitn(3, |byte| *byte == b' ');
         let (_table, key, rest) = (words.next(), words.next().unwrap_or_default(), words.next());
         let rest = rest.unwrap_or_default();
+        // Without this, a line that was cut would be an operation on another key.
+        if word != b"DELETE " && !rest.ends_with(b"]") {
+            return Err(format!("expected [ and ] after the key, got {:?}", shortened(&line)));
+        }
         let asked = match word {
             b"READ " => TraceOp::Retrieve,
             b"DELETE " => TraceOp::Delete,
