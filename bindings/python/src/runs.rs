@@ -40,7 +40,7 @@ pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Res
         let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
         let ran = run_watched(&documents[0], &[], &watch)?;
         // A stopped run is no result of this configuration.
-        anyhow::ensure!(!ran.is_stopped, "stopped");
+        anyhow::ensure!(!ran.report.is_stopped, "stopped");
         Ok(vec![ran.report])
     };
     let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;

@@ -8,6 +8,7 @@ use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::RunOrder;
 use kvdrive_run::many::run_sessions_until;
 use kvdrive_run::{Progress, Watch, operations_of_session};
+use kvdrive_text::number_of;
 
 use crate::cache::Remember;
 use crate::output;
@@ -117,7 +118,7 @@ impl TotalBar {
             total += expected;
             runs += session.len();
         }
-        Ok(TotalBar { bar: LoggedBar::new(&format!("{runs} runs"), total), sessions })
+        Ok(TotalBar { bar: LoggedBar::new(&number_of(runs as u64, "run"), total), sessions })
     }
 
     /// The session that begins with run `index` has done `done` of `total` operations.

@@ -5,9 +5,8 @@ use std::path::Path;
 use clap::Args;
 use kvdrive_results::{ResultCache, folder_of_user, program};
 use kvdrive_revision::{REVISION, is_committed};
-use kvdrive_text::Unit;
 use kvdrive_text::output::shown;
-use kvdrive_text::quantity;
+use kvdrive_text::{Unit, number_of, quantity};
 
 use crate::output;
 
@@ -76,8 +75,8 @@ impl Cache {
         let usage = cache.usage()?;
         let folder = cache.path().map(shown).unwrap_or_default();
         output::print(&format!(
-            "{folder}\n{} results, {} of at most {}\n",
-            usage.entries,
+            "{folder}\n{}, {} of at most {}\n",
+            number_of(usage.entries as u64, "result"),
             mebibytes(usage.bytes),
             mebibytes(usage.limit_bytes),
         ));

@@ -8,6 +8,7 @@ use kvdrive_config::Document;
 use kvdrive_device::namespaces::Unlisted;
 use kvdrive_probe::image::{PairState, Tally, read_image};
 use kvdrive_spec::Key;
+use kvdrive_text::number_of;
 use kvdrive_text::output::shown;
 
 use crate::output;
@@ -79,8 +80,11 @@ impl Check {
 fn summary(image: &str, tally: &Tally) -> String {
     let Tally { whole, whole_bytes, damaged, lost, removed, gaps, first_gap, shortened, write_failure } =
         tally;
-    let mut text =
-        format!("{image}: {whole} pairs whole, {whole_bytes} bytes; {damaged} damaged, {lost} lost");
+    let mut text = format!(
+        "{image}: {} whole, {}; {damaged} damaged, {lost} lost",
+        number_of(*whole, "pair"),
+        number_of(*whole_bytes, "byte")
+    );
     if *removed > 0 {
         text += &format!("; {removed} deleted: they are gone, and answer as keys that were never stored");
     }

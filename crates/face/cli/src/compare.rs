@@ -14,6 +14,7 @@ use kvdrive_results::ResultCache;
 use kvdrive_run::many::{RunSession, run_sessions_until, sessions};
 use kvdrive_run::report::{Report, compare_in as comparison, record};
 use kvdrive_run::{HistogramLog, Progress, Watch, cumulative, run_session_watched};
+use kvdrive_text::number_of;
 use kvdrive_text::output::{check_apart, check_writable};
 use serde_json::Value;
 
@@ -148,7 +149,7 @@ impl Ran {
         if self.is_stopped {
             let (done, asked) = (self.reports.len(), self.asked);
             output::tell(&format!(
-                "kvdrive: stopped; {done} of {asked} runs have a report so far, the others had not begun"
+                "kvdrive: stopped; there are reports so far of {done} of {asked} runs, the others had not begun"
             ));
             std::process::exit(STOPPED);
         }
@@ -204,7 +205,7 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
         (_, 1) => format!("{engine} {workload}"),
         _ => {
             let dram = document.dram_point().unwrap_or(config.hash.dram_accounting.name());
-            format!("{engine} {dram} {runs} workloads")
+            format!("{engine} {dram} {}", number_of(runs as u64, "workload"))
         }
     })
 }

@@ -14,8 +14,8 @@ use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::SMALL;
 use kvdrive_run::Watch;
 use kvdrive_run::many::in_model_time;
-use kvdrive_text::grouped;
 use kvdrive_text::scaled::{self, time};
+use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::progress::LoggedBar;
@@ -43,7 +43,10 @@ impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Wanted, String> {
-        if text == "all" { Ok(Wanted::All) } else { at_least_one(text).map(Wanted::Some) }
+        match text {
+            "all" => Ok(Wanted::All),
+            text => at_least_one(text).map(Wanted::Some).map_err(|allowed| format!("{allowed}, or all")),
+        }
     }
 }
 
@@ -135,12 +138,15 @@ impl Crash {
                 end_if_stopped(&watch);
                 let found = match &verdict.lost {
                     Some(lost) => format!("found at cut {}: {}", verdict.cuts, lost.what),
-                    None if verdict.spoilt == 0 => format!("nothing to change at {} cuts", verdict.cuts),
+                    None if verdict.spoilt == 0 => {
+                        format!("nothing to change at {}", number_of(verdict.cuts, "cut"))
+                    }
                     None => {
                         missed += 1;
                         format!(
-                            "NOT FOUND, changed what survived {} of {} cuts",
-                            verdict.spoilt, verdict.cuts
+                            "NOT FOUND, changed what survived {} of {}",
+                            verdict.spoilt,
+                            number_of(verdict.cuts, "cut")
                         )
                     }
                 };
@@ -149,7 +155,7 @@ impl Crash {
         }
         let rows = MUTANTS.iter().map(|row| format!("{:<20} {}", row.name, row.stands_for));
         output::print(&format!("\n{}", rows.collect::<Vec<_>>().join("\n")));
-        anyhow::ensure!(missed == 0, "{missed} mistakes of recovery were not found");
+        anyhow::ensure!(missed == 0, "{} of recovery not found", number_of(missed, "mistake"));
         Ok(())
     }
 }
@@ -205,7 +211,8 @@ fn drive(config: &Config) -> String {
     let geometry = config.flash.geometry();
     let (bytes, blocks) = (geometry.data_bytes(), geometry.blocks());
     let engine = &config.engine.name;
-    format!("{engine} on {} of flash in {} blocks\n", scaled::bytes(bytes as f64), grouped(blocks.into()))
+    let blocks = number_of(blocks.into(), "block");
+    format!("{engine} on {} of flash in {blocks}\n", scaled::bytes(bytes as f64))
 }
 
 fn text(verdict: &Verdict) -> String {
@@ -218,18 +225,18 @@ fn text(verdict: &Verdict) -> String {
         (None, _) => "nothing is lost: every acknowledged pair was there, and nothing else",
     };
     format!(
-        "{} operations, {} events (counted)\n\
+        "{}, {} (counted)\n\
          power cuts: {} of the run, {} of a recovery, {} of a drive that had come back and worked on (counted)\n\
-         {} keys looked at in recovered drives, {} answered 88h for an injected fault (counted)\n\
-         {} recoveries to the end: {} each in the mean, {} at most (modelled)\n{fate}\n",
-        grouped(*operations),
-        grouped(*events),
+         {} compared in recovered drives; {} of them answered 88h for an injected fault (counted)\n\
+         {} to the end: {} each in the mean, {} at most (modelled)\n{fate}\n",
+        number_of(*operations, "operation"),
+        number_of(*events, "event"),
         grouped(*cuts),
         grouped(*cut_recoveries),
         grouped(verdict.further_cuts),
-        grouped(*keys_checked),
+        number_of(*keys_checked, "key"),
         grouped(*unreadable),
-        grouped(*recoveries),
+        number_of(*recoveries, "recovery"),
         time(mean_ns),
         time(verdict.longest_recovery_ns as f64),
     )

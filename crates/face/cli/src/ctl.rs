@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use kvdrive_flash::faults::{self, FAULTS};
-use kvdrive_text::grouped;
 use kvdrive_text::scaled::{bytes, time};
+use kvdrive_text::{grouped, number_of};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -114,10 +114,7 @@ impl Ctl {
             Request::Hosts => hosts(&from::<Vec<SeenHost>>(answer)?),
             Request::Faults => fault_table(&from::<Vec<SeenFault>>(answer)?),
             Request::Inject { .. } => from::<String>(answer)?,
-            Request::Clear { .. } => match from::<u64>(answer)? {
-                1 => "1 rule cleared".to_owned(),
-                rules => format!("{rules} rules cleared"),
-            },
+            Request::Clear { .. } => format!("{} cleared", number_of(from(answer)?, "rule")),
             Request::PowerCut { .. } => {
                 format!("the power is off; `{} power on` gives it back", self.again())
             }
@@ -239,10 +236,10 @@ fn status(seen: &Seen) -> String {
         time(of("server.uptime_ns") as f64)
     );
     text += &format!(
-        "hosts       {} controllers, {} admin commands, {} I/O commands did not succeed\n",
-        number("hosts.controllers"),
-        number("hosts.admin_commands"),
-        number("hosts.io_errors")
+        "hosts       {}, {}, {} did not succeed\n",
+        number_of(of("hosts.controllers"), "controller"),
+        number_of(of("hosts.admin_commands"), "admin command"),
+        number_of(of("hosts.io_errors"), "I/O command")
     );
     let commands = seen.counts.labels("hosts.io_commands");
     let width = commands.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -275,8 +272,8 @@ fn drive_status(drive: &SeenDrive) -> String {
         format!("{}  {}", grouped(of(path)), named.collect::<Vec<_>>().join(", "))
     };
     let mut text = format!(
-        "drive       {} commands, {} of model time; power-on took {} of it\n",
-        grouped(of("drive.commands")),
+        "drive       {}, {} of model time; power-on took {} of it\n",
+        number_of(of("drive.commands"), "command"),
         time(of("drive.model_ns") as f64),
         time(of("drive.recovery_ns") as f64)
     );
@@ -289,8 +286,8 @@ fn drive_status(drive: &SeenDrive) -> String {
     if let Some(late) = &drive.lateness {
         let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
         text += &format!(
-            "late        {median} (median), {p99} (p99) of {} events later than the model: measured\n",
-            grouped(late.count)
+            "late        {median} (median), {p99} (p99) of {} later than the model: measured\n",
+            number_of(late.count, "event")
         );
     }
     if let Some(why) = &drive.read_only {

@@ -116,7 +116,7 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
         }
-        conclude(ran.is_stopped, &report, !rules.is_empty())
+        conclude(&report, !rules.is_empty())
     }
 
     /// The same against drives on a network.
@@ -148,7 +148,7 @@ impl Run {
             output::write_json(path, &connected)?;
         }
         failure.map_or(Ok(()), Err)?;
-        conclude(ran.is_stopped, &connected.report, false)
+        conclude(&connected.report, false)
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
@@ -192,8 +192,8 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
 
 /// Ends a run after its report is printed: an error if values were wrong or operations failed. `may_fail`: rules may
 /// make operations fail.
-fn conclude(is_stopped: bool, report: &Report, may_fail: bool) -> anyhow::Result<()> {
-    if is_stopped {
+fn conclude(report: &Report, may_fail: bool) -> anyhow::Result<()> {
+    if report.is_stopped {
         output::tell("kvdrive: stopped; this was the report so far");
         std::process::exit(STOPPED);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use kvdrive_probe::storm::{Case, Failure, shrunk};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_text::grouped;
+use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::settings::{at_least_one, seed};
@@ -73,10 +73,10 @@ impl Storm {
             }
             if !self.verbose && cases.is_multiple_of(25) {
                 output::tell(&format!(
-                    "{} cases, {} power cuts, {} keys checked",
-                    grouped(cases),
-                    grouped(cuts),
-                    grouped(keys)
+                    "{}, {}, {} checked",
+                    number_of(cases, "case"),
+                    number_of(cuts, "power cut"),
+                    number_of(keys, "key")
                 ));
             }
         }

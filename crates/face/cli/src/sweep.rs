@@ -10,6 +10,7 @@ use kvdrive_experiments::sweep::{Row, Shard, SweepFile, merge, rows};
 use kvdrive_run::Progress;
 use kvdrive_run::many::run_each;
 use kvdrive_text::input::read_text;
+use kvdrive_text::number_of;
 use kvdrive_text::output::{check_apart, check_is_file, shown};
 
 use crate::batch::{TotalBar, jobs};
@@ -58,10 +59,10 @@ impl Sweep {
         let finished = &file.finished().config_hashes;
         let left: Vec<&Row> = rows.iter().filter(|row| !finished.contains(&row.config_hash)).collect();
         output::tell(&format!(
-            "{}: {} of {} rows are there, {} to run",
+            "{}: {} of {} done before, {} to run",
             out.display(),
             rows.len() - left.len(),
-            rows.len(),
+            number_of(rows.len() as u64, "row"),
             left.len()
         ));
         let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();

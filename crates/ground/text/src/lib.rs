@@ -26,6 +26,16 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// A count and what is counted, in the singular or plural: `1 pair`, `1 346 pairs`, `2 entries`.
+pub fn number_of(count: u64, one: &str) -> String {
+    let plural = match one.strip_suffix('y') {
+        _ if count == 1 => one.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{one}s"),
+    };
+    format!("{} {plural}", grouped(count))
+}
+
 /// A number with this many decimals, its whole part grouped as by [`grouped`]: 1234.56 as `1 234.6`.
 pub fn with_decimals(number: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", number.abs());
@@ -57,6 +67,17 @@ pub fn wrap(text: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_counted_is_in_the_singular_or_plural() {
+        let of = |count, one| number_of(count, one);
+        assert_eq!([of(0, "pair"), of(1, "pair"), of(1346, "pair")], ["0 pairs", "1 pair", "1 346 pairs"]);
+        assert_eq!(
+            [of(1, "recovery"), of(2, "recovery"), of(3, "key")],
+            ["1 recovery", "2 recoveries", "3 keys"]
+        );
+        assert_eq!([of(1, "I/O command"), of(2, "retry")], ["1 I/O command", "2 retries"]);
+    }
 
     #[test]
     fn long_paragraphs_are_wrapped() {

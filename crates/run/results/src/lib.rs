@@ -77,7 +77,7 @@ impl ResultCache {
         let mut stopped = None;
         let remembered = self.reports(documents, watch.progress, |documents, _| {
             let ran = run_session_watched(documents, watch)?;
-            let is_stopped = ran.iter().any(|ran| ran.is_stopped);
+            let is_stopped = ran.iter().any(|ran| ran.report.is_stopped);
             let reports: Vec<_> = ran.into_iter().map(|ran| ran.report).collect();
             if is_stopped {
                 stopped = Some(reports);

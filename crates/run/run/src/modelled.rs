@@ -42,8 +42,6 @@ pub struct FinishedRun {
     pub report: Report,
     /// Latencies of its operations in ns, by kind; only kinds that occurred.
     pub latencies: Vec<(&'static str, Histogram)>,
-    /// Whether it was stopped before its end.
-    pub is_stopped: bool,
     /// Why it ended before its end without a request: over a network, the connection was lost. The report covers the
     /// operations that were done.
     pub failure: Option<anyhow::Error>,
@@ -93,7 +91,7 @@ fn run_all(
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         let latencies = outcome.seen.latencies();
         let report = outcome.into_report(document, config)?;
-        all.push(FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure: None });
+        all.push(FinishedRun { report, latencies, failure: None });
     }
     // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
     // sessions run.
@@ -221,6 +219,7 @@ impl Bench {
                 drained,
                 wall_ns: None,
                 notes,
+                is_stopped: watch.is_stopped(),
                 workload,
                 loading: loading.clone(),
                 series,

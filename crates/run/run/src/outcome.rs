@@ -13,7 +13,7 @@ use super::seen::{Seen, UnitsSeen};
 use super::snapshot::DriveSnapshot;
 use crate::report::{self, Named, Report};
 use kvdrive_config::{Config, Document};
-use kvdrive_text::grouped;
+use kvdrive_text::{grouped, number_of};
 
 /// The results of a run before they are a report.
 pub(crate) struct Outcome {
@@ -26,6 +26,8 @@ pub(crate) struct Outcome {
     /// Length of the measured part by the machine's clock, ns; `None`: in model time, which snapshots have.
     pub wall_ns: Option<Ns>,
     pub notes: Vec<String>,
+    /// Whether it was stopped from outside before its end.
+    pub is_stopped: bool,
     /// Counters of the workload.
     pub workload: Counts,
     pub loading: Option<Loading>,
@@ -107,12 +109,12 @@ fn operations(seen: &Seen) -> report::Ops {
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended, drained, wall_ns, .. } = self;
-        let Outcome { mut notes, workload, loading, series, verified, .. } = self;
+        let Outcome { mut notes, is_stopped, workload, loading, series, verified, .. } = self;
         let ops = operations(&seen);
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
-            seen.first_error.map(|error| format!("first of {} errors: {error}", grouped(seen.errors))),
+            seen.first_error.map(|error| format!("first of {}: {error}", number_of(seen.errors, "error"))),
         );
         notes.extend(order_of_listing(&ops, &config.engine.name));
         notes.extend(counting_of_scans(&ops));
@@ -149,6 +151,7 @@ impl Outcome {
             revision: crate::revision::of_program().to_owned(),
             time_sources: document.time_sources(),
             notes,
+            is_stopped,
             throughput_ops_per_s: ops.total() as f64 * 1e9 / seen_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
             commands: Named::default(),

@@ -52,6 +52,9 @@ pub struct Report {
     pub time_sources: String,
     /// Notes: how the workload differs from its source, and how the run ended.
     pub notes: Vec<String>,
+    /// Whether it was stopped from outside before its end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_stopped: bool,
     /// Operations answered.
     pub ops: Ops,
     /// Operations among them that found no pair, by kind, if there are any: absent keys, seeks past the last

@@ -258,7 +258,7 @@ pub fn run_wall_watched(
         let [p50, p99, max] = [p50, p99, max].map(|ns| time(ns as f64));
         report.notes.push(format!("events ran late by {p50} (median), {p99} (p99), {max} (most): measured"));
     }
-    Ok(FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure: None })
+    Ok(FinishedRun { report, latencies, failure: None })
 }
 
 /// What the application of a run saw.
@@ -269,6 +269,8 @@ struct Application {
     /// Duration of the measured part, ns; `None`: it was not measured.
     wall_ns: Option<Ns>,
     notes: Vec<String>,
+    /// Whether the run was stopped from outside before its end.
+    is_stopped: bool,
     /// Counters of the workload.
     workload: Counts,
     series: Option<Series>,
@@ -311,8 +313,9 @@ fn run_application(
     let Measured { seen, wall_ns, notes, workload, series, verified, failure } =
         threads.measure(config, look, watch)?;
     failure.map_or(Ok(()), Err)?;
-    let (loading, saker) = (loading.transpose()?, saker_counts());
-    Ok(Application { seen, loading, wall_ns: Some(wall_ns), notes, workload, series, verified, saker })
+    let (loading, saker, is_stopped) = (loading.transpose()?, saker_counts(), watch.is_stopped());
+    let wall_ns = Some(wall_ns);
+    Ok(Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker })
 }
 
 /// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not send.
@@ -418,15 +421,27 @@ fn report(
     application: Application,
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
-    let Application { seen, loading, wall_ns, notes, workload, series, verified, saker } = application;
+    let Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker } =
+        application;
     let DriveEnd { ended, mut drained, latencies, .. } = end;
     let is_hosts_unknown = seen.latencies().is_empty();
     drained.counts.set("saker", saker);
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = DriveSnapshot { resources, ..DriveSnapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    let outcome =
-        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
+    let outcome = Outcome {
+        seen,
+        began,
+        ended,
+        drained,
+        wall_ns,
+        notes,
+        is_stopped,
+        workload,
+        loading,
+        series,
+        verified,
+    };
     let mut report = outcome.into_report(document, config)?;
     if is_hosts_unknown {
         report.commands = latencies.iter().map(commands).collect();

@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use super::judge::{Outcome, Verdict};
 use super::standing::Standing;
 use kvdrive_experiments::Kind;
-use kvdrive_text::{WIDTH, wrap};
+use kvdrive_text::{WIDTH, number_of, wrap};
 
 /// The style of a verdict: evidence stands out.
 fn style(outcome: &Outcome) -> Style {
@@ -167,11 +167,12 @@ pub fn counts(outcomes: &[Outcome]) -> String {
     }
     let open = outcomes.iter().filter(|one| is_open(one)).count();
     if open > 0 {
-        parts.push(format!("{open} need more operations"));
+        let need = if open == 1 { "needs" } else { "need" };
+        parts.push(format!("{open} {need} more operations"));
     }
     parts.push(match outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count() {
         0 => "none regressed".to_owned(),
         some => format!("{some} REGRESSED"),
     });
-    format!("{} claims; {}", outcomes.len(), parts.join("; "))
+    format!("{}; {}", number_of(outcomes.len() as u64, "claim"), parts.join("; "))
 }

@@ -41,6 +41,7 @@ use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::connection::{LeastRate, Limits};
 use kvdrive_target::tcp::listener::{Server, ServerHandle, Sockets};
 use kvdrive_text::input::read_text;
+use kvdrive_text::number_of;
 use kvdrive_text::output::shown;
 use kvdrive_text::scaled::bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -423,21 +424,24 @@ fn function(path: &Path) -> String {
 /// A summary of the commands of hosts (counted).
 fn summary(served: &Served) -> String {
     let mut text = format!(
-        "served: {} controllers, {} queues, {} admin commands; {} hosts fell silent\n",
-        served.controllers, served.queues, served.admin_commands, served.expired
+        "served: {}, {}, {}; {} fell silent\n",
+        number_of(served.controllers, "controller"),
+        number_of(served.queues, "queue"),
+        number_of(served.admin_commands, "admin command"),
+        number_of(served.expired, "host")
     );
     if served.authentication_failures > 0 {
         text += &format!(
-            "  {} queues ended because their host did not authenticate\n",
-            served.authentication_failures
+            "  {} ended because the host did not authenticate\n",
+            number_of(served.authentication_failures, "queue")
         );
     }
     for (name, count) in served.counts().labels("io_commands").filter(|(_, count)| *count > 0) {
         text += &format!("  {name:<12} {count}\n");
     }
     text += &format!(
-        "  {} I/O commands did not succeed; {} came, {} went\n",
-        served.io_errors,
+        "  {} did not succeed; {} came, {} went\n",
+        number_of(served.io_errors, "I/O command"),
         bytes(served.written_bytes as f64),
         bytes(served.read_bytes as f64)
     );

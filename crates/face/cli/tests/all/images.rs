@@ -58,7 +58,7 @@ fn an_image_is_checked_dumped_and_a_damaged_one_never_looks_whole() {
     let check = |more: &[&str]| kvdrive(&[&["check", name], &SMALL[..], more].concat());
     let whole = check(&[]);
     assert!(whole.status.success(), "{}", text(&whole.stderr));
-    assert!(text(&whole.stdout).contains("3000 pairs whole, 600000 bytes; 0 damaged, 0 lost"));
+    assert!(text(&whole.stdout).contains("3 000 pairs whole, 600 000 bytes; 0 damaged, 0 lost"));
     let (pairs, status) = dump(&image);
     assert_eq!((pairs.len(), status), (3000, Some(0)));
     assert!(pairs.values().all(|pair| pair["bytes"] == 200), "{pairs:?}");
@@ -83,7 +83,7 @@ fn an_image_is_checked_dumped_and_a_damaged_one_never_looks_whole() {
     assert!(said.contains(&format!("; {count} deleted")), "{said}");
     let after = check(&[]);
     assert!(after.status.success(), "{}", text(&after.stdout));
-    assert!(text(&after.stdout).contains(&format!("{} pairs whole", 3000 - count)));
+    assert!(text(&after.stdout).contains(&(kvdrive_text::number_of(3000 - count as u64, "pair") + " whole")));
 }
 
 /// A run that stores nothing writes no file.

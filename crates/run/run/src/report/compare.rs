@@ -85,6 +85,14 @@ impl Figure {
 /// Reports that differ only in their seeds: one row of the table.
 struct Row<'a>(Vec<&'a Report>);
 
+impl Row<'_> {
+    /// Was a run of it stopped? The drive may then be in another state than those of the other rows, so its figures are
+    /// not compared with theirs.
+    fn is_stopped(&self) -> bool {
+        self.0.iter().any(|report| report.is_stopped)
+    }
+}
+
 /// Groups reports into rows, in the order of first occurrence.
 fn rows(reports: &[Report]) -> Vec<Row<'_>> {
     let asked = |report: &Report| {
@@ -312,7 +320,8 @@ fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> S
     }
     let ops = operations(first);
     if rows.iter().flat_map(|row| &row.0).all(|report| operations(report) == ops) {
-        common.push(format!("{} operations", grouped(ops)));
+        let most = if rows.iter().any(Row::is_stopped) { "at most " } else { "" };
+        common.push(format!("{most}{} operations", grouped(ops)));
     }
     if !names.contains(&"profile".to_owned()) {
         common.push(first.profile.clone());
@@ -330,10 +339,11 @@ fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> S
     table::edges(&left, &right, room) + "\n"
 }
 
-/// The operations that a run was asked for; those that it did, if its workload or its drive determined them.
+/// The operations that a run was asked for; those that it did, if its workload, its drive or a time determined them.
 fn operations(report: &Report) -> u64 {
     let ends = kvdrive_workload::row(&report.setting("workload", "name")).is_some_and(|row| row.ends);
-    let is_open = ends || report.setting("workload", "until_full") == "true";
+    let is_timed = report.setting("workload", "duration_ns") != "0";
+    let is_open = ends || is_timed || report.setting("workload", "until_full") == "true";
     let asked = report.setting("workload", "ops").parse().ok().filter(|_| !is_open);
     asked.unwrap_or(report.ops.total())
 }
@@ -418,7 +428,7 @@ fn against_first(
     let mut last_base = None;
     for (index, row) in rows.iter().enumerate() {
         let base = base_of(row);
-        if base == index {
+        if base == index || row.is_stopped() || rows[base].is_stopped() {
             continue;
         }
         if last_base.replace(base) != Some(base) {
@@ -443,6 +453,12 @@ fn against_first(
             text.push_str(&format!("  {}\n", label(index)));
             changes.iter().for_each(|change| text.push_str(&format!("    {change}\n")));
         }
+    }
+    if rows.iter().any(Row::is_stopped) {
+        let stopped = (0..rows.len()).filter(|index| rows[*index].is_stopped());
+        let stopped = stopped.map(named).collect::<Vec<_>>().join("; ");
+        let why = "not compared, since they ended before their last operation";
+        text.push_str(&wrap(&format!("{why}: {stopped}"), room.min(WIDTH)));
     }
     text
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::Report;
 use super::table::{Table, bytes, edges};
 use super::text::Text;
-use kvdrive_text::{WIDTH, grouped, wrap};
+use kvdrive_text::{WIDTH, grouped, number_of, wrap};
 
 /// What the report lacks, for its text.
 const UNKNOWN: &str = "not known here: traffic over the drive's link, flash operations, amplification, its own \
@@ -122,15 +122,15 @@ impl Target {
         let mut notes = vec![
             if is_one { of } else { format!("{}: {of}", self.address) },
             format!(
-                "values to {}{most}; connections: {}, {digests}; threads slept {} times, and spun otherwise",
+                "values to {}{most}; connections: {}, {digests}; threads slept {}, and spun otherwise",
                 bytes(f64::from(self.value_max_bytes)),
                 self.connections,
-                grouped(self.sleeps)
+                number_of(self.sleeps, "time")
             ),
         ];
         if self.loaded_pairs > 0 {
-            let (pairs, values) = (grouped(self.loaded_pairs), bytes(self.loaded_bytes as f64));
-            notes.push(format!("loaded first, not measured: {pairs} pairs, {values} of values"));
+            let (pairs, values) = (number_of(self.loaded_pairs, "pair"), bytes(self.loaded_bytes as f64));
+            notes.push(format!("loaded first, not measured: {pairs}, {values} of values"));
         }
         notes
     }

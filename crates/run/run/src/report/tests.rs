@@ -497,6 +497,31 @@ fn the_heading_of_a_comparison_has_the_operations_of_every_run() {
     assert!(of_traces.starts_with("trace, 1 010 operations, cosmos-plus  "), "{of_traces}");
 }
 
+/// Ctrl-C ends each run of a comparison at another operation.
+#[test]
+fn a_comparison_of_runs_that_were_stopped_says_so_and_compares_only_the_others() {
+    let packings = ["block", "all", "selective", "backfill"];
+    let of = |stopped: &[&str]| {
+        let reports = packings.map(|packing| {
+            let is_stopped = stopped.contains(&packing);
+            let mut report = Report { is_stopped, ..sample("prp", packing) };
+            report.config["workload"]["ops"] = 1000.into();
+            report
+        });
+        compare(&reports)
+    };
+    let whole = of(&[]);
+    assert!(whole.starts_with("w-m, 1 000 operations, ") && !whole.contains("not compared"), "{whole}");
+    let one = of(&["all"]);
+    assert!(one.starts_with("w-m, at most 1 000 operations, "), "{one}");
+    let factors = |text: &str| text.lines().filter(|line| line.contains("NAND programs ")).count();
+    assert_eq!((factors(&whole), factors(&one)), (3, 2), "{one}");
+    assert!(one.contains("not compared, since they ended before their last operation: all\n"), "{one}");
+    let all = of(&["block", "backfill"]);
+    assert!(!all.contains("against ") && factors(&all) == 0, "{all}");
+    assert!(all.contains("before their last operation: block; backfill\n"), "{all}");
+}
+
 /// Reports that differ in their seeds are one row, with their mean and their spread.
 #[test]
 fn reports_that_differ_in_their_seeds_are_one_row() {

@@ -114,11 +114,22 @@ pub fn run_measured(
     let targets = drives.end(failure.is_some())?;
     let (latencies, none) = (seen.latencies(), DriveSnapshot::default);
     let (began, ended, drained) = (none(), none(), none());
-    let (wall_ns, loading) = (Some(wall_ns), None);
-    let outcome =
-        Outcome { seen, began, ended, drained, wall_ns, notes, workload, loading, series, verified };
+    let (wall_ns, loading, is_stopped) = (Some(wall_ns), None, watch.is_stopped());
+    let outcome = Outcome {
+        seen,
+        began,
+        ended,
+        drained,
+        wall_ns,
+        notes,
+        is_stopped,
+        workload,
+        loading,
+        series,
+        verified,
+    };
     let report = outcome.into_report(document, &config)?;
-    Ok((targets, FinishedRun { report, latencies, is_stopped: watch.is_stopped(), failure }))
+    Ok((targets, FinishedRun { report, latencies, failure }))
 }
 
 /// Refuses settings that a run over a network ignores, and workloads that several drives cannot carry out.

@@ -184,8 +184,8 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
         intervals: Some((10_000_000, Rc::new(move |interval| taken.borrow_mut().push(interval.to_json())))),
         ..Watch::progress(&|_, _| {})
     };
-    let FinishedRun { report, latencies, is_stopped, .. } = run_watched(&document, &[], &watch).unwrap();
-    assert!(!is_stopped);
+    let FinishedRun { report, latencies, .. } = run_watched(&document, &[], &watch).unwrap();
+    assert!(!report.is_stopped);
     let same = |mut report: Report| {
         report.time.wall_s = 0.0;
         serde_json::to_value(report).unwrap()
@@ -246,7 +246,7 @@ fn a_run_that_is_stopped_reports_what_was_done() {
         let watch = Watch { stop: stop.clone(), ..Watch::progress(&progress) };
         let ran = run_watched(&document, &[], &watch).unwrap();
         let done = ran.report.ops.answered();
-        assert!(ran.is_stopped && (18_000..50_000).contains(&done), "{done}");
+        assert!(ran.report.is_stopped && (18_000..50_000).contains(&done), "{done}");
         let note = "of 1 000 000 operations done: this is the report so far";
         assert!(ran.report.notes.iter().any(|found| found.ends_with(note)), "{:?}", ran.report.notes);
         // The result equals the beginning of the whole run.

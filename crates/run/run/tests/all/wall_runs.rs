@@ -275,7 +275,7 @@ fn a_stop_ends_the_wait_for_an_operation() {
     let watch = Watch { intervals, stop, ..Watch::progress(&|_, _| ()) };
     let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
     let ran = run_wall_watched(&document, &options, &watch).expect("it runs");
-    assert!(ran.is_stopped && ran.report.ops.answered() == 1, "{:?}", ran.report.ops);
+    assert!(ran.report.is_stopped && ran.report.ops.answered() == 1, "{:?}", ran.report.ops);
     assert!(ran.report.time.wall_s < GAP_S as f64, "{} s", ran.report.time.wall_s);
 }
 

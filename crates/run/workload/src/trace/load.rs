@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_spec::Key;
-use kvdrive_text::{Unit, grouped, quantity};
+use kvdrive_text::{Unit, number_of, quantity};
 
 use super::{Trace, TraceOp, WorkloadParams, opened};
 
@@ -64,8 +64,8 @@ fn reads_of(mut trace: Trace, value_bytes: u32) -> Result<Loaded, String> {
         _ => {}
     })?;
     let note = format!(
-        "loaded before: {} pairs of {value_bytes} B, of the keys that the trace reads before it stores them",
-        grouped(pairs.len() as u64)
+        "loaded before: {} of {value_bytes} B, of the keys that the trace reads before it stores them",
+        number_of(pairs.len() as u64, "pair")
     );
     Ok((pairs, Some(note)))
 }
@@ -79,8 +79,8 @@ fn left_by(mut trace: Trace) -> Result<Loaded, String> {
         _ => {}
     })?;
     let note = format!(
-        "loaded before: {} pairs, which the stores of {} leave",
-        grouped(pairs.len() as u64),
+        "loaded before: {}, which the stores of {} leave",
+        number_of(pairs.len() as u64, "pair"),
         trace.source.name()
     );
     Ok((pairs.into_iter().collect(), Some(note)))
