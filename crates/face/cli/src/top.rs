@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use kvdrive_text::grouped;
 use kvdrive_text::scaled::{bytes, rate, time};
+use kvdrive_text::{grouped, number_of, wrap};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -23,10 +23,18 @@ const SECOND: Duration = Duration::from_secs(1);
 const KEPT: usize = 600;
 /// Counters of the drive, in this order as far as there are lines.
 const SECTIONS: [&str; 7] = ["nand", "traffic", "drive", "engine", "flash_health", "dram", "store"];
-/// Columns of a bar that is full.
+/// Columns of a bar that is full, of a share and of a latency.
 const BAR: u16 = 8;
-/// Columns of the resources: a name, its share, its bar. The counts have the others, 44 of 80.
-const HEAT: u16 = 36;
+const SHARE: u16 = 4;
+const LATENCY: u16 = 8;
+/// Lines of the curve with its frame. It is lower, or left out, where the counts below it would have fewer than these.
+const CURVE: u16 = 6;
+const LOWEST_CURVE: u16 = 3;
+const COUNTS: u16 = 9;
+/// Columns of a screen that has room for the bars of resources.
+const WIDE_SCREEN: u16 = 76;
+/// A line of the counts: name, count, p50 and p99; the latter two of commands only.
+type Counted = ([String; 4], Style);
 
 /// Options of `top`.
 #[derive(Args)]
@@ -122,14 +130,18 @@ impl Watched {
 
     fn draw(&self, frame: &mut Frame<'_>) {
         let Some(seen) = &self.now else { return };
+        let screen = frame.area();
+        let lines = self.head(seen, screen.width.into());
+        let head_lines = lines.len() as u16;
+        let room_of_curve = screen.height.saturating_sub(head_lines + COUNTS + 1).min(CURVE);
         let areas = Layout::vertical([
-            Constraint::Length(5),
-            Constraint::Length(6),
+            Constraint::Length(head_lines),
+            Constraint::Length(if room_of_curve < LOWEST_CURVE { 0 } else { room_of_curve }),
             Constraint::Min(6),
             Constraint::Length(1),
         ]);
-        let [head, curve, middle, foot] = areas.areas(frame.area());
-        frame.render_widget(Paragraph::new(self.head(seen)), head);
+        let [head, curve, middle, foot] = areas.areas(screen);
+        frame.render_widget(Paragraph::new(lines), head);
         // A column of the curve is a second.
         let columns = usize::from(curve.width.saturating_sub(2));
         let shown = &self.rates[self.rates.len().saturating_sub(columns)..];
@@ -137,92 +149,146 @@ impl Watched {
         let title = format!(" commands a second, counted; at most {} ", rate(most as f64));
         let line = Sparkline::default().data(shown).style(Style::new().fg(Color::Blue));
         frame.render_widget(line.block(Block::bordered().title(title)), curve);
-        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(HEAT)]).areas(middle);
-        self.counts(frame, left, seen);
-        if let Some(drive) = &seen.drive {
-            self.heat(frame, right, drive);
-        }
+        let resources = seen.drive.as_ref().map_or(&[][..], |drive| &drive.resources);
+        let bar = if screen.width < WIDE_SCREEN { 0 } else { BAR + 1 };
+        let names = resources.iter().map(|resource| resource.name.len()).max().unwrap_or(0) as u16;
+        let heat = (names + 1 + SHARE + bar + 2).max(" busy, modelled ".len() as u16 + 2);
+        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(heat)]).areas(middle);
+        counts(frame, left, seen);
+        self.heat(frame, right, resources);
         frame.render_widget(Line::from(" q ends; kvdrive ctl makes the drive fail").dim(), foot);
     }
 
-    fn head(&self, seen: &Seen) -> Vec<Line<'static>> {
+    /// What the drive and its hosts do, in lines of at most `room` columns.
+    fn head(&self, seen: &Seen, room: usize) -> Vec<Line<'static>> {
+        let of = |path: &str| seen.counts.of(path);
         let power = match &seen.drive {
-            None => format!(" no power: {} power on ", seen.ctl).white().on_red(),
-            Some(SeenDrive { read_only: Some(why), .. }) => format!(" {why} ").white().on_red(),
-            Some(drive) => format!(
-                "power on, life {}; {} of model time, recovery {}",
-                seen.counts.of("server.power_ons"),
-                time(drive.counts.of("drive.model_ns") as f64),
-                time(drive.counts.of("drive.recovery_ns") as f64)
-            )
-            .into(),
+            None => vec![format!("no power: {} power on", seen.ctl)],
+            Some(SeenDrive { read_only: Some(why), .. }) => vec![why.clone()],
+            Some(drive) => vec![
+                format!("power on, life {}", of("server.power_ons")),
+                format!("{} of model time", time(drive.counts.of("drive.model_ns") as f64)),
+                format!("recovery {}", time(drive.counts.of("drive.recovery_ns") as f64)),
+            ],
         };
-        let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref());
-        let late = late.map_or_else(String::new, |late| {
+        let is_alarm = seen.drive.as_ref().is_none_or(|drive| drive.read_only.is_some());
+        let amount = |path: &str| bytes(self.per_second(path));
+        let work = [
+            rate(self.per_second("hosts.io_commands")),
+            format!("in {}/s", amount("hosts.written_bytes")),
+            format!("out {}/s", amount("hosts.read_bytes")),
+            number_of(of("hosts.controllers"), "controller"),
+            format!("{} not succeeded", grouped(of("hosts.io_errors"))),
+        ];
+        let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref()).map(|late| {
             let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
             format!("events late by {median} (median), {p99} (p99): measured")
         });
-        let amount = |path: &str| bytes(self.per_second(path));
-        vec![
-            Line::from(seen.nqn.clone()).bold(),
-            Line::from(seen.listening.join("  ")),
-            Line::from(power),
-            Line::from(format!(
-                "{}   in {}/s   out {}/s   {} controllers   {} not succeeded",
-                rate(self.per_second("hosts.io_commands")),
-                amount("hosts.written_bytes"),
-                amount("hosts.read_bytes"),
-                seen.counts.of("hosts.controllers"),
-                seen.counts.of("hosts.io_errors")
-            )),
-            Line::from(late),
-        ]
+        let alarm = Style::new().white().on_red();
+        let of_power = if is_alarm { alarm } else { Style::new() };
+        let styled = [
+            (vec![seen.nqn.clone()], Style::new().bold()),
+            (seen.listening.clone(), Style::new()),
+            (power, of_power),
+            (work.into(), Style::new()),
+            (late.into_iter().collect(), Style::new()),
+        ];
+        let lines = styled.into_iter().flat_map(|(parts, style)| {
+            filled(&parts, room).into_iter().map(move |line| Line::styled(line, style))
+        });
+        lines.collect()
     }
 
-    fn counts(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
-        let row = |name: &str, count: u64| (name.to_owned(), grouped(count), Style::new());
-        let latency = |name: &str| {
-            let latency = seen.latencies.get(name);
-            latency.map_or_else(String::new, |latency| {
-                format!("  {} / {}", time(latency.p50_ns as f64), time(latency.p99_ns as f64))
-            })
-        };
-        let commands = seen.counts.labels("hosts.io_commands").into_iter();
-        let commands = commands.map(|(name, count)| row(&format!("{name}{}", latency(&name)), count));
-        let drive = seen.drive.iter();
-        let counted = drive.clone().flat_map(|drive| {
-            let rows = |section| drive.counts.rows(section).into_iter().filter(|(_, count)| *count > 0);
-            let named = move |section: &'static str| {
-                rows(section).map(move |(name, count)| row(&format!("{section} {name}"), count))
-            };
-            SECTIONS.into_iter().flat_map(named)
-        });
-        let faults = drive.flat_map(|drive| {
-            drive.faults.iter().map(|fault| {
-                let (name, fired, style) = row(&format!("fault {}", fault.name), fault.fired);
-                (name, fired, style.red())
-            })
-        });
-        let rows: Vec<_> = commands.chain(faults).chain(counted).collect();
-        let widest = rows.iter().map(|(_, count, _)| count.len()).max().unwrap_or(0);
-        let rows = rows.into_iter().map(|(name, count, style)| {
-            Row::new([name.into(), Line::from(count).right_aligned()]).style(style)
-        });
-        let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(widest as u16)]);
-        frame.render_widget(table.block(Block::bordered().title(" counted; p50 / p99 measured ")), area);
-    }
-
-    fn heat(&self, frame: &mut Frame<'_>, area: Rect, drive: &SeenDrive) {
-        let rows = drive.resources.iter().map(|resource| {
+    fn heat(&self, frame: &mut Frame<'_>, area: Rect, resources: &[SeenResource]) {
+        let rows = resources.iter().map(|resource| {
             let busy = self.busy(resource);
             let bar = "█".repeat((busy * f64::from(BAR)).round() as usize);
             let style = if busy > 0.8 { Style::new().red() } else { Style::new() };
             Row::new([resource.name.clone(), format!("{:3.0}%", busy * 100.0), bar]).style(style)
         });
-        let widths = [Constraint::Fill(1), Constraint::Length(4), Constraint::Length(BAR)];
-        let table = Table::new(rows.collect::<Vec<_>>(), widths);
+        let widths = [Constraint::Fill(1), Constraint::Length(SHARE), Constraint::Length(BAR)];
+        let has_bars = frame.area().width >= WIDE_SCREEN;
+        let widths = if has_bars { &widths[..] } else { &widths[..2] };
+        let table = Table::new(rows.collect::<Vec<_>>(), widths.to_vec());
         frame.render_widget(table.block(Block::bordered().title(" busy, modelled ")), area);
     }
+}
+
+/// Puts `parts` on lines of at most `room` columns, and a part that is longer on several.
+fn filled(parts: &[String], room: usize) -> Vec<String> {
+    const BETWEEN: &str = "   ";
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        let columns = part.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + BETWEEN.len() + columns <= room => {
+                line.push_str(BETWEEN);
+                line.push_str(part);
+            }
+            _ if columns > room && part.contains(' ') => {
+                lines.extend(wrap(part, room).lines().map(str::to_owned));
+            }
+            _ => {
+                let letters: Vec<char> = part.chars().collect();
+                lines.extend(letters.chunks(room.max(1)).map(|piece| piece.iter().collect()));
+            }
+        }
+    }
+    lines
+}
+
+/// The counts of commands, faults and the drive, as far as there are lines.
+fn counts(frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
+    let row = |name: String, count: u64, latency: [String; 2], style: Style| -> Counted {
+        let [p50, p99] = latency;
+        ([name, grouped(count), p50, p99], style)
+    };
+    let commands = seen.counts.labels("hosts.io_commands").into_iter().map(|(name, count)| {
+        let latency = seen.latencies.get(&name);
+        let spans = latency.map(|latency| [latency.p50_ns, latency.p99_ns].map(|ns| time(ns as f64)));
+        row(name, count, spans.unwrap_or_default(), Style::new())
+    });
+    let drive = seen.drive.iter();
+    let counted = drive.clone().flat_map(|drive| {
+        let rows = |section| drive.counts.rows(section).into_iter().filter(|(_, count)| *count > 0);
+        let named = move |section: &'static str| {
+            let name = move |name: &str| format!("{section} {name}");
+            rows(section).map(move |(of, count)| row(name(&of), count, Default::default(), Style::new()))
+        };
+        SECTIONS.into_iter().flat_map(named)
+    });
+    let faults = drive.flat_map(|drive| &drive.faults);
+    let faults = faults.map(|fault| {
+        row(format!("fault {}", fault.name), fault.fired, Default::default(), Style::new().red())
+    });
+    let commands: Vec<Counted> = commands.collect();
+    let longest = |rows: &[Counted], cell: usize| {
+        rows.iter().map(|(cells, _)| cells[cell].chars().count()).max().unwrap_or(0) as u16
+    };
+    let command_names = longest(&commands, 0);
+    let rows: Vec<Counted> = commands.into_iter().chain(faults).chain(counted).collect();
+    let room = area.width.saturating_sub(2);
+    let count = longest(&rows, 1);
+    // Latencies as far as the names of commands keep their room; other names may be cut.
+    let latencies = (room.saturating_sub(command_names + 1 + count) / (1 + LATENCY)).min(2);
+    let names = longest(&rows, 0).min(room.saturating_sub(1 + count + latencies * (1 + LATENCY)));
+    let shown = &[0, 1, 2, 3][..];
+    let shown: Vec<usize> =
+        shown.iter().copied().filter(|cell| *cell < 2 || *cell + usize::from(latencies) >= 4).collect();
+    let cells = |cells: [String; 4], style| {
+        let cells = shown.iter().map(|cell| match cell {
+            0 => Line::from(cells[0].clone()),
+            cell => Line::from(cells[*cell].clone()).right_aligned(),
+        });
+        Row::new(cells.collect::<Vec<_>>()).style(style)
+    };
+    let heading = cells(["command", "", "p50", "p99"].map(str::to_owned), Style::new().dim());
+    let widths = [names, count, LATENCY, LATENCY];
+    let widths: Vec<_> = shown.iter().map(|cell| Constraint::Length(widths[*cell])).collect();
+    let rows = rows.into_iter().map(|(row, style)| cells(row, style));
+    let title = if latencies == 0 { " counted " } else { " counted; latency measured " };
+    let table = Table::new(rows.collect::<Vec<_>>(), widths).header(heading);
+    frame.render_widget(table.block(Block::bordered().title(title)), area);
 }
 
 #[cfg(test)]
@@ -233,7 +299,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::serve::seen::{SeenCounts, SeenLatency};
+    use crate::serve::seen::{SeenCounts, SeenFault, SeenLatency};
     use serde_json::json;
 
     fn seen(uptime_ms: u64, stores: u64, busy_ns: u64) -> Seen {
@@ -266,19 +332,25 @@ mod tests {
         }
     }
 
+    /// The lines of a screen.
+    fn screen(watched: &Watched, columns: u16, lines: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
+        terminal.draw(|frame| watched.draw(frame)).unwrap();
+        let cells = terminal.backend().buffer().content().iter().map(|cell| cell.symbol());
+        let cells: Vec<&str> = cells.collect();
+        cells.chunks(columns.into()).map(|line| line.concat()).collect()
+    }
+
     #[test]
     fn the_screen_shows_rates_counts_and_what_is_busy() {
         let mut watched = Watched::default();
         watched.take(seen(1_000, 100, 0));
         watched.take(seen(3_000, 2_100, 2_000_000_000));
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| watched.draw(frame)).unwrap();
-        let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        let text = screen(&watched, 80, 24).concat();
         for part in [
-            "│store  15.00 us / 250.0 us ",
-            "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controllers   0 not succeeded ",
+            "│store                  2 100 15.00 us 250.0 us ",
+            "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controller   0 not succeeded ",
             "tcp://127.0.0.1:4420",
-            "2 100│",
             "firmware.cores",
             " 50%",
             "life 1",
@@ -287,8 +359,79 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         watched.take(Seen { drive: None, ..seen(4_000, 2_100, 0) });
-        terminal.draw(|frame| watched.draw(frame)).unwrap();
-        let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        let text = screen(&watched, 80, 24).concat();
         assert!(text.contains("no power: kvdrive ctl --control /run/kv.sock --nsid 2 power on"), "{text}");
+    }
+
+    /// A drive at work under names as long as they are in use.
+    fn long_names() -> Seen {
+        let names = ["store", "retrieve", "retrieve-part", "iter-close"];
+        let latency = SeenLatency { p50_ns: 1_835_000, p99_ns: 9_437_000, ..SeenLatency::default() };
+        let commands: serde_json::Map<_, _> =
+            names.iter().map(|name| ((*name).to_owned(), json!(1_234_567))).collect();
+        let counts = json!({
+            "server": {"power_ons": 12, "has_power": 1, "uptime_ns": 5_000_000_000_u64},
+            "hosts": {"controllers": 12, "io_commands": commands, "io_errors": 123_456},
+        });
+        let resources = ["link.down", "firmware.collection", "channel"].map(|name| SeenResource {
+            name: name.into(),
+            busy_ns: 0,
+            queue_ns: 0,
+            uses: 0,
+            servers: 1,
+        });
+        let fault =
+            SeenFault { name: "every-third-read".into(), kind: "read-error".into(), matched: 243, fired: 81 };
+        Seen {
+            nqn: "nqn.2014-08.org.nvmexpress:uuid:690ff18d-2ba8-803e-b933-644277a1ae4e".into(),
+            listening: ["tcp://127.0.0.1:4420", "tcp://[::1]:4420", "vfio-user:/run/kvdrive/cntrl"]
+                .map(str::to_owned)
+                .into(),
+            counts: SeenCounts::Told(counts),
+            latencies: names.map(|name| (name.to_owned(), latency.clone())).into(),
+            drive: Some(SeenDrive {
+                counts: SeenCounts::Told(json!({"nand": {"programs": {"total": 95, "index": 95}}})),
+                resources: resources.into(),
+                lateness: Some(latency),
+                faults: vec![fault],
+                ..SeenDrive::default()
+            }),
+            ..seen(5_000, 0, 0)
+        }
+    }
+
+    #[test]
+    fn on_screens_of_every_size_numbers_keep_their_units_and_columns_their_edges() {
+        let mut watched = Watched::default();
+        watched.take(long_names());
+        for (columns, lines) in [(60, 20), (80, 24), (200, 60)] {
+            let shown = screen(&watched, columns, lines);
+            let text = shown.join("\n");
+            let size = format!("{columns} x {lines}");
+            for part in
+                ["12 controllers", "123 456 not succeeded", "vfio-user:/run/kvdrive/cntrl", "│fault every-"]
+            {
+                assert!(text.contains(part), "{size}: {part} is not in\n{text}");
+            }
+            let joined: String = shown.iter().map(|line| line.trim_end()).collect();
+            assert!(joined.contains("803e-b933-644277a1ae4e"), "{size}:\n{text}");
+            assert!(joined.contains("9.437 ms (p99): measured"), "{size}:\n{text}");
+            for name in ["store", "retrieve", "retrieve-part", "iter-close"] {
+                let row = shown.iter().find(|line| line.starts_with(&format!("│{name} ")));
+                let row = row.unwrap_or_else(|| panic!("{size}: no {name} in\n{text}"));
+                let cells = row.split('│').nth(1).unwrap();
+                let numbers: &[&str] = match columns {
+                    60 => &["1 234 567", "9.437 ms"],
+                    _ => &["1 234 567", "1.835 ms", "9.437 ms"],
+                };
+                assert!(cells.contains(&numbers.join(" ")), "{size}: {row}");
+            }
+            let edge = |of: &str| {
+                let rows = shown.iter().filter(|line| line.starts_with('│') && line.contains(of));
+                rows.map(|line| line.find(of).unwrap()).collect::<std::collections::BTreeSet<_>>()
+            };
+            assert_eq!(edge("1 234 567").len(), 1, "{size}:\n{text}");
+            assert_eq!(edge(" 0%").len(), 1, "{size}:\n{text}");
+        }
     }
 }
