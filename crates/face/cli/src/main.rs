@@ -147,7 +147,11 @@ impl PrintConfig {
     fn run(&self) -> anyhow::Result<()> {
         let text = match self.reference {
             true => kvdrive_config::reference(),
-            false => self.settings.options()?.document()?.to_string(),
+            false => {
+                let document = self.settings.options()?.document()?;
+                document.config()?.workload.known_row().map_err(anyhow::Error::msg)?;
+                document.to_string()
+            }
         };
         output::print(&text);
         Ok(())

@@ -227,6 +227,17 @@ impl WorkloadParams {
         }
     }
 
+    /// The row of the workload.
+    ///
+    /// # Errors
+    /// One line: the name is unknown.
+    pub fn known_row(&self) -> Result<&'static Row, String> {
+        self.row().ok_or_else(|| {
+            let names: Vec<_> = WORKLOADS.iter().chain(FROM_FILES).map(|row| row.name).collect();
+            no_such("workload.name", "workload", &self.name, &names)
+        })
+    }
+
     /// Does the workload consist of units?
     pub fn has_units(&self) -> bool {
         self.row().is_some_and(|row| row.has_units)
@@ -243,11 +254,5 @@ impl WorkloadParams {
 /// # Errors
 /// One line: the name is unknown, a parameter is invalid for the workload, or its file cannot be opened.
 pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    match params.row() {
-        Some(row) => (row.build)(params, seed),
-        None => {
-            let names: Vec<_> = WORKLOADS.iter().chain(FROM_FILES).map(|row| row.name).collect();
-            Err(no_such("workload.name", "workload", &params.name, &names))
-        }
-    }
+    (params.known_row()?.build)(params, seed)
 }

@@ -84,6 +84,8 @@ fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
         assert!(error.contains(line), "{arguments:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+    let printed = refused(&["config", "--workload", "ycbs-a"]);
+    assert!(printed.contains("did you mean ycsb-a?"), "{printed}");
 }
 
 /// In every command: a setting without effect is a mistake of the user.

@@ -12,8 +12,8 @@ mod rows;
 
 use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_store::{STORES, store_row};
-use kvdrive_text::Unit;
 use kvdrive_text::names::nearest;
+use kvdrive_text::{Unit, quantity};
 
 use super::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, rules};
 
@@ -341,6 +341,20 @@ impl RunOptions {
                 let problem = format!("allowed: above 0; {instead}");
                 return Err(ConfigError::new(self.naming.given(name, value), problem));
             }
+        }
+        for (name, word, _) in WORDS {
+            let is_number = |value: &str| quantity::parse(Unit::None, value).is_ok();
+            if let Some(value) = self.get(name).filter(|value| value != word && !is_number(value)) {
+                let problem = format!("allowed: a whole number, or {word}");
+                return Err(ConfigError::new(self.naming.given(name, value), problem));
+            }
+        }
+        let is_flag = |row: &OptionRow| rules::setting(row.key).is_some_and(|setting| setting.rule.is_flag());
+        let is_on_or_off = |value: &str| ["true", "false"].contains(&switch(value));
+        if let Some((row, value)) =
+            self.given.iter().find(|(row, value)| is_flag(row) && !is_on_or_off(value))
+        {
+            return Err(ConfigError::new(self.naming.given(row.name, value), "allowed: on, off".to_owned()));
         }
         // In a key a bare number is ns, because the key's name ends so; an option needs the unit.
         let is_time =

@@ -31,13 +31,14 @@ const OWN: &[(&str, &str, &str)] = &[
         "profile",
         "PROFILE",
         "Profile to start from (`kvdrive list profiles`) [default: cosmos-plus; kvvirt for hash engines, saker-mid for \
-         stores]",
+         stores and blocks]",
     ),
     ("config", "FILE", "TOML file with keys that override the profile; may be repeated"),
     (
         "scale",
         "1/N",
-        "The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations and DRAM",
+        "The runs of the Plus paper at a part of their size, 1 or 1/2, 1/4, ... 1/256 (hash engines: 1/128): drive, \
+         pairs, overwrites, operations and DRAM",
     ),
     (
         "dram",

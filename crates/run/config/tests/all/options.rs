@@ -252,6 +252,17 @@ fn an_engine_brings_its_drive_wherever_it_is_named() {
 }
 
 #[test]
+fn the_message_about_an_options_value_has_every_value_that_the_option_takes() {
+    let refused = |name, value| error(&of(&[(name, value)]));
+    assert_eq!(refused("batch", "many"), "--batch many: allowed: a whole number, or adaptive");
+    assert_eq!(refused("saker", "yes"), "--saker yes: allowed: on, off");
+    assert_eq!(refused("nand", "0"), "--nand 0: allowed: on, off");
+    for allowed in [&[("saker", "on"), ("batch", "adaptive")][..], &[("saker", "true"), ("batch", "64")]] {
+        config(&of(allowed));
+    }
+}
+
+#[test]
 fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
     for scale in ["1", "1/64", "1/256"] {
         let refused = error(&of(&[("scale", scale)]));
