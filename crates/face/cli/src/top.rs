@@ -33,8 +33,6 @@ const LOWEST_CURVE: u16 = 3;
 const COUNTS: u16 = 9;
 /// Columns of a screen that has room for the bars of resources.
 const WIDE_SCREEN: u16 = 76;
-/// A line of the counts: name, count, p50 and p99; the latter two of commands only.
-type Counted = ([String; 4], Style);
 
 /// Options of `top`.
 #[derive(Args)]
@@ -237,58 +235,77 @@ fn filled(parts: &[String], room: usize) -> Vec<String> {
     lines
 }
 
-/// The counts of commands, faults and the drive, as far as there are lines.
+/// The counts of commands, with their latencies, and below them those of faults and of the drive, as far as there are
+/// lines.
 fn counts(frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
-    let row = |name: String, count: u64, latency: [String; 2], style: Style| -> Counted {
-        let [p50, p99] = latency;
-        ([name, grouped(count), p50, p99], style)
-    };
+    let block = Block::bordered().title(" counted; latency measured ");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
     let commands = seen.counts.labels("hosts.io_commands").into_iter().map(|(name, count)| {
         let latency = seen.latencies.get(&name);
         let spans = latency.map(|latency| [latency.p50_ns, latency.p99_ns].map(|ns| time(ns as f64)));
-        row(name, count, spans.unwrap_or_default(), Style::new())
+        let [p50, p99] = spans.unwrap_or_default();
+        ([name, grouped(count), p50, p99], Style::new())
     });
+    let heading = ["command", "", "p50", "p99"].map(str::to_owned);
+    let commands: Vec<_> = std::iter::once((heading, Style::new().dim())).chain(commands).collect();
+    let areas = Layout::vertical([Constraint::Length(commands.len() as u16), Constraint::Fill(1)]);
+    let [above, below] = areas.areas(inner);
+    // Latencies as far as names and counts leave room.
+    let of_latencies = inner.width.saturating_sub(longest(&commands, 0) + 1 + longest(&commands, 1));
+    match of_latencies / (1 + LATENCY) {
+        0 => columns(
+            frame,
+            above,
+            commands.into_iter().map(|([name, count, ..], style)| ([name, count], style)),
+        ),
+        1 => columns(
+            frame,
+            above,
+            commands.into_iter().map(|([name, count, _, p99], style)| ([name, count, p99], style)),
+        ),
+        _ => columns(frame, above, commands.into_iter()),
+    }
     let drive = seen.drive.iter();
-    let counted = drive.clone().flat_map(|drive| {
+    let faults = drive.clone().flat_map(|drive| &drive.faults);
+    let faults =
+        faults.map(|fault| ([format!("fault {}", fault.name), grouped(fault.fired)], Style::new().red()));
+    let counted = drive.flat_map(|drive| {
         let rows = |section| drive.counts.rows(section).into_iter().filter(|(_, count)| *count > 0);
         let named = move |section: &'static str| {
-            let name = move |name: &str| format!("{section} {name}");
-            rows(section).map(move |(of, count)| row(name(&of), count, Default::default(), Style::new()))
+            rows(section)
+                .map(move |(name, count)| ([format!("{section} {name}"), grouped(count)], Style::new()))
         };
         SECTIONS.into_iter().flat_map(named)
     });
-    let faults = drive.flat_map(|drive| &drive.faults);
-    let faults = faults.map(|fault| {
-        row(format!("fault {}", fault.name), fault.fired, Default::default(), Style::new().red())
-    });
-    let commands: Vec<Counted> = commands.collect();
-    let longest = |rows: &[Counted], cell: usize| {
-        rows.iter().map(|(cells, _)| cells[cell].chars().count()).max().unwrap_or(0) as u16
-    };
-    let command_names = longest(&commands, 0);
-    let rows: Vec<Counted> = commands.into_iter().chain(faults).chain(counted).collect();
-    let room = area.width.saturating_sub(2);
-    let count = longest(&rows, 1);
-    // Latencies as far as the names of commands keep their room; other names may be cut.
-    let latencies = (room.saturating_sub(command_names + 1 + count) / (1 + LATENCY)).min(2);
-    let names = longest(&rows, 0).min(room.saturating_sub(1 + count + latencies * (1 + LATENCY)));
-    let shown = &[0, 1, 2, 3][..];
-    let shown: Vec<usize> =
-        shown.iter().copied().filter(|cell| *cell < 2 || *cell + usize::from(latencies) >= 4).collect();
-    let cells = |cells: [String; 4], style| {
-        let cells = shown.iter().map(|cell| match cell {
-            0 => Line::from(cells[0].clone()),
-            cell => Line::from(cells[*cell].clone()).right_aligned(),
+    columns(frame, below, faults.chain(counted));
+}
+
+/// Columns of the longest cell of a column.
+fn longest<const N: usize>(rows: &[([String; N], Style)], column: usize) -> u16 {
+    rows.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0) as u16
+}
+
+/// Rows of a name and numbers. If there is not enough room, names are cut.
+fn columns<const N: usize>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    rows: impl Iterator<Item = ([String; N], Style)>,
+) {
+    let rows: Vec<_> = rows.collect();
+    let numbers = (1..N).map(|column| longest(&rows, column).max(if column > 1 { LATENCY } else { 0 }));
+    let numbers: Vec<u16> = numbers.collect();
+    let room = area.width.saturating_sub(numbers.iter().map(|columns| 1 + columns).sum());
+    let widths = std::iter::once(longest(&rows, 0).min(room)).chain(numbers);
+    let widths: Vec<_> = widths.map(Constraint::Length).collect();
+    let rows = rows.into_iter().map(|(cells, style)| {
+        let cells = cells.into_iter().enumerate().map(|(column, cell)| match column {
+            0 => Line::from(cell),
+            _ => Line::from(cell).right_aligned(),
         });
         Row::new(cells.collect::<Vec<_>>()).style(style)
-    };
-    let heading = cells(["command", "", "p50", "p99"].map(str::to_owned), Style::new().dim());
-    let widths = [names, count, LATENCY, LATENCY];
-    let widths: Vec<_> = shown.iter().map(|cell| Constraint::Length(widths[*cell])).collect();
-    let rows = rows.into_iter().map(|(row, style)| cells(row, style));
-    let title = if latencies == 0 { " counted " } else { " counted; latency measured " };
-    let table = Table::new(rows.collect::<Vec<_>>(), widths).header(heading);
-    frame.render_widget(table.block(Block::bordered().title(title)), area);
+    });
+    frame.render_widget(Table::new(rows.collect::<Vec<_>>(), widths), area);
 }
 
 #[cfg(test)]
@@ -348,7 +365,7 @@ mod tests {
         watched.take(seen(3_000, 2_100, 2_000_000_000));
         let text = screen(&watched, 80, 24).concat();
         for part in [
-            "│store                  2 100 15.00 us 250.0 us ",
+            "│store   2 100 15.00 us 250.0 us ",
             "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controller   0 not succeeded ",
             "tcp://127.0.0.1:4420",
             "firmware.cores",
@@ -408,9 +425,12 @@ mod tests {
             let shown = screen(&watched, columns, lines);
             let text = shown.join("\n");
             let size = format!("{columns} x {lines}");
-            for part in
-                ["12 controllers", "123 456 not succeeded", "vfio-user:/run/kvdrive/cntrl", "│fault every-"]
-            {
+            for part in [
+                "12 controllers",
+                "123 456 not succeeded",
+                "vfio-user:/run/kvdrive/cntrl",
+                "│fault every-third-read ",
+            ] {
                 assert!(text.contains(part), "{size}: {part} is not in\n{text}");
             }
             let joined: String = shown.iter().map(|line| line.trim_end()).collect();
