@@ -211,7 +211,7 @@ fn a_quick_run_leaves_open_what_comes_out_otherwise() {
     assert_eq!((&same.verdict, same.seeds.as_str()), (&Verdict::Holds, ""));
     assert_eq!(
         claims::counts(&[open, same]),
-        "2 claims; evidence: 1 of 1 hold (0 of 0 counted, 1 of 1 modelled); 1 need more operations; none regressed"
+        "2 claims; evidence: 1 of 1 hold (0 of 0 counted, 1 of 1 modelled); 1 needs more operations; none regressed"
     );
     let failing = "expect = \"not reproduced\"\nbecause = \"so\"\nours = 0.7\ndrift = 0.001\n";
     let failing = judge_with(&claim(&format!("{RUNS}{RATIO}published = 0.9\n{failing}")), quick());
