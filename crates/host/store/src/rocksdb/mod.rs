@@ -1,5 +1,5 @@
 //! RocksDB itself, Debian's library, on pages: the reference for `lsmtree`, and a store for programs in wall
-//! time. Feature `rocksdb`; `apt install librocksdb-dev`.
+//! time. Feature `rocksdb`; `apt-get install librocksdb-dev`.
 //!
 //! ```text
 //!   RocksDb ─► shim.cc: Database ─► RocksDB with its own threads
