@@ -25,39 +25,41 @@ pub static CHAPTERS: &[Chapter] = &[
         suite: "bandslim",
         title: "The BandSlim paper",
         lead: "Every panel of the evaluation of Park et al., BandSlim, ICPP'24. Lines and bars are our runs; a ring is a value \
-               the paper states in its text. Where the paper states a ratio, the ring stands at that ratio of our own baseline.",
+               from the text of the paper. If the paper states a ratio, the ring is at that ratio of our own baseline.",
         says_best: false,
     },
     Chapter {
         name: "article",
         suite: "bandslim",
         title: "The CXL article",
-        lead: "Park et al., IEEE Micro. No hardware of this kind was measured by the authors either: their numbers are estimates, \
-               and ours use constants that were chosen so that the orderings they state come out.",
+        lead: "Park et al., IEEE Micro. The numbers of the article are estimates, since its authors did not measure such hardware. \
+               Our runs use constants that were chosen to reproduce the published orderings.",
         says_best: false,
     },
     Chapter {
         name: "plus",
         suite: "plus",
         title: "Hash-table FTLs",
-        lead: "Duffy, Kim and Kim, A Hash-Based Key-Value SSD FTL With Efficient Small-Value Support. Its emulator leaves much of what \
-               a drive does without time; here everything takes its time, and one figure says what each omission is worth. Absolute \
-               throughput is published in figures alone; ratios are held against ours.",
+        lead: "Duffy, Kim and Kim, A Hash-Based Key-Value SSD FTL With Efficient Small-Value Support. In its emulator, \
+               much of the work of a drive takes no time. Here all of it takes time, and one figure has the effect of each omission. \
+               Absolute throughput is published in plots only, so ratios are compared.",
         says_best: false,
     },
     Chapter {
         name: "plus2",
         suite: "plus2",
         title: "A hash FTL of ours",
-        lead: "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
+        lead: "Plus2 does the work of Plus with a third of the bytes for every pair. Our goals: no workload is slower, workloads \
+               with many writes are faster, and fewer bytes are programmed and less DRAM is used, on the same drive and with each \
+               of three budgets of DRAM.",
         says_best: false,
     },
     Chapter {
         name: "pm983",
         suite: "pm983",
         title: "A real drive: Samsung's PM983",
-        lead: "Samsung's PM983 with key-value firmware, as public logs and Samsung's guide of 2018 and 2019 have it. Constants are fitted to a \
-               part of them; the rest is held against runs. Nothing was measured by us.",
+        lead: "Samsung's PM983 with key-value firmware, as described by public logs and Samsung's guide of 2018 and 2019. Constants are fitted \
+               to a part of their numbers; the others are compared with runs. We measured no such drive.",
         says_best: false,
     },
     Chapter {
@@ -65,24 +67,24 @@ pub static CHAPTERS: &[Chapter] = &[
         suite: "saker",
         title: "Stores on either side of the wire",
         lead: "Zhong, Wang and Jiang, SAKER, SYSTOR'25: a key-value store on the host or in the drive, and a layer on the host that \
-               batches small writes. Plots of the paper carry no values; ratios of its text are held against ours.",
+               batches small writes. The plots of the paper have no values, so ratios from its text are compared with ours.",
         says_best: false,
     },
     Chapter {
         name: "kvcache",
         suite: "kvcache",
         title: "The cache of a language model",
-        lead: "Attention keys and values of prompts, kept on a drive and found again by later requests: two public traces of Mooncake \
-               (Qin et al., FAST'25). Hits are counted and held against two independent programs. What the cache does to a drive is \
-               nowhere published: writes are counted, times are modelled, on profiles that were not calibrated on a KV drive.",
+        lead: "Attention keys and values of prompts, kept on a drive for later requests with the same prefix: two public traces of Mooncake \
+               (Qin et al., FAST'25). Hits are counted and compared with those of two independent programs. The effect of the cache on a \
+               drive is not published: writes are counted, times are modelled, on profiles that were not calibrated on a KV drive.",
         says_best: false,
     },
     Chapter {
         name: "beyond",
         suite: "bandslim",
         title: "Beyond the papers",
-        lead: "What the papers name as open, and what other methods would do on the same drive. There is nothing published to hold \
-               these runs against.",
+        lead: "Questions that the papers leave open, and other methods on the same drive. There are no published results to compare \
+               these runs with.",
         says_best: true,
     },
 ];
