@@ -1,4 +1,5 @@
-//! Target `authentication` of crate `kvdrive-fuzz` for cargo-fuzz: a message of DH-HMAC-CHAP: refused with a reason, or read as it was written.
+//! Target `authentication` of crate `kvdrive-fuzz` for cargo-fuzz: a message of DH-HMAC-CHAP: refused with a reason, or
+//! reads back as it was written.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `commands` of crate `kvdrive-fuzz` for cargo-fuzz: entries to a small drive of any engine: one completion each, and stored pairs stay.
+//! Target `commands` of crate `kvdrive-fuzz` for cargo-fuzz: entries to a small drive of any engine: one completion for
+//! each, and stored pairs stay.
 
 #![no_main]
 

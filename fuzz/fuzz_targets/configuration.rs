@@ -1,4 +1,5 @@
-//! Target `configuration` of crate `kvdrive-fuzz` for cargo-fuzz: a TOML file over a profile: taken, or one line that names the file.
+//! Target `configuration` of crate `kvdrive-fuzz` for cargo-fuzz: a TOML file over a profile: accepted, or one line
+//! that names the file.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `entries` of crate `kvdrive-fuzz` for cargo-fuzz: submission entries of 64 B: each is refused or reads as it was written.
+//! Target `entries` of crate `kvdrive-fuzz` for cargo-fuzz: submission entries of 64 B: each is refused, or reads back
+//! as it was written.
 
 #![no_main]
 

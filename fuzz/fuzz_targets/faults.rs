@@ -1,4 +1,5 @@
-//! Target `faults` of crate `kvdrive-fuzz` for cargo-fuzz: a TOML file of fault rules: taken, or one line that names the spot.
+//! Target `faults` of crate `kvdrive-fuzz` for cargo-fuzz: a TOML file of fault rules: accepted, or one line that names
+//! the place.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `guests` of crate `kvdrive-fuzz` for cargo-fuzz: a vfio-user client and its guest's memory: an error, a status or an end, and no byte of a neighbour.
+//! Target `guests` of crate `kvdrive-fuzz` for cargo-fuzz: a vfio-user client and its guest's memory: an error, a
+//! status or an end, and no byte of another host.
 
 #![no_main]
 

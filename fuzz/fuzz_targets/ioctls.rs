@@ -1,4 +1,5 @@
-//! Target `ioctls` of crate `kvdrive-fuzz` for cargo-fuzz: ioctls of a device node, with wild pointers and lengths: a status or an errno, and no stray byte.
+//! Target `ioctls` of crate `kvdrive-fuzz` for cargo-fuzz: ioctls of a device node, with wrong pointers and lengths: a
+//! status or an errno, and no stray write.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `parts` of crate `kvdrive-fuzz` for cargo-fuzz: values in parts of two hosts that lie, and power cuts: no value is half, and other keys stay.
+//! Target `parts` of crate `kvdrive-fuzz` for cargo-fuzz: values in parts of two hosts with wrong lengths, and power
+//! cuts: no partial value, other keys stay.
 
 #![no_main]
 

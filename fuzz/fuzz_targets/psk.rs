@@ -1,4 +1,5 @@
-//! Target `psk` of crate `kvdrive-fuzz` for cargo-fuzz: a PSK in the interchange format: refused, or read as it was written.
+//! Target `psk` of crate `kvdrive-fuzz` for cargo-fuzz: a PSK in the interchange format: refused, or reads back as it
+//! was written.
 
 #![no_main]
 

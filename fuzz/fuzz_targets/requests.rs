@@ -1,4 +1,5 @@
-//! Target `requests` of crate `kvdrive-fuzz` for cargo-fuzz: requests to a language model: operations of its cache, or one line that names the spot.
+//! Target `requests` of crate `kvdrive-fuzz` for cargo-fuzz: requests to a language model: operations of its cache, or
+//! one line that names the place.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `secret` of crate `kvdrive-fuzz` for cargo-fuzz: a secret in the interchange format: refused, or read as it was written.
+//! Target `secret` of crate `kvdrive-fuzz` for cargo-fuzz: a secret in the interchange format: refused, or reads back
+//! as it was written.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Target `trace` of crate `kvdrive-fuzz` for cargo-fuzz: a trace of any format, compressed or not: operations, or one line that names the spot.
+//! Target `trace` of crate `kvdrive-fuzz` for cargo-fuzz: a trace of any format, compressed or not: operations, or one
+//! line that names the place.
 
 #![no_main]
 

@@ -85,7 +85,7 @@ const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     name: "lsm",
     origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
     largest: Largest::Own(
-        "256 MiB; with lsm.layout = published 16 MiB less 2 B, as its entries have 24 bits for it",
+        "256 MiB; with lsm.layout = published 16 MiB less 2 B, since its entries have 24 bits for a length",
     ),
     sections: &["buffer", "packing", "lsm", "ftl", "gc"],
     ordered: LsmEngine::ORDERED,

@@ -22,19 +22,19 @@ pub struct DramPoint {
 pub static DRAM_POINTS: &[DramPoint] = &[
     DramPoint {
         name: "published",
-        origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",
+        origin: "128 MiB for the section cache; all other structures take no budget, as in the published emulator",
         accounting: "published",
         bytes: 128 << 20,
     },
     DramPoint {
         name: "total-128",
-        origin: "128 MiB for every structure; the section cache has what the others leave",
+        origin: "128 MiB for all structures together; the section cache gets the rest",
         accounting: "total",
         bytes: 128 << 20,
     },
     DramPoint {
         name: "total-256",
-        origin: "256 MiB for every structure; the section cache has what the others leave",
+        origin: "256 MiB for all structures together; the section cache gets the rest",
         accounting: "total",
         bytes: 256 << 20,
     },

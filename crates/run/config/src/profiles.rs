@@ -24,7 +24,7 @@ pub static PROFILES: &[Profile] = &[
     },
     Profile {
         name: "nvmevirt-970pro",
-        origin: "flash and link as NVMeVirt models a Samsung 970 PRO, the same firmware on top",
+        origin: "flash and link as NVMeVirt models a Samsung 970 PRO, with the firmware of cosmos-plus",
         text: include_str!("../profiles/nvmevirt-970pro.toml"),
     },
     Profile {
@@ -49,17 +49,17 @@ pub static PROFILES: &[Profile] = &[
     },
     Profile {
         name: "kvvirt-published",
-        origin: "kvvirt with those omissions of the published emulator that can be modelled, named in its head",
+        origin: "kvvirt with those omissions of the published emulator that can be modelled; the file lists them",
         text: include_str!("../profiles/kvvirt-published.toml"),
     },
     Profile {
         name: "kvvirt-fitted",
-        origin: "kvvirt-published, but collection writes its sections and takes a core, whose time is set by one published ratio",
+        origin: "kvvirt-published, but collection writes the sections that it alters and takes a core, for a time set by one published ratio",
         text: include_str!("../profiles/kvvirt-fitted.toml"),
     },
     Profile {
         name: "pm983",
-        origin: "Samsung's 3.84 TB key-value SSD, fitted to what was published of the real drive: 1 KiB padding, part of the index in DRAM",
+        origin: "Samsung's 3.84 TB key-value SSD, fitted to published measurements of the real drive: 1 KiB padding, part of the index in DRAM",
         text: include_str!("../profiles/pm983.toml"),
     },
     Profile {
@@ -79,7 +79,7 @@ pub static PROFILES: &[Profile] = &[
     },
     Profile {
         name: "saker-rocksdb",
-        origin: "saker-mid with RocksDB's options, its LSM-tree as fast as RocksDB 7.8.3 was measured (calibrate --store rocksdb)",
+        origin: "saker-mid with RocksDB's options; steps of the LSM-tree as measured in RocksDB 7.8.3 (calibrate --store rocksdb)",
         text: include_str!("../profiles/saker-rocksdb.toml"),
     },
 ];

@@ -306,7 +306,7 @@ pub static PACKINGS: &[PackingRow] = &[
     },
     PackingRow {
         name: "blend",
-        origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
+        origin: "for each DMA'd value, the cheaper of all and backfill (ours; left open by BandSlim, section 4.3)",
         weighs_costs: true,
         has_dlt: true,
         has_slots: true,

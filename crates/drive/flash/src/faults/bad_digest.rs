@@ -8,7 +8,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `bad-digest` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "bad-digest",
-    origin: "on a network: a digest of the answer is wrong, of its data or else of its header",
+    origin: "on a network: a digest of the answer is wrong: the data digest, or the header digest without data",
     moments: &[Moment::Command],
     keys: &[],
     example: "",

@@ -8,7 +8,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `die-offline` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "die-offline",
-    origin: "a die answers no more: what lies there is 88h, and nothing more is written",
+    origin: "a die no longer answers: pairs on it are answered 88h, and the first write to it makes the drive read-only",
     moments: &[Moment::Program, Moment::Read, Moment::Erase],
     keys: &[],
     example: "",

@@ -9,7 +9,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `drop-connection` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "drop-connection",
-    origin: "on a network: a command is carried out, and its connection ends instead of answering",
+    origin: "on a network: a command is carried out, and its connection ends instead of an answer",
     moments: &[Moment::Command],
     keys: &[],
     example: "",

@@ -7,7 +7,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `erase-error` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "erase-error",
-    origin: "a block cannot be erased; it is retired, and a spare one takes its place",
+    origin: "a block cannot be erased; it is retired, and a spare block replaces it",
     moments: &[Moment::Erase],
     keys: &[],
     example: "",

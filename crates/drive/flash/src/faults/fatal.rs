@@ -8,7 +8,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `fatal` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "fatal",
-    origin: "on a network: after a command its controller has failed, until its host resets it",
+    origin: "on a network: after a command, its controller reports a fatal status until its host resets it",
     moments: &[Moment::Command],
     keys: &[],
     example: "",

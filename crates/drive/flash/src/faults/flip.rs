@@ -9,7 +9,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `flip` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "flip",
-    origin: "a bit of a page is altered on the medium; its checksum tells",
+    origin: "a bit of a page is altered on the medium; the page's checksum shows it",
     moments: &[Moment::Read, Moment::Program],
     keys: &[],
     example: "",

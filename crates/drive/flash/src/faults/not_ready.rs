@@ -8,7 +8,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `not-ready` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "not-ready",
-    origin: "on a network: after a command its controller is not ready, until its host enables it",
+    origin: "on a network: after a command, its controller is not ready until its host enables it",
     moments: &[Moment::Command],
     keys: &[],
     example: "",

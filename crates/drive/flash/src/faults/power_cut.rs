@@ -11,7 +11,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `power-cut` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "power-cut",
-    origin: "the power goes; pages under way may be torn (torn = false: not). For kvdrive crash and serve",
+    origin: "a power cut; pages under way may be torn, unless torn = false. For kvdrive crash and serve",
     moments: &[Moment::Program, Moment::Erase, Moment::Read, Moment::Command],
     keys: &["torn"],
     example: "",

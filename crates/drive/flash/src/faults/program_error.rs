@@ -7,7 +7,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `program-error` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "program-error",
-    origin: "a page cannot be programmed; its block is retired, and a spare one takes its place",
+    origin: "a page cannot be programmed; its block is retired, and a spare block replaces it",
     moments: &[Moment::Program],
     keys: &[],
     example: "",

@@ -9,7 +9,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `read-error` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "read-error",
-    origin: "a page of flash cannot be read, this time; a host gets 88h",
+    origin: "a read of a page of flash fails, and later reads may succeed; a host gets 88h",
     moments: &[Moment::Read],
     keys: &[],
     example: "",

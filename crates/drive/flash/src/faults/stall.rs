@@ -12,7 +12,7 @@ const STALL_NS: u64 = 1_000_000_000;
 /// The row of `stall` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "stall",
-    origin: "on a network: after a command its connection is silent for delay_ns (1s), then goes on",
+    origin: "on a network: after a command, its connection is silent for delay_ns (1s), then continues",
     moments: &[Moment::Command],
     keys: &["delay_ns"],
     example: "",

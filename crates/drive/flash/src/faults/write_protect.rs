@@ -10,7 +10,7 @@ use super::{Effect, FaultKind, Moment};
 /// The row of `write-protect` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "write-protect",
-    origin: "commands that would change a pair are answered 20h (namespace is write protected); reads go on",
+    origin: "commands that would change a pair are answered 20h (namespace is write protected); reads continue",
     moments: &[Moment::Command],
     keys: &[],
     example: "",

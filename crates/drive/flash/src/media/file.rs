@@ -62,7 +62,7 @@ pub use moment::{ImageMoment, MomentCell};
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
     name: "file",
-    origin: "an image file; survives the end of the program, with sync also that of the machine",
+    origin: "an image file; survives the end of the program and, with media.sync, a crash of the machine",
     has_file: true,
     open,
     from_image,

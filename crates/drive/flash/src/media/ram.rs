@@ -13,7 +13,7 @@ use crate::spare::{BoxedSpare, Spare};
 /// The row of `ram` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
     name: "ram",
-    origin: "real bytes in memory, taken page by page",
+    origin: "real bytes in memory, which is allocated page by page",
     has_file: false,
     open: |geometry, options| Ok(Box::new(Memory::<RamPage>::new(geometry, options.identity))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<RamPage>(geometry, bytes)?)),

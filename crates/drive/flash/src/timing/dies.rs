@@ -24,7 +24,7 @@ use crate::{FlashConfig, FlashConfigError, Operation};
 /// The row of this timing.
 pub const ROW: TimingRow = TimingRow {
     name: "dies",
-    origin: "units and channels: sense, transfer, program and erase, each waited for where it happens",
+    origin: "units and channels: sense, transfer, program and erase, each with the waits of its unit or channel",
     program,
     check,
     build: |sim, config| Box::new(Dies::new(sim, config)),

@@ -55,7 +55,7 @@ use state::{Block, Entry, HashlogState, Phase, RecordAt, UnderWay};
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
     name: "hashlog",
-    about: "hash table in memory over a log of blocks, one open for each thread (SAKER's Hash-store)",
+    about: "hash table in memory over a log of blocks, one open block for each thread (SAKER's Hash-store)",
     sections: &["ftl", "store", "hashlog"],
     reclaims: &[],
     steps: &[

@@ -35,7 +35,7 @@ pub struct PolicyRow {
 pub static POLICIES: &[PolicyRow] = &[
     PolicyRow {
         name: "lru",
-        origin: "the block that was not asked for the longest time",
+        origin: "the block that was not requested for the longest time",
         build: |_| Box::new(Ordered::new(lru)),
     },
     PolicyRow {
@@ -45,12 +45,12 @@ pub static POLICIES: &[PolicyRow] = &[
     },
     PolicyRow {
         name: "lfu",
-        origin: "the block with the fewest requests since it was stored; of equals the least recent",
+        origin: "the block with the fewest requests since it was stored; of several, the least recent",
         build: |_| Box::new(Ordered::new(lfu)),
     },
     PolicyRow {
         name: "s3-fifo",
-        origin: "blocks asked for once go through a short queue, others through a long one (Yang et al., SOSP'23)",
+        origin: "blocks requested once go through a short queue, others through a long one (Yang et al., SOSP'23)",
         build: |capacity_blocks| Box::new(S3Fifo::new(capacity_blocks)),
     },
 ];

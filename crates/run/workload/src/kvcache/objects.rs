@@ -70,7 +70,7 @@ pub static LAYOUTS: &[LayoutRow] = &[
     },
     LayoutRow {
         name: "chunk-exact",
-        origin: "as chunk, without padding: what a drive that stores values of any length makes possible",
+        origin: "as chunk, without padding, which a drive for values of any length does not need",
         sizes: |content| chunked(content, 1),
         has_root: true,
     },

@@ -34,7 +34,7 @@ pub static OWN_TRACES: &[OwnTrace] = &[
     },
     OwnTrace {
         name: "synthetic",
-        origin: "3 993 requests, of public data sets, Poisson arrivals (Mooncake, FAST'25)",
+        origin: "3 993 requests from public data sets, Poisson arrivals (Mooncake, FAST'25)",
         bytes: include_bytes!("../../traces/synthetic.jsonl.gz"),
     },
 ];

@@ -93,14 +93,14 @@ pub static FORMATS: &[FormatRow] = &[
     },
     FormatRow {
         name: "meta",
-        origin: "CSV with a heading that has key and op (Meta's CacheLib traces kvcache)",
+        origin: "CSV with a heading that contains key and op (Meta's CacheLib traces kvcache)",
         example: b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n",
         is_it: meta::is_it,
         build: || Box::new(meta::Meta::default()),
     },
     FormatRow {
         name: "ycsb",
-        origin: "what YCSB's BasicDB prints: INSERT usertable user1 [ field0=... ]",
+        origin: "the output of YCSB's BasicDB: INSERT usertable user1 [ field0=... ]",
         example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
         is_it: ycsb::is_it,
         build: || Box::new(ycsb::Ycsb),

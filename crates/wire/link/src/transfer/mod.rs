@@ -245,7 +245,7 @@ pub static METHODS: &[MethodRow] = &[
     },
     MethodRow {
         name: "piggyback-cxl",
-        origin: "35 bytes in the command, longer values by CXL.mem with a short tail in it (ours; named as open there)",
+        origin: "35 bytes in the command, longer values by CXL.mem, with a short tail in the command (ours)",
         build: |_| Box::new(piggyback_cxl::PiggybackCxl),
         thresholds: &[],
         by_window: true,

@@ -107,7 +107,7 @@ pub static COMPACTIONS: &[CompactionRow] = &[
     },
     CompactionRow {
         name: "leveled",
-        origin: "one partitioned run for each level, ten times the size of the one above; as in LevelDB and RocksDB",
+        origin: "one partitioned run for each level, ten times as large as the level above (LevelDB, RocksDB)",
         build: |shape| Box::new(leveled::Leveled::new(shape)),
     },
 ];

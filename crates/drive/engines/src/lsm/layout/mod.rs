@@ -346,7 +346,7 @@ pub static LAYOUTS: &[LayoutRow] = &[
     },
     LayoutRow {
         name: "sound",
-        origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, filters by page; ours",
+        origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, a filter for each page (ours)",
         reach_bytes: u64::MAX,
         max_value_bytes: u32::MAX,
         build: |shape| Box::new(sound::Sound::new(shape)),

@@ -6,7 +6,7 @@ use super::{Candidate, VictimKind, VictimPolicy};
 /// The row of `greedy` in [`super::VICTIMS`].
 pub const KIND: VictimKind = VictimKind {
     name: "greedy",
-    origin: "fewest valid pages; of equals the least worn block",
+    origin: "the block with the fewest valid pages; of several, the least worn",
     build: || Box::new(Greedy),
 };
 
