@@ -206,7 +206,7 @@ impl Calibration {
     /// The costs as a file for `--config`.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
-            "# kvdrive calibrate, revision {}: what steps of SAKER and of stores take on one machine.\n",
+            "# kvdrive calibrate, revision {}: times of the steps of SAKER and of stores, measured on one machine.\n",
             self.revision
         );
         let known: Vec<_> = self.costs.iter().filter(|cost| knows_key(cost.key)).collect();

@@ -134,7 +134,10 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let search =
         exercise(Step::IndexSearch, "gets, blocks cached", &cached_blocks, random_keys(calls, 0, pairs));
     let filtered = tree(in_blocks, BLOOM_BITS, false);
-    let of = format!("{}, gets of others against gets after all tables", describe(set, pairs, "tables"));
+    let of = format!(
+        "{}, gets of absent keys, in the range of the tables against beyond it",
+        describe(set, pairs, "tables")
+    );
     let others = random_keys(calls, pairs, 2 * pairs);
     let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
         let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
@@ -150,7 +153,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     (0..cached).for_each(|number| rows.counted.get(key_of(number), true));
     let what = format!("gets of {} rows in the row cache", grouped(cached));
     let probe = exercise(Step::RowProbe, &what, &rows, random_keys(calls, 0, cached));
-    let of = format!("{}, gets of rows that drive others out", describe(set, pairs, "tables"));
+    let of = format!("{}, gets of rows that evict others", describe(set, pairs, "tables"));
     let mut next = 0;
     let insert = Exercise::new(Step::key(Step::RowInsert), of, move || {
         let keys: Vec<Key> =
@@ -159,7 +162,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         rows.gets(&keys, true)
     });
     let few = tree(Caches { block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES), ..NO_CACHES }, 0, true);
-    let what = "gets past a small block cache";
+    let what = "gets with a small block cache";
     let fill = exercise(Step::BlockInsert, what, &few, random_keys(calls, 0, pairs));
     vec![search, bloom, probe, insert, fill]
 }

@@ -164,7 +164,7 @@ impl Rig {
 pub(super) fn copies(set: &WorkingSet) -> Vec<Exercise> {
     let keys = random_keys(set.calls(), 0, COPIED_PAIRS);
     let mut rigs = [LONG_BYTES, 16].map(|bytes| Rig::with_cache(COPIED_PAIRS, bytes));
-    let working_set = format!("values of {LONG_BYTES} B against 16 B out of the cache, {COPIED_PAIRS} pairs");
+    let working_set = format!("cached values of {LONG_BYTES} B against 16 B, {COPIED_PAIRS} pairs");
     let repeat = move || {
         let [long, short] = rigs.each_mut().map(|rig| rig.sample(&keys, Rig::retrieve));
         let mut more = long.minus(&short);
@@ -225,13 +225,13 @@ pub(super) fn cache(set: &WorkingSet) -> Vec<Exercise> {
         (0..calls).map(|at| key_of((1 << 40) + round * calls + at)).collect()
     };
     let (mut rig, keys) = (filled(calls), fresh(0));
-    let insert = Exercise::new(INSERT, working_set("in the cache, fills with room"), move || {
+    let insert = Exercise::new(INSERT, working_set("in the cache, fills of free room"), move || {
         let sample = rig.sample(&keys, Rig::retrieve);
         rig.forget(&keys);
         sample
     });
     let (mut rig, mut round) = (filled(0), 0);
-    let evict = Exercise::new(EVICT, working_set("in the cache, fills without room"), move || {
+    let evict = Exercise::new(EVICT, working_set("in the cache, fills that evict"), move || {
         round += 1;
         rig.sample(&fresh(round), Rig::retrieve)
     });

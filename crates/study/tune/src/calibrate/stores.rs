@@ -145,13 +145,13 @@ pub(super) fn hashlog(set: &WorkingSet) -> Vec<Exercise> {
         let of = set.describe(pairs, &format!("in hashlog, {what}"));
         Exercise::new(step.key(), of, move || rig.sample(&keys, call))
     };
-    let probe = exercise(Step::Probe, "gets of others", random_keys(calls, pairs, 2 * pairs), |rig, key| {
-        rig.get(key, false);
-    });
+    let probe =
+        exercise(Step::Probe, "gets of absent keys", random_keys(calls, pairs, 2 * pairs), |rig, key| {
+            rig.get(key, false);
+        });
     let search =
         exercise(Step::BlockSearch, "gets", random_keys(calls, 0, pairs), |rig, key| rig.get(key, true));
-    let insert =
-        exercise(Step::Insert, "puts over them", random_keys(calls, 0, pairs), |rig, key| rig.put(key));
+    let insert = exercise(Step::Insert, "overwrites", random_keys(calls, 0, pairs), |rig, key| rig.put(key));
     let sorted = rig.clone();
     let compare = Exercise::new(
         Step::key(Step::Compare),
@@ -191,7 +191,7 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let mut next = pairs;
     let insert = Exercise::new(
         Step::key(Step::MemtableInsert),
-        set.describe(pairs, "in a memtable, puts of others"),
+        set.describe(pairs, "in a memtable, puts of new keys"),
         move || {
             let keys: Vec<Key> = (next..next + calls).map(key_of).collect();
             next += calls;
@@ -246,7 +246,8 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         exercise(Step::IndexSearch, "gets", &tree(NO_CACHES, 0, true), random_keys(calls, 0, pairs), true);
     let filtered = tree(NO_CACHES, BLOOM_BITS, false);
     let others = random_keys(calls, pairs, 2 * pairs);
-    let of = set.describe(pairs, "in tables, gets of others against gets after all tables");
+    let of =
+        set.describe(pairs, "in tables, gets of absent keys, in the range of the tables against beyond it");
     // A filter lets some absent keys pass. The block search that they cost was measured above.
     let bloom = Exercise::new(Step::key(Step::BloomCheck), of, move || {
         let beyond = vec![Key::from_u64_be(u64::MAX); others.len()];
@@ -263,7 +264,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     (0..cached).for_each(|number| rows.get(key_of(number), true));
     let some = format!("gets of {} rows in the row cache", grouped(cached));
     let probe = exercise(Step::RowProbe, &some, &rows, random_keys(calls, 0, cached), true);
-    let (mut next, of) = (0, set.describe(pairs, "in tables, gets of rows that drive others out"));
+    let (mut next, of) = (0, set.describe(pairs, "in tables, gets of rows that evict others"));
     let insert = Exercise::new(Step::key(Step::RowInsert), of, move || {
         let keys: Vec<Key> =
             (next..next + calls).map(|number| key_of(cached + number % (pairs - cached))).collect();
@@ -273,7 +274,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     // Hardly any block is in the cache.
     let few = Caches { row_bytes: 0, block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES) };
     let keys = random_keys(calls, 0, pairs);
-    let fill = exercise(Step::BlockInsert, "gets past a small block cache", &tree(few, 0, true), keys, true);
+    let fill = exercise(Step::BlockInsert, "gets with a small block cache", &tree(few, 0, true), keys, true);
     vec![search, bloom, probe, insert, fill]
 }
 
@@ -311,7 +312,7 @@ pub(super) fn tree(set: &WorkingSet) -> Vec<Exercise> {
         Exercise::new(step.key(), of, move || rig.sample(&keys, call))
     };
     let search = exercise(Step::NodeSearch, "gets", |rig, key| rig.get(key, true));
-    let insert = exercise(Step::NodeInsert, "puts over them", |rig, key| rig.put(key));
+    let insert = exercise(Step::NodeInsert, "overwrites", |rig, key| rig.put(key));
     let (copied, keys) = (rig.clone(), random_keys(calls, 0, pairs));
     let of = set.describe(pairs, "in btree, puts after a checkpoint");
     let shadow = Exercise::new(Step::key(Step::Shadow), of, move || {
