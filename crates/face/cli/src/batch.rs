@@ -82,7 +82,7 @@ impl Batch {
                 // A verdict or a curve is of whole runs.
                 match cache.path() {
                     Some(_) => output::tell(
-                        "kvdrive: stopped; runs that had ended are remembered, and the same command goes on",
+                        "kvdrive: stopped; results of ended runs are remembered, and the same command continues",
                     ),
                     None => output::tell("kvdrive: stopped; nothing is remembered (--no-cache)"),
                 }

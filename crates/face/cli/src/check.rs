@@ -72,7 +72,7 @@ impl Check {
             output::print(&format!("and {} more; --all names them", named - NAMED));
         }
         output::print(&summary(&shown(&self.image), &tally));
-        anyhow::ensure!(tally.is_whole(), "{}: not everything is whole", shown(&self.image));
+        anyhow::ensure!(tally.is_whole(), "{}: the image is not whole", shown(&self.image));
         Ok(())
     }
 }
@@ -86,7 +86,8 @@ fn summary(image: &str, tally: &Tally) -> String {
         number_of(*whole_bytes, "byte")
     );
     if *removed > 0 {
-        text += &format!("; {removed} deleted: they are gone, and answer as keys that were never stored");
+        text +=
+            &format!("; {removed} damaged pairs deleted: their keys answer like keys that were never stored");
     }
     if let Some(Unlisted { status, keys }) = first_gap {
         let which = match (keys.first, keys.last) {
@@ -99,13 +100,13 @@ fn summary(image: &str, tally: &Tally) -> String {
             1 => format!("one gap in its list of keys: {which}"),
             _ => format!("{gaps} gaps in its list of keys, the first: {which}"),
         };
-        text += &format!("\n{gaps}, {status}; which of them were stored is not known");
+        text += &format!("\n{gaps}, {status}; it is not known which of these keys were stored");
     }
     if let Some(shortened) = shortened {
-        text += &format!("\n{image} {shortened}: what was there is lost");
+        text += &format!("\n{image} {shortened}: the missing part is lost");
     }
     if let Some(failure) = write_failure {
-        text += &format!("\n{failure}: read from what its files hold");
+        text += &format!("\n{failure}: pairs are read from the content of its files");
     }
     text
 }

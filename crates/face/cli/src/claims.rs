@@ -82,7 +82,11 @@ impl Claims {
         if !ids.is_empty() {
             let begins = |id: &str| ids.iter().any(|name| id.starts_with(name.as_str()));
             mutants.list.retain(|mutant| begins(&mutant.id));
-            anyhow::ensure!(!mutants.list.is_empty(), "--mutants: none has an id that begins so");
+            anyhow::ensure!(
+                !mutants.list.is_empty(),
+                "--mutants: no mutant has an id that begins with {}",
+                ids.join(" or ")
+            );
         }
         let (options, mut plan) = (self.batch.options(), Plan::new(self.batch.options()));
         let trials = mutants::plan(suite, mutants, &experiments::figures()?, &mut plan, &options)?;

@@ -55,7 +55,10 @@ impl Compare {
         let documents = self.settings.options()?.documents()?;
         let files = [&self.json, &self.records].map(Option::as_ref);
         let to_output = files.iter().flatten().filter(|path| **path == "-").count();
-        anyhow::ensure!(to_output < 2, "--records: --json goes to standard output; give one of them a file");
+        anyhow::ensure!(
+            to_output < 2,
+            "--records and --json both go to standard output; give one of them a file"
+        );
         let [json, records] = files.map(output::json_file);
         let (histogram, cdf) = (self.histogram.as_deref(), self.cdf.as_deref());
         check_apart(&[("--json", json), ("--records", records), ("--histogram", histogram), ("--cdf", cdf)])?;
@@ -149,7 +152,7 @@ impl Ran {
         if self.is_stopped {
             let (done, asked) = (self.reports.len(), self.asked);
             output::tell(&format!(
-                "kvdrive: stopped; there are reports so far of {done} of {asked} runs, the others had not begun"
+                "kvdrive: stopped; {done} of {asked} runs have a report, the others had not begun"
             ));
             std::process::exit(STOPPED);
         }

@@ -130,22 +130,22 @@ impl Connection {
     /// Such an option is given.
     pub fn document(asked: &RunOptions) -> anyhow::Result<Document> {
         if let Some(option) = asked.first_given(OF_DRIVE) {
-            anyhow::bail!("{option}: it is of a drive, and --connect has one that is what it is");
+            anyhow::bail!("{option}: the drive of --connect is configured by its server; leave it out");
         }
         let is_drives = |set: &&String| !OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
         if let Some(set) = asked.sets().iter().find(is_drives) {
             anyhow::bail!(
-                "--set {set}: --connect looks at workload, run.seed, run.interval_ns, host.depth, host.queues and \
-                 host.queue_entries alone"
+                "--set {set}: with --connect, only workload, run.seed, run.interval_ns, host.depth, host.queues and \
+                 host.queue_entries can be set"
             );
         }
         anyhow::ensure!(
             asked.get("clock").is_none_or(|clock| clock == "wall"),
-            "--clock: a drive on a network has the wall clock"
+            "--clock: a drive on a network runs in wall time; leave it out"
         );
         anyhow::ensure!(
             asked.get("verify-only").is_none() || asked.get("duration").is_none(),
-            "--verify-only: it has to know how many operations were done; leave out --duration"
+            "--verify-only: needs the number of operations that were done; leave out --duration"
         );
         // The pairs are those of a drive, not of an image.
         Ok(asked.clone().without("verify-only").with("clock", "wall").document_of_run()?)

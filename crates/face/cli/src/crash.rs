@@ -144,7 +144,7 @@ impl Crash {
                     None => {
                         missed += 1;
                         format!(
-                            "NOT FOUND, changed what survived {} of {}",
+                            "NOT FOUND, though it changed the survivors of {} of {}",
                             verdict.spoilt,
                             number_of(verdict.cuts, "cut")
                         )
@@ -163,7 +163,7 @@ impl Crash {
 /// Ends the program if Ctrl-C has ended the run.
 fn end_if_stopped(watch: &Watch<'_>) {
     if watch.is_stopped() {
-        output::tell("kvdrive: stopped; this was what was found so far");
+        output::tell("kvdrive: stopped; these are the findings so far");
         std::process::exit(STOPPED);
     }
 }
@@ -220,15 +220,15 @@ fn text(verdict: &Verdict) -> String {
         verdict;
     let mean_ns = verdict.recovery_ns as f64 / (*recoveries).max(1) as f64;
     let fate = match (&verdict.lost, cuts) {
-        (Some(_), _) => "LOST: a recovered drive does not hold what was acknowledged",
+        (Some(_), _) => "LOST: a recovered drive does not have the acknowledged pairs",
         (None, 0) => "power was not cut",
         (None, _) => "nothing is lost: every acknowledged pair was there, and nothing else",
     };
     format!(
         "{}, {} (counted)\n\
-         power cuts: {} of the run, {} of a recovery, {} of a drive that had come back and worked on (counted)\n\
+         power cuts: {} during the run, {} during a recovery, {} of a recovered drive at work (counted)\n\
          {} compared in recovered drives; {} of them answered 88h for an injected fault (counted)\n\
-         {} to the end: {} each in the mean, {} at most (modelled)\n{fate}\n",
+         {}: {} each on average, {} at most (modelled)\n{fate}\n",
         number_of(*operations, "operation"),
         number_of(*events, "event"),
         grouped(*cuts),
@@ -236,7 +236,7 @@ fn text(verdict: &Verdict) -> String {
         grouped(verdict.further_cuts),
         number_of(*keys_checked, "key"),
         grouped(*unreadable),
-        number_of(*recoveries, "recovery"),
+        number_of(*recoveries, "complete recovery"),
         time(mean_ns),
         time(verdict.longest_recovery_ns as f64),
     )
@@ -273,10 +273,10 @@ mod tests {
             ..Verdict::default()
         };
         let text = text(&verdict);
-        assert!(text.contains("power cuts: 2 of the run, 0 of a recovery, 1 of a drive"), "{text}");
         assert!(
-            text.contains("3 recoveries to the end: 60.00 ms each in the mean, 62.35 ms at most"),
+            text.contains("power cuts: 2 during the run, 0 during a recovery, 1 of a recovered drive"),
             "{text}"
         );
+        assert!(text.contains("3 complete recoveries: 60.00 ms each on average, 62.35 ms at most"), "{text}");
     }
 }

@@ -116,7 +116,7 @@ impl Ctl {
             Request::Inject { .. } => from::<String>(answer)?,
             Request::Clear { .. } => format!("{} cleared", number_of(from(answer)?, "rule")),
             Request::PowerCut { .. } => {
-                format!("the power is off; `{} power on` gives it back", self.again())
+                format!("the power is off; `{} power on` switches it on", self.again())
             }
             Request::PowerOn => {
                 format!("recovered in {} of model time", time(from::<u64>(answer)? as f64))

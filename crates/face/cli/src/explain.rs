@@ -84,7 +84,7 @@ impl Explain {
         let is_store = matches!(self.command, CommandName::Store);
         anyhow::ensure!(
             is_store,
-            "--saker: explain shows what SAKER does with stores, --batch says how many"
+            "--saker: explain shows a batch of stores by SAKER; give their number with --batch"
         );
         let document = options.document()?;
         refuse_unlooked_at(options, &document)?;
@@ -127,13 +127,13 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     let (steps, after_answer) = steps.split_at(steps.len() - after_answer);
     let (ahead, store) = steps.split_at(*asking);
     if !ahead.is_empty() {
-        text += "asking for a window, as a store does that finds none, or a full one:\n";
+        text += "the request for a window, which a store sends if it has none or a full one:\n";
         text += &lines(ahead, width);
         text += "the store:\n";
     }
     text += &lines(store, width);
     if !after_answer.is_empty() {
-        text += "after the answer, when pages that are buffered are written:\n";
+        text += "after the answer, when buffered pages are written:\n";
         text += &lines(after_answer, width);
     }
     let crossed = |steps: &[TraceEntry]| -> u64 {
@@ -159,7 +159,7 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     }
     if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
         text += &format!(
-            "without asking for a window: {}, {} payload bytes\n",
+            "without the request for a window: {}, {} payload bytes\n",
             time((latency_ns - first.at) as f64),
             grouped(crossed(store))
         );
@@ -188,7 +188,7 @@ fn lines(steps: &[TraceEntry], width: usize) -> String {
     }
     let mut text: String = first.iter().map(|step| line(step, width)).collect();
     text += &format!(
-        "then {} steps, here by kind: how many, their times added up (many at once), their bytes\n",
+        "then {} steps, here by kind: number, sum of their times (many run at once), bytes\n",
         grouped(between.len() as u64)
     );
     for (count, of) in kinds {

@@ -84,7 +84,7 @@ impl Ng {
             return Ok(self.node.join(";"));
         }
         let value = std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
-        anyhow::ensure!(!value.is_empty(), "no nodes; say --node /dev/ng0n1=tcp://127.0.0.1:4420");
+        anyhow::ensure!(!value.is_empty(), "no nodes; give --node /dev/ng0n1=tcp://127.0.0.1:4420");
         Ok(value)
     }
 

@@ -134,7 +134,7 @@ impl Run {
             ("--own-thread", self.own_thread),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-            anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
+            anyhow::bail!("{option}: not for the drive of --connect; kvdrive serve and ctl have it");
         }
         let ran = run_connected(document, remotes, &watcher.watch(progress));
         let (targets, ran) = ran.map_err(Connection::explained)?;
@@ -162,7 +162,7 @@ impl Run {
             ("--interval, --histogram and --cdf", self.watch_options.is_asked_for()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-            anyhow::bail!("--seed: {option} are of one run; give one seed");
+            anyhow::bail!("--seed: {option} belong to one run; give one seed");
         }
         check_is_one(&options.clone().without("seed"))?;
         let documents = options.documents()?;
@@ -184,7 +184,7 @@ impl Run {
 fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
     match options.first_list() {
         Some(given) => anyhow::bail!(
-            "{given}: run has one of each, and lists of seeds alone; kvdrive compare takes lists"
+            "{given}: run takes one value of each option, and a list only of seeds; kvdrive compare takes lists"
         ),
         None => Ok(()),
     }
@@ -194,15 +194,15 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
 /// make operations fail.
 fn conclude(report: &Report, may_fail: bool) -> anyhow::Result<()> {
     if report.is_stopped {
-        output::tell("kvdrive: stopped; this was the report so far");
+        output::tell("kvdrive: stopped; this is the report so far");
         std::process::exit(STOPPED);
     }
     let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);
     let asked = if report.config.pointer("/workload/verify").is_some_and(|verify| verify == "only") {
-        "--verify-only: not everything came back as it was stored; the options must be those of the run that wrote the \
-         image, --ops and --seed too"
+        "--verify-only: not all pairs are as they were stored; the options must be those of the run that wrote the \
+         image, with --ops and --seed"
     } else {
-        "--verify: not everything came back as it was stored"
+        "--verify: not all values were returned as they were stored"
     };
     anyhow::ensure!(is_whole, "{asked}");
     let (failed, all) = (report.ops.errors, report.ops.answered());

@@ -90,7 +90,7 @@ impl Storm {
         ));
         let Some(failure) = failed else {
             if stop.load(Ordering::Relaxed) {
-                output::tell("kvdrive: stopped; these were the cases so far");
+                output::tell("kvdrive: stopped; these are the cases so far");
                 std::process::exit(STOPPED);
             }
             return Ok(());

@@ -51,7 +51,7 @@ impl Tour {
         show(self.documents(packings, "host.transfer=adaptive")?)?;
         output::print(
             "\nNext:  kvdrive run --workload w-m --packing all      one run in full\n\
-             \x20      kvdrive list                                  what there is to choose from\n\
+             \x20      kvdrive list                                  every name, by kind\n\
              \x20      kvdrive config                                every number and its source\n",
         );
         Ok(())

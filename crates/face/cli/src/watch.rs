@@ -49,7 +49,7 @@ pub struct WatchOptions {
 }
 
 fn interval(text: &str) -> Result<u64, String> {
-    span(text)?.checked_sub(1).map(|below| below + 1).ok_or_else(|| "allowed: more than no time".to_owned())
+    span(text)?.checked_sub(1).map(|below| below + 1).ok_or_else(|| "allowed: a time above 0".to_owned())
 }
 
 /// A file that is created at the first write, so that a refused run leaves an existing file unchanged.

@@ -110,7 +110,7 @@ impl Drop for ControlSocket {
 /// Another server answers there, or there can be no socket.
 pub fn listen(path: &Path, stations: Stations) -> anyhow::Result<ControlSocket> {
     if UnixStream::connect(path).is_ok() {
-        anyhow::bail!("--control {}: another server answers there; say another path", path.display());
+        anyhow::bail!("--control {}: another server answers there; choose another path", path.display());
     }
     if std::fs::symlink_metadata(path)
         .is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()))
@@ -229,7 +229,7 @@ impl Client {
     pub fn connect(path: &Path, nsid: u32) -> anyhow::Result<Client> {
         let output = UnixStream::connect(path).with_context(|| {
             let path = path.display();
-            format!("{path}: no server answers; `kvdrive serve --control {path}` would")
+            format!("{path}: no server answers; start one with `kvdrive serve --control {path}`")
         })?;
         Ok(Client { nsid, input: BufReader::new(output.try_clone()?), output })
     }

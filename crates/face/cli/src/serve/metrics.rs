@@ -170,7 +170,7 @@ impl Collector for Moment {
         out.counters(&seen.counts)?;
         out.histograms(
             "command_seconds",
-            "How long I/O commands took from their last byte to their answer, measured",
+            "Time of I/O commands from their last byte to their answer, measured",
             &seen.latencies,
         )?;
         // A host with two controllers is one host.
@@ -188,16 +188,12 @@ impl Collector for Moment {
 fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
     out.counters(&drive.counts)?;
     let read_only = f64::from(u8::from(drive.read_only.is_some()));
-    out.write(Form::State, "read_only", "1 if the drive may not write", vec![(Vec::new(), read_only)])?;
-    out.histograms(
-        "drive_command_seconds",
-        "Model time that commands took in the drive, modelled",
-        &drive.latencies,
-    )?;
+    out.write(Form::State, "read_only", "1 if the drive is read-only", vec![(Vec::new(), read_only)])?;
+    out.histograms("drive_command_seconds", "Time of commands in the drive, modelled", &drive.latencies)?;
     if let Some(lateness) = &drive.lateness {
         out.histogram(
             "lateness_seconds",
-            "How much later than the model has them a paced drive's events were carried out, measured",
+            "Delay of a paced drive's events after their time in the model, measured",
             lateness,
         )?;
     }
@@ -207,19 +203,19 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
     out.write(
         Form::Sum,
         "resource_busy_seconds",
-        "Model time that its servers were held, modelled",
+        "Time for which its servers were in use, modelled",
         resource(|one| one.busy_ns as f64 / 1e9),
     )?;
     out.write(
         Form::Sum,
         "resource_queue_seconds",
-        "Model time that users waited for it, modelled",
+        "Time for which requests waited for it, modelled",
         resource(|one| one.queue_ns as f64 / 1e9),
     )?;
     out.write(
         Form::State,
         "resource_servers",
-        "Users it serves at once",
+        "Number of requests that it serves at once",
         resource(|one| one.servers.into()),
     )?;
     let fault = |value: fn(&SeenFault) -> u64| -> Values<'_> {
@@ -229,7 +225,12 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
             .map(|one| (vec![("rule", one.name.as_str()), ("fault", one.kind.as_str())], value(one) as f64))
             .collect()
     };
-    out.write(Form::Sum, "fault_matches", "What fault rules matched, counted", fault(|one| one.matched))?;
+    out.write(
+        Form::Sum,
+        "fault_matches",
+        "Operations and commands that fault rules matched, counted",
+        fault(|one| one.matched),
+    )?;
     out.write(Form::Sum, "fault_hits", "How often fault rules struck, counted", fault(|one| one.fired))
 }
 

@@ -216,8 +216,8 @@ impl Serve {
         let page: Option<SocketAddr> = None;
         if let Some(page) = page.filter(|page| !page.ip().is_loopback()) {
             output::tell(&format!(
-                "kvdrive: warning: --http {page}: others than this machine can read the page and the metrics there, \
-                 names of hosts among them; no password protects them"
+                "kvdrive: warning: --http {page}: other machines can read the page and the metrics, which contain \
+                 names of hosts; no password protects them"
             ));
         }
         announce(&nqn, &bound, self.tls, &self.vfio_user, &path, page, stations.len());
@@ -305,14 +305,14 @@ impl Serve {
             return Ok(Some(psks.into()));
         }
         let with_psk = hosts.find(|host| host.psk.is_some());
-        with_psk.map_or(Ok(None), |host| anyhow::bail!("--host {}: its PSK is for TLS; say --tls", host.nqn))
+        with_psk.map_or(Ok(None), |host| anyhow::bail!("--host {}: its PSK is for TLS; give --tls", host.nqn))
     }
 
     fn options(&self, configs: &[Config], addresses: &[SocketAddr]) -> anyhow::Result<Options> {
         let only_here = addresses.iter().all(|at| at.ip().is_loopback());
         anyhow::ensure!(
             only_here || self.allow_any_host || !self.host.is_empty(),
-            "--listen: others than this machine reach that address; say who may connect with --host NQN, or \
+            "--listen: other machines can reach that address; name the hosts that may connect with --host NQN, or give \
              --allow-any-host"
         );
         let hosts = self.host.iter().map(|text| secret::host(text)).collect::<anyhow::Result<Vec<_>>>()?;

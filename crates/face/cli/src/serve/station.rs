@@ -152,7 +152,7 @@ impl Station {
 
     /// The error that the drive has no power, with the command that powers it on.
     fn off(&self) -> anyhow::Error {
-        anyhow::anyhow!("the drive has no power; `{} power on` gives it some", self.ctl())
+        anyhow::anyhow!("the drive has no power; `{} power on` switches it on", self.ctl())
     }
 
     fn ctl(&self) -> String {

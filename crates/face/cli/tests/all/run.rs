@@ -217,7 +217,7 @@ fn crash_on_files_needs_no_path() {
     crash.args(["crash", "--media", "file", "--ops", "300", "--cuts", "3"]).env("TMPDIR", folder.path());
     let output = crash.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("power cuts: 3 of the run"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("power cuts: 3 during the run"), "{}", text(&output.stdout));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

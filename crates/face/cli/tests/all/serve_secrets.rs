@@ -97,7 +97,7 @@ fn names_of_hosts_and_subsystems_have_their_form_in_every_command() {
 fn tls_wants_a_psk_and_a_psk_wants_tls() {
     let psk = "nqn.host=NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
     let error = kvdrive(&["serve", "--host", psk]).unwrap_err();
-    assert!(error.contains("--host nqn.host: its PSK is for TLS; say --tls"), "{error}");
+    assert!(error.contains("--host nqn.host: its PSK is for TLS; give --tls"), "{error}");
     let error = kvdrive(&["serve", "--tls", "--host", "nqn.host"]).unwrap_err();
     let built_in = cfg!(feature = "tls");
     let expected = if built_in { "--tls: no --host has a PSK" } else { "built without TLS (feature tls)" };
