@@ -104,7 +104,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("host.store", |c| {
         let problem = match (c.has_store_on_host(), c.engine.name.as_str(), c.run.clock.as_str()) {
             (true, engine, _) if engine != BLOCK.name => {
-                format!("stands on blocks; engine.name is \"{engine}\", set it to \"block\"")
+                format!("needs a drive of blocks; engine.name is \"{engine}\", set it to \"block\"")
             }
             (true, _, "wall") => "is for model time; set run.clock to virtual".to_owned(),
             (true, ..) if c.media.has_file() => "is for a drive in memory; set media.kind to tags".to_owned(),
@@ -115,10 +115,10 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("saker.enabled", |c| {
         let problem = match c.saker.enabled {
             true if c.has_store_on_host() => {
-                "lies in front of a drive of pairs; a store on the host has none below it"
+                "SAKER needs a drive of pairs, and a store on the host has a drive of blocks"
             }
             true if c.workload.until_full => {
-                "learns at a sync that a pair did not fit; leave out workload.until_full"
+                "SAKER learns only at a sync that a pair did not fit; leave out workload.until_full"
             }
             _ => return None,
         };
@@ -139,21 +139,21 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("nand.enabled", |c| {
         // Engine `lsm` has keys and sizes in memory, and answers that the value is lost.
         (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
-            .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
+            .then(|| format!("false; engine.name = \"{}\" keeps its pairs on flash only", c.engine.name))
     }),
     ("workload.timed_load", |c| {
         if !c.workload.timed_load && c.has_store_on_host() {
             return Some("false; a store on the host is loaded by its threads: set it to true".into());
         }
         if !c.workload.timed_load && c.workload.has_units() {
-            return Some("false; rows of tpcc are bytes, which clients bring: set it to true".into());
+            return Some("false; rows of tpcc are bytes, which clients have to store: set it to true".into());
         }
         (!c.workload.timed_load && c.run.clock == "wall")
-            .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
+            .then(|| "false; with run.clock = \"wall\", loading takes time: set it to true".into())
     }),
     ("workload.atomic", |c| {
         let has_store = c.workload.atomic && c.workload.has_units() && c.has_store_on_host();
-        has_store.then(|| "true; is for a drive of pairs, and blocks have no batches".to_owned())
+        has_store.then(|| "true; needs a drive of pairs, and blocks have no batches".to_owned())
     }),
     ("workload.trace", |c| {
         (c.workload.name == "trace" && c.workload.trace.is_empty())
@@ -162,7 +162,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.arrivals", |c| {
         let problem = match c.workload.arrivals.as_str() {
             "trace" if !c.workload.ends() => "is for a workload that is read from a file, trace or kvcache",
-            "trace" if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
+            "trace" if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave one of them out",
             _ => return None,
         };
         Some(format!("{:?}; {problem}", c.workload.arrivals))
@@ -170,10 +170,10 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
-            _ if c.workload.has_units() => "is for patterns; tpcc checks its own rows at the end",
-            "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
+            _ if c.workload.has_units() => "is for generated values; tpcc checks its own rows at the end",
+            "only" if !c.media.has_file() => "reads the pairs of an image; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
-                "has to know how many operations were done; leave out workload.duration_ns and until_full"
+                "needs the number of operations that were done; leave out workload.duration_ns and until_full"
             }
             _ => return None,
         };

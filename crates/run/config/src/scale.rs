@@ -59,7 +59,7 @@ impl Scale {
         let (left, free) = (config.flash.blocks_per_die, config.hash.gc_low_superblocks + OPEN_SUPERBLOCKS);
         let problem = format!(
             "{self} leaves {} {left} superblocks, {free} of them free or open: counts differ from those of \
-             larger drives; 1/{} is the least of this engine",
+             larger drives; the smallest scale of this engine is 1/{}",
             config.engine.name,
             Scale::SMALLEST_OF_HASH
         );

@@ -95,7 +95,7 @@ impl KeyRanges {
         let rarest = (1..=ranges).rev().map(density).find(|&share| share > 0.0);
         let Some(rarest) = rarest else {
             return Err(
-                "workload.keyrange_dist_a: no range has a share; the four keyrange_dist sum to nothing"
+                "workload.keyrange_dist_a: no range has a share; the sums of the four keyrange_dist are 0"
                     .into(),
             );
         };
@@ -141,7 +141,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     let weights = [params.mix_get_ratio, params.mix_put_ratio, params.mix_seek_ratio];
     let sum: f64 = weights.iter().sum();
     if sum <= 0.0 {
-        return Err("workload.mix_get_ratio: the three mix ratios sum to nothing".into());
+        return Err("workload.mix_get_ratio: the sum of the three mix ratios is 0".into());
     }
     let parts = |weight: f64| (weight / sum * KIND_PARTS as f64).round() as u64;
     let get_end = parts(weights[0]);

@@ -33,7 +33,7 @@ pub(super) fn altered_section(
     (number, bytes): (u64, Vec<u8>),
 ) -> Result<(u64, Box<dyn Section>), ImageError> {
     let section = section(layout, format, &bytes).filter(|(id, _)| *id == number);
-    section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))
+    section.ok_or_else(|| ImageError::new(0, "the bytes of an altered section are not a section"))
 }
 
 /// Are the slots and grains of all pairs of a section in range?
@@ -56,15 +56,15 @@ pub(super) fn is_record(layout: &Layout, record: u64) -> bool {
 
 /// Refuses an image of another layout, and one that contradicts itself.
 pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected) -> Result<(), ImageError> {
-    ensure(protected.issued.can_be(), "it has counted too many divided values")?;
+    ensure(protected.issued.can_be(), "its count of divided values is out of range")?;
     let fits = protected.superblocks.len() as u32 == layout.superblocks
         && protected.directory.len() as u64 == format.sections();
-    ensure(fits, "the image is of a drive with another layout")?;
-    ensure(protected.sequence < FAR && protected.version < FAR, "it has counted too far")?;
+    ensure(fits, "the image belongs to a drive with another layout")?;
+    ensure(protected.sequence < FAR && protected.version < FAR, "its sequence numbers are out of range")?;
     let is_worn = |(_, _, epoch): &(SuperblockState, u8, u32)| *epoch > u32::MAX / 2;
     ensure(!protected.superblocks.iter().any(is_worn), "a superblock was erased too often")?;
     let has_kind = |(_, kind, _): &(SuperblockState, u8, u32)| [KIND_DATA, KIND_MAP].contains(kind);
-    ensure(protected.superblocks.iter().all(has_kind), "a superblock is of no kind")?;
+    ensure(protected.superblocks.iter().all(has_kind), "a superblock has an unknown kind")?;
     check_free(protected)?;
     check_streams(layout, protected)?;
     check_pages(layout, protected)?;
@@ -72,7 +72,7 @@ pub(super) fn check(layout: &Layout, format: &dyn Format, protected: &Protected)
     let records_fit = protected.records.iter().all(|(superblock, records)| {
         *superblock < layout.superblocks && records.iter().all(|record| is_record(layout, *record))
     });
-    ensure(records_fit, "an invalid pair is nowhere")
+    ensure(records_fit, "the address of an invalid pair is out of range")
 }
 
 fn check_free(protected: &Protected) -> Result<(), ImageError> {
@@ -84,7 +84,7 @@ fn check_free(protected: &Protected) -> Result<(), ImageError> {
         protected.superblocks.iter().filter(|superblock| superblock.0 == SuperblockState::Free).count();
     let fits = free.len() == protected.free.len() && free.len() == count;
     let fits = fits && free.iter().all(|superblock| state(*superblock) == Some(SuperblockState::Free));
-    ensure(fits, "the free superblocks are not those in its list")
+    ensure(fits, "the list of free superblocks differs from their states")
 }
 
 /// Every open superblock belongs to one stream, whose open page is at the position of the stream.
@@ -95,14 +95,20 @@ fn check_streams(layout: &Layout, protected: &Protected) -> Result<(), ImageErro
     taken.sort_unstable();
     taken.dedup();
     let streams = protected.streams.iter().flatten().count();
-    ensure(taken.len() == streams && streams == open, "the open superblocks are not the streams'")?;
+    ensure(
+        taken.len() == streams && streams == open,
+        "the open superblocks differ from those of the streams",
+    )?;
     let mut pages = 0;
     for (index, stream) in protected.streams.iter().enumerate() {
         let Some((superblock, at)) = *stream else { continue };
         let known = protected.superblocks.get(superblock as usize);
         let fits =
             known.is_some_and(|known| (known.0, known.1) == (SuperblockState::Open, STREAMS[index].kind()));
-        ensure(fits && at <= layout.superblock_grains, "a stream is where it cannot be")?;
+        ensure(
+            fits && at <= layout.superblock_grains,
+            "the superblock or the position of a stream is invalid",
+        )?;
         if at % layout.page_grains > 0 {
             let page = protected.pages.get(&(layout.first_page(superblock) + at / layout.page_grains));
             let is_open =
@@ -112,7 +118,7 @@ fn check_streams(layout: &Layout, protected: &Protected) -> Result<(), ImageErro
         }
     }
     let open = protected.pages.values().filter(|page| page.state == PageState::Open).count();
-    ensure(open == pages, "an open page is no stream's")
+    ensure(open == pages, "an open page belongs to no stream")
 }
 
 fn check_pages(layout: &Layout, protected: &Protected) -> Result<(), ImageError> {
@@ -147,10 +153,10 @@ fn check_directory(layout: &Layout, protected: &Protected) -> Result<(), ImageEr
     let fits = |location: &Location| {
         is_location(layout, *location) && is_kept(location.grain, KIND_MAP) && is_written(location)
     };
-    ensure(locations.iter().all(fits), "a section is where none can be")?;
+    ensure(locations.iter().all(fits), "the address of a section is out of range")?;
     let end = |location: &Location| location.grain.0 + u64::from(location.grains);
     let apart = locations.windows(2).all(|pair| end(&pair[0]) <= pair[1].grain.0);
-    ensure(apart, "two sections are in one place")
+    ensure(apart, "two sections have the same address")
 }
 
 /// Can a superblock with this state and kind hold a pair that a section points at?

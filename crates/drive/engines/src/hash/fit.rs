@@ -17,7 +17,7 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
     let scheme = scheme(&config.name)
         .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.name)))?;
     if !config.flash.enabled {
-        let line = format!("nand.enabled: false; engine {} finds its pairs on flash only", config.name);
+        let line = format!("nand.enabled: false; engine {} keeps its pairs on flash only", config.name);
         return Err(PowerOnError::Config(line));
     }
     let hash = config.hash.of(scheme);

@@ -41,7 +41,7 @@ use super::space::{KIND_DATA, KIND_MAP, Space, SuperblockState};
 const INSIDE: &str = "a pair begins inside another";
 
 /// The error if there is data after the position of a stream, which the stream would overwrite.
-const AFTER_END: &str = "something lies after the end of an open superblock";
+const AFTER_END: &str = "there is data after the end of an open superblock";
 
 /// Pages read in parallel.
 const SCANNERS: u32 = 64;
@@ -103,7 +103,7 @@ fn restore_invalid_pages(core: &Core, pages: InvalidPages) -> Result<(), ImageEr
             let end = Grain(page.0 + u64::from(book.page_grains()));
             let before = sections.range(..end).next_back();
             let is_alone = before.is_none_or(|(section, grains)| section.0 + u64::from(*grains) <= page.0);
-            consistency::ensure(is_alone, "an invalid page lies where a section is")?;
+            consistency::ensure(is_alone, "an invalid page and a section have the same address")?;
             book.restore_page(header, *page);
             core.space.found(*page, book.page_grains());
         }
@@ -123,7 +123,7 @@ impl<'a> NextPages<'a> {
     fn new(core: &'a Rc<Core>, pages: &BTreeMap<u32, BufferedPage>) -> Result<NextPages<'a>, ImageError> {
         let programming = pages.values().filter(|page| page.state == PageState::Programming).count();
         let fits = core.space.has_room_for(programming);
-        consistency::ensure(fits, "more pages are on their way than there is protected memory for")?;
+        consistency::ensure(fits, "more pages are on their way than the protected memory can hold")?;
         Ok(NextPages { core, restarted: BTreeMap::new() })
     }
 
@@ -160,7 +160,10 @@ impl<'a> NextPages<'a> {
             let (pages, units) = (at / layout.page_grains, layout.units());
             let fits = (0..units)
                 .all(|unit| self.of(layout.block(superblock, unit)) == (pages + units - 1 - unit) / units);
-            consistency::ensure(fits, "a superblock is not written as far as it should be")?;
+            consistency::ensure(
+                fits,
+                "flash and the protected image disagree about the pages of a superblock",
+            )?;
         }
         Ok(())
     }
@@ -291,7 +294,10 @@ impl LivePairs {
             *word |= 1 << (bit % 64);
             let superblock = core.space.superblocks.borrow()[core.layout.superblock(grain) as usize];
             let fits = is_first && consistency::holds_pairs(superblock.state, superblock.kind);
-            self.ensure(fits, "a section points at what is no pair of its own");
+            self.ensure(
+                fits,
+                "two sections refer to one pair, or a section refers to a superblock without pairs",
+            );
         }
     }
 
@@ -395,7 +401,10 @@ fn find_pairs(
                         }
                         if let Some(section) = format.decode(data.item(at, length)) {
                             if !consistency::has_its_slots(layout, format, &*section) {
-                                live.ensure(false, "a section on flash points beyond the drive");
+                                live.ensure(
+                                    false,
+                                    "a section on flash refers to an address beyond the drive",
+                                );
                                 return;
                             }
                             missing.sections[header.id as usize] = false;
@@ -418,7 +427,7 @@ fn find_pairs(
         }
     });
     let (mut live, invalid_pages, missing) = found.take();
-    live.ensure(!missing.any(core), "a section is not where the directory says");
+    live.ensure(!missing.any(core), "a section is not at its address in the directory");
     Ok((live.result()?, invalid_pages, missing.unread(core)))
 }
 
@@ -549,7 +558,7 @@ fn count_pairs(
         return Ok(()); // The data are lost; a command that needs them is told so.
     }
     let is_found = live.words.iter().all(|word| *word == 0);
-    live.ensure(is_found, "a section points at no pair");
+    live.ensure(is_found, "a section refers to an address without a pair");
     // An interrupted erase leaves any pages in its superblock. A drive that was powered on and cut again
     // since does not know it as a victim any more, but nothing in it is valid.
     let superblocks = core.space.superblocks.borrow();

@@ -87,7 +87,7 @@ impl Protected {
         index.check().map_err(|what| wrong(what.to_owned()))?;
         let fits = |entry: &Entry| !entry.has_bytes() || values.holds(entry.address, entry.bytes);
         if !index.entries().all(fits) {
-            return Err(wrong("a value is where none can be".to_owned()));
+            return Err(wrong("the address of a value is out of range".to_owned()));
         }
         Ok(Protected { owner, values, index })
     }

@@ -113,7 +113,7 @@ impl IndexImage {
         // A table that is yet to come must not get the id of one there is.
         let are_numbered = self.tables.last_key_value().is_none_or(|(id, _)| id.0 < self.next_table);
         if !are_numbered {
-            return Err("a table has a number that was not given out");
+            return Err("the number of a table is out of range");
         }
         let are_reached = self.next_sequence < MOST_INSERTIONS && self.entries().all(is_reached);
         if are_reached { Ok(()) } else { Err(TOO_MANY) }
@@ -126,7 +126,7 @@ impl IndexImage {
     }
 }
 
-const TOO_MANY: &str = "the index has counted too far";
+const TOO_MANY: &str = "the sequence numbers of the index are out of range";
 
 fn is_reached(entry: &Entry) -> bool {
     entry.sequence < MOST_INSERTIONS - 1

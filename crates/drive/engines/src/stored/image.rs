@@ -129,10 +129,10 @@ impl Protected {
         let operations: Vec<Operation> = operations.into_iter().map(Cow::into_owned).collect();
         let wrong = |what: &str| Err(ImageError::new(0, what).into());
         if next_write >= MOST_WRITES || next_number >= MOST_OPERATIONS || !issued.can_be() {
-            return wrong("it has counted too far");
+            return wrong("one of its numbers is out of range");
         }
         if !operations.iter().all(Operation::can_be) {
-            return wrong("an operation is one that no store does");
+            return wrong("an operation is invalid");
         }
         let are_numbered = operations.last().is_none_or(|last| last.number < next_number);
         if !are_numbered || !operations.is_sorted_by(|one, next| one.number < next.number) {
@@ -149,11 +149,13 @@ impl Protected {
     pub fn apply(&mut self, change: StoreRecord<'_>, pages: u32) -> Result<(), &'static str> {
         match change {
             StoreRecord::Pages(change) => self.trimmed.away.apply(change, pages)?,
-            StoreRecord::Written(number) if number >= MOST_WRITES => return Err("it has counted too far"),
+            StoreRecord::Written(number) if number >= MOST_WRITES => {
+                return Err("one of its numbers is out of range");
+            }
             StoreRecord::Written(number) => self.trimmed.next_write_at_trim = number,
             StoreRecord::Begun(together) => self.begin(together.into_owned())?,
             StoreRecord::Ended { first, count, is_carried_out } => {
-                let end = first.checked_add(count).ok_or("no operation has such a number")?;
+                let end = first.checked_add(count).ok_or("the number of an operation is out of range")?;
                 for number in first..end {
                     let at = self.operations.binary_search_by_key(&number, |operation| operation.number);
                     let at = at.map_err(|_| "an operation ends that has not begun")?;
@@ -184,7 +186,7 @@ impl Protected {
         }
         for operation in together {
             if !(self.next_number..MOST_OPERATIONS - 1).contains(&operation.number) || !operation.can_be() {
-                return Err("an operation is out of order, or one that no store does");
+                return Err("an operation is out of order or invalid");
             }
             self.next_number = operation.number + 1;
             self.operations.push(operation);

@@ -60,7 +60,7 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
     if !config.flash.enabled {
         let name = &config.name;
-        return fail(format!("nand.enabled: false; engine {name} keeps everything on flash"));
+        return fail(format!("nand.enabled: false; engine {name} keeps its pairs on flash only"));
     }
     let page_bytes = geometry.page_bytes;
     if !page_bytes.is_power_of_two() || !(512..=32_768).contains(&page_bytes) {

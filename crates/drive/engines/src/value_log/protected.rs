@@ -147,7 +147,7 @@ impl ProtectedValueLog {
             Record::Live { segment, change } => {
                 let segment = self.segment(segment)?;
                 let live_bytes = segment.live_bytes.checked_add_signed(change);
-                segment.live_bytes = live_bytes.ok_or(DamagedLog("more bytes died than lived"))?;
+                segment.live_bytes = live_bytes.ok_or(DamagedLog("more bytes died than were live"))?;
                 Ok(())
             }
         }
@@ -169,7 +169,7 @@ impl ProtectedValueLog {
     }
 
     fn packing(&mut self, head: Head) -> Result<&mut Box<dyn Packing>, DamagedLog> {
-        self.packings.get_mut(head as usize).ok_or(DamagedLog("a head that nothing is packed at"))
+        self.packings.get_mut(head as usize).ok_or(DamagedLog("a head at which nothing is packed"))
     }
 
     fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, DamagedLog> {
@@ -205,7 +205,7 @@ impl ProtectedValueLog {
     /// # Errors
     /// No such log can have it.
     pub fn restore(image: LogImage, shape: &LogShape) -> Result<ProtectedValueLog, DamagedLog> {
-        check(image.shape == numbers(shape), "it is of a drive of another shape")?;
+        check(image.shape == numbers(shape), "it belongs to a drive of another geometry")?;
         check(image.next_opening < FAR, "too many openings")?;
         let mut packings = shape.packings();
         for (packing, saved) in packings.iter_mut().zip(&image.packings) {
@@ -214,7 +214,7 @@ impl ProtectedValueLog {
         for (id, segment) in &image.segments {
             check(id.0 < shape.segments && segment.base < FAR, "no such segment")?;
             check(segment.opening < image.next_opening, "an opening out of order")?;
-            check(segment.live_bytes <= shape.segment_bytes(), "more bytes live than a segment has")?;
+            check(segment.live_bytes <= shape.segment_bytes(), "more bytes are live than a segment has")?;
         }
         let log = ProtectedValueLog { shape: shape.clone(), packings, image };
         log.image.pages.iter().try_for_each(|(lpa, content)| log.check_page(*lpa, content))?;

@@ -138,7 +138,7 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     let protection = WriteProtection::default();
     if options.read_only {
         if file.bytes().map_err(wrong)? == 0 {
-            return Err(MediumError::whole("it is empty: no drive has been kept there").at(path));
+            return Err(MediumError::whole("it is empty: there is no drive in it").at(path));
         }
         protection.turn_on_as_asked(path);
     } else if let Some(shortened) = extent.shortened(&file).map_err(wrong)? {
@@ -233,7 +233,7 @@ impl FileMedia {
             }
             if version != VERSION {
                 return MediumError::whole(format!(
-                    "an image of version {version}; this program reads version {VERSION}: take another path"
+                    "an image of version {version}; this program reads version {VERSION}: use another path"
                 ));
             }
             let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
@@ -242,11 +242,11 @@ impl FileMedia {
                 format!("flash.{key} {of_image} instead of {configured}")
             });
             return MediumError::whole(format!(
-                "a drive of another geometry, {}: set that, or take another path",
+                "a drive of another geometry, {}: set these values, or use another path",
                 others.collect::<Vec<_>>().join(", ")
             ));
         }
-        MediumError::new(0, "this is no image file of a drive; take another path")
+        MediumError::new(0, "this is no image file of a drive; use another path")
     }
 
     fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {

@@ -158,7 +158,7 @@ impl<'a> ImageReader<'a> {
         if self.or_short(check)? == expected {
             return Ok(());
         }
-        Err(MediumError::new(from, format!("the {what} does not fit its check")))
+        Err(MediumError::new(from, format!("the checksum of the {what} is wrong")))
     }
 }
 
@@ -178,11 +178,11 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
         return Err(MediumError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
     }
     if fields != geometry_bytes(geometry) {
-        return Err(MediumError::new(12, "the image is of a drive with another geometry"));
+        return Err(MediumError::new(12, "the image belongs to a drive with another geometry"));
     }
     let table_at = reader.0.at();
     let table = BadBlocks::from_bytes(geometry, reader.take(BadBlocks::bytes(geometry))?)
-        .ok_or_else(|| MediumError::new(table_at, "the table of bad blocks does not fit its check"))?;
+        .ok_or_else(|| MediumError::new(table_at, "the checksum of the table of bad blocks is wrong"))?;
     let mut memory = Memory::<K>::with(table, geometry, identity);
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;

@@ -14,13 +14,13 @@ pub enum PowerOnError {
     #[error("{0}")]
     Config(String),
     /// An engine cannot use the content of its pages.
-    #[error("what is on its pages: {0}")]
+    #[error("the content of its pages: {0}")]
     Pages(String),
     /// The medium's image is invalid.
     #[error(transparent)]
     Media(#[from] media::MediumError),
-    /// An engine needs data from the end of a file that was cut off. Without its file it could not tell why it fails.
-    #[error("{path}: {shortened}; engine {engine} needs what was there ({cause}): put back the whole file")]
+    /// An engine needs data from the end of a file that was cut off. The path and the lengths show the cause.
+    #[error("{path}: {shortened}; engine {engine} needs the missing part ({cause}): put back the whole file")]
     CutOff {
         /// The image file.
         path: PathBuf,
@@ -44,11 +44,11 @@ pub enum PowerOnError {
     #[error("{}", .0.cause())]
     Unwritable(WriteFailure),
     /// The medium was written to, and its protected image is missing.
-    #[error(
-        "{0}: a drive is on it, whose power-protected memory is missing: put {0}.protected-0 or -1 back, whole"
-    )]
+    #[error("{0}: its drive's power-protected memory is missing: put {0}.protected-0 or -1 back, whole")]
     Unprotected(PathBuf),
     /// There is a protected image, and no medium to which it could belong.
-    #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
+    #[error(
+        "{0}: is missing or empty, but {0}.protected-0 or -1 belongs to a drive on it: put {0} back, whole"
+    )]
     Imageless(PathBuf),
 }

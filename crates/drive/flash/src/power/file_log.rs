@@ -93,7 +93,9 @@ pub enum LogError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Bytes whose checksum is wrong.
-    #[error("{path}: byte {offset}: {what} is damaged; the drive cannot vouch for its newest stores")]
+    #[error(
+        "{path}: byte {offset}: {what} is damaged, so the newest stores may be lost: put back all files of one moment"
+    )]
     Damaged {
         /// Which file.
         path: PathBuf,
@@ -111,7 +113,9 @@ pub enum LogError {
         flaw: Flaw,
     },
     /// Image and log belong to two drives.
-    #[error("{log}: is of drive {found}, and {image} of drive {expected}: put back all files of one drive")]
+    #[error(
+        "{log}: belongs to drive {found}, and {image} to drive {expected}: put back all files of one drive"
+    )]
     Stranger {
         /// The image file.
         image: PathBuf,
@@ -123,14 +127,14 @@ pub enum LogError {
         found: Identity,
     },
     /// The image file's moment cannot be read.
-    #[error("{image}: byte {at}: what tells how far {image}.protected-0 or -1 had come is damaged", at = MOMENTS_AT[0])]
+    #[error("{image}: byte {at}: the record of the end of {image}.protected-0 or -1 is damaged", at = MOMENTS_AT[0])]
     NoMoment {
         /// The image file.
         image: PathBuf,
     },
     /// No complete checkpoint is found, although there was one.
     #[error(
-        "{image}: a drive is on it, whose power-protected memory is missing: put {image}.protected-{} back, whole, with \
+        "{image}: its drive's power-protected memory is missing: put {image}.protected-{} back, whole, with \
          group {groups} of checkpoint {checkpoint}", checkpoint % 2
     )]
     Missing {
@@ -144,7 +148,7 @@ pub enum LogError {
     /// Image and log are of different moments.
     #[error(
         "{image}: is not of the same moment as {log}, which ends with group {} of checkpoint {}, while the image was \
-         written after group {} of checkpoint {}: one of them was shortened, put back or copied alone; put back all \
+         written after group {} of checkpoint {}: one of them was shortened, restored or copied alone; put back all \
          files of one moment", found.groups, found.checkpoint, expected.groups, expected.checkpoint
     )]
     Apart {

@@ -85,10 +85,7 @@ impl WriteProtection {
 
     /// Turns protection on because the drive in `path` was opened read-only.
     pub fn turn_on_as_asked(&self, path: &Path) {
-        self.turn(|| WriteFailure {
-            path: Some(path.to_owned()),
-            what: "was opened to be read only".to_owned(),
-        });
+        self.turn(|| WriteFailure { path: Some(path.to_owned()), what: "was opened read-only".to_owned() });
     }
 
     /// Turns protection on because flash failed and no spare block was left.

@@ -175,7 +175,7 @@ fn images_of_other_drives_are_refused() {
     let path = directory.path().join("image").display().to_string();
     assert_eq!(
         error.to_string(),
-        format!("{path}, byte 0: this is no image file of a drive; take another path")
+        format!("{path}, byte 0: this is no image file of a drive; use another path")
     );
     assert_eq!(std::fs::read(directory.path().join("image")).unwrap(), b"#!/bin/sh\n", "it was altered");
 }
@@ -197,7 +197,7 @@ fn an_image_file_that_does_not_fit_says_why() {
         refused(&other, &path),
         format!(
             "{name}: a drive of another geometry, flash.pages_per_block {} instead of 8, flash.spare_bytes {} instead of \
-             4096: set that, or take another path",
+             4096: set these values, or use another path",
             geometry.pages_per_block, geometry.spare_bytes
         )
     );

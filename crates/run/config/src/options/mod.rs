@@ -32,9 +32,9 @@ const WORDS: &[(&str, &str, &str)] = &[("batch", "adaptive", "0")];
 /// Options whose value must be above 0, each with the replacement for the meaning that 0 could have.
 const ABOVE_ZERO: &[(&str, &str)] = &[
     ("ops", "a run has at least one operation"),
-    ("rate", "leave it out, and each client begins its next operation when its last one has ended"),
-    ("duration", "leave it out, and the run ends after its operations"),
-    ("batch", "or adaptive: as many requests as come while a batch is under way"),
+    ("rate", "without it, each client begins its next operation when its last one has ended"),
+    ("duration", "without it, the run ends after its operations"),
+    ("batch", "or adaptive: as many requests as arrive while a batch is under way"),
 ];
 /// Is 0 refused as a value of this option?
 fn is_above_zero(option: &str) -> bool {
@@ -286,7 +286,7 @@ impl RunOptions {
         let document = self.document_of_pairs(command)?;
         match document.config()?.saker.enabled {
             true => {
-                let problem = format!("{command} asks the drive itself; kvdrive run asks SAKER");
+                let problem = format!("{command} sends commands to the drive itself; kvdrive run uses SAKER");
                 Err(ConfigError::new("saker.enabled", problem))
             }
             false => Ok(document),
@@ -302,7 +302,8 @@ impl RunOptions {
         let document = self.document()?;
         match document.config()?.has_store_on_host() {
             true => {
-                let problem = format!("{command} asks the drive, not a store on the host; kvdrive run does");
+                let problem =
+                    format!("{command} uses the drive, not a store on the host; kvdrive run uses one");
                 Err(ConfigError::new("host.store", problem))
             }
             false => Ok(document),
@@ -398,7 +399,7 @@ impl RunOptions {
         if self.get("cache").is_some() && side == HOST && self.read_cache_on_host().is_none() {
             let caching = STORES.iter().filter(|row| row.read_cache.is_some()).map(|row| row.name);
             let caching = caching.collect::<Vec<_>>().join(", ");
-            return wrong("cache", format!("store {store} keeps no pairs for reads; {caching} does"));
+            return wrong("cache", format!("store {store} has no cache of pairs; {caching} has one"));
         }
         Ok(())
     }

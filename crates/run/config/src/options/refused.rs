@@ -52,7 +52,7 @@ impl RunOptions {
             let why = match key.as_str() {
                 "workload.arrivals" => {
                     let rate = self.naming.given("rate", "N/s");
-                    format!("says when operations of a rate begin; add {rate}, or let it be trace")
+                    format!("says when operations of a rate begin; add {rate}, or set it to trace")
                 }
                 _ => why,
             };
@@ -67,7 +67,7 @@ impl RunOptions {
     pub fn check_for_run(&self, document: &Document) -> Result<(), ConfigError> {
         let config = document.config()?;
         if config.media.read_only && config.media.has_file() && config.workload.verify != "only" {
-            let problem = "true; a run stores; check and dump read an image that stays as it is";
+            let problem = "true; a run stores pairs; check and dump read an image without changing it";
             return Err(ConfigError::new("media.read_only", problem));
         }
         self.check_for_workload(&config)?;
@@ -115,7 +115,7 @@ pub(super) fn check_for_medium(media: &MediaConfig) -> Result<(), ConfigError> {
         Err(ConfigError::new(key, problem))
     };
     match (path.as_os_str().is_empty(), sync, read_only) {
-        (false, ..) => wrong("media.path", format!("{path:?}"), "take the path away"),
+        (false, ..) => wrong("media.path", format!("{path:?}"), "leave the path out"),
         (_, true, _) => wrong("media.sync", "true".into(), "set it to false"),
         (.., true) => wrong("media.read_only", "true".into(), "set it to false"),
         _ => Ok(()),
@@ -133,8 +133,8 @@ pub(super) fn pairs_fit(document: &Document, option: &str) -> Result<(), ConfigE
     let engines: Vec<_> =
         ENGINES.iter().filter(|row| default_profile(row.name) == "kvvirt").map(|row| row.name).collect();
     let problem = format!(
-        "the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; its drive is profile kvvirt, which is that of \
-         engines {}",
+        "the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; the drive of the paper is profile kvvirt, the default \
+         of engines {}",
         pairs_bytes / 1_000_000_000,
         document.profile_name(),
         flash_bytes / 1_000_000_000,

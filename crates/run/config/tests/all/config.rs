@@ -253,7 +253,7 @@ fn conditions_between_keys_are_one_line_too() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["engine.name=plus", "nand.enabled=false"],
-            "nand.enabled: false; engine.name = \"plus\" finds its pairs on flash only",
+            "nand.enabled: false; engine.name = \"plus\" keeps its pairs on flash only",
         ),
         (
             &["nand.enabled=false", "media.kind=file", "media.path=drive.img"],

@@ -109,8 +109,8 @@ fn a_cache_is_that_of_the_layer_that_answers_reads_on_the_host() {
     assert_eq!(sizes(&with("host", "lsmtree", "off")), (64 << 20, 0));
     assert_eq!(sizes(&with("disk", "lsmtree", "on")), (0, 64 << 20));
     for (options, line) in [
-        (with("host", "hashlog", "off"), "--cache: store hashlog keeps no pairs for reads; lsmtree does"),
-        (with("host", "btree", "off"), "--cache: store btree keeps no pairs for reads; lsmtree does"),
+        (with("host", "hashlog", "off"), "--cache: store hashlog has no cache of pairs; lsmtree has one"),
+        (with("host", "btree", "off"), "--cache: store btree has no cache of pairs; lsmtree has one"),
         (
             with("disk", "lsmtree", "off"),
             "--cache: saker.enabled=false does not look at it; saker.enabled=true does",
@@ -267,7 +267,7 @@ fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
     for scale in ["1", "1/64", "1/256"] {
         let refused = error(&of(&[("scale", scale)]));
         let begin = "--scale: the pairs of the Plus paper, 100 GB, do not fit on cosmos-plus, 68 GB; \
-                     its drive is profile kvvirt, which is that of engines original, plus, ";
+                     the drive of the paper is profile kvvirt, the default of engines original, plus, ";
         assert!(refused.starts_with(begin), "{refused}");
         config(&of(&[("scale", scale), ("engine", "lsm"), ("profile", "kvvirt")]));
     }
@@ -331,7 +331,12 @@ fn options_of_saker_are_for_the_runs_that_have_it() {
     assert_eq!(caches, [&hashlog[..], &lsmtree[..]].concat());
     // It is refused for a run on the host alone, and also if SAKER is off in all runs.
     let host = lists.clone().with("side", "host").with("saker", "on");
-    assert!(host.documents().unwrap_err().to_string().starts_with("saker.enabled: true; lies in front"));
+    assert!(
+        host.documents()
+            .unwrap_err()
+            .to_string()
+            .starts_with("saker.enabled: true; SAKER needs a drive of pairs")
+    );
     let off = lists.with("side", "disk").with("saker", "off");
     assert!(off.documents().unwrap_err().to_string().starts_with("--batch: saker.enabled=false "));
 }

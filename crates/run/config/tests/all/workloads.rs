@@ -121,7 +121,7 @@ fn mixgraph_has_the_ratios_of_its_flags_and_the_keys_of_its_model() {
 #[test]
 fn mixgraph_says_that_it_clamps_and_loads_what_it_reads() {
     let workload = build(&["preset=all_random"]);
-    assert_eq!(workload.notes(), ["keys are 16 B, not 48: the KV command set has no longer ones"]);
+    assert_eq!(workload.notes(), ["keys are 16 B, not 48: the KV command set has no longer keys"]);
     assert_eq!(workload.preload(), 1_000_000);
     let (key, value) = workload.preload_pair(1);
     assert_eq!((key.len(), value.version), (16, 1));
@@ -169,7 +169,7 @@ fn unusable_parameters_are_one_line() {
         (&["name=fillrandom", "key_size=1"], "workload.key_size: 1 B cannot name 1000000 pairs; at most 256"),
         (
             &["name=mixgraph", "mix_get_ratio=0", "mix_put_ratio=0", "mix_seek_ratio=0"],
-            "workload.mix_get_ratio: the three mix ratios sum to nothing",
+            "workload.mix_get_ratio: the sum of the three mix ratios is 0",
         ),
         (
             &["preset=prefix_random", "num=29"],

@@ -232,7 +232,7 @@ fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
         (vec!["engine.name=block"], takes_no_pairs.as_str()),
         (
             vec!["host.store=btree"],
-            "host.store: \"btree\" stands on blocks; engine.name is \"lsm\", set it to \"block\"",
+            "host.store: \"btree\" needs a drive of blocks; engine.name is \"lsm\", set it to \"block\"",
         ),
         (
             vec!["engine.name=block", "host.store=btree", "run.clock=wall"],

@@ -148,11 +148,11 @@ fn what_does_not_go_with_saker_is_refused_in_a_line() {
     for (settings, expected) in [
         (
             &["engine.name=block", "host.store=hashlog"][..],
-            "saker.enabled: true; lies in front of a drive of pairs; a store on the host has none below it",
+            "saker.enabled: true; SAKER needs a drive of pairs, and a store on the host has a drive of blocks",
         ),
         (
             &["workload.until_full=true"],
-            "saker.enabled: true; learns at a sync that a pair did not fit; leave out workload.until_full",
+            "saker.enabled: true; SAKER learns only at a sync that a pair did not fit; leave out workload.until_full",
         ),
         (&["host.queue_entries=32"], "saker.in_flight: 32; host.queue_entries of 32 hold 30"),
         (

@@ -439,7 +439,7 @@ fn a_trace_without_operations_and_one_whose_time_goes_back_are_refused() {
     for (name, content) in [("empty.csv", &b""[..]), ("heading.csv", b"time,op,key,size\n# nothing\n")] {
         let trace = folder.file(name, content);
         let line = error(&trace, &[]);
-        assert!(line.starts_with("workload.trace: ") && line.ends_with(": no operation is in it"), "{line}");
+        assert!(line.starts_with("workload.trace: ") && line.ends_with(": has no operation"), "{line}");
     }
     let trace = folder.file("back.csv", b"5s,store,a,1\n4.5s,store,b,1\n1s,store,c,1\n");
     assert_eq!(operations(&trace, &[]).unwrap().len(), 3, "without its times it is read");

@@ -176,7 +176,7 @@ fn each_write<'a>(
             }
             // The begin of a prepared transaction; no operation.
             0x09 | 0x0d | 0x12 | 0x13 => {}
-            tag => return Err(format!("a write batch with tag {tag:02x}h, which is not known here")),
+            tag => return Err(format!("a write batch with the unknown tag {tag:02x}h")),
         }
     }
     Ok(())
@@ -200,7 +200,7 @@ impl Format for DbBench {
                 self.has_flags = !version(b"Trace Version: 0.1\t");
                 self.has_begun = true;
             }
-            _ if !self.has_begun => return Err("it does not begin as a trace of RocksDB".to_owned()),
+            _ if !self.has_begun => return Err("it does not begin like a trace of RocksDB".to_owned()),
             END => return Ok(false),
             WRITE | GET | SEEK | SEEK_FOR_PREVIOUS | MULTI_GET => {
                 let Parts { batch, keys } = self.payload(kind, &payload)?;

@@ -28,7 +28,7 @@ pub(in super::super) fn build(params: &WorkloadParams) -> Result<Trace, String> 
     let (loaded, note) = load(params)?;
     let mut trace = opened("workload.trace", &params.trace, &params.trace_format)?;
     if !trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
-        return Err(format!("workload.trace: {}: no operation is in it", trace.source.name()));
+        return Err(format!("workload.trace: {}: has no operation", trace.source.name()));
     }
     trace.notes.extend(note);
     Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
@@ -48,8 +48,7 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
         return Err(wrong(format!("{load:?}; allowed: {NOTHING}, {READS}SIZE, {TRACE}FILE")));
     };
     let bytes = quantity::parse(Unit::Bytes, size).map_err(wrong)?;
-    let bytes =
-        u32::try_from(bytes).map_err(|_| wrong(format!("{size}: no size that a value could have")))?;
+    let bytes = u32::try_from(bytes).map_err(|_| wrong(format!("{size}: not the size of a value")))?;
     opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
 }
 

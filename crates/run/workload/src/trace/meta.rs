@@ -55,7 +55,7 @@ impl Format for Meta {
                 .0
                 .is_some()
                 .then_some(true)
-                .ok_or(format!("expected a heading that has key and op, got {found:?}"));
+                .ok_or(format!("expected a heading that contains key and op, got {found:?}"));
         };
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
         if fields.len() < columns.all {

@@ -241,7 +241,7 @@ impl Workload for Trace {
         if let (Some(place), false) = (&self.source.first_long_key, self.has_noted_long_key) {
             self.has_noted_long_key = true;
             self.notes.push(format!(
-                "keys longer than 16 B, which the KV command set does not have, stand by a digest of 16 B; the first is at {place}"
+                "keys longer than 16 B, which the KV command set does not have, are replaced by a digest of 16 B; the first is at {place}"
             ));
         }
         Ok(next)
@@ -282,14 +282,14 @@ impl Source {
 fn number<T: std::str::FromStr>(what: &str, field: &[u8]) -> Result<T, String> {
     let text = std::str::from_utf8(field).ok().map(str::trim);
     text.and_then(|text| text.parse().ok())
-        .ok_or_else(|| format!("{what}: {:?} is no number it could be", shortened(field)))
+        .ok_or_else(|| format!("{what}: {:?} is not a number in its range", shortened(field)))
 }
 
 /// Seconds, with or without decimals, in ns.
 fn seconds(field: &[u8]) -> Result<Ns, String> {
     let seconds: f64 = number("time", field)?;
     if !(0.0..1e10).contains(&seconds) {
-        return Err(format!("time: {:?} is no number of seconds it could be", shortened(field)));
+        return Err(format!("time: {:?} is not a number of seconds in its range", shortened(field)));
     }
     // Whole seconds are converted exactly: a time since 1970 has so many digits that its fraction would lose
     // some.
@@ -303,7 +303,7 @@ fn shortened(field: &[u8]) -> String {
     let is_cut_char = |at: usize| at + 4 > begin.len() && field.len() > begin.len();
     let is_binary = std::str::from_utf8(begin).is_err_and(|error| !is_cut_char(error.valid_up_to()));
     match is_binary || begin.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
-        true => format!("{} bytes that are no text", field.len()),
+        true => format!("{} bytes that are not text", field.len()),
         false if field.len() > 40 => text + "...",
         false => text,
     }
@@ -318,7 +318,7 @@ fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<
             Ok(TraceOp::Store(bytes()?))
         }
         b"delete" => Ok(TraceOp::Delete),
-        _ => Err(format!("no operation of a cache: {:?}", shortened(word))),
+        _ => Err(format!("unknown operation of a cache: {:?}", shortened(word))),
     }
 }
 

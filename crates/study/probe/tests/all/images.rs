@@ -270,7 +270,7 @@ fn an_empty_file_has_never_been_a_drive() {
         document.set(set).unwrap();
     }
     let error = read_image(&document, false, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.contains("it is empty: no drive has been kept there"), "{error}");
+    assert!(error.contains("it is empty: there is no drive in it"), "{error}");
 }
 
 /// The protected image of an earlier version: its head begins with the same letters and ends with the
