@@ -193,7 +193,7 @@ impl Builder {
         let (document, assigned) = self.lay_over(base)?;
         if document.engine() == BLOCK.name {
             let problem =
-                "block keeps blocks, and the calls here are of pairs; kvdrive list engines has others";
+                "block keeps blocks, and the calls here need pairs; kvdrive list engines prints others";
             return Err(ConfigError { key: "engine.name".into(), problem: problem.into() }.into());
         }
         let config = document.config()?;
@@ -246,7 +246,7 @@ const HOST_KEYS: &[&str] =
     &["transfer", "threshold1_bytes", "threshold2_bytes", "alpha", "beta", "depth", "queue_entries"];
 
 /// The reason why keys of runs are refused.
-const OF_RUNS: &str = "the program is host and work itself; runs of workloads look at it";
+const OF_RUNS: &str = "the program itself is host and work; only runs of workloads look at it";
 
 /// Keys that only runs of workloads use.
 fn is_of_runs(key: &str) -> bool {

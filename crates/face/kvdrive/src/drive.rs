@@ -422,7 +422,7 @@ impl fmt::Display for Closed {
             Lasting::Nothing => "the drive was in memory: nothing of it is left",
             Lasting::Program => "acknowledged stores are in the file, and outlast the program",
             Lasting::Machine => "acknowledged stores are in the file, and outlast the machine",
-            Lasting::Elsewhere => "the drive is on a network, and goes on there",
+            Lasting::Elsewhere => "the drive is on a network, and continues there",
         })?;
         if self.unanswered > 0 {
             write!(

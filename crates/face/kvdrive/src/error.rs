@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The drive cannot be powered on: its image belongs to another drive, is damaged, is in use, or cannot
     /// be accessed.
-    #[error("the drive does not come up: {0}")]
+    #[error("the drive does not start: {0}")]
     PowerOn(String),
     /// A key has 1 to 16 bytes (NVMe KV command set).
     #[error("a key has 1 to 16 bytes, not {0}")]
@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// A value is longer than this drive or connection can return at once, because it was stored under a larger
     /// `controller.max_value_bytes`. [`Client::get_part`](crate::Client::get_part) returns parts of it.
-    #[error("{call} of key {key}: {came} of the value's {bytes} bytes came")]
+    #[error("{call} of key {key}: only {came} of the value's {bytes} bytes arrived")]
     ValueCutShort {
         /// The call: `get`, `next`.
         call: &'static str,

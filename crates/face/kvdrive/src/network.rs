@@ -81,7 +81,7 @@ impl Network {
     /// Why a call on the inside of the drive fails.
     pub fn refused(&self, call: &str) -> Error {
         Error::Refused(format!(
-            "{call}: this drive is at {}; the program that serves it has its inside (kvdrive ctl)",
+            "{call}: this drive is served at {}; only its server can do this (kvdrive ctl)",
             self.at
         ))
     }

@@ -72,7 +72,7 @@ fn refusal(status: Status, dword_0: u32) -> String {
     } else if names(ConnectData::HOST_NQN_AT) {
         "the host's name is refused: it begins with \"nqn.\" and has at most 223 bytes".into()
     } else if status == Status::CONNECT_INVALID_HOST {
-        "the host may not connect: its name is not among those that the server lets in".into()
+        "the host may not connect: its name is not on the server's list".into()
     } else {
         format!("{status}, dword 0 is {dword_0:X}h")
     }

@@ -155,7 +155,7 @@ fn a_value_beyond_the_limit_of_now_is_an_error_and_comes_in_parts() {
     drive.close().unwrap();
     let drive = kvdrive::build().file(&file).set("controller.max_value_bytes", 1 << 20).open().unwrap();
     let error = drive.get(b"large").unwrap_err();
-    assert_eq!(error.to_string(), "get of key 6c61726765: 1048576 of the value's 5242880 bytes came");
+    assert_eq!(error.to_string(), "get of key 6c61726765: only 1048576 of the value's 5242880 bytes arrived");
     assert_eq!(drive.pairs().unwrap().next(), Some(Err(error.clone())));
     let mut client = drive.client().unwrap();
     let mut pipeline = client.pipeline().unwrap();

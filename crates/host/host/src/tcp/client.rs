@@ -267,7 +267,7 @@ impl Connection {
         let completed = self.queue.next_completion()?;
         let cid = completed.cqe.cid.get();
         let index = self.slots.iter().position(|entry| entry.cid == Some(cid));
-        let index = index.ok_or(Error::Protocol("a response to nothing"))?;
+        let index = index.ok_or(Error::Protocol("a response without a command"))?;
         self.slots[index].cid = None;
         match self.slots[index].slot.arrived(&completed.cqe) {
             Arrived::More => Ok(()),

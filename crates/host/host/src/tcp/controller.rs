@@ -76,7 +76,7 @@ fn connect_queue(
     let dw0 = completed.cqe.dw0.get();
     let authentication = options.authentication.as_ref();
     if dw0 & auth::SECURE_CHANNEL_REQUIRED != 0 {
-        return Err(Error::Protocol("a secure channel is required, which there is none of here"));
+        return Err(Error::Protocol("the controller requires a secure channel, and this host has none"));
     }
     // A host may authenticate a controller that asks for no authentication itself.
     let wants = authentication.is_some_and(|own| own.controller_secret.is_some()) && nqn != DISCOVERY_NQN;
@@ -121,7 +121,7 @@ impl Initiator {
         }
         let identity = controller.identify_controller()?;
         if identity.controller_id.get() != controller_id {
-            return Err(Error::Protocol("Identify tells of another controller"));
+            return Err(Error::Protocol("Identify describes another controller"));
         }
         let capsule_bytes = identity.command_capsule_16b.get().saturating_mul(16);
         controller.in_capsule_bytes = capsule_bytes.saturating_sub(Sqe::BYTES as u32);
@@ -259,7 +259,7 @@ impl Initiator {
         let header = DiscoveryHeader::read_from_bytes(&page(0, 1024)?).map_err(|_| NONE)?;
         let entries = header.entries.get();
         if entries > DISCOVERED_MAX {
-            return Err(Error::Protocol("a discovery log of more entries than are looked at"));
+            return Err(Error::Protocol("a discovery log with too many entries"));
         }
         let mut found = Vec::new();
         for index in 0..entries {

@@ -240,7 +240,7 @@ impl<V: Content> Pipelined<V> for Pipeline<V> {
             drop(connection);
             let cid = usize::from(completed.cqe.cid.get());
             let flight = self.flights.get_mut(cid).and_then(Option::take);
-            let flight = flight.ok_or(Error::Protocol("a response to nothing"))?;
+            let flight = flight.ok_or(Error::Protocol("a response without a command"))?;
             let ended = self.go_on(flight, Some(completed));
             if ended.is_some() {
                 return Ok(ended);

@@ -108,10 +108,10 @@ impl Queue {
         let mut response = tcp::InitializeResponse::new_zeroed();
         wire.read_exact(response.as_mut_bytes())?;
         if response.header != Header::new(kind::IC_RESP, 128) || response.data_alignment_z != 0 {
-            return Err(Error::Protocol("no ICResp that fits"));
+            return Err(Error::Protocol("no valid ICResp"));
         }
         if response.digests & !wanted != 0 || response.data_max_bytes.get() < 4096 {
-            return Err(Error::Protocol("an ICResp with what was not asked for"));
+            return Err(Error::Protocol("an ICResp with options that were not requested"));
         }
         Ok(Queue {
             wire,
@@ -298,7 +298,7 @@ impl Queue {
                     let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
                     let cid = unit.cqe.cid.get();
                     let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
-                    let pending = slot.ok_or(Error::Protocol("a response to nothing"))?;
+                    let pending = slot.ok_or(Error::Protocol("a response without a command"))?;
                     self.free.push(cid);
                     return Ok(Completed { cqe: unit.cqe, data: pending.data });
                 }
@@ -345,7 +345,7 @@ impl Queue {
             || unit.offset.get() as usize != pending.data.len()
             || pending.data.len() + bytes > pending.room as usize
         {
-            return Err(Error::Protocol("data that do not follow on, none, or too many"));
+            return Err(Error::Protocol("data that are empty, too long or not the next ones"));
         }
         let mut skipped = [0; 255];
         self.wire.read_exact(&mut skipped[..padding])?;
@@ -368,15 +368,17 @@ impl Queue {
         let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
         let (from, bytes) = (unit.offset.get() as usize, unit.length.get() as usize);
         let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
-        let pending = pending.ok_or(Error::Protocol("an R2T for nothing"))?;
+        let pending = pending.ok_or(Error::Protocol("an R2T without a command"))?;
         let out = std::mem::take(&mut pending.out);
         // `asked` bounds the outbox: a controller that repeats an R2T would fill memory without end.
         pending.asked += bytes;
         if pending.asked > out.len() {
-            return Err(Error::Protocol("R2Ts for more data than there are"));
+            return Err(Error::Protocol("R2Ts for more data than the command has"));
         }
         let wanted = out.get(from..).and_then(|rest| rest.get(..bytes)).filter(|wanted| !wanted.is_empty());
-        let Some(wanted) = wanted else { return Err(Error::Protocol("an R2T for data there are not")) };
+        let Some(wanted) = wanted else {
+            return Err(Error::Protocol("an R2T for data beyond those of the command"));
+        };
         let most = self.data_max_bytes as usize;
         for (index, piece) in wanted.chunks(most).enumerate() {
             let at = index * most;

@@ -65,7 +65,7 @@ impl Channel {
         }
         if tls.stage == Stage::New && scratch[0] != HANDSHAKE {
             tls.stage = Stage::Over;
-            let what = format!("TLS is required here, and what came begins with {:02X}h", scratch[0]);
+            let what = format!("TLS is required here, and the connection begins with {:02X}h", scratch[0]);
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
         tls.stage = Stage::Shaking;

@@ -224,7 +224,7 @@ fn who_speaks_tls_where_there_is_none_is_sent_away() {
     let end = server.end();
     assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
     let log = log.lock().unwrap();
-    let from = format!("{}: it speaks TLS, which there is none of here", socket.local_addr().unwrap());
+    let from = format!("{}: it uses TLS, and this server is without TLS", socket.local_addr().unwrap());
     assert_eq!(log[..], [from]);
 }
 

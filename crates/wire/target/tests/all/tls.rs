@@ -256,12 +256,12 @@ fn who_speaks_no_tls_where_it_is_required_is_sent_away_and_the_other_way_round()
     let mut host = Initiator::connect(server.at, &server.nqn, &options(SHORT, psk(1))).unwrap();
     tries(&mut host.io_queue(1, 32).unwrap());
     drop((host, silent));
-    assert_clean(server, &["TLS is required here, and what came begins with 00h", "TLS: "]);
+    assert_clean(server, &["TLS is required here, and the connection begins with 00h", "TLS: "]);
 
     let server = serve(Backend::Memory, subsystem::Options::default(), 4 << 20);
     let error = Initiator::connect(server.at, &server.nqn, &options(SHORT, psk(1))).map(drop).unwrap_err();
     assert!(error.to_string().contains("TLS") || error.to_string().contains("closed"), "{error}");
-    assert_clean(server, &["it speaks TLS, which there is none of here"]);
+    assert_clean(server, &["it uses TLS, and this server is without TLS"]);
 }
 
 /// On a port without TLS, a host that has a PSK is refused.

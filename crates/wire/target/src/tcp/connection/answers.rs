@@ -141,7 +141,7 @@ impl Connection {
         let about = self.filled_header();
         self.complain(match self.state {
             ConnectionState::Initializing if self.header.starts_with(&TLS_RECORD) => {
-                "it speaks TLS, which there is none of here".to_owned()
+                "it uses TLS, and this server is without TLS".to_owned()
             }
             _ => format!("it broke the protocol: FES {:02X}h, FEI {:X}h", reason.reason, reason.information),
         });

@@ -319,7 +319,7 @@ impl Connection {
             return;
         }
         if named_host(data).is_some_and(|host| !core.queues.admits(host, self.limits.connections_max)) {
-            self.complain("its host has its share of the connections that there may be".into());
+            self.complain("its host has as many connections as a host may have".into());
             self.answer(slot, Status::CONTROLLER_BUSY, 0, 0);
             return;
         }

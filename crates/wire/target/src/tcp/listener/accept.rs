@@ -37,7 +37,7 @@ impl Server {
             }
             if self.core.connections >= self.limits.connections_max && !self.make_room() {
                 let most = self.limits.connections_max;
-                let line = format!("{from}: refused: there are {most} connections, the most there may be");
+                let line = format!("{from}: refused: there are {most} connections, which is the limit");
                 self.core.log.note(self.core.now_ms, &line);
                 continue;
             }
