@@ -160,7 +160,7 @@ impl ServedDrive {
     /// The recording could not be written, or `document` is invalid.
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
         self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
-        let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
+        let notes = vec!["served: the work of the drive, without the times of its hosts".to_owned()];
         let application = Application { notes, ..Application::default() };
         let mut report = report(document, &document.config()?, application, self.end)?;
         report.clock = "wall".into();
@@ -239,9 +239,9 @@ pub fn run_wall_watched(
     end.write_failure.clone().filter(|_| !config.media.read_only).map_or(Ok(()), Err)?;
     let mut application = outcome?;
     if application.loading.is_some() {
-        application
-            .notes
-            .push("what loading left in buffers is programmed in the run, and counted there".to_owned());
+        application.notes.push(
+            "pages that loading left in buffers are programmed in the run, and counted there".to_owned(),
+        );
     }
     let lateness = end.lateness;
     end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
@@ -251,7 +251,7 @@ pub fn run_wall_watched(
         report.notes.push("pace off: model time stood still, so no time of the drive is modelled".to_owned());
     }
     if is_here {
-        report.notes.push("the calls of the application's thread carried the drive out".to_owned());
+        report.notes.push("the drive ran in the calls of the application's thread".to_owned());
     }
     if options.pace == Pace::Model {
         let Summary { p50, p99, max, .. } = lateness;
@@ -368,7 +368,7 @@ pub fn open_recorder(
 fn check_medium(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
         !config.media.has_file(),
-        "media.kind: a recording cannot bring an image file along; use ram"
+        "media.kind: a recording does not contain the image file; use ram"
     );
     Ok(())
 }
@@ -388,18 +388,19 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     check_medium(&config).map_err(|error| at_path(&error))?;
     let end =
         play(recording, |sim, memory| build(&config, None, sim, memory)).map_err(|error| at_path(&error))?;
-    let mut notes =
-        vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
+    let mut notes = vec![
+        "a replay: the work of the drive; a recording does not contain the times of applications".to_owned(),
+    ];
     if operations(&config)? > config.workload.ops {
-        notes.push("its loading is part of it: a recording does not say where that ended".to_owned());
+        notes.push("loading is part of it: a recording does not contain the end of loading".to_owned());
     }
     if let Err(error) = &end.recording {
         notes.push(format!(
-            "{error}; this is the drive when the last command that was kept arrived, not drained"
+            "{error}; this is the drive at the arrival of the last recorded command, not drained"
         ));
     }
     if end.ignored_bytes > 0 {
-        notes.push(format!("{} bytes behind the end of the recording are ignored", end.ignored_bytes));
+        notes.push(format!("{} bytes after the end of the recording are ignored", end.ignored_bytes));
     }
     let application = Application { notes, ..Application::default() };
     let mut report = report(&document, &config, application, end)?;

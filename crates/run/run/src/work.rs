@@ -250,7 +250,9 @@ impl Work {
     ) -> Vec<String> {
         let mut notes = Vec::new();
         if self.verifier.is_some() && !self.sees_all {
-            notes.push("values of scans are not checked: they lack what other threads have pending".into());
+            notes.push(
+                "values of scans are not checked: scans lack the pending writes of other threads".into(),
+            );
         }
         if params.rate_per_s > 0 {
             let how = if params.arrivals == "poisson" { "at random" } else { "equally spaced" };

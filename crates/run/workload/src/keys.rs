@@ -52,7 +52,7 @@ impl KeyFormat {
     pub fn clamped(key_size: u32, num: u64) -> Result<(KeyFormat, Option<String>), String> {
         let format = KeyFormat::new(key_size.min(KEY_MAX_BYTES), num)?;
         let note = (key_size > KEY_MAX_BYTES).then(|| {
-            format!("keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer keys")
+            format!("keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer ones")
         });
         Ok((format, note))
     }

@@ -239,10 +239,7 @@ impl fmt::Display for Connected {
             writeln!(f, "  {} at depth {}: {}", row.operation, row.depth, who.join(", "))?;
         }
         if server_pid.is_none() {
-            writeln!(
-                f,
-                "  what the server took is not known: it needs the server's control socket or process id"
-            )?;
+            writeln!(f, "  the server's CPU time is not known: give its control socket or process id")?;
         }
         Ok(())
     }

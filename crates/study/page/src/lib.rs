@@ -45,7 +45,7 @@ pub fn page(content: &Content<'_>) -> String {
                 h1 { (about) ", claim by claim" }
                 p.lead {
                     "A key-value SSD in software, kvdrive " (content.revision) ", runs the experiments of " (about)
-                    " and says of every claim whether it comes out."
+                    " and states of every claim whether it is reproduced."
                 }
                 p {
                     (claims::counts(&content.outcomes)) ". The figures come first, then "
@@ -124,7 +124,7 @@ fn facts(content: &Content<'_>) -> Markup {
         dl {
             @for (name, value) in &content.facts { dt { (name) } dd { (value) } }
         }
-        p { "How a number came about stands beside it:" }
+        p { "The word beside a number is its kind:" }
         dl {
             @for (_, name, meaning) in KINDS { dt { (name) } dd { (meaning) } }
         }
@@ -135,10 +135,11 @@ fn verdicts(outcomes: &[Outcome]) -> Markup {
     html! {
         h2 #claims { "Claims" }
         p {
-            (claims::counts(outcomes)) ". Where the source states an order rather than a number, \u{201c}published\u{201d} "
-            "says so, and ours by how much it holds where it is tightest, or at how many points. Below a claim stands what we "
-            "get under conditions the source did not have. Green is evidence: it could have failed. A result that constants "
-            "were fitted to, or that one was solved from, says so, and so does a statement of ours."
+            (claims::counts(outcomes)) ". If the source states an order and no number, column \u{201c}published\u{201d} has the order, "
+            "and column \u{201c}ours\u{201d} the smallest margin by which it holds, or the number of points at which it holds. "
+            "Our results under other conditions than those of the source are below a claim. Green is evidence: the claim could "
+            "have failed. A result to which constants were fitted, or from which one was solved, is marked, and so is a "
+            "statement of ours."
         }
         table.claims {
             thead {
@@ -315,7 +316,7 @@ fn notes(of_suites: &[String]) -> Markup {
 
 const NOTES: &[&str] = &[
     "Nothing here was measured on the authors' hardware. Bytes, commands, pages and copies are counted and do not depend on any \
-     time; times are those of a model whose constants stand, each with its source, in kvdrive config.",
-    "A claim that is not reproduced stays in the table with our value and the arithmetic for it. No constant was changed to hit \
-     it.",
+     time; times are those of a model; kvdrive config prints its constants, each with its source.",
+    "A claim that is not reproduced stays in the table with our value and the arithmetic for it. No constant was changed to \
+     reach it.",
 ];

@@ -158,7 +158,7 @@ fn crash_trial(
     );
     anyhow::ensure!(
         config.media.kind != "file" || trial.mutant.is_none(),
-        "media.kind: \"file\": mutants change what survives in memory; take ram or tags"
+        "media.kind: \"file\": mutants change survivors in memory; use ram or tags"
     );
     anyhow::ensure!(config.flash.enabled, "nand.enabled: false leaves nothing to recover");
     let run = |watch: &Watch<'_>, wanted: &dyn Fn(u64) -> bool| {
@@ -491,7 +491,7 @@ impl Cutter<'_> {
         let beside = self.beside(versions);
         let came_up = life.sim.block_on(|| {
             let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), remains.survivors());
-            let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
+            let drive = came_up.map_err(|error| format!("the drive does not start: {error}"))?;
             let recovery_ns = drive.counts().of("drive.recovery_ns");
             verdict.recoveries += 1;
             verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(recovery_ns);
@@ -526,7 +526,7 @@ impl Cutter<'_> {
                     life.sim.block_on(|| self.check(hosts[0].driver(), &mut ledger, &beside, verdict));
                 if let Err(what) = checked {
                     life.sim.clear();
-                    return Ok(Err(format!("after going on: {what}")));
+                    return Ok(Err(format!("after further operations: {what}")));
                 }
             }
         }

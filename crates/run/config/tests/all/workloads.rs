@@ -121,7 +121,7 @@ fn mixgraph_has_the_ratios_of_its_flags_and_the_keys_of_its_model() {
 #[test]
 fn mixgraph_says_that_it_clamps_and_loads_what_it_reads() {
     let workload = build(&["preset=all_random"]);
-    assert_eq!(workload.notes(), ["keys are 16 B, not 48: the KV command set has no longer keys"]);
+    assert_eq!(workload.notes(), ["keys are 16 B, not 48: the KV command set has no longer ones"]);
     assert_eq!(workload.preload(), 1_000_000);
     let (key, value) = workload.preload_pair(1);
     assert_eq!((key.len(), value.version), (16, 1));

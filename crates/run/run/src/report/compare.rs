@@ -300,7 +300,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     text.push_str(&stalls(reports, room));
     if grouped.iter().any(|row| row.0.len() > 1) {
         text.push_str(&wrap(
-            "means over the seeds | ± half of what lies between the least and the most of them",
+            "means over the seeds | ± half of the difference between the smallest and the largest",
             room,
         ));
     }

@@ -136,7 +136,7 @@ pub fn run_measured(
 fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     let of_threads = [
         ("host.threads", config.host.threads > 0, "each of host.queues has a thread and a connection"),
-        ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
+        ("saker.enabled", config.saker.enabled, "SAKER works only with drives of this program"),
     ];
     if let Some((key, _, why)) = of_threads.iter().find(|(_, given, _)| *given) {
         anyhow::bail!("{key}: a run over a network does not look at it; {why}");
@@ -398,7 +398,7 @@ fn the_subsystem(remote: &Remote) -> anyhow::Result<String> {
     names.sort();
     names.dedup();
     match &names[..] {
-        [] => Err(Unnamed("discovery tells of no subsystem".to_owned()))?,
+        [] => Err(Unnamed("discovery names no subsystem".to_owned()))?,
         [nqn] => Ok(nqn.clone()),
         _ => Err(Unnamed::several(&names.join(", ")))?,
     }

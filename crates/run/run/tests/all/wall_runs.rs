@@ -88,7 +88,7 @@ fn a_replay_is_loading_and_the_run() {
     };
     assert_eq!(
         last_note(&[&whole[..], b"junk"].concat()),
-        "4 bytes behind the end of the recording are ignored"
+        "4 bytes after the end of the recording are ignored"
     );
     let (cut, end_frame) = (whole.len() - 3, 5 + 21 + 8);
     let in_a_frame =
@@ -207,7 +207,7 @@ fn a_recording_does_not_choose_a_file() {
     );
     drop(Recorder::new(Box::new(fs::File::create(&path).expect("a file")), &text).expect("it is written"));
     let error = replay(&path).expect_err("it is refused").to_string();
-    assert!(error.contains("media.kind: a recording cannot bring an image file along"), "{error}");
+    assert!(error.contains("media.kind: a recording does not contain the image file"), "{error}");
     assert!(!image.exists());
 }
 

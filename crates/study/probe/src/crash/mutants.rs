@@ -31,27 +31,27 @@ pub static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "root-before-nodes",
-        stands_for: "the newest page is on flash, and those programmed before it, which it names, are not",
+        stands_for: "the newest page is on flash, but the pages programmed before it, to which it refers, are not",
         spoil: |spoiled| spoiled.blank(8, 1),
     },
     Mutant {
         name: "sync-skipped",
-        stands_for: "nothing that was programmed since the cut before is on flash",
+        stands_for: "nothing that was programmed since the previous cut is on flash",
         spoil: |spoiled| spoiled.take_earlier_medium(),
     },
     Mutant {
         name: "records-dropped",
-        stands_for: "the journal lacks what was recorded since the cut before; acknowledgements came too early",
+        stands_for: "the journal lacks the records since the previous cut; acknowledgements came too early",
         spoil: |spoiled| spoiled.take_earlier_image(),
     },
     Mutant {
         name: "older-page-kept",
-        stands_for: "of two versions of a page the older one is taken",
+        stands_for: "of two versions of a page, the older one is used",
         spoil: |spoiled| spoiled.forget_newest_versions(),
     },
     Mutant {
         name: "torn-page-accepted",
-        stands_for: "a page that holds other bytes than were written passes its check",
+        stands_for: "a page with other bytes than those written passes its check",
         spoil: |spoiled| spoiled.alter(),
     },
     Mutant {
