@@ -7,8 +7,8 @@
 //!   Get Log Page               ─► Events::note_read     the host knows: the page may be told of again
 //! ```
 //!
-//! A host that was told to read a log page is not told of that page again before it has read it, since it
-//! would learn nothing new. The type of a request is the transport's.
+//! A host that was asked to read a log page is not notified of that page again before it has read it, since it would
+//! learn nothing new. The type of a request is the transport's.
 
 use std::collections::VecDeque;
 

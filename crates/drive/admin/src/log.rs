@@ -15,7 +15,8 @@ use crate::{CHANGED_MAX, Controller, ControllerKind, ERRORS_MAX, FIRMWARE};
 
 /// Admin commands that every controller has.
 const ADMIN: [u8; 4] = [admin::GET_LOG_PAGE, admin::IDENTIFY, admin::SET_FEATURES, admin::GET_FEATURES];
-/// I/O commands that change stored content, besides those that transfer data to the drive.
+/// I/O commands that change stored content without a data transfer to the drive: they have no value, or carry it
+/// themselves. Commands with a transfer to the drive change content, too.
 const CHANGING: [u8; 3] = [opcode::DELETE, opcode::WRITE, opcode::TRANSFER];
 /// Reported temperature: the drive has no sensor, and hosts that show a temperature show 20 degrees Celsius.
 pub const TEMPERATURE_K: u16 = 293;

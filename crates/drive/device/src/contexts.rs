@@ -8,7 +8,7 @@
 //!
 //! `controller.contexts` tasks take commands. With one context, the next command waits until the present one has ended,
 //! as on the published board. After a List of 1 MiB it would have waited for tens of milliseconds, so a long command
-//! goes on without a context after its first slice, and contends for cores and flash like any other command.
+//! continues without a context after its first slice, and contends for cores and flash like any other command.
 //!
 //! Not here: what happens to a command ([`crate::requests`]), when a slice ends ([`crate::namespaces`]).
 

@@ -237,8 +237,8 @@ impl Drive {
         Drive::power_on_watched(sim, link, config, survivors, &|_| {})
     }
 
-    /// As [`Drive::power_on`]; passes the flash to `watch` before anything is done with it. The power can be
-    /// cut again during recovery: the medium as it is then, and the protected image it began with, survive.
+    /// As [`Drive::power_on`]; passes the flash to `watch` before recovery uses it. If the power is cut again during
+    /// recovery, the survivors are the medium at that moment and the protected image with which recovery began.
     pub fn power_on_watched(
         sim: &Sim,
         link: &Rc<Link>,

@@ -46,7 +46,7 @@ enum Use {
     Free,
     /// The spare block went bad itself.
     Bad,
-    /// The spare block stands for this block.
+    /// The spare block replaces this block.
     For(BlockId),
 }
 
@@ -99,12 +99,12 @@ impl BadBlocks {
         (first < self.geometry.spare_blocks).then(|| self.geometry.spare_block(unit, first))
     }
 
-    /// Records that a spare block failed before it could stand for another block.
+    /// Records that a spare block failed before it could replace another block.
     pub fn give_up(&mut self, spare: BlockId) {
         self.set(spare, Use::Bad);
     }
 
-    /// Makes `spare` stand for `block` from now on. The block that stood for it before has gone bad.
+    /// Makes `spare` replace `block` from now on. The block that replaced it before has gone bad.
     pub fn replace(&mut self, block: BlockId, spare: BlockId) {
         if let Some(before) = self.standing.insert(block.0, spare) {
             self.give_up(before);

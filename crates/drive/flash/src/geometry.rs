@@ -49,7 +49,7 @@ pub struct Geometry {
     pub page_bytes: u32,
     /// Bytes beside the data of a page, for the drive's own header.
     pub spare_bytes: u32,
-    /// Spare blocks of a unit, besides those above: each can stand for a block of its unit that went bad
+    /// Spare blocks of a unit, besides those above: each can replace a block of its unit that went bad
     /// ([`crate::bad_blocks`]). No owner of flash addresses them.
     pub spare_blocks: u32,
 }

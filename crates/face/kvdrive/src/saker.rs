@@ -275,7 +275,7 @@ impl Iterator for Pairs<'_> {
 pub struct Transaction<'h>(threaded::InTransaction<'h, Queues>);
 
 impl Transaction<'_> {
-    /// The value of a key, as the transaction itself has written it or else as it is now; `None` if there is
+    /// The value of a key: the one that the transaction itself has written, or else the present one; `None` if there is
     /// none.
     ///
     /// # Errors

@@ -257,8 +257,8 @@ int_hooks! {
         = stat_path(directory, path, flags, into);
 }
 
-// The functions of liburing that make a ring: as on a system without rings, so that programs take ioctls instead.
-// There is no way to answer a command on a ring.
+// The functions of liburing that make a ring fail as on a system without rings, so that programs use ioctls instead: a
+// command on a ring could not be answered.
 int_hooks! {
     io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) = no_ring();
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) = no_ring();

@@ -144,7 +144,7 @@ fn command(
     Ok(status)
 }
 
-/// Carries a command with its data to the drive and back; none: there is no way to it.
+/// Carries a command with its data to the drive and back; `None`: the drive cannot be reached.
 fn exchange(
     drive: &Drive,
     set: QueueKind,

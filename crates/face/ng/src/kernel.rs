@@ -73,7 +73,7 @@ pub(crate) fn populate_for_write(address: u64, bytes: u64) -> Result<(), Errno> 
     let advised = unsafe { libc::madvise(at(from)?, length, libc::MADV_POPULATE_WRITE) };
     match if advised == 0 { Ok(()) } else { Err(last()) } {
         Err(Errno::NOMEM | Errno::FAULT) => Err(Errno::FAULT),
-        // EINVAL: a system before 5.14, or memory of a device: whether it can be written shows when it is.
+        // EINVAL: a system before Linux 5.14, or memory of a device. Whether it can be written is found at the write.
         _ => Ok(()),
     }
 }

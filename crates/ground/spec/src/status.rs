@@ -60,7 +60,7 @@ impl Status {
     pub const PRP_OFFSET_INVALID: Status = Status(0x13);
     /// 16h: the data of a descriptor with an offset do not lie inside the capsule.
     pub const SGL_OFFSET_INVALID: Status = Status(0x16);
-    /// 20h: the namespace is write protected; reads go on.
+    /// 20h: the namespace is write protected; reads continue.
     pub const NAMESPACE_WRITE_PROTECTED: Status = Status(0x20);
     /// 21h: interrupted for a temporary reason; try again.
     pub const COMMAND_INTERRUPTED: Status = Status(0x21);

@@ -1,4 +1,4 @@
-//! The vendor's log page that tells whether, and why, a drive is read-only.
+//! The vendor's log page that says whether, and why, a drive is read-only.
 //!
 //! ```text
 //!   0    1        4                                    512

@@ -212,7 +212,7 @@ impl<'h, R: Runner> InTransaction<'h, R> {
         Ok(self.transaction.delete(key)?)
     }
 
-    /// Reads a pair's value to byte 0 of `into`, as the transaction has written it or else as it is now;
+    /// Reads a pair's value to byte 0 of `into`, the one that the transaction has written or else the present one;
     /// returns its size in bytes.
     ///
     /// # Errors

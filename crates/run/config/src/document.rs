@@ -75,7 +75,7 @@ impl fmt::Display for Document {
     }
 }
 
-/// Number of operations that stands for a whole trace: more than any trace has.
+/// Number of operations that means a whole trace: more than any trace has.
 const TRACE_OPS: u64 = 1 << 48;
 
 /// `workload.preset` is not a setting itself: it sets the keys of a published model or run.

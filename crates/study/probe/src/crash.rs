@@ -1,7 +1,7 @@
 //! Power cuts: a workload in model time, and at some of its events the survivors of a power cut.
 //!
 //! ```text
-//!   the run  ──event──event──event──event──event──►           the run itself goes on without a cut
+//!   the run  ──event──event──event──event──event──►           the run itself continues without a cut
 //!                       │             └─► survivors ─► a fresh drive recovers ─► every pair is checked
 //!                       └─► survivors ─► ...
 //! ```
@@ -116,8 +116,8 @@ impl<'a> Trial<'a> {
         self.run_watched(document, &Watch::progress(&|_, _| {}))
     }
 
-    /// As [`Trial::run`]; reports the progress of the run that is cut, in its operations. When the watch is told to
-    /// stop, the run ends at its next event, and the verdict covers the cuts until then.
+    /// As [`Trial::run`]; reports the progress of the run that is cut, in its operations. When the watch is stopped,
+    /// the run ends at its next event, and the verdict covers the cuts until then.
     ///
     /// # Errors
     /// As [`crash`].

@@ -27,7 +27,7 @@ const HEAD_INDEX: u16 = u16::MAX;
 const SLOT_MARK: u64 = 0xFFFF << 48;
 /// Higher than any number of a value: no drive stores so many large values.
 const NUMBERS_MAX: u64 = 1 << 40;
-/// Most slots, and so most divided values at a time. A store beyond this is told to try again.
+/// Largest number of slots, and so of divided values at a time. A store beyond this is answered 21h (try again).
 pub const SLOTS_MAX: u32 = 1 << 20;
 
 /// Names that have been given out, as recorded in the protected image.

@@ -39,8 +39,8 @@ pub(super) fn run(core: Rc<Core>) {
         let collected = collect_one(&core, None);
         futile = if space.is_stalled() { futile + 1 } else { 0 };
         if !collected || futile > 2 * core.layout.superblocks {
-            // There is nothing to gain until something becomes invalid; waiting commands are told that the
-            // drive is full.
+            // Collection can gain nothing until something becomes invalid; waiting commands are answered that the drive
+            // is full.
             futile = 0;
             space.exhausted.set(true);
             space.freed.wake_all();

@@ -2,8 +2,8 @@
 //! time.
 //!
 //! ```text
-//!   1  open pages, and programs that had not begun, go on; a page that was torn stays in the buffer (*stranded*) until
-//!      its superblock is collected; an erase that had begun is done again
+//!   1  open pages, and programs that had not begun, continue; a page that was torn stays in the buffer (*stranded*)
+//!      until its superblock is collected; an erase that had begun is done again
 //!   2  every page of sections is read, for the pairs that the present copies point at and for the invalid pages; what
 //!      the altered sections of the image point at counts too
 //!   3  every page of pairs is read for their lengths

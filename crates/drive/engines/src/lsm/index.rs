@@ -5,10 +5,10 @@
 //!   get    ─► active, frozen, tables newest first
 //! ```
 //!
-//! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
-//! found the memtable full (as published: the next command waits); insertions beside it go on until the next
-//! memtable is full as well (`maintenance.rs`). The table list changes in one step in which no task waits,
-//! together with its [`IndexRecord`].
+//! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that found the
+//! memtable full (as published: the next command waits); insertions beside it continue until the next memtable is full
+//! as well (`maintenance.rs`). The table list changes in one step in which no task waits, together with its
+//! [`IndexRecord`].
 //!
 //! The index knows the addresses of values, not their bytes. It reports through [`ValueLiveness`] when the last entry
 //! of a value was removed. An engine orders changes of one key by a keyed lock of its own.

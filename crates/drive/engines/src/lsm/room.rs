@@ -4,7 +4,7 @@
 //! Let U be the pages in tables, A the pages available for new tables, F the pages that a flush of a memtable takes,
 //! and M(n) the pages of one run of all tables and n further memtables of new pairs ([`Ledger::merged`]). **A >= M(2),
 //! always**: everything, both memtables included, can be merged at any time. A merge takes no more pages than its
-//! inputs have, except for new pairs; so after it the same holds, the memtables are empty, and deletes go on.
+//! inputs have, except for new pairs; so after it the same holds, the memtables are empty, and deletes continue.
 //! Everything that takes room keeps this invariant:
 //!
 //! * A flush that would break it is refused: it needs F + M(3) ([`Ledger::to_flush`]).

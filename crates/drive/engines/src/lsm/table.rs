@@ -314,8 +314,8 @@ impl TableStream {
         Ok(())
     }
 
-    /// The page that is missing cannot be read: goes on after it ([`Scan::skip`]), and after the end of a table
-    /// that is lost.
+    /// The page that is missing cannot be read: the scan continues after it ([`Scan::skip`]), and after the end of a
+    /// table that is lost.
     pub fn skip(&mut self) {
         self.wanted = None;
         if !std::mem::take(&mut self.is_lost_untold) {

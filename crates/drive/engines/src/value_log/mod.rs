@@ -194,9 +194,9 @@ impl ValueLog {
         if self.0.buffer.flash().is_some() { large_max_bytes } else { packed_max_bytes }
     }
 
-    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order; the part of a
-    /// reading that begins at the value's front and will end at its byte `until`. The caller holds a
-    /// [`PastPin`] or the value cannot die meanwhile.
+    /// Hands out `bytes` bytes of the value at `address`, from its byte `at` on and in order. They are a part of a read
+    /// that goes from the value's front to its byte `until`. The caller holds a [`PastPin`] or the value cannot die
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`PageBuffer::fetch`].

@@ -1,8 +1,9 @@
 //! Pins of the past: the content of the log at one moment stays readable, though it may die.
 //!
-//! The pin of a lookup ends with its command. The pin of a snapshot lasts as long as a host likes, so no task may wait
-//! for it, and space that only such pins hold counts as used ([`ValueLog::snapshots_hold_segments`]). A large value that
-//! is read in several commands has no such pin: it keeps its own segments (`large`).
+//! The pin of a lookup ends with its command. The pin of a snapshot has no time limit, since a host decides when it
+//! ends. So no task may wait for it, and space that only such pins hold counts as used
+//! ([`ValueLog::snapshots_hold_segments`]). A large value that is read in several commands has no such pin: it keeps
+//! its own segments (`large`).
 
 use super::ValueLog;
 

@@ -165,7 +165,7 @@ impl Segments {
     /// The count decreases by `bytes` in a log that was never without power. A crafted image may contain a count that
     /// is too low, and power-on does not detect that, because it would have to read all tables of the index. The count
     /// then stops at 0. Such a segment is given back too early, so that some of its values cannot be read and the
-    /// counts of its next use are too low as well. The damage is limited to that, so the drive goes on.
+    /// counts of its next use are too low as well. There is no other damage, so the drive continues.
     #[inline]
     pub fn end_live(&mut self, id: SegmentId, bytes: u64) -> (u64, bool) {
         let recovered = self.recovered;

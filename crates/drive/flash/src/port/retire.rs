@@ -173,7 +173,7 @@ impl FlashPort {
         let units = (0..core.geometry.units()).map(|unit| move || self.find_in_unit(identity, unit));
         let bad: Vec<_> = join_all(&core.sim, units).into_iter().flatten().collect();
         let mut table = core.retirement.table.borrow().clone();
-        // Bad spare blocks first: none of them may stand for another block.
+        // Bad spare blocks first: none of them may replace another block.
         for (_, spare) in bad.iter().filter(|(_, block)| block.0 >= core.geometry.blocks()) {
             table.give_up(*spare);
         }
@@ -255,8 +255,8 @@ impl FlashPort {
         }
     }
 
-    /// Makes a spare block of `unit`, filled by `fill`, stand for `block`. `false`: no spare block works, and
-    /// the drive is read-only now.
+    /// Makes a spare block of `unit`, filled by `fill`, replace `block`. `false`: no spare block works, and the drive
+    /// is read-only now.
     fn exchange(
         &self,
         unit: u32,

@@ -15,7 +15,7 @@
 //!      8 WRONG_DATA      the same, from first too far on, with second bytes too many
 //!      9 ALTER           the next unit at byte first, by second; a further ALTER adds to it
 //!     10 LEAVE           both connections of the host end, and it connects anew
-//!     11 CUT             the drive loses its power, and comes up again
+//!     11 CUT             the drive loses its power, and starts again
 //!     12 PAUSE           10 * first ms pass
 //!   bit 7 of the kind: data are sent by DATA steps only. The next step begins after so many looks of the drive's loop as
 //!   `wait` says; from 128 on, when the drive has nothing left to do.

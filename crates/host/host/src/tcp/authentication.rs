@@ -30,7 +30,7 @@ impl Authentication {
     pub(super) fn run(&self, queue: &mut Queue, host_nqn: &str, subsystem_nqn: &str) -> Result<(), Error> {
         let transaction = queue.next_transaction();
         match self.exchange(queue, transaction, host_nqn, subsystem_nqn) {
-            // The controller is told of its mistake.
+            // The controller gets a message about its mistake.
             Err(ExchangeError::Here(reason)) => {
                 send(queue, transaction, Content::Failure2(reason))?;
                 Err(Error::Authentication { reason, by_controller: false })

@@ -42,7 +42,7 @@ struct Slots {
     is_piped: bool,
     finished: Vec<Cqe>,
     collector: Option<Waker>,
-    /// The queue has entries that the drive has not been told of.
+    /// The queue has entries whose doorbell has not been rung.
     puts: bool,
 }
 

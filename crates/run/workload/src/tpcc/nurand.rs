@@ -15,7 +15,7 @@ pub(super) struct NuRand {
     /// The first number of the whole table, and how many there are.
     first: u64,
     rows: u64,
-    /// For each row of the whole table, the kept row that stands for it; empty for a whole table.
+    /// For each row of the whole table, the kept row that replaces it; empty for a whole table.
     stands_for: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ impl NuRand {
         self.stands_for.get(row as usize).copied().unwrap_or(row as u32)
     }
 
-    /// For each row of the whole table, the index of the kept row that stands for it.
+    /// For each row of the whole table, the index of the kept row that replaces it.
     fn shrunk_to(&self, kept: u32, shrink: u64, seed: u64) -> Vec<u32> {
         let weights = self.weights();
         let mut by_popularity: Vec<u32> = (0..self.rows as u32).collect();

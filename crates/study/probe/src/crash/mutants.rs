@@ -1,5 +1,5 @@
-//! The results of wrong recoveries and journals, as data: mutants. `crash` has to notice each of them on
-//! every engine; otherwise it would not notice the mistake that the mutant stands for.
+//! The results of wrong recoveries and journals, as data: mutants. `crash` has to notice each of them on every engine;
+//! otherwise it would not notice the mistake that the mutant represents.
 //!
 //! A mutant changes the survivors of a power cut (the medium and the protected image) before a correct drive
 //! recovers from them. The checks that follow cannot tell whether the drive left a page out or never wrote

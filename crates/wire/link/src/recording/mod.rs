@@ -13,7 +13,7 @@
 //!   4 refused    nth u64                                     the drive's nth write to host memory was refused
 //!   5 end        power cut u8 | events u64 | time u64 | completion doorbells u32
 //!   6 reset      time u64 | queue u16                        the host gave up the value it had begun on a queue
-//!   7 change     time u64 | text                             what the drive was told by its control channel
+//!   7 change     time u64 | text                             a request of the drive's control channel
 //! ```
 //!
 //! Numbers are little endian. A checksum is XXH3 over everything from the start of its frame, seeded with the

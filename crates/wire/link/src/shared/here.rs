@@ -45,7 +45,7 @@ impl<D: Controlled, F: FnOnce(RunEnd) -> R, R> CarriedDrive for Carried<D, F, R>
         let has_ended = run_until_idle(&begun.sim, &mut begun.source);
         if has_ended {
             let begun = self.begun.take().expect("it was there");
-            // A host that left does not ask how the drive has ended.
+            // A host that has left does not wait for the result.
             _ = self.ended.send(begun.end(WallRun::default()));
         }
         has_ended

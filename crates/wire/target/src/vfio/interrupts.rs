@@ -21,7 +21,7 @@ pub const VECTORS: u16 = 65;
 /// See the module.
 pub struct Interrupts {
     pin: Option<OwnedFd>,
-    /// The client was told that the pin is up, and has not unmasked it.
+    /// The client was notified that the pin is up, and has not unmasked it.
     is_pin_masked: bool,
     vectors: Vec<Option<OwnedFd>>,
 }
@@ -116,7 +116,7 @@ impl Interrupts {
 }
 
 fn signal(eventfd: &OwnedFd) {
-    // EAGAIN: the counter is full, so that the client has been told.
+    // EAGAIN: the counter is full, so the client has been notified already.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 

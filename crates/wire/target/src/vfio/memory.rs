@@ -11,8 +11,8 @@
 //! | memfd that is sealed against shrinking (QEMU's memfd backend seals) | a mapping | it cannot be taken away: a mapping of a file that has become shorter ends the process that touches it (SIGBUS) |
 //! | other memfd, file in tmpfs | `pread`, `pwrite` | they fail instead |
 //!
-//! Other files may hold the thread for as long as their file system likes, and are refused; so is hugetlbfs, which
-//! cannot be written. A region without a descriptor is known, and no access to it succeeds.
+//! Access to other files may block the thread without a time limit, so they are refused; so is hugetlbfs, which cannot
+//! be written. A region without a descriptor is known, and no access to it succeeds.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

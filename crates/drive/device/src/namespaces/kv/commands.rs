@@ -290,8 +290,8 @@ fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-/// Deletes a pair. Without a pair the command succeeds, unless it has the option that there must be one; the feature
-/// that sets this of all commands (EDNEK) is off.
+/// Deletes a pair. Without a pair the command succeeds, unless its option requires a pair; the feature that requires
+/// one for all Deletes (EDNEK) is off.
 fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key, must_exist: bool) -> Answer {
     match must_exist {
         true => drive.engine.delete_existing(key)?,

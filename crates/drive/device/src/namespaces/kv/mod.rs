@@ -53,8 +53,8 @@ pub struct KvNamespace<E: Engine> {
 }
 
 impl<E: Engine> KvNamespace<E> {
-    /// A namespace around `engine`, whose batches `cores` unpack. `journal` is where the engine's protected
-    /// state is kept, if it is.
+    /// A namespace around `engine`. `cores` unpack its batches; `journal`, if there is one, keeps the engine's
+    /// protected state.
     pub fn new(
         sim: &Sim,
         config: &ControllerConfig,

@@ -25,7 +25,7 @@ use super::KvNamespace;
 use super::commit::commit;
 use crate::answers::Answer;
 
-/// Streams of one queue that may have an unfinished value at a time. Beyond this the host is told to try again.
+/// Streams of one queue that may have an unfinished value at a time. A store beyond this is answered 21h (try again).
 const STREAMS_MAX: usize = 1024;
 
 /// Most bytes that all queues together may have copied for later parts; one queue may have half of it.

@@ -77,7 +77,7 @@ impl<P, W> Sessions<P, W> {
         drop(closed);
     }
 
-    /// Closes every window. The next command that names a closed window is told so.
+    /// Closes every window. The next command that names a closed window gets an error.
     pub fn close_windows(&self) {
         let mut by_number = self.by_number.borrow_mut();
         let closed: Vec<_> = by_number.iter_mut().filter_map(|left| left.window.take()).collect();

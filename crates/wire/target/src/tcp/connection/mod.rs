@@ -379,7 +379,7 @@ impl Connection {
         if request.format_version.get() != tcp::FORMAT_VERSION {
             return Err(fatal(fatal::UNSUPPORTED, AT_FORMAT));
         }
-        // The field has 5 bits; 31 stands for 128 bytes.
+        // The field has 5 bits; 31 means 128 bytes.
         if request.data_alignment_z > 31 {
             return Err(fatal(fatal::INVALID_HEADER, AT_ALIGNMENT));
         }

@@ -10,8 +10,8 @@ use crate::shared::Core;
 const IDLE_LOOKS: u32 = 64;
 
 impl Server {
-    /// Serves until it is told to end; with `once`, until the last connection has ended. Returns the core,
-    /// whose subsystem has the counts.
+    /// Serves until its end is requested; with `once`, until the last connection has ended. Returns the core, whose
+    /// subsystem has the counts.
     ///
     /// # Errors
     /// The error of the system when it cannot wait for sockets.
