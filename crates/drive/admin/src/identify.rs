@@ -13,8 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{Controller, ControllerKind, ERRORS_MAX, FIRMWARE, MODEL, Namespace};
 
-/// Bytes of a block in CNS 00h of a namespace of pairs: KV has no blocks, and hosts show sizes in units of
-/// 512.
+/// Bytes of a block in CNS 00h of a namespace of pairs: KV has no blocks, and hosts show sizes in units of 512 B.
 const BLOCK_LOG2: u8 = 9;
 /// CMIC bit 0, more than one port; bit 1, more than one controller. Without the latter, a connected Linux
 /// refuses a second connection by another address.

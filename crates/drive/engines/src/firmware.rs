@@ -1,7 +1,7 @@
 //! The firmware's cores, and which core takes a step of which kind.
 //!
-//! Work is charged where it is done, with `cores.of(role).run_noted(...)`. This file knows none of the steps, and of
-//! their costs only that of a copy.
+//! Work is charged where it is done, with `cores.of(role).run_noted(...)`. This file does not know the steps; of their
+//! costs it knows only that of a copy.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -42,7 +42,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvdrive_config::{OptionRow, describes_work, option_rows};
 
 /// A run keeps many small allocations for a long time and accesses them at random. With the allocator of the C library
-/// a run of a hash engine took a fifth longer; this one backs its heap with huge pages where the system allows.
+/// a run of a hash engine took a fifth longer; this allocator uses huge pages for its heap where the system allows it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -13,7 +13,7 @@ use kvdrive_target::subsystem::Host;
 use crate::nqn::name;
 use crate::output;
 
-/// The secret or PSK that `text` is, or that is in the file after its `@`.
+/// The secret or PSK in `text`, or, if `text` is `@FILE`, in that file.
 ///
 /// # Errors
 /// A file cannot be read, or is no secret; the message repeats only the name of the file.

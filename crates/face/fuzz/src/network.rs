@@ -40,8 +40,8 @@ pub fn connection(bytes: &[u8]) {
     let Pair { core, memory, admin, io } = &mut pair;
     let asked = if first & (ON_IO | FRESH) != 0 { &mut *io } else { &mut *admin };
     let mut rest = bytes;
-    // Bytes that are not accepted at once are delivered again, as by a socket; a connection that accepts no more gets
-    // no more bytes.
+    // Bytes that are not accepted at once are delivered again, as by a socket. If a connection accepts no more bytes,
+    // delivery ends.
     for _ in 0..4 * bytes.len() {
         let taken = asked.receive(core, &rest[..rest.len().min(1 + usize::from(piece))]);
         rest = &rest[taken..];

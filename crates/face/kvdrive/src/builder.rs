@@ -99,12 +99,12 @@ impl Builder {
         self.set("media.sync", true)
     }
 
-    /// As fast as the machine can, model time standing still ([`Pace::Off`], unless said otherwise) or passing from
-    /// event to event ([`Pace::Jump`], slower); or at the speed of the modelled drive ([`Pace::Model`]): then a call
-    /// takes as long as it would there, if this machine keeps up.
+    /// The speed of the drive. [`Pace::Off`], the default: as fast as this machine can, with model time standing still.
+    /// [`Pace::Jump`]: the same with model time passing from event to event, which is slower. [`Pace::Model`]: at the
+    /// speed of the modelled drive, so that a call takes as long as it would there, if this machine keeps up.
     ///
-    /// With [`Pace::Off`] no time is modelled, and nothing overtakes anything. While a fault rule is set
-    /// ([`Drive::inject`]) it is as [`Pace::Jump`], since rules strike at times and delay commands.
+    /// With [`Pace::Off`] no time is modelled, and no command overtakes another one. While a fault rule is set
+    /// ([`Drive::inject`]), it is the same as [`Pace::Jump`], since rules strike at times and delay commands.
     pub fn pace(mut self, pace: Pace) -> Builder {
         self.pace = Some(pace);
         self

@@ -32,7 +32,7 @@ impl Library {
     }
 
     /// The same nodes for a forked child, which has to connect to their drives again. Takes no lock, since the thread
-    /// that holds it may not exist in the child.
+    /// that holds the lock may not exist in the child.
     pub(crate) fn of_child(&self) -> Library {
         Library::new(self.nodes.of_child())
     }

@@ -174,8 +174,9 @@ fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
     let length = u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: numbers alone; then the system copies the program, which lives as long as the call. A program whose
-    // supervisor is gone would get ENOSYS for every file it opens, so the system ends it with a signal.
+    // SAFETY: the first two calls take numbers only; in the third, the system copies the program, which lives as long as
+    // the call. If its supervisor had ended, a program would get ENOSYS for every file it opens, so the system ends it
+    // with a signal.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) != 0
             || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0

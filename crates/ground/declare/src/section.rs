@@ -32,9 +32,9 @@ pub fn read<T: Section>(values: &Values<'_>) -> Result<T, Problem> {
     T::take(values)
 }
 
-/// The struct in which every setting has its declared default, or else the least that its rule allows: of flash one
-/// channel with one die, and no operation takes time. For tests, which set only the fields that matter to them, and for
-/// `Default` where a struct has one.
+/// The struct in which every setting has its declared default, or else the smallest value that its rule allows: flash,
+/// for example, has one channel with one die, and no operation takes time. For tests, which set only the fields that
+/// matter to them, and for `Default` where a struct has one.
 ///
 /// # Panics
 /// A declared default does not fit its field.

@@ -58,8 +58,8 @@ struct Core {
     /// Number of reasons why no task may advance the clock in place: each branch that is being started and is
     /// not the last of its call, a test mode, a power cut.
     closed: Cell<u32>,
-    /// A task may advance the clock in place to any time before this one: the time of the next event, or no
-    /// time at all while a task is ready that would do more than sleep.
+    /// A task may advance the clock in place to any time before this one: the time of the next event. It is 0 while a
+    /// task is ready that would do more than sleep.
     horizon: Cell<Ns>,
     /// From this many events on, no task continues in place until the next step.
     in_place_until: Cell<u64>,

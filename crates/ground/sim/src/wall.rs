@@ -168,8 +168,8 @@ impl Bell {
 
 /// Steps between two polls of the sources when unpaced.
 const STEPS_PER_LOOK: u32 = 32;
-/// Events of one such step. A task may continue in place for as long as nothing else is due; without this bound a
-/// long command would keep the sources waiting until it ends.
+/// Events of one such step. A task may continue in place as long as no other event is due. Without this bound, a long
+/// command would delay the sources until it ends.
 const EVENTS_PER_STEP: u64 = 16;
 /// Steps that use up their events may run for this long before the sources are polled.
 const LONG_STEPS: Duration = Duration::from_micros(100);

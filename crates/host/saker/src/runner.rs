@@ -70,7 +70,7 @@ pub trait Runner {
         write: BypassWrite<'_>,
     ) -> Result<(), Self::Error>;
 
-    /// Has the drive retrieve a value to byte 0 of `into`; returns its size in bytes.
+    /// Retrieves a value from the drive to byte 0 of `into`; returns its size in bytes.
     ///
     /// # Errors
     /// The status that the drive answered.

@@ -48,7 +48,7 @@ impl Scale {
         Scale { divisor: (4 * self.divisor).min(self.divisor.max(Scale::SMALLEST_OF_HASH)) }
     }
 
-    /// Refuses a scale at which the drive's engine counts otherwise than at full size.
+    /// Refuses a scale at which the counts of the drive's engine differ from those at full size.
     ///
     /// # Errors
     /// The size of the shrunk drive, and the least scale.

@@ -1,7 +1,7 @@
 //! Start times of operations that do not wait for each other: a rate, equally spaced or at random.
 //!
-//! The latency of such an operation counts from its due time, also if all clients were busy then: measured
-//! from the moment a client takes the operation, it would leave out the wait that a slow drive causes.
+//! The latency of such an operation counts from its due time, also if all clients were busy at that time. If it counted
+//! from the moment at which a client takes the operation, it would not contain the wait that a slow drive causes.
 
 use kvdrive_sim::{Ns, Rng};
 

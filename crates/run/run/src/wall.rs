@@ -61,8 +61,8 @@ pub struct WallOptions<'a> {
     pub pace: Pace,
     /// File for the recording.
     pub record: Option<&'a Path>,
-    /// Gives the drive a thread of its own even if the calls of the only application thread could carry it
-    /// out ([`kvdrive_host::threaded::serve_here`]): unpaced and not recorded.
+    /// Gives the drive a thread of its own even if it could run in the calls of the only application thread
+    /// ([`kvdrive_host::threaded::serve_here`]), because it is unpaced and not recorded.
     pub own_thread: bool,
 }
 

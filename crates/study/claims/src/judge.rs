@@ -412,8 +412,8 @@ impl Outcome {
     }
 }
 
-/// The difference from the expected result, if there is any. Our own values are only expected of the runs
-/// that they were taken from.
+/// The difference from the expected result, if there is any. Our own values are compared only for the runs from which
+/// they were taken.
 fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
     if planned.is_altered {
         return None;

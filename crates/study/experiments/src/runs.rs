@@ -319,7 +319,7 @@ impl Plan {
     /// follow each other on one drive), and returns the reports in the order of the documents.
     ///
     /// # Errors
-    /// A run failed, or its operations failed so that its numbers have no meaning.
+    /// A run failed, or an operation of one, so that its numbers have no meaning.
     pub fn run(
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,

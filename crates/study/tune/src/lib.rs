@@ -161,8 +161,8 @@ impl Probe<'_> {
         Ok(document)
     }
 
-    /// The largest of `1..=most` for which the method is at most `tolerance` slower than `prp` at the same
-    /// size, which becomes less likely with size; 0 if there is none.
+    /// The largest size of `1..=most` at which the method is at most `tolerance` slower than `prp`; 0 if there is none.
+    /// The search assumes that this holds up to some size and for no larger one.
     fn largest(&self, most: u32, run: impl Fn(u32) -> (u32, usize), tolerance: f64) -> anyhow::Result<u32> {
         let (mut holds, mut fails) = (0, most + 1);
         while fails - holds > 1 {

@@ -312,8 +312,8 @@ impl QueuePair {
         Taken { sqe, turn, chunks, head: self.head.get() }
     }
 
-    /// Drive: takes published command `cid` from among the entries, and returns the queue's head after that. Entries that
-    /// belong together stay, and commands without an answer.
+    /// Drive: takes published command `cid` from among the entries, and returns the queue's head after that. Entries
+    /// that belong together, and commands without an answer, are not taken.
     pub(crate) fn withdraw(&self, cid: u16) -> Option<u16> {
         let mut ring = self.submissions.borrow_mut();
         let published = (self.published.get() - self.taken.get()) as usize;

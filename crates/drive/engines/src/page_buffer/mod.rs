@@ -442,8 +442,8 @@ impl PageBuffer {
         }
     }
 
-    /// Forgets pages, written to flash or not, because their segment is free. Returns how many are still in
-    /// use: being programmed, or pinned; [`PageWatch::discarded`] follows for each.
+    /// Forgets pages, written to flash or not, because their segment is free. Returns how many are still in use,
+    /// because they are being programmed or pinned; [`PageWatch::discarded`] is called for each of them later.
     pub fn drop_pages(&self, lpas: Range<u32>) -> u32 {
         let in_use = self.0.entries.borrow_mut().drop_pages(lpas);
         self.0.released.wake_all();

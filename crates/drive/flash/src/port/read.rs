@@ -79,8 +79,8 @@ impl FlashPort {
         self.sense(ppa, purpose, moved, |media, ppa| media.read_with_loss(ppa))
     }
 
-    /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be readable
-    /// although the data is not; only [`FlashPort::read`] tells.
+    /// Reads the header of a page: a sense, and a transfer of the header alone. The header may be readable although the
+    /// data are not; only [`FlashPort::read`] shows whether the data are.
     pub fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
         self.sense(ppa, purpose, Moved::Header, |media, ppa| media.read_spare(ppa))
     }

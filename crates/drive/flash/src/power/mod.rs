@@ -221,7 +221,7 @@ impl Journal {
         true
     }
 
-    /// Was the change of this command lost by a failed call of [`Journal::settle`]? Then it must not be
+    /// Did a failed call of [`Journal::settle`] lose the change of this command? Then the command must not be
     /// acknowledged. Called once for each completion.
     pub fn revokes(&self, queue: u32, cid: u16) -> bool {
         let Some(journal) = &self.file else { return false };

@@ -43,8 +43,8 @@ use crate::output;
 /// Between two snapshots of the page.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Connections at a time, so that page and metrics leave descriptors to hosts. A further one replaces the oldest: streams of
-/// events and half-sent requests of one client keep no other one from the page.
+/// Connections at a time, so that page and metrics leave descriptors to hosts. A further connection replaces the
+/// oldest, so streams of events and half-sent requests of one client do not keep other clients from the page.
 const CONNECTIONS_MAX: usize = 32;
 /// A connection ends that has not sent a whole request for so long,
 const REQUEST_MAX: Duration = Duration::from_secs(10);

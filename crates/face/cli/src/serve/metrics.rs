@@ -1,7 +1,7 @@
 //! The numbers of a served drive in the formats of Prometheus.
 //!
-//! Help texts say of each number whether it is counted, modelled or measured. A drive that was powered on
-//! again begins from zero, as a process that was started again does.
+//! Help texts say of each number whether it is counted, modelled or measured. The counters of a drive that was powered
+//! on again begin at zero, like those of a restarted process.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -168,8 +168,8 @@ impl Oracle {
         }
     }
 
-    /// A host sends a part; returns the number of the value that its bytes are of. `is_alone`: nothing else of its
-    /// stream is under way.
+    /// A host sends a part; returns the number of the value to which its bytes belong. `is_alone`: no other command of
+    /// its stream is under way.
     pub fn part_sent(&mut self, host: usize, part: &StorePart, is_alone: bool) -> Option<u32> {
         let number = if part.at == 0 { Some(self.new_number()) } else { None };
         let stream = self.streams.entry((host, part.stream)).or_default();

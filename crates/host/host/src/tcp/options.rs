@@ -61,8 +61,8 @@ pub struct Options {
     pub header_digest: bool,
     /// Ask for data digests.
     pub data_digest: bool,
-    /// Compute data digests as if zeros padded the data to a multiple of 4 bytes, as SPDK does, and not over
-    /// the bytes alone, as Linux does.
+    /// Compute data digests over the data padded with zeros to a multiple of 4 bytes, as SPDK does, instead of over the
+    /// data alone, as Linux does.
     pub padded_digest: bool,
     /// KATO, ms; 0: the controller waits without a limit.
     pub keep_alive_ms: u32,

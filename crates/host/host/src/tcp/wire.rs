@@ -1,5 +1,5 @@
-//! The socket of a connection. A thread that waits for bytes also sends the output: a controller whose memory
-//! is full, and so does not read before its own output is read, causes no deadlock.
+//! The socket of a connection. A thread that waits for bytes also sends its output and reads that of the controller. So
+//! there is no deadlock with a controller whose memory is full and which does not read until its own output is read.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

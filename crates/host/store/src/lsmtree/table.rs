@@ -78,8 +78,8 @@ impl Table {
         self.extents.iter().map(|extent| u64::from(extent.pages)).sum()
     }
 
-    /// Does it have more tombstones than values? Then the pairs that it deletes take more room than its own,
-    /// until the two are merged.
+    /// Does it have more tombstones than values? Then the pairs that it deletes take more room than its own pairs,
+    /// until they are merged.
     pub fn mostly_deletes(&self) -> bool {
         self.tombstones * 2 > self.entries
     }

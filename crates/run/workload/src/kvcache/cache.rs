@@ -1,5 +1,5 @@
-//! The cache itself: the blocks that are cached, what a request finds, and what is stored and deleted for it.
-//! It moves no data and knows no pairs.
+//! The cache itself: which blocks are cached, which of them a request finds, and which blocks are stored and deleted
+//! for a request. It moves no data and knows no pairs.
 //!
 //! A request looks its blocks up until one is missing: these are its *prefix* hits. Then every block of the
 //! request is passed in order: a cached block is touched (an *any* hit), and a missing block is stored, after

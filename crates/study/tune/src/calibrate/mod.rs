@@ -125,8 +125,8 @@ pub struct Calibration {
     pub costs: Vec<StepCost>,
 }
 
-/// Measures every step. Other programs on this machine lengthen steps: they take no processor time of this
-/// program, but room in the processor's caches.
+/// Measures every step. Other programs on this machine lengthen steps: they do not take processor time of this program,
+/// but they take room in the processor's caches.
 ///
 /// # Errors
 /// This build lacks the store.

@@ -144,8 +144,8 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         let [some, none] = [&others, &beyond].map(|keys| filtered.gets(keys, false));
         some.minus(&none)
     });
-    // Half as large again as its rows, since RocksDB gives each part of the cache a share of the bytes. Twice
-    // as many rows are outside of it and read in turn, so none is read again before it was evicted.
+    // The cache is one and a half times as large as its rows, since RocksDB gives each part of the cache a share of the
+    // bytes. Twice as many rows are outside of it and read in turn, so none is read again before it was evicted.
     let cached = pairs / 4;
     let row_bytes = u64::from(LsmtreeOptions::default().row_bytes) + pair_bytes;
     let rows = tree(Caches { row_bytes: cached * row_bytes * 3 / 2, block_bytes: every_block }, 0, true);

@@ -1,5 +1,5 @@
-//! Sessions by s2n-tls. Its calls must be repeated when there are more bytes, so they are futures that are
-//! polled whenever bytes have arrived; no task ever waits in them.
+//! Sessions by s2n-tls. Its calls must be repeated after more bytes have arrived. So they are futures that are polled
+//! at each arrival, and no task waits in them.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, Read, Write};
@@ -151,8 +151,8 @@ impl Session {
         Ok(Session { bytes, state: SessionState::Shaking(shaking), psks })
     }
 
-    /// Continues with the bytes received so far; returns the PSK once both ends have authenticated each
-    /// other. There may be output, also after a failure, which is reported to the other end.
+    /// Continues with the bytes received so far; returns the PSK once both ends have authenticated each other. There
+    /// may be output after a failure as well: the message that reports it to the other end.
     ///
     /// # Errors
     /// The handshake has failed, now or before.

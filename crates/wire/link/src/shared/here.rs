@@ -70,8 +70,8 @@ thread_local! {
     static DRIVES: RefCell<Vec<Option<Box<dyn CarriedDrive>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs the events that are due on a drive of this thread. Does nothing if the drive itself rings its bell, since it is
-/// running.
+/// Runs the events that are due on a drive of this thread. Does nothing if the drive itself rings its bell, since its
+/// events are being run already.
 fn run_due(drive: usize) {
     let taken = DRIVES.try_with(|drives| drives.borrow_mut()[drive].take());
     let Ok(Some(mut carried)) = taken else { return };

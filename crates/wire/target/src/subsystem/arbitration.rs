@@ -52,7 +52,7 @@ const AHEAD: u64 = 2;
 /// The least such number in all: a drive in the server's loop executes several between two polls.
 const AHEAD_MIN: u64 = 4;
 /// Small commands of one host in namespaces while other hosts have queues, for each command that they execute at the
-/// same time. A host that was idle waits for that many.
+/// same time. A host that was idle waits for at most that many.
 const WINDOW: u64 = 64;
 /// Limit of that window, bytes.
 const WINDOW_MAX_BYTES: u64 = 8 << 20;

@@ -1,5 +1,5 @@
 //! The socket of one client: messages with their descriptors in, replies out. It never blocks, and it reads no byte
-//! beyond the message that it is at, so that descriptors belong to the message that they came with.
+//! beyond the end of the present message, so that descriptors belong to the message with which they arrived.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -7,7 +7,7 @@
 //! closed: its page may leave the buffer.
 //!
 //! There are fewer windows than there may be queues. A queue keeps its window as long as it uses it: if queues took
-//! windows from each other, every store of each would ask for a new one. An idle window goes to the next queue that
+//! windows from each other, every store would have to request a new one. An idle window goes to the next queue that
 //! asks ([`Sessions::close_idle`]).
 
 use kvdrive_link::Session;
@@ -17,8 +17,8 @@ use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
 use super::open_window::OpenWindow;
 use super::sessions::{QueueState, Sessions};
 
-/// A window is idle if none of the last `IDLE_TURNS` uses, times the number of open windows, was of it. A request for a
-/// window that is refused counts as a use.
+/// A window is idle if none of the last `IDLE_TURNS` x (number of open windows) uses was a use of this window. A
+/// request for a window that is refused counts as a use.
 const IDLE_TURNS: u64 = 16;
 
 /// The state of the window that a CXL store names.

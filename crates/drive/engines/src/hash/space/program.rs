@@ -130,8 +130,8 @@ impl Space {
         }
     }
 
-    /// Marks the section or invalid page at `grain` as invalid and drops it: it was replaced, not moved, so
-    /// no reader can be about to read it.
+    /// Marks the section or invalid page at `grain` as invalid and drops it: it was replaced, not moved, so no reader
+    /// will read it.
     pub fn forget(&self, grain: Grain, grains: u32) {
         self.let_go(grain, grains);
         self.invalidate(grain, grains);

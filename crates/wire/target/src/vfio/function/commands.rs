@@ -68,8 +68,8 @@ impl Function {
         }
     }
 
-    /// Reads how far the host has taken completions. A doorbell that was rung before a message counts before that
-    /// message, as on PCI a write arrives before a later read.
+    /// Reads the positions up to which the host has taken completions. A doorbell that was rung before a message takes
+    /// effect before that message, as a write on PCI arrives before a later read.
     pub(super) fn take_heads(&mut self, core: &mut Core) {
         let mut wrong = false;
         for ring in self.completions.iter_mut().flatten() {
