@@ -131,7 +131,7 @@ impl Text<'_> {
             text.truncate(text.trim_end().len());
             let over = binary(here - budget);
             text.push_str(&format!(
-                "\n  {over} more than hash.dram_bytes: the structures that are always there do not fit, so there is no section cache\n\n"
+                "\n  {over} more than hash.dram_bytes: fixed structures do not fit, and there is no section cache\n\n"
             ));
         }
         if paper > 0 {
