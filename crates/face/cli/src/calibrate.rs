@@ -41,7 +41,7 @@ fn lsm_store() -> impl TypedValueParser<Value = LsmStore> {
         .map(|word| of_word(&word).expect("it is one of the possible values"))
 }
 
-/// Fewer pairs than this fit into the machine's caches, and say nothing of any experiment.
+/// Fewer pairs than this fit into the machine's caches, and their costs hold for no experiment.
 const LEAST_PAIRS: u64 = 1000;
 
 fn some_pairs(text: &str) -> Result<u64, String> {

@@ -25,9 +25,10 @@ use crate::watch::{STOPPED, stop_on_interrupt};
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
 const DEFAULT_OPS: u64 = 2000;
 const DEFAULT_NUM: u64 = 1000;
-/// Power cuts of a command that does not say how many.
+/// Number of power cuts, unless the command has another one.
 const DEFAULT_CUTS: u64 = 100;
-/// Operations of a store between two synchronisations, bytes: in its own default 2000 operations have none.
+/// Bytes of operations of a store between two synchronisations: with the store's own default, 2000 operations have
+/// none.
 const DEFAULT_OPERATIONS_BYTES: u64 = 65_536;
 
 /// Options that say which drive is meant, or whose pairs need more room than a small one has.
@@ -65,8 +66,8 @@ pub struct Crash {
     /// TOML file of rules by which the drive fails (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Most lives of a drive: after a cut one drive in five works on, and each of its lives but the last ends with a
-    /// cut
+    /// Largest number of lives of a drive: after a cut, one drive in five continues, and each of its lives except the
+    /// last ends with a cut
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     lives: u32,
     /// Makes the mistakes that a recovery could make, one after the other, and says which of them are found; without

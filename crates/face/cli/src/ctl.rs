@@ -248,7 +248,7 @@ fn status(seen: &Seen) -> String {
     }
     let amount = |path: &str| bytes(of(path) as f64);
     let (came, went) = (amount("hosts.written_bytes"), amount("hosts.read_bytes"));
-    text += &format!("            {came} came, {went} went\n");
+    text += &format!("            {came} received, {went} sent\n");
     text += &format!(
         "buffers     {} of {} are given out\n",
         amount("hosts.buffer_used_bytes"),

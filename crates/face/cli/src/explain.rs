@@ -98,7 +98,7 @@ impl Explain {
     }
 }
 
-/// Does a key say something of a run, which one command on an idle drive does not look at?
+/// Does a key concern a run, so that one command on an idle drive does not look at it?
 pub fn is_of_run(key: &str) -> bool {
     match key.split_once('.') {
         Some(("workload", name)) => name != "value_size",

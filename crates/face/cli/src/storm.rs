@@ -11,7 +11,7 @@ use crate::output;
 use crate::settings::{at_least_one, seed};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
-/// Runs that a failure is made smaller with.
+/// Largest number of runs by which a failing case is shrunk.
 const SHRINKING_RUNS: u32 = 40;
 
 /// Options of `storm`.

@@ -17,7 +17,7 @@ const DEFAULT_OPS: u64 = 400;
 pub struct Tune {
     #[command(flatten)]
     settings: Settings,
-    /// Most that a store with a tail in transfer commands may be slower than by PRP: 0.02 is 2 %
+    /// By how much a store with a tail in transfer commands may be slower than by PRP: 0.02 is 2 %
     #[arg(long, default_value_t = 0.02, value_name = "FRACTION", allow_negative_numbers = true)]
     tolerance: f64,
     /// Writes the thresholds as TOML for --config

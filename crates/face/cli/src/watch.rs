@@ -121,7 +121,7 @@ impl WatchOptions {
         ]
     }
 
-    /// Looks whether the files can be written, and takes Ctrl-C: the first ends the run, the second the program.
+    /// Checks that the files can be written, and handles Ctrl-C: the first ends the run, the second the program.
     pub fn begin(&self, what: &str, json: Option<&str>) -> anyhow::Result<Watcher> {
         let to_output = self.interval_file.as_deref().is_none_or(|path| path == "-");
         anyhow::ensure!(

@@ -295,7 +295,7 @@ impl Serve {
         Ok(failure)
     }
 
-    /// By which PSKs hosts may come; none: without TLS.
+    /// The PSKs with which hosts may connect; `None`: without TLS.
     fn psks(&self, options: &Options) -> anyhow::Result<Option<Known>> {
         let mut hosts = options.hosts.iter().flatten();
         if self.tls {
@@ -424,7 +424,7 @@ fn function(path: &Path) -> String {
 /// A summary of the commands of hosts (counted).
 fn summary(served: &Served) -> String {
     let mut text = format!(
-        "served: {}, {}, {}; {} fell silent\n",
+        "served: {}, {}, {}; {} timed out\n",
         number_of(served.controllers, "controller"),
         number_of(served.queues, "queue"),
         number_of(served.admin_commands, "admin command"),
@@ -440,7 +440,7 @@ fn summary(served: &Served) -> String {
         text += &format!("  {name:<12} {count}\n");
     }
     text += &format!(
-        "  {} did not succeed; {} came, {} went\n",
+        "  {} did not succeed; {} received, {} sent\n",
         number_of(served.io_errors, "I/O command"),
         bytes(served.written_bytes as f64),
         bytes(served.read_bytes as f64)

@@ -61,7 +61,7 @@ impl PowerSupply {
     /// Powers the drive on, on the server's thread, and hands it to `core` if it is to run there.
     ///
     /// # Errors
-    /// Why it does not come up.
+    /// Why it does not start.
     pub fn power_on(
         &self,
         core: &mut Core,
