@@ -477,8 +477,8 @@ impl FlashPort {
         self.0.timing.resources(ResourceStatistics::sum(units))
     }
 
-    /// How long each unit and each channel was busy, ns, by the names of [`FlashPort::resources`]; nothing under a timing
-    /// that does not tell them apart.
+    /// How long each unit and each channel was busy, ns, by the names of [`FlashPort::resources`]; nothing under a
+    /// timing without units and channels.
     pub fn busy_parts(&self) -> Vec<(String, Vec<Ns>)> {
         let core = &*self.0;
         let units = core.units.iter().map(|unit| unit.resource.statistics().busy_ns).collect();

@@ -70,11 +70,12 @@ pub(super) struct Stream {
     drive: Option<Rc<Drive>>,
     drawn: TaskCell<Drawn>,
     pub(super) seen: TaskCell<Seen>,
-    /// Tasks that have not ended; the run waits here for their end and for their progress, tasks for rows
-    /// that another task of this thread has locked.
+    /// Number of tasks that have not ended.
     pub(super) running: Cell<usize>,
     pub(super) is_over: Cell<bool>,
+    /// The run waits here for the progress and the end of its tasks.
     news: WaitQueue,
+    /// Tasks wait here for rows that another task of this thread has locked.
     pub(super) unlocked: WaitQueue,
 }
 

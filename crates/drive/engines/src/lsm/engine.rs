@@ -143,8 +143,8 @@ impl LsmEngine {
         Found { entry, pin, large: large.map(Box::new) }
     }
 
-    /// Commits like a batch of one: the entry is made and its bytes are counted as live in one step. After a power cut
-    /// between the two, nothing would ever give the segments back.
+    /// Commits like a batch of one: the entry is made and its bytes are counted as live in one step. If there were two
+    /// steps, a power cut between them would leave segments that are never given back.
     fn commit_large(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         let placed = [(key, Some(place))];
         self.index.charge_insertions(1);

@@ -229,7 +229,7 @@ impl Index {
 
     /// Makes room in the memtable for this number of entries; another insertion may take it.
     ///
-    /// `CAPACITY_EXCEEDED` when it has to be written for that and there is no room for a table.
+    /// `CAPACITY_EXCEEDED` if the memtable has to be written for this and there is no room for a table.
     pub(super) fn make_room_for(&self, entries: u32) -> Result<(), Status> {
         while self.is_full_for(entries) {
             self.make_room(entries)?;

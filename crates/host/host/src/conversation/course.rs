@@ -393,9 +393,9 @@ impl<'m> Course<'m> {
         true
     }
 
-    /// Adds the inline commands that the method would submit after success of those before to the outbox,
-    /// which had `before` entries before this value's. If one of them fails, the drive refuses those after
-    /// it, and [`outcome`](kvdrive_link::transfer::outcome) finds the first reason.
+    /// Adds to the outbox the inline commands that the method would submit after the success of the earlier ones. The
+    /// outbox had `before` entries before those of this value. If one of them fails, the drive refuses those after it,
+    /// and [`outcome`](kvdrive_link::transfer::outcome) finds the first reason.
     fn gather(
         &mut self,
         step: Step,

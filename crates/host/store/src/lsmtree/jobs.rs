@@ -279,8 +279,8 @@ impl Tree {
     }
 }
 
-/// The merge of a level into the next one: all tables of level 0, or of a deeper level the table with the
-/// smallest ratio of bytes that it is merged with to its own.
+/// The merge of a level into the next one: of level 0 all tables; of a deeper level one table, for which the ratio of
+/// the bytes in the next level to its own bytes is smallest.
 fn merge_of(version: &Version, level: usize) -> Merge {
     let tables = &version.levels[level];
     if level == 0 {

@@ -47,8 +47,8 @@ pub fn shortened(path: &Path) -> io::Result<Option<Shortened>> {
 #[derive(Debug, Default)]
 pub(super) struct Extent {
     recorded: Cell<u64>,
-    /// When it was opened, and as it has grown since: the system is not asked again, because a recovery needs it for
-    /// every block.
+    /// The length at the opening, with the growth since then. It is kept here because a recovery needs it for every
+    /// block, which would be a system call each time.
     present: Cell<u64>,
 }
 
