@@ -145,7 +145,7 @@ pub fn open(region: &Region, page: PageId, page_bytes: u32) -> Result<Facts, Sto
     let heads = heads_of(region, FRAME_BYTES);
     let frame = Frame::read_from_bytes(&heads).unwrap_or_else(|_| Frame::new_zeroed());
     if frame.magic != MAGIC {
-        let what = if is_blank(region) { "nothing was written there" } else { "is no page of a store" };
+        let what = if is_blank(region) { "is blank" } else { "is not a page of a store" };
         return Err(damaged(what));
     }
     if frame.version != VERSION {
@@ -153,18 +153,18 @@ pub fn open(region: &Region, page: PageId, page_bytes: u32) -> Result<Facts, Sto
     }
     let head_bytes = u32::from(frame.head_bytes.get());
     if !(FRAME_BYTES..=page_bytes).contains(&head_bytes) {
-        return Err(damaged("its head is longer than it, or too short"));
+        return Err(damaged("the length of its head is out of range"));
     }
     let heads = heads_of(region, head_bytes);
     if frame.check(&heads[FRAME_BYTES as usize..]) != frame.head_check.get() {
-        return Err(damaged("its head fails its checksum"));
+        return Err(damaged("the checksum of its head is wrong"));
     }
     if frame.page.get() != page.0 {
-        return Err(damaged(&format!("says it is page {}", frame.page)));
+        return Err(damaged(&format!("has the header of page {}", frame.page)));
     }
     let stored = frame.body_check.get();
     if stored != 0 && body_check(region, head_bytes, page_bytes).is_some_and(|check| check != stored) {
-        return Err(damaged("its values fail their checksum"));
+        return Err(damaged("the checksum of its values is wrong"));
     }
     let kind = kind_of(frame.kind).ok_or_else(|| damaged("is of an unknown kind"))?;
     Ok(Facts { kind, head_bytes, count: frame.count.get(), sequence: frame.sequence.get() })

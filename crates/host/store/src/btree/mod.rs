@@ -123,7 +123,7 @@ impl Tree {
     fn load(&self, thread: Thread, at: NodeAt, level: u32, why: Purpose) -> Result<(), StoreError> {
         let page = at.page;
         if self.state.borrow().lost.contains(&page) {
-            return Err(StoreError::Damaged { page, what: "was lost when the store came up".into() });
+            return Err(StoreError::Damaged { page, what: "was lost when the store started".into() });
         }
         if !self.state.borrow_mut().loading.insert(page) {
             self.ground.cpu.wait(thread);
@@ -442,7 +442,7 @@ impl Tree {
             for (number, page) in (run.first.0..).map(PageId).zip(pages) {
                 let facts = frame::open(&page, number, page_bytes)?;
                 if facts != node::overflow_facts(at) {
-                    let what = "is no part of the value that should be there".into();
+                    let what = "is not the expected part of a value".into();
                     return Err(StoreError::Damaged { page: number, what });
                 }
                 let bytes = missing.min(body);

@@ -53,13 +53,15 @@ impl Tree {
         }
         let newest = roots.iter().max_by_key(|(kept, _)| kept.generation).copied();
         if newest.is_none() && recovered.torn_pages == ROOT_SLOTS {
-            let what = "and its twin are no roots of a tree".into();
+            let what = "has no root of a tree, and neither has page 1".into();
             return Err(StoreError::Damaged { page: PageId(0), what });
         }
         let generation = newest.map_or(0, |(kept, _)| kept.generation);
         if generation < mark_number(mark) {
-            let what =
-                format!("and its twin are of tree {generation} and older; {} was durable", mark_number(mark));
+            let what = format!(
+                "the newest tree here and on page 1 is {generation}; tree {} was durable",
+                mark_number(mark)
+            );
             return Err(StoreError::Damaged { page: PageId(0), what });
         }
         if let Some((kept, slot)) = newest {
@@ -90,7 +92,7 @@ impl Tree {
     ) -> Result<(), StoreError> {
         self.claim(Extent { first: at.page, pages: 1 }, at.page)?;
         if at.born >= newest {
-            let what = format!("should be node {}, and what it belongs to is {newest}", at.born);
+            let what = format!("should have node {}; nodes of its tree have numbers below {newest}", at.born);
             return Err(StoreError::Damaged { page: at.page, what });
         }
         recovered.pages += 1;
@@ -123,7 +125,7 @@ impl Tree {
 
     fn claim(&self, extent: Extent, from: PageId) -> Result<(), StoreError> {
         if extent.first.0 < ROOT_SLOTS || !self.state.borrow_mut().free.claim(extent) {
-            let what = format!("points to page {}, which is not its own", extent.first);
+            let what = format!("refers to page {}, which it cannot own", extent.first);
             return Err(StoreError::Damaged { page: from, what });
         }
         Ok(())

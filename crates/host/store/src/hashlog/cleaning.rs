@@ -320,8 +320,10 @@ fn open_page(shape: &SegmentShape, number: u32, page: Page) -> Result<Opened, St
     let id = PageId(number.into());
     let facts = frame::open(&page, id, shape.format.page_bytes)?;
     let heads = frame::heads_of(&page, facts.head_bytes);
-    let own = PageFields::of_heads(&heads)
-        .ok_or_else(|| StoreError::Damaged { page: id, what: "ends before it says whose it is".into() })?;
+    let own = PageFields::of_heads(&heads).ok_or_else(|| StoreError::Damaged {
+        page: id,
+        what: "ends before the fields of its segment".into(),
+    })?;
     drop(heads);
     Ok(Some((LogPage { number, base: facts.sequence, own }, page, facts)))
 }
@@ -342,7 +344,7 @@ impl Scan {
         for (number, page) in pages {
             match page {
                 Ok(Some((page, ..))) if page.own.life < life => {
-                    let what = format!("is of life {} of its segment, which is {life}", page.own.life);
+                    let what = format!("is of life {} of its segment, whose life is {life}", page.own.life);
                     scan.gap(number, StoreError::Damaged { page: PageId(number.into()), what });
                 }
                 Ok(Some((page, content, facts))) => {

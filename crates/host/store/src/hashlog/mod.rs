@@ -360,7 +360,7 @@ impl Log {
             let record = records(&format, page, number, facts).nth(slot)?;
             let is_first = number.0 == u64::from(place.page);
             if record.flags.has(Flags::CONTINUES) == is_first || !is_first && record.value_bytes != missing {
-                let what = "holds a record of something else".into();
+                let what = "has a record of another value".into();
                 return Err(StoreError::Damaged { page: number, what });
             }
             key = key.or(record.key);
@@ -370,7 +370,7 @@ impl Log {
         }
         if missing > 0 {
             let page = PageId(u64::from(place.page) + pages.len() as u64);
-            return Err(StoreError::Damaged { page, what: "is where a value should go on".into() });
+            return Err(StoreError::Damaged { page, what: "should have the next part of a value".into() });
         }
         Ok((key, StoredValue::of_parts(parts)))
     }

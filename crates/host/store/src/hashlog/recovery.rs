@@ -90,7 +90,7 @@ impl Scanning {
             |page: u32| pages.iter().find(|other| other.number > page).map_or(u64::MAX, |other| other.base);
         let missing = |page: u32| StoreError::Damaged {
             page: PageId(page.into()),
-            what: "was written, and there is nothing".into(),
+            what: "was written, and is blank".into(),
         };
         found.is_torn = !(bad.is_empty() && holes.is_empty() && broken.is_empty());
         found.gaps.extend(holes.iter().map(|page| (next_base(*page), missing(*page))));
@@ -131,7 +131,7 @@ impl Scanning {
         let gap = gaps.find(|(next, _)| *next <= self.watermark).map(|(_, error)| error.clone());
         let missing = |segment: u32, pages: u32| StoreError::Damaged {
             page: PageId((shape.first_page(segment) + pages).into()),
-            what: "was durable, and is older or not there".into(),
+            what: "was durable, and has older content or none".into(),
         };
         // If the segment was emptied after the mark, its pages may be newer or blank.
         let short = |(segment, open): (&u32, &OpenSegment)| {
@@ -182,7 +182,7 @@ impl Log {
             [] => None,
             bytes => Some(Mark::of_bytes(bytes).ok_or(StoreError::Damaged {
                 page: PageId(0),
-                what: "belongs to a log of which a mark says nothing that this program knows".into(),
+                what: "belongs to a log whose mark this program cannot read".into(),
             })?),
         };
         let mark = mark.unwrap_or_default();

@@ -183,7 +183,7 @@ impl Tree {
         for extent in &table.extents {
             let is_inside = extent.first.0 >= self.layout.first_free;
             if !is_inside || !self.state.borrow_mut().free.claim(*extent) {
-                return Err(damaged("is in two tables at once"));
+                return Err(damaged("is in two tables, or outside of the space for tables"));
             }
         }
         let meta = meta_pages(page_bytes, table.meta_bytes);
@@ -298,7 +298,7 @@ impl Tree {
                 match (&mut pending, record.flags.has(Flags::CONTINUES)) {
                     (Some((_, parts)), true) => parts.push(record.part(&page)),
                     (None, true) => {
-                        let what = "goes on with a value that did not begin".into();
+                        let what = "continues a value whose beginning is missing".into();
                         return Err(StoreError::Damaged { page: id, what });
                     }
                     (_, false) => pending = Some((record, vec![record.part(&page)])),
@@ -325,7 +325,10 @@ impl Tree {
             let page = self.read_log_page(thread, later, header.epoch, recovered)?;
             if page.is_some_and(|page| page.durable > position) {
                 let id = self.state.borrow().wal.page_of(position);
-                return Err(StoreError::Damaged { page: id, what: "was a durable page of the log".into() });
+                return Err(StoreError::Damaged {
+                    page: id,
+                    what: "was a durable page of the log, and is missing".into(),
+                });
             }
         }
         self.work(thread, &[(Step::MemtableInsert, logged.len() as u64)]);

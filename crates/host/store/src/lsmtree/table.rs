@@ -150,7 +150,7 @@ impl Joining {
                 parts.push(record.part(page));
                 let have: u32 = parts.iter().map(|part| part.bytes).sum();
                 if have > first.value_bytes {
-                    let what = "goes on longer than its value".into();
+                    let what = "has more bytes of a value than its length".into();
                     return Err(StoreError::Damaged { page: id, what });
                 }
             } else {
