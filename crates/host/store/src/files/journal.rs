@@ -228,7 +228,7 @@ fn find(
     }
     let numbers = next::<(u64, u64)>(&mut rest).ok();
     let Some((_, next_file)) = numbers.filter(|(half_pages, _)| *half_pages == half.len() as u64) else {
-        return damaged(0, "is a journal of files on another number of pages");
+        return damaged(0, "is a journal of files for another number of pages");
     };
     let mut found = HalfContent { generation: *generation, next_file, catalog: Catalog::default() };
     let mut rest = rest.to_vec();
@@ -237,7 +237,7 @@ fn find(
         while !records.is_empty() {
             let record = next::<Record>(&mut records).ok();
             let Some(record) = record.filter(|record| found.catalog.apply(record).is_some()) else {
-                return damaged(at - 1, "ends a commit of the journal of files that makes no sense");
+                return damaged(at - 1, "ends a commit of the journal of files with an invalid record");
             };
             if let Record::Create { file, .. } = record {
                 found.next_file = found.next_file.max(file.0 + 1);

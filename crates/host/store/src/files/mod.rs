@@ -153,7 +153,7 @@ impl<P: PageStore> Files<P> {
         }
         for extent in catalog.entries.values().flat_map(|entry| &entry.extents) {
             if !free.claim(*extent) {
-                let what = "is of two files, by the journal".into();
+                let what = "is in two files, or is no page for files, by the journal".into();
                 return Err(StoreError::Damaged { page: extent.first, what });
             }
         }

@@ -47,7 +47,7 @@ impl Tree {
         let slots = [self.read_slot(thread, 0, &mut recovered)?, self.read_slot(thread, 1, &mut recovered)?];
         let is_torn = slots.iter().all(|slot| matches!(slot, Slot::Torn));
         if is_torn {
-            let what = "and the other slot hold no manifest".into();
+            let what = "has no manifest, and neither has the other slot".into();
             return Err(StoreError::Damaged { page: PageId(0), what });
         }
         let whole = slots.into_iter().filter_map(|slot| match slot {
@@ -59,7 +59,7 @@ impl Tree {
         if edition > 0 && header.wal_pages != self.layout.wal_pages {
             let slot = PageId(edition % 2 * self.layout.slot_pages);
             let what = format!(
-                "is of a store with a log of {} pages, not {}",
+                "belongs to a store with a log of {} pages, not {}",
                 header.wal_pages, self.layout.wal_pages
             );
             return Err(StoreError::Damaged { page: slot, what });
@@ -83,7 +83,10 @@ impl Tree {
         let found = log.last().map_or(0, |logged| logged.sequence).max(header.in_tables);
         if found < mark_number(mark) {
             let page = PageId(edition % 2 * self.layout.slot_pages);
-            let what = format!("and the log have records up to {found}; {} was durable", mark_number(mark));
+            let what = format!(
+                "the newest record of tables and log is {found}; record {} was durable",
+                mark_number(mark)
+            );
             return Err(StoreError::Damaged { page, what });
         }
         self.state.borrow_mut().durable = found;
@@ -219,7 +222,7 @@ impl Tree {
         self.work(thread, &[(Step::ChecksumByte, bytes.len() as u64)]);
         let missing = || StoreError::Damaged {
             page: pages.first().map_or(PageId(0), |(id, _)| *id),
-            what: "is no index of its table".into(),
+            what: "is not the index of its table".into(),
         };
         parse_meta(&bytes, table.data_pages).ok_or_else(missing)
     }
