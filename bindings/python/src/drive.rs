@@ -192,7 +192,8 @@ impl Drive {
         self.change(py, |state| match std::mem::replace(state, DriveState::Closed) {
             DriveState::On(on) if on.drive.is_on_network() => {
                 *state = DriveState::On(on);
-                let line = "power_cut: a drive on a network has its power where it is served (kvdrive ctl)";
+                let line =
+                    "power_cut: the power of a drive on a network is controlled by its server (kvdrive ctl)";
                 Err(Error::Refused(line.into()))
             }
             DriveState::On(on) => {
@@ -352,7 +353,10 @@ fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Resul
     {
         let given = arguments.first().map(|(name, _)| name.as_str()).or(pace.map(|_| "pace"));
         return match given {
-            Some(name) => Err(Error::configuration(name, format!("{address} is what it is; leave it out"))),
+            Some(name) => Err(Error::configuration(
+                name,
+                format!("the drive at {address} is configured by its server; leave it out"),
+            )),
             None => On::new(kvdrive::connect(address)?),
         };
     }

@@ -102,7 +102,7 @@ pub fn run_all(
 fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error> {
     let options = settings::options(profile, arguments)?;
     if let Some(list) = options.first_list() {
-        return Err(Error::configuration(list, "a run has one of each; compare takes lists"));
+        return Err(Error::configuration(list, "a run takes one value of each setting; compare takes lists"));
     }
     let document = options.document_of_run()?;
     let config = document.config()?;

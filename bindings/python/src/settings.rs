@@ -45,7 +45,7 @@ fn give(options: &mut RunOptions, argument: &str, values: &[String]) -> Result<(
             options.set(format!("{}={}", key(argument)?, joined(argument, values)?));
             let is_list =
                 values.len() > 1 && options.sets().last().is_some_and(|set| !RunOptions::is_list(set));
-            if is_list { Err(refused(argument, "it has one value, and no list")) } else { Ok(()) }
+            if is_list { Err(refused(argument, "it takes one value, and no list")) } else { Ok(()) }
         }
     }
 }

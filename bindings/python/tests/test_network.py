@@ -134,7 +134,7 @@ def test_what_cannot_be_reached_is_told_in_one_line():
     for at, settings, line in [
         ("tcp://", {}, "allowed: tcp://HOST:PORT"),
         ("tcp://127.0.0.1:1", {}, "tcp://127.0.0.1:1: "),
-        ("tcp://127.0.0.1:1", {"depth": 4}, "depth: tcp://127.0.0.1:1 is what it is"),
+        ("tcp://127.0.0.1:1", {"depth": 4}, "depth: the drive at tcp://127.0.0.1:1 is configured by its server"),
     ]:
         with pytest.raises(kv.DriveError, match=line) as error:
             kv.open(at, **settings)

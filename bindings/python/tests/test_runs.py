@@ -101,7 +101,7 @@ def test_a_run_that_cannot_be_is_refused_by_the_name_of_its_setting():
         ({"workload": "w-m", "transfer": "prp", "clock": "wall"}, "run.clock"),
         ({"workload": "w-m", "seed": 1, "run.seed": 2}, 'run.seed="2": seed="1" sets run.seed too'),
         ({"workload": "w-m", "scan_length_max": 4}, 'workload.scan_length_max="4": workload.name=w-m'),
-        ({"workload": "w-m", "seed": [1, 2]}, 'seed="1,2": a run has one of each; compare takes lists'),
+        ({"workload": "w-m", "seed": [1, 2]}, 'seed="1,2": a run takes one value of each setting; compare takes lists'),
         ({"workload": "w-m", "ops": 0}, "allowed: above 0"),
         ({"workload": "w-m", "duration": 10}, "allowed: a time with its unit"),
         ({"workload": "w-m", "ops": -1}, "workload.ops"),

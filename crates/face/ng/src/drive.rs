@@ -390,8 +390,8 @@ fn the_subsystem(address: &str, options: &Options) -> Result<String, Error> {
     names.dedup();
     match <[String; 1]>::try_from(names) {
         Ok([nqn]) => Ok(nqn),
-        Err(names) if names.is_empty() => Err(Error::Protocol("discovery tells of no subsystem")),
-        Err(_) => Err(Error::Protocol("there are several subsystems; say which with ,nqn=NQN")),
+        Err(names) if names.is_empty() => Err(Error::Protocol("discovery names no subsystem")),
+        Err(_) => Err(Error::Protocol("there are several subsystems; choose one with ,nqn=NQN")),
     }
 }
 

@@ -93,7 +93,7 @@ pub struct KeyPair {
 
 /// A public value outside its group, or one that would reveal the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a public value that is none")]
+#[error("an invalid public value")]
 pub struct BadPublicValue;
 
 impl KeyPair {

@@ -9,7 +9,7 @@ const CRC_BYTES: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSecret {
     /// The form is wrong.
-    #[error("no secret; it has the form DHHC-1:00:BASE64: (`kvdrive secret dhchap` makes one)")]
+    #[error("not a secret; a secret has the form DHHC-1:00:BASE64: (`kvdrive secret dhchap` makes one)")]
     Form,
     /// The hash is unknown.
     #[error("a secret with an unknown hash; there are 00, 01, 02 and 03")]
@@ -21,10 +21,10 @@ pub enum BadSecret {
     #[error("a secret of another size than 32, 48 or 64 bytes")]
     Size,
     /// The checksum is wrong.
-    #[error("a secret whose checksum is wrong: a character of it is another one")]
+    #[error("a secret whose checksum is wrong: a character of it is wrong")]
     Checksum,
     /// The form of a PSK is wrong.
-    #[error("no PSK; it has the form NVMeTLSkey-1:01:BASE64: (`kvdrive secret psk` makes one)")]
+    #[error("not a PSK; a PSK has the form NVMeTLSkey-1:01:BASE64: (`kvdrive secret psk` makes one)")]
     PskForm,
     /// The hash of a PSK is unknown.
     #[error("a PSK with an unknown hash; there are 00, 01 and 02")]

@@ -119,7 +119,7 @@ fn a_program_uses_the_drive_as_one_of_its_own() {
     assert!(matches!(too_large, kvdrive::Error::ValueSize { .. }), "{too_large}");
     for refused in [drive.numbers().map(drop), drive.inject("").map(drop), drive.async_client().map(drop)] {
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains(&format!("this drive is at tcp://{}", served.address)), "{refused}");
+        assert!(refused.contains(&format!("this drive is served at tcp://{}", served.address)), "{refused}");
     }
     drop(client);
     let closed = drive.close().unwrap();

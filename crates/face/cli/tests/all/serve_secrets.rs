@@ -64,7 +64,7 @@ fn secrets_and_psks_are_made_and_never_the_same_twice() {
         "NVMe1R01 nqn.psk-test-host nqn.psk-test-subsys iSbjiStwJ/1TrTvDlt2fjFmzvsytOJelidNnA+X5lEU=";
     assert!(text.contains(identity) && text.contains("8fc3c0badfd4c0c6"), "{text}");
     let error = kvdrive(&[&["secret", "tls-key", "--psk", "nonsense"], &names[..]].concat()).unwrap_err();
-    assert!(error.contains("--psk: no PSK; it has the form NVMeTLSkey-1"), "{error}");
+    assert!(error.contains("--psk: not a PSK; a PSK has the form NVMeTLSkey-1"), "{error}");
 }
 
 /// Every command that takes a name checks its form first.

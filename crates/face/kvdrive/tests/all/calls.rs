@@ -103,7 +103,7 @@ fn a_wrong_description_names_its_key() {
     let policy = line(build().set("packing.policy", "backfil"));
     assert!(policy.starts_with("packing.policy: \"backfil\""), "{policy}");
     let work = line(build().set("workload.ops", 10));
-    assert!(work.starts_with("workload.ops: the program is host and work itself"), "{work}");
+    assert!(work.starts_with("workload.ops: the program itself is host and work"), "{work}");
     let ignored = line(build().set("packing.policy", "all").set("packing.dlt_entries", 8));
     let expected =
         "packing.dlt_entries: packing.policy=all does not look at it; packing.policy=backfill or blend does";

@@ -274,7 +274,10 @@ fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
     config(&of(&[("scale", "1/128"), ("engine", "plus")]));
     let refused = error(&of(&[("scale", "1/256"), ("engine", "plus")]));
     let begin = "--scale: 1/256 leaves plus 64 superblocks, 8 of them free or open";
-    assert!(refused.starts_with(begin) && refused.contains("1/128 is the least"), "{refused}");
+    assert!(
+        refused.starts_with(begin) && refused.contains("the smallest scale of this engine is 1/128"),
+        "{refused}"
+    );
     config(&of(&[("scale", "1/64"), ("num", "1000")]));
     assert!(error(&of(&[("scale", "1/3")])).starts_with("--scale: \"1/3\": expected 1, or 1/2, "));
 }

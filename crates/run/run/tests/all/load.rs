@@ -170,7 +170,7 @@ fn a_check_of_an_image_reads_it_and_finds_what_is_not_as_it_was_stored() {
 #[test]
 fn what_cannot_be_checked_is_refused_by_its_key() {
     assert!(
-        error(&["workload.verify=only"]).contains("workload.verify: \"only\"; reads what an image holds")
+        error(&["workload.verify=only"]).contains("workload.verify: \"only\"; reads the pairs of an image")
     );
 }
 

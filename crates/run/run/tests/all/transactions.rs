@@ -155,5 +155,5 @@ fn what_units_cannot_do_is_refused_in_a_line() {
     }
     let on_host = ["engine.name=block", "host.store=lsmtree", "workload.atomic=true"];
     let error = document(&on_host).config().unwrap_err().to_string();
-    assert!(error.starts_with("workload.atomic: true; is for a drive of pairs"), "{error}");
+    assert!(error.starts_with("workload.atomic: true; needs a drive of pairs"), "{error}");
 }

@@ -95,7 +95,7 @@ fn a_replay_is_loading_and_the_run() {
         format!("the recording ends at byte {cut}, in the middle of a frame: its run was interrupted; ");
     assert!(last_note(&whole[..cut]).starts_with(&in_a_frame), "{}", last_note(&whole[..cut]));
     let between = last_note(&whole[..whole.len() - end_frame]);
-    assert!(between.contains("without the frame that says its run had ended"), "{between}");
+    assert!(between.contains("without the frame that ends a run"), "{between}");
 }
 
 /// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts after an insert must not

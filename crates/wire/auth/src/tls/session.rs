@@ -166,7 +166,7 @@ impl Session {
         let stream = ended.map_err(|error| Failure(described(&error)))?;
         let psk = self.agreed(stream.as_ref()).map_err(|error| Failure(described(&error)))?;
         let psk =
-            psk.ok_or_else(|| Failure("an unknown PSK, or another cipher suite than its own".into()))?;
+            psk.ok_or_else(|| Failure("an unknown PSK, or a cipher suite that does not match it".into()))?;
         self.state = SessionState::Open(stream);
         Ok(Some(psk))
     }

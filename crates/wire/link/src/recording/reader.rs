@@ -122,7 +122,8 @@ impl Recording {
         }
         let mut fields = Fields(Decoder::new(&buffer[FRAME_HEADER_BYTES..]));
         let frame = fields.frame(buffer[4]).filter(|_| fields.0.is_at_end());
-        let unknown = || RecordingError::new(offset, "the frame says nothing that this program knows");
+        let unknown =
+            || RecordingError::new(offset, "the frame has a content that this program does not know");
         frame.ok_or_else(unknown).map(Some)
     }
 }
@@ -298,7 +299,7 @@ mod tests {
     fn a_queue_of_a_size_that_no_queue_has_is_refused() {
         for entries in [0, 1, 65_537, u32::MAX] {
             let error = read_back(HostAction::Queue { entries }).expect_err("it is refused");
-            assert!(error.what.contains("nothing that this program knows"), "{error}");
+            assert!(error.what.contains("that this program does not know"), "{error}");
         }
         for entries in [2, 65_536] {
             let stamped = Stamped { at: 7, arrived: HostAction::Queue { entries } };

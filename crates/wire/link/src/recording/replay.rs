@@ -95,7 +95,7 @@ impl Playback {
         let mut began = BTreeMap::<u16, Rc<Began>>::new();
         while let Some((offset, stamped)) = self.next_arrival()? {
             if stamped.at < self.sim.now() {
-                return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
+                return Err(RecordingError::new(offset, "an arrival is earlier than the previous one"));
             }
             self.sim.sleep_until_external(stamped.at);
             if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
@@ -131,8 +131,7 @@ impl Playback {
         if self.interruption.get().is_some() {
             return Ok(true);
         }
-        let end =
-            self.end.get().ok_or_else(|| self.error("the drive came to an end before the recording"))?;
+        let end = self.end.get().ok_or_else(|| self.error("the drive ended before the recording"))?;
         if end.power_cut {
             self.sim.halt();
         }
@@ -151,11 +150,7 @@ impl Playback {
     /// Describes the missing part of the recording, if it is incomplete.
     fn interrupted(&self) -> std::io::Result<()> {
         let Some(Interruption { at, in_a_frame }) = self.interruption.get() else { return Ok(()) };
-        let how = if in_a_frame {
-            "in the middle of a frame"
-        } else {
-            "without the frame that says its run had ended"
-        };
+        let how = if in_a_frame { "in the middle of a frame" } else { "without the frame that ends a run" };
         let what = format!("the recording ends at byte {at}, {how}: its run was interrupted");
         Err(std::io::Error::new(ErrorKind::UnexpectedEof, what))
     }
