@@ -161,7 +161,7 @@ fn every_figure_is_drawn_three_ways() {
     }
     assert!(
         page.contains("<title>Plus, claim by claim</title>")
-            && page.contains("the experiments of Plus and says")
+            && page.contains("the experiments of Plus and states")
     );
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is on the page"));
     assert!(at("<figure>") < at("id=\"claims\"") && at("id=\"claims\"") < at("id=\"run\""));
