@@ -25,10 +25,10 @@ const HEAD: &str = "\
 # Counters
 
 Every counter, from its declaration in the source: `kvdrive list --counters` writes this page. SECTION.NAME is its name in the JSON of
-a report (`kvdrive run --json`), in lines of `--interval`, in `Numbers`, in `ctl status --json` and on the page of a served drive; Prometheus has
-`kvdrive_SECTION_NAME`, of times `_seconds` instead of `_ns`, of sums with `_total` at the end. A counter by labels is an object of their values
-and `total`. A *sum* is what happened: a report has what was added in the run. A *state* is as it is at the end, a *maximum* the most since power-on.
-Where the times of *modelled* ones come from is said by each report.
+a report (`kvdrive run --json`), in lines of `--interval`, in `Numbers`, in `ctl status --json` and on the page of a served drive. Prometheus
+has `kvdrive_SECTION_NAME`; names of times end in `_seconds` instead of `_ns`, and names of sums in `_total`. A counter with labels is an
+object with the value of each label and their `total`. A *sum* counts events: a report has its growth during the run. A *state* has its value
+at the end of the run, a *maximum* its largest value since power-on. Each report names the sources of the times of *modelled* counters.
 ";
 
 /// A counter, and where it is.
