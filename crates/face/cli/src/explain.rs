@@ -188,7 +188,7 @@ fn lines(steps: &[TraceEntry], width: usize) -> String {
     }
     let mut text: String = first.iter().map(|step| line(step, width)).collect();
     text += &format!(
-        "then {} steps, here by kind: number, sum of their times (many run at once), bytes\n",
+        "then {} steps, by kind: number, sum of their times (many run at once), bytes\n",
         grouped(between.len() as u64)
     );
     for (count, of) in kinds {
@@ -226,7 +226,7 @@ mod tests {
             }
             for kind in [Kind::Store, Kind::Retrieve] {
                 let text = table(&explain(&document, kind, &[]).unwrap(), kind, &document.time_sources());
-                assert!(text.contains(" steps, here by kind"), "{engine}: {text}");
+                assert!(text.contains(" steps, by kind"), "{engine}: {text}");
                 assert!(text.lines().count() < 200, "{engine}: {} lines", text.lines().count());
                 let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 assert!(words.contains("for a value of 16 777 216 B"), "{engine}: {text}");

@@ -148,7 +148,7 @@ fn a_drive_that_fails_leaves_the_rows_unchecked_and_says_so() {
 fn what_units_cannot_do_is_refused_in_a_line() {
     for (setting, problem) in [
         ("workload.timed_load=false", "workload.timed_load: false; rows of tpcc are bytes"),
-        ("workload.verify=values", "workload.verify: \"values\"; is for patterns"),
+        ("workload.verify=values", "workload.verify: \"values\"; is for generated values"),
     ] {
         let error = document(&[setting]).config().unwrap_err().to_string();
         assert!(error.starts_with(problem), "{error}");
