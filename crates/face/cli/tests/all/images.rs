@@ -80,7 +80,7 @@ fn an_image_is_checked_dumped_and_a_damaged_one_never_looks_whole() {
     assert_eq!(repaired.status.code(), Some(1), "what was lost is not whole");
     let said = text(&repaired.stdout);
     assert_eq!(said.matches("  damaged: ").count(), count, "each one is named");
-    assert!(said.contains(&format!("; {count} deleted")), "{said}");
+    assert!(said.contains(&format!("; {count} damaged pairs deleted")), "{said}");
     let after = check(&[]);
     assert!(after.status.success(), "{}", text(&after.stdout));
     assert!(text(&after.stdout).contains(&(kvdrive_text::number_of(3000 - count as u64, "pair") + " whole")));

@@ -375,7 +375,7 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     assert_eq!(read_back["ops"]["store"], 0);
     assert_eq!(read_back["verified"]["checked"], 500, "{read_back}");
     let error = run_against(&served, &[&work[..], &["--verify-only", "--value-size", "33"]].concat());
-    assert!(error.unwrap_err().contains("not all pairs are as they were stored"));
+    assert!(error.unwrap_err().contains("as they were stored"));
 
     let text = run_against(&served, &["--workload", "ycsb-e", "--ops", "20", "--num", "100"]).unwrap();
     assert!(text.contains("not known here: ") && text.contains("LATENCY"), "{text}");
