@@ -456,7 +456,7 @@ impl Cutter<'_> {
         verdict: &mut Verdict,
     ) -> anyhow::Result<()> {
         let event = verdict.events;
-        let mut rng = Rng::stream(self.config.run.seed, &format!("cut after event {event}"));
+        let mut rng = Rng::stream(self.config.run.seed, &format!("cut behind event {event}"));
         let mut remains = Remains::take(drive, config, torn, &mut rng)?;
         verdict.cuts += 1;
         if rng.one_in(RECOVERIES_A_CUT) {
