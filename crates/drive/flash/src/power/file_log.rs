@@ -27,9 +27,9 @@
 //! ```
 //!
 //! So the moment is never ahead of the log, and after a kill at any instruction it is at most one step older than the
-//! log. A log that ends before the moment was truncated, or belongs to an earlier moment; an image whose moment is more
-//! than one step older than the log is itself an earlier one; the log may be missing only before the first checkpoint was
-//! complete. All other combinations are refused, before anything is written, with both ends named
+//! log. A log that ends before the moment was truncated, or belongs to an earlier moment; an image whose moment is
+//! more than one step older than the log is itself an earlier one; the log may be missing only before the first
+//! checkpoint was complete. All other combinations are refused, before anything is written, with both ends named
 //! ([`LogError::Apart`]).
 //!
 //! The moment of a group is 32 B, written in place, without waiting for storage: a second system call for
