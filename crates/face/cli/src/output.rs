@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use kvdrive_text::WIDTH;
+pub use kvdrive_text::output::tell;
 use kvdrive_text::output::{check_writable, shown};
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
@@ -19,12 +20,6 @@ pub fn print(text: &str) {
         tell(&format!("kvdrive: standard output: {error}"));
         std::process::exit(1);
     }
-}
-
-/// Writes a line to standard error. If that fails, because its reader has ended, the terminal is gone or the disk is
-/// full, the program continues without the line: a message must not end a drive that is served.
-pub fn tell(line: &str) {
-    _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The file of [`write_json`], if it is one.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use kvdrive_ng::abi;
 use kvdrive_ng::nodes::{Node, Nodes, VARIABLE};
+use kvdrive_text::output::tell;
 use libc::mode_t;
 use rustix::io::Errno;
 
@@ -44,7 +45,7 @@ extern "C" fn at_load() {
                     libc::atexit(at_exit);
                 }
             }
-            Err(error) => kvdrive_ng::tell(&format!("kvdrive-ng: {error}")),
+            Err(error) => tell(&format!("kvdrive-ng: {error}")),
         }
     });
 }

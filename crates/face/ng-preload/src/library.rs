@@ -11,6 +11,7 @@ use kvdrive_ng::memory::Own;
 use kvdrive_ng::nodes::Nodes;
 use kvdrive_ng::stand_in;
 use kvdrive_ng::sysfs::{self, Tree};
+use kvdrive_text::output::tell;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -44,11 +45,8 @@ impl Library {
 
     /// The real path of a file of `/sys`, if it belongs to a node.
     pub(crate) fn sysfs(&self, path: &str) -> Option<PathBuf> {
-        let tree = || {
-            Tree::new(&self.nodes)
-                .map_err(|error| kvdrive_ng::tell(&format!("kvdrive-ng: /sys: {error}")))
-                .ok()
-        };
+        let tree =
+            || Tree::new(&self.nodes).map_err(|error| tell(&format!("kvdrive-ng: /sys: {error}"))).ok();
         sysfs::is_inside(path).then(|| self.tree.get_or_init(tree).as_ref().map(|tree| tree.path(path)))?
     }
 

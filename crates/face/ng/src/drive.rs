@@ -19,10 +19,10 @@ use kvdrive_sim::wall::lock;
 use kvdrive_spec::fabrics::DISCOVERY_NQN;
 use kvdrive_spec::identify::{CSI_KV, Controller, cns};
 use kvdrive_spec::{Sqe, property};
+use kvdrive_text::output::tell;
 use uuid::Uuid;
 
 use crate::in_process::{Address, InProcess};
-use crate::messages::tell;
 
 /// Entries of an I/O queue; each has one command at a time.
 const QUEUE_ENTRIES: u16 = 16;

@@ -22,9 +22,8 @@ use kvdrive_target::shared::Core;
 use kvdrive_target::subsystem::{Host, Options, Subsystem, nqn_of};
 use kvdrive_target::tcp::connection::Limits;
 use kvdrive_target::tcp::listener::{Server, Sockets};
+use kvdrive_text::output::tell;
 use uuid::Uuid;
-
-use crate::messages::tell;
 
 /// Least that one command may move, bytes.
 const TRANSFER_MIN_BYTES: u32 = 1 << 20;

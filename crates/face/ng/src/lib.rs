@@ -13,7 +13,6 @@
 //! | [`abi`] | numbers of ioctls, and the structures that their arguments point at |
 //! | [`nodes`] | paths, and the variable or file that names them |
 //! | [`ioctl`](mod@ioctl) | one ioctl from its number to its return value |
-//! | `messages` | lines for the user of the program |
 //! | [`memory`] | memory that a program points at |
 //! | [`drive`] | a drive as this process reaches it |
 //! | `in_process` | the drive in the program's own process |
@@ -32,11 +31,8 @@ mod in_process;
 pub mod ioctl;
 mod kernel;
 pub mod memory;
-mod messages;
 pub mod nodes;
 mod rights;
 pub mod stand_in;
 pub mod supervise;
 pub mod sysfs;
-
-pub use messages::tell;

@@ -1,7 +1,14 @@
-//! Files that results go to.
+//! Files that results go to, and messages to the user.
 
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// Writes a line to standard error. If that fails, because its reader has ended, the terminal is gone or the disk is
+/// full, the program continues without the line: a message must not end a drive that is served.
+pub fn tell(line: &str) {
+    _ = writeln!(std::io::stderr(), "{line}");
+}
 
 /// A path as messages show it: without quotes, unless it would be invisible.
 pub fn shown(path: &Path) -> String {
