@@ -6,6 +6,8 @@
 //!   one die of many is                             the busiest die limits: operations meet on it
 //!   the controller's contexts or threads are,      they wait for parts that have time left: more of them help
 //!     and the host asks for more at once
+//!   neither is, but the host asks for more, and    they wait for each other: the host's core limits while
+//!     its core and they together are                 they are idle, and more of it helps
 //!   nothing is                                     the host does not ask for more at once
 //! ```
 
@@ -38,6 +40,9 @@ const KEYS: [(&str, &str); 14] = [
     ("flash.reads", "flash.flat.read_mib_s"),
     ("flash.writes", "flash.flat.write_mib_s"),
 ];
+
+/// Cores of the host.
+const HOST_CORE: &str = "host.core";
 
 fn key_of(resource: &str) -> &'static str {
     KEYS.iter().find(|(name, _)| resource.starts_with(name)).map_or("", |(_, key)| *key)
@@ -89,12 +94,12 @@ pub(crate) fn occupied(began: &DriveSnapshot, ended: &DriveSnapshot) -> Named<Oc
     ended.occupations.iter().map(of).collect()
 }
 
-/// What limited the throughput of a run.
+/// What limited the throughput of a run. `is_behind`: operations had due times, and began later than those.
 pub(crate) fn limit(
     resources: &Named<Resource>,
     occupied: &Named<Occupied>,
-    config: &Config,
-    values: &Value,
+    (config, values): (&Config, &Value),
+    is_behind: bool,
 ) -> Option<Limit> {
     let (name, share) = most(resources.iter(), |resource| resource.busy_fraction)?;
     let limit = |key: &str, because| {
@@ -111,7 +116,7 @@ pub(crate) fn limit(
             format!("one {name} is busy {} of the time, all together {}", percent(share), percent(mean));
         return limit(key_of(name), because);
     }
-    let (asked_by, at_once) = host_limit(config);
+    let (asked_by, at_once) = host_limit(config, is_behind);
     let threads = most(occupied.iter(), |threads| threads.occupied_fraction);
     let has_more =
         |name: &str| at_once.is_none_or(|at_once| occupied.get(name).is_some_and(|of| at_once > of.tasks));
@@ -127,6 +132,18 @@ pub(crate) fn limit(
             .map_or_else(String::new, |(cause, share)| format!(", {} of it {}", percent(share), on(cause)));
         return limit(key, format!("{} occupied {} of the time{on}", subject(name), percent(share)));
     }
+    let cores = resources.iter().filter(|(name, _)| name.starts_with(HOST_CORE));
+    let core = most(cores, |resource| resource.busy_fraction).filter(|_| at_once.is_some());
+    if let (Some((core, busy)), Some((name, share))) = (core, threads.filter(|(name, _)| has_more(name)))
+        && busy + share >= NEARLY_ALL
+    {
+        let (busy, occupied) = (percent(busy), percent(share));
+        let because = format!(
+            "{core} is busy {busy} of the time; in turn with it, {} occupied {occupied}",
+            subject(name)
+        );
+        return limit(key_of(core), because);
+    }
     let said = |(name, share)| format!("{} occupied {}, ", subject(name), percent(share));
     let threads = threads.map_or_else(String::new, said);
     limit(asked_by, format!("{threads}no resource is busy more than {} of the time", percent(share)))
@@ -138,12 +155,12 @@ fn subject(name: &str) -> String {
 }
 
 /// The key by which the host asks for more, and how much it asks for at once; none where operations begin
-/// when they are due.
-fn host_limit(config: &Config) -> (&'static str, Option<u32>) {
-    if config.workload.rate_per_s > 0 {
+/// when they are due. If they begin later, all clients are busy, as without due times.
+fn host_limit(config: &Config, is_behind: bool) -> (&'static str, Option<u32>) {
+    if config.workload.rate_per_s > 0 && !is_behind {
         return ("workload.rate_per_s", None);
     }
-    if config.workload.arrivals == "trace" {
+    if config.workload.arrivals == "trace" && !is_behind {
         return ("workload.arrivals", None);
     }
     match config.has_store_on_host() || config.saker.enabled {

@@ -220,6 +220,7 @@ impl Bench {
                 wall_ns: None,
                 notes,
                 is_stopped: watch.is_stopped(),
+                is_behind: work.is_behind(span_ns),
                 workload,
                 loading: loading.clone(),
                 series,

@@ -28,6 +28,8 @@ pub(crate) struct Outcome {
     pub notes: Vec<String>,
     /// Whether it was stopped from outside before its end.
     pub is_stopped: bool,
+    /// Whether operations had due times that the drive did not keep up with.
+    pub is_behind: bool,
     /// Counters of the workload.
     pub workload: Counts,
     pub loading: Option<Loading>,
@@ -109,7 +111,7 @@ fn operations(seen: &Seen) -> report::Ops {
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended, drained, wall_ns, .. } = self;
-        let Outcome { mut notes, is_stopped, workload, loading, series, verified, .. } = self;
+        let Outcome { mut notes, is_stopped, is_behind, workload, loading, series, verified, .. } = self;
         let ops = operations(&seen);
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
@@ -139,7 +141,7 @@ impl Outcome {
         let values = document.values();
         // In wall time the clock passes while the drive has nothing to do.
         let limited_by = (wall_ns.is_none() && ops.answered() > 0)
-            .then(|| limits::limit(&resources, &occupied, config, &values))
+            .then(|| limits::limit(&resources, &occupied, (config, &values), is_behind))
             .flatten();
         Ok(Report {
             profile: document.profile_name().to_owned(),

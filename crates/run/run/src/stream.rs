@@ -290,10 +290,11 @@ impl Stream {
     ) {
         let (mut buffer, mut unsynced) = (Region::new(), 0);
         while let Some((op, mut at)) = self.next() {
-            if let Some(at) = at
-                && !self.wait_until(at)
-            {
-                return;
+            if let Some(at) = at {
+                if !self.wait_until(at) {
+                    return;
+                }
+                self.work.note_begun(at, self.clock.now());
             }
             for step in op.steps() {
                 let began = at.take().unwrap_or_else(|| self.clock.now());

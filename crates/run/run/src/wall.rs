@@ -438,6 +438,7 @@ fn report(
         wall_ns,
         notes,
         is_stopped,
+        is_behind: false,
         workload,
         loading,
         series,

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use anyhow::Context;
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_sim::Ns;
 use kvdrive_sim::wall::lock;
@@ -44,6 +45,8 @@ pub(crate) struct Work {
     /// The time at which the run ends, and whether an operation was drawn that is due after it.
     until: AtomicU64,
     has_late: AtomicBool,
+    /// How much later than due the latest operation began, ns.
+    late_ns: AtomicU64,
     /// Does the first store that does not fit end the run, and has one not fitted?
     until_full: bool,
     full: AtomicBool,
@@ -96,6 +99,7 @@ impl Work {
             done: AtomicU64::new(0),
             until: AtomicU64::new(Ns::MAX),
             has_late: AtomicBool::new(false),
+            late_ns: AtomicU64::new(0),
             until_full: params.until_full,
             full: AtomicBool::new(false),
             elsewhere: Mutex::default(),
@@ -141,6 +145,17 @@ impl Work {
         let is_late = at >= self.until.load(Relaxed);
         self.has_late.fetch_or(is_late, Relaxed);
         is_late
+    }
+
+    /// Notes that an operation that was due at `at` begins at `now`.
+    pub(super) fn note_begun(&self, at: Ns, now: Ns) {
+        self.late_ns.store(now.saturating_sub(at), Relaxed);
+    }
+
+    /// After a run of `span_ns`: did the drive not keep up with the times at which operations were due? The
+    /// latency of an operation then depends on the length of the run, not on the drive.
+    pub(super) fn is_behind(&self, span_ns: Ns) -> bool {
+        self.late_ns.load(Relaxed) > span_ns / 10
     }
 
     /// Appends the next operations to `drawn`.
@@ -225,12 +240,13 @@ impl Work {
     /// # Errors
     /// A store was refused, the connection to the drive failed, or the run was stopped meanwhile.
     pub(super) fn check_loaded(&self, name: &str, stores: u64, seen: &Seen) -> anyhow::Result<()> {
-        self.check_failure()?;
         let done = self.done();
+        let so_far = format!("{} of {} stores done", grouped(done), grouped(stores));
+        self.check_failure().with_context(|| format!("loading, {so_far}"))?;
         if let Some(error) = &seen.first_error {
-            anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
+            anyhow::bail!("workload.name = {name:?}: loading, {so_far}: {error}");
         }
-        anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
+        anyhow::ensure!(done == stores, "stopped while loading, with {so_far}");
         Ok(())
     }
 
@@ -260,7 +276,12 @@ impl Work {
                 "operations began at {}/s, {how}; latency counts from when one was to begin",
                 grouped(params.rate_per_s)
             ));
-            notes.extend(note_of_rate(params.rate_per_s, done, span_ns));
+        }
+        if self.is_behind(span_ns) {
+            let per_s = grouped((done as f64 * 1e9 / span_ns as f64) as u64);
+            notes.push(format!(
+                "the drive did not keep up, with {per_s}/s: operations waited, the longer the later they were"
+            ));
         }
         let is_timed = params.duration_ns > 0 && !self.full.load(Relaxed);
         let has_more = self.has_late.load(Relaxed) || lock(&self.source).left > 0;
@@ -288,15 +309,4 @@ fn note_of_end(
         }
         (false, false, _) => None,
     }
-}
-
-/// A note if the drive did not keep up with a rate: the latency of an operation then depends on the length of
-/// the run, not on the drive.
-fn note_of_rate(rate_per_s: u64, done: u64, span_ns: Ns) -> Option<String> {
-    let (asked, done) = (rate_per_s as f64 * span_ns as f64 / 1e9, done as f64);
-    // The number of random arrivals has a standard deviation of about its square root.
-    (done < 0.9 * asked && asked - done > 5.0 * asked.sqrt()).then(|| {
-        let kept = grouped((done * 1e9 / span_ns as f64) as u64);
-        format!("the drive did not keep up, with {kept}/s: operations waited, the longer the later they were")
-    })
 }

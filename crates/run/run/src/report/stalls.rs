@@ -52,10 +52,16 @@ const READS: [&str; 6] = ["retrieve", "retrieve-part", "exist", "list", "seek", 
 /// The wait of the longest operations of a kind. Engine `lsm` collects inside the store that needs room, and
 /// looks up each value's key in the index.
 fn waits_for(report: &Report, kind: &str) -> String {
-    if READS.contains(&kind) {
-        return "reads of flash, and for what is ahead of them on its dies".to_owned();
-    }
     let count = |path| report.counts.get(path).unwrap_or(0);
+    let flushes = count("engine.index_flushes");
+    match READS.contains(&kind) {
+        // A store flushes and merges inside its command, and keeps the context that later commands need.
+        true if flushes > 0 => {
+            return "reads of flash, and for stores ahead of them that flush and merge the index".to_owned();
+        }
+        true => return "reads of flash, and for what is ahead of them on its dies".to_owned(),
+        false => {}
+    }
     let (reads, moved) = (count("nand.reads.gc_index"), count("engine.gc_moved_pairs"));
     match report.setting("engine", "name").as_str() {
         "lsm" if reads > 0 => format!(
@@ -72,6 +78,13 @@ fn waits_for(report: &Report, kind: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::{Commands, Latency};
+    use kvdrive_declare::{Counters, Sections};
+
+    #[derive(Counters)]
+    struct Flushes {
+        /// Memtables that were flushed.
+        index_flushes: u64,
+    }
 
     fn report(mean: f64, p99: u64, max: u64) -> Report {
         let latency = Latency { mean, p99, max, ..Latency::default() };
@@ -97,6 +110,17 @@ mod tests {
         report.latency_ns = [("retrieve", latency)].into_iter().collect();
         let text = stalls(&[report], 200);
         assert!(text.contains("wait for reads of flash") && !text.contains("merges"), "{text}");
+    }
+
+    /// With one context, a retrieve waits for the store that holds it.
+    #[test]
+    fn a_retrieve_behind_a_merge_waits_for_it() {
+        let mut report = report(52.6e3, 31_300, 160_000_000);
+        let latency = Latency { mean: 52.6e3, p99: 31_300, max: 160_000_000, ..Latency::default() };
+        report.latency_ns = [("retrieve", latency)].into_iter().collect();
+        report.counts = Sections::default().with("engine", Flushes { index_flushes: 3 }.counts());
+        let text = stalls(&[report], 200);
+        assert!(text.contains("reads of flash, and for stores ahead of them that flush"), "{text}");
     }
 
     #[test]

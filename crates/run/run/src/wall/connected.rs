@@ -123,6 +123,7 @@ pub fn run_measured(
         wall_ns,
         notes,
         is_stopped,
+        is_behind: false,
         workload,
         loading,
         series,

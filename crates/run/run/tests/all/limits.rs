@@ -35,6 +35,49 @@ fn the_key_that_is_named_is_the_one_that_helps() {
     assert_eq!(limit(&paced), "workload.rate_per_s");
 }
 
+/// Clients that are always busy are without due times: not the rate limits, but how many of them there are.
+#[test]
+fn a_rate_that_the_drive_does_not_keep_up_with_is_not_its_limit() {
+    let at = |rate: &str, depth: &str| {
+        report("cosmos-plus", &["workload.name=readrandom", &format!("workload.rate_per_s={rate}"), depth])
+    };
+    let kept = at("100", "host.depth=2");
+    assert_eq!(limit(&kept), "workload.rate_per_s");
+    let behind = at("1M/s", "host.depth=1");
+    assert_eq!(limit(&behind), "host.depth");
+    assert!(behind.notes.iter().any(|note| note.contains("did not keep up")), "{:?}", behind.notes);
+    assert_eq!(limit(&at("1M/s", "host.depth=16")), "controller.contexts");
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("reads.csv");
+    let lines: String = (0..2000).map(|n| format!("{n}us,get,key{n},\n")).collect();
+    std::fs::write(&trace, lines).unwrap();
+    let trace = format!("workload.trace={}", trace.display());
+    let of = |arrivals: &str| report("cosmos-plus", &["workload.name=trace", &trace, arrivals]);
+    let behind = of("workload.arrivals=trace");
+    assert_eq!(limit(&behind), "host.depth");
+    assert!(behind.notes.iter().any(|note| note.contains("did not keep up")), "{:?}", behind.notes);
+    assert!(!of("workload.arrivals=fixed").notes.iter().any(|note| note.contains("did not keep up")));
+}
+
+/// The host's core has nothing to do while a merge keeps the only context, and the context is idle else.
+#[test]
+fn resources_that_limit_in_turn_are_told_with_the_key_that_helps() {
+    let of = |more: &[&str]| {
+        report(
+            "cosmos-plus",
+            &[&["workload.name=fillrandom", "workload.num=20000", "workload.ops=20000"], more].concat(),
+        )
+    };
+    let deep = of(&["host.depth=16"]);
+    assert_eq!(limit(&deep), "host.cores");
+    let says = &deep.limited_by.as_ref().unwrap().because;
+    assert!(says.contains("in turn with it, contexts are occupied"), "{says}");
+    let deeper = of(&["host.depth=64"]);
+    assert!(deeper.throughput_ops_per_s < 1.01 * deep.throughput_ops_per_s, "depth alone does not help");
+    let wide = of(&["host.depth=16", "host.cores=4"]);
+    assert!(wide.throughput_ops_per_s > 1.2 * deep.throughput_ops_per_s, "cores do");
+}
+
 #[test]
 fn every_kind_of_resource_can_be_the_limit() {
     let of = |profile: &str, more: &[&str]| {
