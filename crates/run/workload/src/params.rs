@@ -18,7 +18,7 @@ pub struct WorkloadParams {
     #[setting(is = Name(|| all_rows().map(|row| row.name).collect()), option = "workload")]
     pub name: String,
     /// Operations of the run (`db_bench`: reads or num), preloading not counted.
-    #[setting(is = Integer(0, 1 << 48), option = "ops", shrinks)]
+    #[setting(is = Integer(1, 1 << 48), option = "ops", shrinks)]
     pub ops: u64,
     /// Size of the key space and number of preloaded pairs, for the workloads that draw keys.
     #[setting(is = Integer(1, 1 << 32), option = "num", shrinks)]
@@ -172,8 +172,8 @@ pub struct WorkloadParams {
     #[setting(is = Text)]
     pub trace_format: String,
     /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace reads before
-    /// it stores it, with a value of that size; or `trace:FILE`, the pairs that are left after all operations of that
-    /// trace.
+    /// it stores it, with a value of that size; `keys:NUM:SIZE`, the first NUM keys of `db_bench`; or `trace:FILE`, the
+    /// pairs that are left after all operations of that trace.
     #[setting(is = Text, option = "load")]
     pub load: String,
     /// `kvcache`: the language model (`kvdrive list models`).

@@ -440,6 +440,9 @@ fn a_trace_without_operations_and_one_whose_time_goes_back_are_refused() {
         let trace = folder.file(name, content);
         let line = error(&trace, &[]);
         assert!(line.starts_with("workload.trace: ") && line.ends_with(": has no operation"), "{line}");
+        let full = folder.file("full.csv", b"0,get,a,\n");
+        let line = error(&full, &[&format!("workload.load=trace:{}", trace.display())]);
+        assert!(line.starts_with("workload.load: ") && line.ends_with(": has no operation"), "{line}");
     }
     let trace = folder.file("back.csv", b"5s,store,a,1\n4.5s,store,b,1\n1s,store,c,1\n");
     assert_eq!(operations(&trace, &[]).unwrap().len(), 3, "without its times it is read");
@@ -448,4 +451,38 @@ fn a_trace_without_operations_and_one_whose_time_goes_back_are_refused() {
         line.contains("back.csv, line 3: its time lies") && line.contains("before that of an earlier"),
         "{line}"
     );
+}
+
+/// RocksDB's keys are known: 8 bytes with the number, and `0` for the rest.
+#[test]
+fn a_trace_of_db_bench_finds_its_range_of_keys() {
+    let folder = Folder::new();
+    let get = |index: u8| {
+        let key = [&[0, 0, 0, 0, 0, 0, 0, index][..], b"00000000"].concat();
+        // Time, type, length; column family, length of the key.
+        [&[0x4a, 0x42, 0x0f, 0, 0, 0, 0, 0, 4, 21, 0, 0, 0, 0, 0, 0, 0, 16][..], &key].concat()
+    };
+    let begin = b"\x40\x42\x0f\0\0\0\0\0\x01\x24\0\0\0feedcafedeadbeef\tTrace Version: 0.1\t";
+    let trace = folder.file("query.trace", &[&begin[..], &get(0), &get(4), &get(5)].concat());
+    let report = report(&trace, &["workload.load=keys:5:100", "workload.verify=values"]);
+    assert!(report.notes[0].ends_with("read as db_bench"), "{:?}", report.notes);
+    assert_eq!(report.not_found.get("retrieve"), Some(&1), "key 5 is beyond them");
+    assert_eq!(report.precondition.as_ref().unwrap().stores, 5);
+    assert!(report.notes.iter().any(|note| note.contains("5 pairs of 100 B, the first of db_bench")));
+    for (load, problem) in
+        [("keys:0:100", "0 keys; allowed: 1 to"), ("keys:5", "allowed: nothing"), ("keys:5:", "")]
+    {
+        let line = error(&trace, &[&format!("workload.load={load}")]);
+        assert!(line.starts_with("workload.load: ") && line.contains(problem), "{load}: {line}");
+    }
+}
+
+#[test]
+fn times_that_go_back_a_little_are_told() {
+    let folder = Folder::new();
+    let trace = folder.file("back.csv", b"5s,store,a,1\n4.5s,store,b,1\n6s,store,c,1\n");
+    let at_times = report(&trace, &["workload.arrivals=trace"]);
+    let is_told = |note: &String| note.contains("lies before") && note.ends_with("back.csv, line 2");
+    assert_eq!(at_times.notes.iter().filter(|note| is_told(note)).count(), 1, "{:?}", at_times.notes);
+    assert!(!report(&trace, &[]).notes.iter().any(is_told));
 }

@@ -10,12 +10,16 @@ use kvdrive_spec::Key;
 use kvdrive_text::{Unit, number_of, quantity};
 
 use super::{Trace, TraceOp, WorkloadParams, opened};
+use crate::keys::KeyFormat;
 
 /// The setting.
 const KEY: &str = "workload.load";
 const NOTHING: &str = "nothing";
 const READS: &str = "reads:";
 const TRACE: &str = "trace:";
+const KEYS: &str = "keys:";
+/// Length of the keys of `db_bench`, unless `--key_size` is given to it.
+const DB_BENCH_KEY_BYTES: u32 = 16;
 
 /// Pairs with the sizes of their values, and a note for the report.
 type Loaded = (Vec<(Key, u32)>, Option<String>);
@@ -26,12 +30,17 @@ type Loaded = (Vec<(Key, u32)>, Option<String>);
 /// The key to blame, and what is wrong: no such file, no operation in it.
 pub(in super::super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
     let (loaded, note) = load(params)?;
-    let mut trace = opened("workload.trace", &params.trace, &params.trace_format)?;
-    if !trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
-        return Err(format!("workload.trace: {}: has no operation", trace.source.name()));
-    }
+    let mut trace = opened("workload.trace", &params.trace, &params.trace_format).and_then(begun)?;
     trace.notes.extend(note);
     Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
+}
+
+/// A trace whose first operation has been read: there is one.
+fn begun(mut trace: Trace) -> Result<Trace, String> {
+    match trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
+        true => Ok(trace),
+        false => Err(format!("{}: {}: has no operation", trace.key, trace.source.name())),
+    }
 }
 
 /// The pairs that the drive holds at the beginning according to `params`.
@@ -42,14 +51,36 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
         return Ok((Vec::new(), None));
     }
     if let Some(path) = load.strip_prefix(TRACE) {
-        return opened(KEY, path, "").and_then(left_by);
+        return opened(KEY, path, "").and_then(begun).and_then(left_by);
+    }
+    let value_bytes = |size: &str| {
+        let bytes = quantity::parse(Unit::Bytes, size).map_err(wrong)?;
+        u32::try_from(bytes).map_err(|_| wrong(format!("{size}: not the size of a value")))
+    };
+    if let Some((num, size)) = load.strip_prefix(KEYS).and_then(|rest| rest.split_once(':')) {
+        let num = quantity::parse(Unit::None, num).map_err(wrong)?;
+        return first_keys(u64::try_from(num).unwrap_or(0), value_bytes(size)?).map_err(wrong);
     }
     let Some(size) = load.strip_prefix(READS) else {
-        return Err(wrong(format!("{load:?}; allowed: {NOTHING}, {READS}SIZE, {TRACE}FILE")));
+        let allowed = format!("{NOTHING}, {READS}SIZE, {KEYS}NUM:SIZE, {TRACE}FILE");
+        return Err(wrong(format!("{load:?}; allowed: {allowed}")));
     };
-    let bytes = quantity::parse(Unit::Bytes, size).map_err(wrong)?;
-    let bytes = u32::try_from(bytes).map_err(|_| wrong(format!("{size}: not the size of a value")))?;
+    let bytes = value_bytes(size)?;
     opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
+}
+
+/// Most keys of a range.
+const KEYS_MAX: u64 = 1 << 32;
+
+/// The first `num` keys of `db_bench`, which `fillseq` and `fillrandom` store before it records reads.
+fn first_keys(num: u64, value_bytes: u32) -> Result<Loaded, String> {
+    if !(1..=KEYS_MAX).contains(&num) {
+        return Err(format!("{num} keys; allowed: 1 to {KEYS_MAX}"));
+    }
+    let format = KeyFormat::new(DB_BENCH_KEY_BYTES, num)?;
+    let pairs = (0..num).map(|index| (format.key(index), value_bytes)).collect();
+    let note = format!("loaded before: {} of {value_bytes} B, the first of db_bench", number_of(num, "pair"));
+    Ok((pairs, Some(note)))
 }
 
 /// Each key that a trace reads and did not store before.

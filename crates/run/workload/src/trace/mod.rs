@@ -123,6 +123,8 @@ pub static FORMATS: &[FormatRow] = &[
 
 /// A trace that is being read.
 pub(super) struct Trace {
+    /// The setting that names it.
+    key: &'static str,
     source: Source,
     format: Box<dyn Format>,
     name: &'static str,
@@ -136,11 +138,12 @@ pub(super) struct Trace {
     loaded: Vec<(Key, u32)>,
     notes: Vec<String>,
     has_noted_long_key: bool,
+    has_noted_backward: bool,
 }
 
 /// Opens the trace at `path`, in the named format; if `format` is empty, the file's first bytes decide.
 /// Errors begin with `key`, the setting that names the trace.
-fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
+fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> {
     let wrong = |error| format!("{key}: {error}");
     let mut source = Source::open(Path::new(path)).map_err(wrong)?;
     let row = match format {
@@ -154,6 +157,7 @@ fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
         })?,
     };
     Ok(Trace {
+        key,
         notes: vec![format!("operations of {}, read as {}", source.name(), row.name)],
         source,
         format: (row.build)(),
@@ -165,13 +169,14 @@ fn opened(key: &str, path: &str, format: &str) -> Result<Trace, String> {
         version: 0,
         loaded: Vec::new(),
         has_noted_long_key: false,
+        has_noted_backward: false,
     })
 }
 
 impl Trace {
     /// When an entry begins, ns after the first entry. A time up to a second before that of the previous
     /// entry is replaced by the latter, because threads of one program write entries only roughly in the
-    /// order of their times.
+    /// order of their times; a note says so.
     fn moment(&mut self, at_ns: Option<Ns>) -> Result<Option<Ns>, String> {
         if self.wants_times && at_ns.is_none() {
             return Err(format!("format {} has no times, so workload.arrivals cannot be trace", self.name));
@@ -181,6 +186,13 @@ impl Trace {
         if self.wants_times && before_ns > BACKWARD_NS {
             let before_s = before_ns as f64 / 1e9;
             return Err(format!("its time lies {before_s:.3} s before that of an earlier operation"));
+        }
+        if self.wants_times && before_ns > 0 && !self.has_noted_backward {
+            self.has_noted_backward = true;
+            self.notes.push(format!(
+                "an operation whose time lies before that of an earlier one begins with that one; the first is at {}",
+                self.source.place()
+            ));
         }
         self.last_ns = self.last_ns.max(at_ns.unwrap_or(0).saturating_sub(begin_ns));
         Ok(at_ns.map(|_| self.last_ns))
