@@ -12,7 +12,7 @@ use kvdrive_config::Document;
 use kvdrive_device::engines::looks_at;
 use kvdrive_results::ResultCache;
 use kvdrive_run::many::{RunSession, run_sessions_until, sessions};
-use kvdrive_run::report::{Report, compare_in as comparison, record};
+use kvdrive_run::report::{Report, compare_in as comparison, has_set, record};
 use kvdrive_run::{HistogramLog, Progress, Watch, cumulative, run_session_watched};
 use kvdrive_text::number_of;
 use kvdrive_text::output::{check_apart, check_writable};
@@ -121,10 +121,14 @@ impl Compare {
     }
 }
 
-/// The settings in which a run differs from another one, its profile and seed among them.
+/// The settings in which a run differs from another one: its profile, its seed and those that the user set.
 fn own_settings(report: &Report, all: &[Report]) -> String {
+    let is_asked = |key: &str| all.iter().any(|report| has_set(report, key));
     let settings = |report: &Report| {
-        let of_config = |key: &String| key == "profile" || key.starts_with("config.");
+        let of_config = |key: &String| match key.strip_prefix("config.") {
+            Some(key) => key == "run.seed" || is_asked(key),
+            None => key == "profile",
+        };
         record(report).into_iter().filter(|(key, _)| of_config(key)).collect::<BTreeMap<_, _>>()
     };
     let others: Vec<_> = all.iter().map(settings).collect();

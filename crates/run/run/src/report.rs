@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::declared;
-pub use compare::{compare, compare_in};
+pub use compare::{compare, compare_in, has_set};
 pub use connected::{Connected, Target};
 pub use kinds::kind_of;
 pub use named::Named;

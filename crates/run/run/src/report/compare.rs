@@ -9,8 +9,8 @@ use kvdrive_store::store_row;
 use kvdrive_text::{WIDTH, grouped, wrap};
 use serde_json::Value;
 
-/// Most settings named in the table; if reports differ in more, the profile and the settings in [`ASKED_FOR`]
-/// are named instead.
+/// Most settings named in the table; if reports differ in more, the profile, the settings in [`ASKED_FOR`] and
+/// those that the user set are named instead.
 const SETTINGS: usize = 5;
 /// Replaces the keys of a DRAM point if every report has one: its name instead of the bytes.
 const DRAM_POINT: &str = "hash.dram";
@@ -426,8 +426,9 @@ fn against_first(
         |row: &Row<'_>| rows.iter().position(|first| asked(first.0[0]) == asked(row.0[0])).unwrap_or(0);
     let mut text = String::new();
     let mut last_base = None;
-    for (index, row) in rows.iter().enumerate() {
-        let base = base_of(row);
+    let mut by_base: Vec<_> = rows.iter().map(|row| (base_of(row), row)).enumerate().collect();
+    by_base.sort_by_key(|(_, (base, _))| *base);
+    for (index, (base, row)) in by_base {
         if base == index || row.is_stopped() || rows[base].is_stopped() {
             continue;
         }
@@ -506,8 +507,8 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         .filter(|key| (1..reports.len()).any(|other| value(other, key) != value(0, key)))
         .collect();
     let is_summed_up = differing.is_empty() || differing.len() > SETTINGS;
-    let differing: Vec<&str> =
-        differing.into_iter().filter(|key| !is_summed_up || ASKED_FOR.contains(key)).collect();
+    let is_asked = |key: &str| ASKED_FOR.contains(&key) || reports.iter().any(|report| has_set(report, key));
+    let differing: Vec<&str> = differing.into_iter().filter(|key| !is_summed_up || is_asked(key)).collect();
     let rows = (0..reports.len())
         .map(|report| {
             let profile = is_summed_up.then(|| reports[report].profile.clone());
@@ -515,13 +516,22 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
             profile.into_iter().chain(values).collect()
         })
         .collect();
-    // `packing.policy` is known by its section; other settings are known by their names.
-    let name = |key: &&str| match key.split_once('.') {
+    // `packing.policy` is known by its section; other settings are known by their names, if these are different.
+    let short = |key: &str| match key.split_once('.') {
         Some((section, "policy" | "kind" | "enabled" | "name")) => section.to_string(),
         Some((_, leaf)) => leaf.to_string(),
         None => key.to_string(),
     };
+    let name = |key: &&str| match differing.iter().filter(|other| short(other) == short(key)).count() {
+        1 => short(key),
+        _ => key.to_string(),
+    };
     (is_summed_up.then(|| "profile".into()).into_iter().chain(differing.iter().map(name)).collect(), rows)
+}
+
+/// Did the user set this key for the run of a report?
+pub fn has_set(report: &Report, key: &str) -> bool {
+    report.set.iter().any(|set| set.split_once('=').is_some_and(|(set, _)| set == key))
 }
 
 /// Replaces the key of the cache's bytes by the name of the layer that has the cache.

@@ -1,6 +1,7 @@
 //! The crate's one integration-test binary.
 
 mod blend;
+mod compared;
 mod counters;
 mod extremes;
 mod hash_runs;
