@@ -7,6 +7,7 @@ use kvdrive_config::{Document, Scale};
 use kvdrive_experiments::runs::{Extent, Options, Plan, Results};
 use kvdrive_results::RunOrder;
 use kvdrive_run::many::run_sessions_until;
+use kvdrive_run::report::Report;
 use kvdrive_run::{Progress, Watch, operations_of_session};
 use kvdrive_text::number_of;
 
@@ -62,15 +63,26 @@ impl Batch {
         plan.check()
     }
 
-    /// Has all runs of `plan` done.
+    /// Has all runs of `plan` done; ends the program if it is interrupted.
     pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
+        let (results, interrupted) = self.run_so_far(plan)?;
+        match interrupted {
+            None => Ok(results),
+            Some(interrupted) => interrupted.end(""),
+        }
+    }
+
+    /// Has all runs of `plan` done, or those that end before an interrupt.
+    pub fn run_so_far(&self, plan: Plan) -> anyhow::Result<(Results, Option<Interrupted>)> {
         let jobs = jobs(self.jobs);
         self.check(&plan)?;
         let cache = self.remember.cache();
-        plan.run(|documents, sessions| {
+        let mut interrupted = None;
+        let results = plan.run_so_far(|documents, sessions| {
             let ahead = cache.ahead(documents, sessions)?;
+            let stop = stop_on_interrupt()?;
             output::tell(&ahead.in_words(jobs));
-            let (bar, stop) = (TotalBar::new(documents, &ahead)?, stop_on_interrupt()?);
+            let bar = TotalBar::new(documents, &ahead)?;
             let run = |runs: &[Document], progress: Progress<'_>| {
                 cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
             };
@@ -78,18 +90,32 @@ impl Batch {
             let reports = run_sessions_until(documents, &ahead.sessions, jobs, &run, &update, &stop);
             bar.finish();
             Remember::end(&cache);
-            if stop.load(Ordering::Relaxed) {
-                // A verdict or a curve is of whole runs.
-                match cache.path() {
-                    Some(_) => output::tell(
-                        "kvdrive: stopped; results of ended runs are remembered, and the same command continues",
-                    ),
-                    None => output::tell("kvdrive: stopped; nothing is remembered (--no-cache)"),
-                }
-                std::process::exit(STOPPED);
-            }
-            Ok(reports?.into_iter().map(|report| report.expect("every run has ended")).collect())
-        })
+            let is_stopped = stop.load(Ordering::Relaxed);
+            interrupted = is_stopped.then(|| Interrupted { is_remembered: cache.path().is_some() });
+            // A verdict or a curve is of whole runs.
+            let whole = |report: Option<Report>| report.filter(|report| !report.is_stopped);
+            let reports: Vec<_> = reports?.into_iter().map(whole).collect();
+            assert!(is_stopped || reports.iter().all(Option::is_some), "every run has ended");
+            Ok(reports)
+        })?;
+        Ok((results, interrupted))
+    }
+}
+
+/// Runs that Ctrl-C ended.
+pub struct Interrupted {
+    is_remembered: bool,
+}
+
+impl Interrupted {
+    /// Ends the program, after `what` there is so far was printed.
+    pub fn end(self, what: &str) -> ! {
+        let kept = match self.is_remembered {
+            true => "results of ended runs are remembered, and the same command continues",
+            false => "nothing is remembered (--no-cache)",
+        };
+        output::tell(&format!("kvdrive: stopped; {what}{kept}"));
+        std::process::exit(STOPPED)
     }
 }
 

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_bench::connected::{DEFAULT_KEYS, DEFAULT_VALUE_BYTES, connected};
 use kvdrive_bench::{self as bench, Figures};
 use kvdrive_config::Scale;
+use kvdrive_run::Watch;
 use kvdrive_run::wall::connected::Remote;
 
 use crate::connect::Connection;
@@ -18,6 +19,7 @@ use crate::progress::Bars;
 use crate::serve::seen::Seen;
 use crate::serve::{FIRST, control};
 use crate::settings::at_least_one;
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -132,14 +134,20 @@ impl Bench {
             Some(pid) => Some(pid),
             None => self.pid_of(remotes)?,
         };
-        let figures = connected(remotes, self.value_size, operations, keys, pid, &|done, total| {
-            bars.update(0, done, total)
-        })
-        .map_err(Connection::explained)?;
-        if self.json.as_deref() != Some("-") {
+        let progress = |done, total| bars.update(0, done, total);
+        let watch = Watch { stop: stop_on_interrupt()?, ..Watch::progress(&progress) };
+        let figures = connected(remotes, self.value_size, operations, keys, pid, &watch);
+        let (figures, failure) = figures.map_err(Connection::explained)?;
+        if self.json.as_deref() != Some("-") && !figures.rows.is_empty() {
             output::print(&figures.to_string());
         }
-        self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))
+        self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))?;
+        failure.map_or(Ok(()), Err)?;
+        if watch.is_stopped() {
+            output::tell(&format!("kvdrive: stopped; measured before: {}", figures.rows.len()));
+            std::process::exit(STOPPED);
+        }
+        Ok(())
     }
 
     /// The process of the server, if there is only one and it is a kvdrive on this machine.

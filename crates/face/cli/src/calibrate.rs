@@ -11,6 +11,7 @@ use kvdrive_tune::calibrate::{LsmStore, WorkingSet, calibrate};
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{at_least_one, count};
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `calibrate`.
 #[derive(Args)]
@@ -63,17 +64,21 @@ impl Calibrate {
             repetitions: u32::try_from(self.repetitions).unwrap_or(u32::MAX),
         };
         let bars = Bars::new(&["calibrate".to_owned()]);
-        let calibration = calibrate(&set, self.store, &|done, total| bars.update(0, done, total))
+        let stop = stop_on_interrupt()?;
+        let calibration = calibrate(&set, self.store, &|done, total| bars.update(0, done, total), &stop)
             .map_err(|problem| anyhow::anyhow!("--store {problem}"))?;
         if self.json.as_deref() != Some("-") {
             output::print(&calibration.to_string());
         }
-        if let Some(path) = &self.out {
-            output::write(path, &calibration.to_toml())?;
+        if let Some(path) = &self.json {
+            output::write_json(path, &calibration)?;
         }
-        match &self.json {
-            Some(path) => output::write_json(path, &calibration),
-            None => Ok(()),
+        if calibration.is_stopped {
+            output::tell(
+                "kvdrive: stopped; these are the steps measured so far, and no file for --config is written",
+            );
+            std::process::exit(STOPPED);
         }
+        self.out.as_ref().map_or(Ok(()), |path| output::write(path, &calibration.to_toml()))
     }
 }

@@ -51,9 +51,9 @@ impl Claims {
         let mut plan = Plan::new(self.batch.options());
         let planned = plan_all(suite, &mut plan, &self.batch)?;
         let scales = plan.scales().to_vec();
-        let results = self.batch.run(plan)?;
-        let outcomes =
-            planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (results, interrupted) = self.batch.run_so_far(plan)?;
+        let ended = planned.iter().filter(|claim| claim.has_ended(&results));
+        let outcomes = ended.map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json.as_deref() != Some("-") {
             // Without a terminal a claim stays one line, for programs that read lines.
             let room = output::terminal_columns().unwrap_or(usize::MAX);
@@ -72,6 +72,10 @@ impl Claims {
         }
         if let Some(path) = &self.json {
             output::write_json(path, &outcomes)?;
+        }
+        if let Some(interrupted) = interrupted {
+            let (judged, all) = (outcomes.len(), planned.len());
+            interrupted.end(&format!("{judged} of {all} claims are judged, whose runs have ended; "));
         }
         check(&outcomes)
     }

@@ -190,7 +190,11 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
     // A trace determines the number of its pairs, so its drive keeps its size.
     let says_which =
         config.workload.ends() || SAY_WHICH_DRIVE.iter().any(|option| options.get(option).is_some());
-    Ok(if says_which { document } else { shrink(&options, document) })
+    if !says_which {
+        return Ok(shrink(&options, document));
+    }
+    config.check_room()?;
+    Ok(document)
 }
 
 /// Makes the drive of `document` so small that a short run programs, merges, collects and synchronises. On a drive of the

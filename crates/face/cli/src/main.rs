@@ -166,10 +166,16 @@ const LOOK_AT_LESS: &[(&str, IsIgnored)] = &[
     ("serve", is_of_work),
     ("check", is_not_of_image),
     ("dump", is_not_of_image),
-    ("crash", |row| row.is_of_load()),
-    ("tune", |row| row.is_of_load() || kvdrive_tune::OWN_KEYS.contains(&row.key)),
-    ("explain", |row| explain::is_of_run(row.key)),
+    ("compare", is_clock),
+    ("crash", |row| row.is_of_load() || is_clock(row)),
+    ("tune", |row| row.is_of_load() || is_clock(row) || kvdrive_tune::OWN_KEYS.contains(&row.key)),
+    ("explain", |row| explain::is_of_run(row.key) || is_clock(row)),
 ];
+
+/// Does an option choose the clock? Only `run` has another one than the model's.
+fn is_clock(row: &OptionRow) -> bool {
+    row.name == "clock"
+}
 
 /// Does an option say nothing of a drive whose image is read? The medium is its file.
 fn is_not_of_image(row: &OptionRow) -> bool {
@@ -283,6 +289,10 @@ mod tests {
         for option in ["media", "seed", "nand", "ops"] {
             assert!(hidden("check", option) && hidden("dump", option), "check --{option}");
         }
+        for command in ["compare", "crash", "tune", "explain"] {
+            assert!(hidden(command, "clock"), "{command} --clock");
+        }
+        assert!(!hidden("run", "clock"));
         assert!(!hidden("tune", "profile") && !hidden("check", "profile") && !hidden("run", "nand"));
     }
 

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_experiments::sweep::{Row, Shard, SweepFile, merge, rows};
-use kvdrive_run::Progress;
 use kvdrive_run::many::run_each;
+use kvdrive_run::{Progress, Watch};
 use kvdrive_text::input::read_text;
 use kvdrive_text::number_of;
 use kvdrive_text::output::{check_apart, check_is_file, shown};
@@ -17,6 +18,7 @@ use crate::batch::{TotalBar, jobs};
 use crate::cache::Remember;
 use crate::output;
 use crate::settings::at_least_one;
+use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `sweep`.
 #[derive(Args)]
@@ -69,12 +71,15 @@ impl Sweep {
         let (cache, jobs) = (self.remember.cache(), jobs(self.jobs));
         let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
         let ahead = cache.ahead(&documents, &sessions)?;
+        let stop = stop_on_interrupt()?;
         if !documents.is_empty() {
             output::tell(&ahead.in_words(jobs));
         }
         let bar = TotalBar::new(&documents, &ahead)?;
-        let sink = Mutex::new(Sink { file, error: None });
-        let run = |runs: &[Document], progress: Progress<'_>| cache.run_session(runs, progress);
+        let sink = Mutex::new(Sink { file, written: 0, error: None });
+        let run = |runs: &[Document], progress: Progress<'_>| {
+            cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
+        };
         run_each(
             &documents,
             &ahead.sessions.concat(),
@@ -83,6 +88,10 @@ impl Sweep {
             &|index, done, total| bar.update(index, done, total),
             &|index, report| {
                 let mut sink = sink.lock().expect("a run that panics ends the program");
+                // The row of a run that was stopped would not be computed again.
+                if stop.load(Ordering::Relaxed) && report.as_ref().map_or(true, |report| report.is_stopped) {
+                    return false;
+                }
                 let line = report
                     .with_context(|| serde_json::Value::from(left[index].settings.clone()).to_string())
                     .and_then(|report| left[index].line(&report));
@@ -91,8 +100,18 @@ impl Sweep {
         );
         Remember::end(&cache);
         bar.finish();
-        let error = sink.into_inner().expect("no run panicked").error;
-        error.map_or(Ok(()), Err)
+        let Sink { written, error, .. } = sink.into_inner().expect("no run panicked");
+        error.map_or(Ok(()), Err)?;
+        if stop.load(Ordering::Relaxed) {
+            output::tell(&format!(
+                "kvdrive: stopped; {} of {} done in {}, and the same command continues",
+                rows.len() - left.len() + written,
+                number_of(rows.len() as u64, "row"),
+                out.display()
+            ));
+            std::process::exit(STOPPED);
+        }
+        Ok(())
     }
 
     /// Writes the lines of several files as one.
@@ -110,14 +129,17 @@ impl Sweep {
 /// The file of the lines, and the first error.
 struct Sink {
     file: SweepFile,
+    /// Lines added.
+    written: usize,
     error: Option<anyhow::Error>,
 }
 
 impl Sink {
     /// Adds a line; false when something is wrong and nothing more should be run.
     fn add(&mut self, line: anyhow::Result<String>) -> bool {
-        if let Err(error) = line.and_then(|line| self.file.add(&line)) {
-            self.error.get_or_insert(error);
+        match line.and_then(|line| self.file.add(&line)) {
+            Ok(()) => self.written += 1,
+            Err(error) => _ = self.error.get_or_insert(error),
         }
         self.error.is_none()
     }

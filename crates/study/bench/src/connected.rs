@@ -10,10 +10,11 @@ use serde::Serialize;
 
 use super::thread_cpu_seconds;
 use kvdrive_config::{DEFAULT_PROFILE, Document};
+use kvdrive_run::Watch;
 use kvdrive_run::report::Target;
 use kvdrive_run::wall::connected::{Remote, run_measured};
-use kvdrive_run::{Progress, Watch};
-use kvdrive_text::with_decimals;
+use kvdrive_text::scaled::time;
+use kvdrive_text::{grouped, with_decimals};
 
 /// Default size of values, bytes.
 pub const DEFAULT_VALUE_BYTES: u32 = 4096;
@@ -135,19 +136,22 @@ fn depths(value_bytes: u32) -> Vec<(u32, u64)> {
 /// operations at depth 32 (less for large values), and a tenth of them at depth 1. Before the retrieves every
 /// key is stored once, which is not measured. `server_pid` is the process of a server on this machine.
 ///
+/// If `watch` stops a measurement or the connection fails, the figures are those of the measurements before it, with
+/// the error if there is one.
+///
 /// # Errors
-/// The connection failed, or the drive refused an operation.
+/// There is no drive, or the drive refused an operation.
 pub fn connected(
     remotes: &[Remote],
     value_bytes: u32,
     operations: u64,
     keys: u64,
     server_pid: Option<u32>,
-    progress: Progress<'_>,
-) -> anyhow::Result<Connected> {
+    watch: &Watch<'_>,
+) -> anyhow::Result<(Connected, Option<anyhow::Error>)> {
     let mut rows = Vec::new();
-    let mut targets = Vec::new();
-    for (depth, part) in depths(value_bytes) {
+    let (mut targets, mut failure) = (Vec::new(), None);
+    'rows: for (depth, part) in depths(value_bytes) {
         for (operation, workload) in [("store", "fillrandom"), ("retrieve", "readrandom")] {
             let operations = (operations / part).max(1);
             let mut document = Document::profile(DEFAULT_PROFILE)?;
@@ -165,8 +169,19 @@ pub fn connected(
             let look = || {
                 moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads)));
             };
-            let (found, ran) = run_measured(&document, remotes, &Watch::progress(progress), &look)?;
-            ran.failure.map_or(Ok(()), Err)?;
+            let (found, ran) = match run_measured(&document, remotes, watch, &look) {
+                Ok((found, ran)) if ran.failure.is_none() && !ran.report.is_stopped => (found, ran),
+                Ok((_, ran)) => {
+                    failure = ran.failure;
+                    break 'rows;
+                }
+                // The connection failed while the keys were stored before the retrieves.
+                Err(error) if !rows.is_empty() => {
+                    failure = (!watch.is_stopped()).then_some(error);
+                    break 'rows;
+                }
+                Err(error) => return Err(error),
+            };
             let errors = ran.report.ops.errors;
             anyhow::ensure!(errors == 0, "{errors} operations failed: {}", ran.report.notes.join("; "));
             let [(client_before, server_before), (client_after, server_after)] =
@@ -187,14 +202,8 @@ pub fn connected(
             });
         }
     }
-    Ok(Connected {
-        revision: kvdrive_run::revision::of_program(),
-        targets,
-        keys,
-        value_bytes,
-        server_pid,
-        rows,
-    })
+    let revision = kvdrive_run::revision::of_program();
+    Ok((Connected { revision, targets, keys, value_bytes, server_pid, rows }, failure))
 }
 
 impl fmt::Display for Connected {
@@ -202,9 +211,11 @@ impl fmt::Display for Connected {
         let Connected { revision, targets, keys, value_bytes, rows, server_pid } = self;
         writeln!(
             f,
-            "{} at {}, {value_bytes} B, {keys} keys; {revision}, measured",
+            "{} at {}, {} B, {} keys; {revision}, measured",
             targets.first().map_or("", |target| &target.model),
-            targets.iter().map(|target| format!("tcp://{}", target.address)).collect::<Vec<_>>().join(", ")
+            targets.iter().map(|target| format!("tcp://{}", target.address)).collect::<Vec<_>>().join(", "),
+            grouped((*value_bytes).into()),
+            grouped(*keys)
         )?;
         writeln!(
             f,
@@ -222,7 +233,7 @@ impl fmt::Display for Connected {
                 row.operation,
                 row.depth,
                 thousands(row.per_s),
-                format!("{} us", with_decimals(row.p50_ns as f64 / 1e3, 1)),
+                time(row.p50_ns as f64),
                 server.map_or_else(unknown, us),
                 server.map_or_else(unknown, |cpu_s| thousands(row.operations as f64 / cpu_s)),
                 row.client_cpu_s.map_or_else(unknown, us)

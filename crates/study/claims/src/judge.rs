@@ -162,6 +162,12 @@ const NEEDS_MORE: &str =
 type Points = [Vec<(String, RunId)>];
 
 impl Planned {
+    /// Have all runs of the claim ended? A verdict is of whole runs.
+    pub fn has_ended(&self, results: &Results) -> bool {
+        let mut runs = self.runs.iter().flatten().flatten().flatten();
+        runs.all(|(_, run)| results.has_ended(*run))
+    }
+
     /// Judges the claim by `results`.
     ///
     /// # Errors

@@ -324,6 +324,17 @@ impl Plan {
         self,
         run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<Results> {
+        Results::new(run_all(&self.documents, &self.sessions)?.into_iter().map(Some).collect())
+    }
+
+    /// As [`run`](Plan::run); `run_all` was perhaps stopped, and returns none for a run that has not ended.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub fn run_so_far(
+        self,
+        run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Option<Report>>>,
+    ) -> anyhow::Result<Results> {
         Results::new(run_all(&self.documents, &self.sessions)?)
     }
 }
@@ -331,13 +342,17 @@ impl Plan {
 /// The reports of the runs of a plan.
 #[derive(Debug)]
 pub struct Results {
+    /// A run that has not ended has an empty report.
     reports: Vec<Report>,
+    has_ended: Vec<bool>,
     /// The same reports as trees of names and numbers.
     trees: Vec<Value>,
 }
 
 impl Results {
-    fn new(reports: Vec<Report>) -> anyhow::Result<Results> {
+    fn new(reports: Vec<Option<Report>>) -> anyhow::Result<Results> {
+        let has_ended = reports.iter().map(Option::is_some).collect();
+        let reports: Vec<Report> = reports.into_iter().map(Option::unwrap_or_default).collect();
         for report in &reports {
             if report.ops.errors > 0 {
                 let what = report.config.pointer("/workload/name").and_then(Value::as_str).unwrap_or("?");
@@ -348,7 +363,12 @@ impl Results {
         }
         let trees =
             reports.iter().map(serde_json::to_value).collect::<Result<_, _>>().context("a report as JSON")?;
-        Ok(Results { reports, trees })
+        Ok(Results { reports, has_ended, trees })
+    }
+
+    /// Has a run ended, so that it has a report?
+    pub fn has_ended(&self, run: RunId) -> bool {
+        self.has_ended[run.0]
     }
 
     /// The report of a run.

@@ -41,9 +41,9 @@ use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::connection::{LeastRate, Limits};
 use kvdrive_target::tcp::listener::{Server, ServerHandle, Sockets};
 use kvdrive_text::input::read_text;
-use kvdrive_text::number_of;
 use kvdrive_text::output::shown;
 use kvdrive_text::scaled::bytes;
+use kvdrive_text::{grouped, number_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
@@ -437,7 +437,7 @@ fn summary(served: &Served) -> String {
         );
     }
     for (name, count) in served.counts().labels("io_commands").filter(|(_, count)| *count > 0) {
-        text += &format!("  {name:<12} {count}\n");
+        text += &format!("  {name:<12} {}\n", grouped(count));
     }
     text += &format!(
         "  {} did not succeed; {} received, {} sent\n",

@@ -9,3 +9,4 @@ mod serve_page;
 mod serve_secrets;
 mod serve_several;
 mod shell;
+mod stopped;

@@ -35,6 +35,7 @@ mod unpack;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_config::knows_key;
 use kvdrive_declare::Words;
@@ -123,22 +124,34 @@ pub struct Calibration {
     pub repetitions: u32,
     /// The costs, in the order in which they were found.
     pub costs: Vec<StepCost>,
+    /// Whether it was stopped before all steps were measured.
+    pub is_stopped: bool,
 }
 
 /// Measures every step. Other programs on this machine lengthen steps: they do not take processor time of this program,
-/// but they take room in the processor's caches.
+/// but they take room in the processor's caches. If `stop` is set, the steps measured so far are returned.
 ///
 /// # Errors
 /// This build lacks the store.
-pub fn calibrate(set: &WorkingSet, lsm: LsmStore, progress: Progress<'_>) -> anyhow::Result<Calibration> {
+pub fn calibrate(
+    set: &WorkingSet,
+    lsm: LsmStore,
+    progress: Progress<'_>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Calibration> {
     let mut known: BTreeMap<&'static str, f64> = BTreeMap::new();
     let (mut costs, groups) = (Vec::new(), groups(lsm)?);
-    for (done, group) in groups.iter().enumerate() {
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    'groups: for (done, group) in groups.iter().enumerate() {
         progress(done as u64, groups.len() as u64);
         for mut exercise in group(set) {
             (exercise.repeat)();
+            let repeats = (0..set.repetitions).take_while(|_| !is_stopped());
             let mut found: Vec<f64> =
-                (0..set.repetitions).map(|_| rest(&(exercise.repeat)(), exercise.cost, &known)).collect();
+                repeats.map(|_| rest(&(exercise.repeat)(), exercise.cost, &known)).collect();
+            if is_stopped() {
+                break 'groups;
+            }
             found.sort_by(f64::total_cmp);
             let middle = found[found.len() / 2].max(0.0);
             known.insert(exercise.cost, middle);
@@ -158,6 +171,7 @@ pub fn calibrate(set: &WorkingSet, lsm: LsmStore, progress: Progress<'_>) -> any
         revision: kvdrive_run::revision::of_program(),
         repetitions: set.repetitions,
         costs,
+        is_stopped: is_stopped(),
     })
 }
 
@@ -290,7 +304,7 @@ mod tests {
     fn the_file_can_be_laid_over_a_profile() {
         // The smallest working set that the command accepts.
         let set = WorkingSet { pairs: 1000, value_bytes: 16, repetitions: 2 };
-        let calibration = calibrate(&set, LsmStore::Lsmtree, &|_, _| {}).unwrap();
+        let calibration = calibrate(&set, LsmStore::Lsmtree, &|_, _| {}, &AtomicBool::new(false)).unwrap();
         let (text, mut document) =
             (calibration.to_toml(), kvdrive_config::Document::profile("saker-mid").unwrap());
         document.merge_text("costs.toml", &text).unwrap();
