@@ -196,18 +196,30 @@ impl Config {
     /// # Errors
     /// The key that determines the number of values, with both sizes.
     pub fn check_room(&self) -> Result<(), ConfigError> {
-        let Some((key, values)) = self.workload.least_values().filter(|_| self.flash.enabled) else {
-            return Ok(());
-        };
+        match self.flash.enabled {
+            true => self.check_room_in(self.flash.geometry().data_bytes(), "the drive has", "of flash"),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for drives whose namespaces have `bytes` in all.
+    ///
+    /// # Errors
+    /// As [`check_room`](Config::check_room).
+    pub fn check_room_of(&self, bytes: u64, drives: usize) -> Result<(), ConfigError> {
+        let has = if drives > 1 { "the drives have" } else { "the drive has" };
+        self.check_room_in(bytes, has, "of room")
+    }
+
+    fn check_room_in(&self, has_bytes: u64, has: &str, what: &str) -> Result<(), ConfigError> {
+        let Some((key, values)) = self.workload.least_values() else { return Ok(()) };
         let all = u128::from(values) * u128::from(self.workload.value_size);
-        let has = self.flash.geometry().data_bytes();
-        if all <= u128::from(has) {
+        if all <= u128::from(has_bytes) {
             return Ok(());
         }
         let (values, each) = (grouped(values), grouped(self.workload.value_size.into()));
-        let (all, has) = (bytes(all as f64), bytes(has as f64));
-        let problem =
-            format!("at least {values} values of {each} B are {all}, and the drive has {has} of flash");
+        let (all, room) = (bytes(all as f64), bytes(has_bytes as f64));
+        let problem = format!("at least {values} values of {each} B are {all}, and {has} {room} {what}");
         Err(ConfigError::new(key, problem))
     }
 }

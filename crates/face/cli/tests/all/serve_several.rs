@@ -135,3 +135,16 @@ fn values_that_one_of_the_drives_does_not_take_are_refused_with_its_limit() {
         format!("tcp://{}: workload.value_size: 16777216; this drive takes values to", drives[1].address);
     assert!(error.contains(&says) && error.contains("16777214"), "{error}");
 }
+
+#[test]
+fn pairs_that_the_drives_have_no_room_for_are_refused_before_one_is_stored() {
+    let drives = [serve(&[]), serve(&[])];
+    let work = ["--workload", "fillseq", "--ops", "1M", "--value-size", "1MB"];
+    let (is_well, _, error) = run(&addresses(&drives), &work);
+    assert!(!is_well);
+    let says = "workload.ops: at least 1 000 000 values of 1 000 000 B are 1.000 TB, and the drives have ";
+    assert!(error.contains(says), "{error}");
+    let (is_well, report, error) =
+        run(&addresses(&drives), &["--workload", "ycsb-c", "--num", "10", "--ops", "10"]);
+    assert!(is_well && report["ops"]["retrieve"] == 10, "{error}");
+}

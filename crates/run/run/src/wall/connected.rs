@@ -212,6 +212,8 @@ struct Connected {
     /// A connection for each thread.
     clients: Vec<Client>,
     is_ordered: bool,
+    /// Size of the namespace; 0: not known.
+    size_bytes: u64,
     /// How long it may be silent.
     silence: Option<Duration>,
 }
@@ -247,11 +249,15 @@ impl Drives {
                     let lost = Some(format!("{:#}", error.root_cause()));
                     let target = Target { address: remote.address.clone(), lost, ..Target::default() };
                     let (initiator, clients, silence) = (None, Vec::new(), None);
-                    drives.push(Connected { target, initiator, clients, is_ordered: true, silence });
+                    let (is_ordered, size_bytes) = (true, 0);
+                    drives.push(Connected { target, initiator, clients, is_ordered, size_bytes, silence });
                     failure = Some(error);
                 }
                 Err(error) => return Err(error),
             }
+        }
+        if config.workload.verify != "only" && drives.iter().all(|drive| drive.size_bytes > 0) {
+            config.check_room_of(drives.iter().map(|drive| drive.size_bytes).sum(), drives.len())?;
         }
         match failure {
             Some(error) if drives.iter().all(|drive| drive.initiator.is_none()) => Err(error),
@@ -386,8 +392,8 @@ fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<C
         ..Target::default()
     };
     let (initiator, silence) = (Some(initiator), remote.options.silence);
-    let is_ordered = namespace.vendor.is_ordered();
-    Ok(Connected { target, initiator, clients, is_ordered, silence })
+    let (is_ordered, size_bytes) = (namespace.vendor.is_ordered(), namespace.size_bytes.get());
+    Ok(Connected { target, initiator, clients, is_ordered, size_bytes, silence })
 }
 
 /// The name of the subsystem that discovery reports, if there is exactly one.
