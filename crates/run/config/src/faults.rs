@@ -240,9 +240,10 @@ impl RuleReader<'_> {
             }
             _ => None,
         };
-        match part.filter(|part| (0.0..=1.0).contains(part)) {
+        // A rule of probability 0 would never strike.
+        match part.filter(|part| *part > 0.0 && *part <= 1.0) {
             Some(part) => Ok(Some(part)),
-            None => wrong(value.span(), "probability: expected 0 to 1, or \"1%\""),
+            None => wrong(value.span(), "probability: expected a number above 0, to 1, or \"1%\""),
         }
     }
 

@@ -58,7 +58,27 @@ pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         anyhow!("{name}:{line}: {}", error.message().replace('\n', "; "))
     })?;
-    Plan::read(&toml).and_then(|plan| plan.rows()).map_err(|problem| anyhow!("{name}: {problem}"))
+    Plan::read(&toml).and_then(|plan| plan.rows()).map_err(|problem| {
+        let problem = problem.to_string();
+        match line_of(text, &problem) {
+            Some(line) => anyhow!("{name}:{line}: {problem}"),
+            None => anyhow!("{name}: {problem}"),
+        }
+    })
+}
+
+/// The line of `text` with the key or the setting that a problem begins with: a parsed document has no places. `None`:
+/// the problem is of several keys, or of one that is not in the file.
+fn line_of(text: &str, problem: &str) -> Option<usize> {
+    let named = problem.split_once(": ")?.0;
+    let is_in = |line: &str| match named.strip_prefix("set ") {
+        Some(setting) => line.contains(setting),
+        None => {
+            let rest = line.trim_start_matches([' ', '"', '\'']).strip_prefix(named);
+            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || "_.".contains(c)))
+        }
+    };
+    text.lines().position(is_in).map(|line| line + 1)
 }
 
 /// The content of a sweep's file.

@@ -185,6 +185,15 @@ fn a_wrong_sweep_is_one_line() {
         error
     };
     assert_eq!(wrong("[gird]\n"), "s.toml: gird: unknown key; a sweep has profile, set and [grid]");
+    for (text, begin) in [
+        ("\ngird = 1\n", "s.toml:2: gird: "),
+        ("[grid]\n\"host.depth\" = [2]\n\"host.dept\" = [1]\n", "s.toml:3: host.dept: "),
+        ("[grid]\nhost.transfer = []\n", "s.toml:2: host.transfer: "),
+        ("set = [\n  \"host.depth=0\",\n]\n[grid]\n\"run.seed\" = [1]\n", "s.toml:2: "),
+        ("profile = 3\n", "s.toml:1: profile: "),
+    ] {
+        assert!(wrong(text).starts_with(begin), "{}", wrong(text));
+    }
     assert!(wrong("").contains("[grid]: missing or empty"));
     assert!(wrong("[grid]\n\"host.transfer\" = []\n").contains("at least one value"));
     assert!(wrong("[grid]\n\"host.transfer\" = \"prp\"\n").contains("expected [VALUE, ...]"));

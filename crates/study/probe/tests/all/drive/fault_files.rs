@@ -42,7 +42,11 @@ fn what_is_wrong_with_a_file_is_one_line_that_says_where() {
             "faults.toml:3:11: purpose: no \"x\"; there are value",
         ),
         ("[[rule]]\nfault = \"flip\"\nnth = 2\ntimes = 1\n", "faults.toml:3:7: nth: is one time"),
-        ("[[rule]]\nfault = \"flip\"\nprobability = 7\n", "faults.toml:3:15: probability: expected 0 to 1"),
+        ("[[rule]]\nfault = \"flip\"\nprobability = 7\n", "faults.toml:3:15: probability: expected a number"),
+        (
+            "[[rule]]\nfault = \"flip\"\nprobability = \"0%\"\n",
+            "faults.toml:3:15: probability: expected a number",
+        ),
         (
             "[[rule]]\nfault = \"flip\"\nevery = 0\n",
             "faults.toml:3:9: every: expected a whole number from 1 on",
