@@ -148,12 +148,12 @@ fn verdicts(outcomes: &[Outcome]) -> Markup {
                     th { "verdict" }
                 }
             }
-            tbody { @for outcome in outcomes { (verdict(outcome)) } }
+            tbody { @for outcome in outcomes { (verdict(outcome, outcomes)) } }
         }
     }
 }
 
-fn verdict(outcome: &Outcome) -> Markup {
+fn verdict(outcome: &Outcome, all: &[Outcome]) -> Markup {
     let class = match (&outcome.verdict, outcome.standing) {
         _ if outcome.regressed.is_some() => "regressed",
         (Verdict::NotReproduced | Verdict::Emulated, _) => "not-reproduced",
@@ -185,8 +185,8 @@ fn verdict(outcome: &Outcome) -> Markup {
     html! {
         tr id={ "claim-" (outcome.id) } {
             td.what {
-                b { (outcome.title) } br; (outcome.statement)
-                @for line in &why { div.why { (line) } }
+                b { (outcome.title) } " " span.id { (outcome.id) } br; (outcome.statement)
+                @for line in &why { div.why { (linked(line, outcome, all)) } }
             }
             td.where data-name="where" { (outcome.source) }
             td.number data-name="published" { (unbroken(&outcome.published)) }
@@ -200,13 +200,28 @@ fn verdict(outcome: &Outcome) -> Markup {
     }
 }
 
+/// The text, with a link for the id of each other claim in it. Only ids with a hyphen are: the others are words.
+fn linked(text: &str, outcome: &Outcome, all: &[Outcome]) -> Markup {
+    let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let is_id =
+        |word: &str| word.contains('-') && word != outcome.id && all.iter().any(|claim| claim.id == word);
+    html! {
+        @for piece in text.split_inclusive(ends) {
+            @let (word, end) = piece.split_at(piece.trim_end_matches(ends).len());
+            @if is_id(word) { a href={ "#claim-" (word) } { (word) } (end) } @else { (piece) }
+        }
+    }
+}
+
 /// A remark on a verdict with a standing below evidence.
 fn standing_beside(outcome: &Outcome) -> Option<&'static str> {
-    match outcome.standing {
-        Standing::Evidence => None,
-        Standing::Fit => Some("by a fit"),
-        Standing::Set => Some("by construction"),
-        Standing::Ours => Some("ours"),
+    match (outcome.standing, outcome.verdict == Verdict::NotReproduced) {
+        (Standing::Evidence, _) => None,
+        (Standing::Fit, false) => Some("by a fit"),
+        (Standing::Fit, true) => Some("despite a fit"),
+        (Standing::Set, false) => Some("by construction"),
+        (Standing::Set, true) => Some("despite a set constant"),
+        (Standing::Ours, _) => Some("ours"),
     }
 }
 

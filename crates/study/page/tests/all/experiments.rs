@@ -332,12 +332,34 @@ fn a_verdict_says_what_it_is_worth() {
         let row = row.split("</tr>").next().unwrap();
         let is_evidence = outcome.standing == Standing::Evidence && outcome.verdict.holds();
         assert_eq!(row.contains("class=\"verdict evidence\""), is_evidence, "{row}");
-        assert_eq!(row.contains("by a fit"), outcome.standing == Standing::Fit, "{row}");
-        assert_eq!(row.contains("by construction"), outcome.standing == Standing::Set, "{row}");
+        let failed = outcome.verdict == Verdict::NotReproduced;
+        assert_eq!(row.contains("by a fit"), outcome.standing == Standing::Fit && !failed, "{row}");
+        assert_eq!(row.contains("by construction"), outcome.standing == Standing::Set && !failed, "{row}");
+        assert!(row.contains(&format!(">{}<", outcome.id)), "texts name claims by their ids: {row}");
         assert!(outcome.comparisons.is_empty() || row.contains("Tightest: "), "{row}");
         let is_bare = outcome.verdict == Verdict::NotReproduced && outcome.because.is_empty();
         assert!(!is_bare || row.contains("Published is ") || row.contains("Tightest: "), "{row}");
     }
+}
+
+/// A text of a claim may name others by their ids, which are links on the page.
+#[test]
+fn a_claim_that_another_one_names_is_linked() {
+    let (figures, options) = (experiments::figures().unwrap(), Options::default());
+    let mut plan = Plan::new(options.clone());
+    let named = ["piggyback-worst", "piggyback-worst-response"];
+    let claims = claims::suite("bandslim").unwrap().claims.into_iter();
+    let planned: Vec<_> = claims
+        .filter(|claim| named.contains(&claim.id.as_str()))
+        .map(|claim| PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap())
+        .collect();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let outcomes: Vec<_> = planned.iter().map(|claim| claim.judge(&results).unwrap()).collect();
+    let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
+    let page = html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures });
+    let link = "for the reason in claim <a href=\"#claim-piggyback-worst\">piggyback-worst</a>.";
+    assert!(page.contains(link), "{page}");
+    assert_eq!(page.matches("href=\"#claim-").count(), 1, "no claim is a link to itself");
 }
 
 #[test]
