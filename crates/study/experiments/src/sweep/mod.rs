@@ -76,6 +76,7 @@ fn line_of(text: &str, problem: &str) -> Option<usize> {
         None => {
             let rest = line.trim_start_matches([' ', '"', '\'']).strip_prefix(named);
             rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || "_.".contains(c)))
+                || line.contains(&format!("\"{named}="))
         }
     };
     text.lines().position(is_in).map(|line| line + 1)

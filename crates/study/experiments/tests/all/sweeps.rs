@@ -191,6 +191,7 @@ fn a_wrong_sweep_is_one_line() {
         ("[grid]\nhost.transfer = []\n", "s.toml:2: host.transfer: "),
         ("set = [\n  \"host.depth=0\",\n]\n[grid]\n\"run.seed\" = [1]\n", "s.toml:2: "),
         ("profile = 3\n", "s.toml:1: profile: "),
+        ("\nset = [\"run.seed=1\", \"host.depth=0\"]\n[grid]\n\"run.seed\" = [1]\n", "s.toml:2: "),
     ] {
         assert!(wrong(text).starts_with(begin), "{}", wrong(text));
     }
@@ -253,7 +254,7 @@ fn rows_that_would_share_an_image_file_are_refused() {
     let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
     let on_file = "set = [\"media.kind=file\", \"media.path=a\"]\n[grid]\n";
     let error = wrong(&format!("{on_file}workload.ops = [4, 8]\n"));
-    assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
+    assert_eq!(error, "s.toml:1: media.kind: 2 drives on one image file, a; take ram or tags");
     assert_eq!(rows("s.toml", &format!("{on_file}workload.ops = [4]\n")).unwrap().len(), 1);
     assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
     let spellings = wrong(&format!("{on_file}media.path = [\"a\", \"../{}/a\"]\n", folder_name()));
@@ -276,5 +277,6 @@ fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
     let image = refused(&["media.kind=file", "media.path=/", "workload.ops=1"]);
     assert_eq!(image, "media.kind: 2 drives on one image file, /; take ram or tags");
     let wall = SWEEP.replace("workload.ops=100", "run.clock=wall");
-    assert_eq!(rows("s.toml", &wall).unwrap_err().to_string(), format!("s.toml: {clock}"));
+    let line = 1 + wall.lines().position(|line| line.contains("run.clock")).unwrap();
+    assert_eq!(rows("s.toml", &wall).unwrap_err().to_string(), format!("s.toml:{line}: {clock}"));
 }
