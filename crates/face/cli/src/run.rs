@@ -116,6 +116,7 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
         }
+        ran.failure.map_or(Ok(()), Err)?;
         conclude(&report, !rules.is_empty())
     }
 

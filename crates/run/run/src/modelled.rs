@@ -42,8 +42,8 @@ pub struct FinishedRun {
     pub report: Report,
     /// Latencies of its operations in ns, by kind; only kinds that occurred.
     pub latencies: Vec<(&'static str, Histogram)>,
-    /// Why it ended before its end without a request: over a network, the connection was lost. The report covers the
-    /// operations that were done.
+    /// Why it is not whole, although there was no request to stop it. Over a network, the connection was lost: the report
+    /// covers the operations that were done. In wall time, its recording could not be written: the report covers all.
     pub failure: Option<anyhow::Error>,
 }
 

@@ -87,6 +87,12 @@ struct DriveEnd {
     latencies: BTreeMap<u8, Buckets>,
 }
 
+impl DriveEnd {
+    fn record_failure(&self) -> Option<String> {
+        self.recording.as_ref().err().map(|error| format!("{error}: the recording ends before its run"))
+    }
+}
+
 /// Builds the drive of `config` on the thread that serves it, from `survivors` if there are any.
 fn build(
     config: &Config,
@@ -147,6 +153,11 @@ impl ServedDrive {
         self.end.write_failure.as_ref()
     }
 
+    /// Why its recording is not whole, if it has one.
+    pub fn record_failure(&self) -> Option<String> {
+        self.end.record_failure()
+    }
+
     /// The state from which a drive in memory can be powered on again after a power cut; a drive on files has
     /// its state in its files.
     pub fn take_survivors(&mut self) -> Option<Survivors> {
@@ -157,9 +168,8 @@ impl ServedDrive {
     /// it contains the work of the drive, not the observations of hosts.
     ///
     /// # Errors
-    /// The recording could not be written, or `document` is invalid.
+    /// `document` is invalid.
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
-        self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
         let notes = vec!["served: the work of the drive, without the times of its hosts".to_owned()];
         let application = Application { notes, ..Application::default() };
         let mut report = report(document, &document.config()?, application, self.end)?;
@@ -205,10 +215,12 @@ pub fn run_wall(
     options: &WallOptions<'_>,
     progress: Progress<'_>,
 ) -> anyhow::Result<Report> {
-    run_wall_watched(document, options, &Watch::progress(progress)).map(|ran| ran.report)
+    let ran = run_wall_watched(document, options, &Watch::progress(progress))?;
+    ran.failure.map_or(Ok(ran.report), Err)
 }
 
-/// As [`run_wall`]; `watch` observes the run and may stop it.
+/// As [`run_wall`]; `watch` observes the run and may stop it. A recording that cannot be written to its end is a
+/// [`FinishedRun::failure`]: the report is of the whole run.
 pub fn run_wall_watched(
     document: &Document,
     options: &WallOptions<'_>,
@@ -244,7 +256,7 @@ pub fn run_wall_watched(
         );
     }
     let lateness = end.lateness;
-    end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let failure = end.record_failure().map(anyhow::Error::msg);
     let latencies = application.seen.latencies();
     let mut report = report(document, &config, application, end)?;
     if options.pace == Pace::Off && options.record.is_none() {
@@ -258,7 +270,7 @@ pub fn run_wall_watched(
         let [p50, p99, max] = [p50, p99, max].map(|ns| time(ns as f64));
         report.notes.push(format!("events ran late by {p50} (median), {p99} (p99), {max} (most): measured"));
     }
-    Ok(FinishedRun { report, latencies, failure: None })
+    Ok(FinishedRun { report, latencies, failure })
 }
 
 /// What the application of a run saw.
@@ -356,11 +368,10 @@ pub fn open_recorder(
     let started = Arc::new(AtomicBool::new(false));
     let Some(path) = path else { return Ok((None, started)) };
     check_medium(&document.config()?)?;
-    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
     let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
     check_writable(path)?;
     let file = LateFile::new(path, started.clone());
-    let recorder = Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)?;
+    let recorder = Recorder::new(Box::new(BufWriter::new(file)), &text)?;
     Ok((Some(recorder), started))
 }
 

@@ -262,7 +262,7 @@ impl Serve {
         Ok((sockets, bound))
     }
 
-    /// Ends the drives, and prints or writes their reports. Returns why the files of one cannot be written, if so.
+    /// Ends the drives, and prints or writes their reports. Returns why a file of one cannot be written, if so.
     fn conclude(
         &self,
         stations: &Stations,
@@ -277,6 +277,7 @@ impl Serve {
             let failure = drive.as_ref().and_then(ServedDrive::write_failure);
             let of_file = failure.filter(|failure| failure.path.is_some() && !is_asked);
             failures.extend(of_file.map(|failure| format!("namespace {}: {failure}", station.nsid())));
+            failures.extend(drive.as_ref().and_then(ServedDrive::record_failure));
             let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
             reports.push((station.nsid(), report, lives));
         }

@@ -154,6 +154,17 @@ fn with_once_it_ends_when_the_last_host_has_gone() {
     assert!(served.program.wait().unwrap().success());
 }
 
+/// A recording that cannot be written ends in its error and status 1, and the report is printed all the same.
+#[test]
+fn a_recording_without_room_leaves_the_report_of_a_served_drive() {
+    let mut served = serve(&["--once", "--record", "/dev/full"]);
+    store_and_retrieve(&served);
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert_eq!(served.program.wait().unwrap().code(), Some(1), "{report}");
+    assert!(report.contains("  store        1\n"), "{report}");
+}
+
 /// Rates with intervals and a series, and transactions, which only model time had before, over a network.
 #[test]
 fn a_run_over_a_network_keeps_a_rate_and_does_transactions() {

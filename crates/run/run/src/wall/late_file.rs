@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kvdrive_text::output::shown;
+
 /// A file that is opened for writing when `started` is set. If the drive or workload cannot be built, an
-/// existing file stays: an earlier recording is worth more than a run that never began.
+/// existing file stays: an earlier recording is worth more than a run that never began. Errors name the file.
 pub(super) struct LateFile {
     path: PathBuf,
     started: Arc<AtomicBool>,
@@ -30,17 +32,24 @@ impl LateFile {
         }
         Ok(self.file.as_mut())
     }
+
+    fn named(&self, error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", shown(&self.path)))
+    }
 }
 
 impl Write for LateFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(file) = self.open()? {
-            return file.write(bytes);
-        }
-        self.held.write(bytes)
+        let written = match self.open() {
+            Ok(Some(file)) => file.write(bytes),
+            Ok(None) => self.held.write(bytes),
+            Err(error) => Err(error),
+        };
+        written.map_err(|error| self.named(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.open()?.map_or(Ok(()), File::flush)
+        let flushed = self.open().and_then(|file| file.map_or(Ok(()), File::flush));
+        flushed.map_err(|error| self.named(error))
     }
 }

@@ -145,6 +145,19 @@ fn a_run_that_does_not_start_leaves_an_earlier_recording() {
     assert!(error.contains(&nowhere.display().to_string()), "{error}");
 }
 
+/// All commands of a run whose recording has no room are answered, and its report has them; the error names the file.
+#[test]
+fn a_recording_without_room_leaves_the_report() {
+    let (full, mut document) = (Path::new("/dev/full"), document(&["workload.ops=3000"]));
+    document.set("run.clock=wall").expect("a valid setting");
+    let options = WallOptions { pace: Pace::Off, record: Some(full), own_thread: false };
+    let ran = run_wall_watched(&document, &options, &Watch::progress(&|_, _| ())).expect("it runs");
+    assert_eq!((ran.report.ops.store, ran.report.ops.errors), (3000, 0));
+    let failure = ran.failure.expect("the recording is not whole").to_string();
+    assert!(failure.starts_with("/dev/full: ") && failure.contains("ends before its run"), "{failure}");
+    run_wall(&document, &options, &|_, _| ()).expect_err("a caller that asks for the report alone is told");
+}
+
 /// Rules that are added and removed while a drive is served, one of which cuts its power: a replay has the
 /// same counters, of the drive and of the rules.
 #[test]
