@@ -108,7 +108,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// Ends the program, after `what` there is so far was printed.
+    /// Ends the program with a line; in it, `what` says how much was printed before, and is empty if nothing was.
     pub fn end(self, what: &str) -> ! {
         let kept = match self.is_remembered {
             true => "results of ended runs are remembered, and the same command continues",

@@ -77,14 +77,13 @@ impl Report {
 
 /// How everything was run.
 fn facts(results: &Results, set: &[String], extent: Extent) -> Vec<(String, String)> {
-    let reports = results.reports();
     let each = |of: &dyn Fn(&kvdrive_run::report::Report) -> String| {
-        let mut all: Vec<String> = reports.iter().map(of).collect();
+        let mut all: Vec<String> = results.reports().map(of).collect();
         all.sort();
         all.dedup();
         all.join(", ")
     };
-    let operations: u64 = reports.iter().map(|report| report.ops.total()).sum();
+    let operations: u64 = results.reports().map(|report| report.ops.total()).sum();
     let counts = match extent {
         Extent::Quick => "few, at each panel (--quick)",
         Extent::Usual => "usual, at each panel",
@@ -103,7 +102,10 @@ fn facts(results: &Results, set: &[String], extent: Extent) -> Vec<(String, Stri
                 (_, files) => format!("differs from the revision in {files}"),
             },
         ),
-        ("runs".to_owned(), format!("{}, {} operations in all", reports.len(), grouped(operations))),
+        (
+            "runs".to_owned(),
+            format!("{}, {} operations in all", results.reports().count(), grouped(operations)),
+        ),
         ("counts".to_owned(), counts.to_owned()),
         (
             "profiles".to_owned(),

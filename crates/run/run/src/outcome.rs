@@ -16,6 +16,7 @@ use kvdrive_config::{Config, Document};
 use kvdrive_text::{grouped, number_of};
 
 /// The results of a run before they are a report.
+#[derive(Default)]
 pub(crate) struct Outcome {
     pub seen: Seen,
     pub began: DriveSnapshot,
@@ -28,7 +29,7 @@ pub(crate) struct Outcome {
     pub notes: Vec<String>,
     /// Whether it was stopped from outside before its end.
     pub is_stopped: bool,
-    /// Whether operations had due times that the drive did not keep up with.
+    /// Whether operations had due times that the drive did not keep up with; false in wall time.
     pub is_behind: bool,
     /// Counters of the workload.
     pub workload: Counts,

@@ -342,18 +342,15 @@ impl Plan {
 /// The reports of the runs of a plan.
 #[derive(Debug)]
 pub struct Results {
-    /// A run that has not ended has an empty report.
-    reports: Vec<Report>,
-    has_ended: Vec<bool>,
+    /// `None`: the run has not ended.
+    reports: Vec<Option<Report>>,
     /// The same reports as trees of names and numbers.
     trees: Vec<Value>,
 }
 
 impl Results {
     fn new(reports: Vec<Option<Report>>) -> anyhow::Result<Results> {
-        let has_ended = reports.iter().map(Option::is_some).collect();
-        let reports: Vec<Report> = reports.into_iter().map(Option::unwrap_or_default).collect();
-        for report in &reports {
+        for report in reports.iter().flatten() {
             if report.ops.errors > 0 {
                 let what = report.config.pointer("/workload/name").and_then(Value::as_str).unwrap_or("?");
                 let first = report.notes.iter().find(|note| note.starts_with("first of "));
@@ -363,22 +360,22 @@ impl Results {
         }
         let trees =
             reports.iter().map(serde_json::to_value).collect::<Result<_, _>>().context("a report as JSON")?;
-        Ok(Results { reports, has_ended, trees })
+        Ok(Results { reports, trees })
     }
 
     /// Has a run ended, so that it has a report?
     pub fn has_ended(&self, run: RunId) -> bool {
-        self.has_ended[run.0]
+        self.reports[run.0].is_some()
     }
 
-    /// The report of a run.
+    /// The report of a run that has ended.
     pub fn report(&self, run: RunId) -> &Report {
-        &self.reports[run.0]
+        self.reports[run.0].as_ref().expect("the run has ended")
     }
 
     /// Every report, in the order in which the runs were first requested.
-    pub fn reports(&self) -> &[Report] {
-        &self.reports
+    pub fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.reports.iter().flatten()
     }
 
     /// The value of an expression over keys of the report, such as `traffic.payload_bytes.total`.

@@ -53,14 +53,13 @@ const READS: [&str; 6] = ["retrieve", "retrieve-part", "exist", "list", "seek", 
 /// looks up each value's key in the index.
 fn waits_for(report: &Report, kind: &str) -> String {
     let count = |path| report.counts.get(path).unwrap_or(0);
-    let flushes = count("engine.index_flushes");
-    match READS.contains(&kind) {
+    if READS.contains(&kind) {
         // A store flushes and merges inside its command, and keeps the context that later commands need.
-        true if flushes > 0 => {
-            return "reads of flash, and for stores ahead of them that flush and merge the index".to_owned();
-        }
-        true => return "reads of flash, and for what is ahead of them on its dies".to_owned(),
-        false => {}
+        let ahead = match count("engine.index_flushes") {
+            0 => "what is ahead of them on its dies",
+            _ => "stores ahead of them that flush and merge the index",
+        };
+        return format!("reads of flash, and for {ahead}");
     }
     let (reads, moved) = (count("nand.reads.gc_index"), count("engine.gc_moved_pairs"));
     match report.setting("engine", "name").as_str() {

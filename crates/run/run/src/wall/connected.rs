@@ -112,23 +112,10 @@ pub fn run_measured(
     };
     drop(threads);
     let targets = drives.end(failure.is_some())?;
-    let (latencies, none) = (seen.latencies(), DriveSnapshot::default);
-    let (began, ended, drained) = (none(), none(), none());
-    let (wall_ns, loading, is_stopped) = (Some(wall_ns), None, watch.is_stopped());
-    let outcome = Outcome {
-        seen,
-        began,
-        ended,
-        drained,
-        wall_ns,
-        notes,
-        is_stopped,
-        is_behind: false,
-        workload,
-        loading,
-        series,
-        verified,
-    };
+    let latencies = seen.latencies();
+    let (wall_ns, is_stopped) = (Some(wall_ns), watch.is_stopped());
+    let outcome =
+        Outcome { seen, wall_ns, notes, is_stopped, workload, series, verified, ..Outcome::default() };
     let report = outcome.into_report(document, &config)?;
     Ok((targets, FinishedRun { report, latencies, failure }))
 }

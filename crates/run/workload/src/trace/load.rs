@@ -58,8 +58,8 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
         u32::try_from(bytes).map_err(|_| wrong(format!("{size}: not the size of a value")))
     };
     if let Some((num, size)) = load.strip_prefix(KEYS).and_then(|rest| rest.split_once(':')) {
-        let num = quantity::parse(Unit::None, num).map_err(wrong)?;
-        return first_keys(u64::try_from(num).unwrap_or(0), value_bytes(size)?).map_err(wrong);
+        let num = quantity::parse_count(num).map_err(wrong)?;
+        return first_keys(num, value_bytes(size)?).map_err(wrong);
     }
     let Some(size) = load.strip_prefix(READS) else {
         let allowed = format!("{NOTHING}, {READS}SIZE, {KEYS}NUM:SIZE, {TRACE}FILE");
@@ -69,8 +69,8 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
     opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
 }
 
-/// Most keys of a range.
-const KEYS_MAX: u64 = 1 << 32;
+/// Most keys of a range: their list takes 2 GiB of this machine's memory at most.
+const KEYS_MAX: u64 = 1 << 26;
 
 /// The first `num` keys of `db_bench`, which `fillseq` and `fillrandom` store before it records reads.
 fn first_keys(num: u64, value_bytes: u32) -> Result<Loaded, String> {
