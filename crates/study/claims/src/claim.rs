@@ -228,6 +228,21 @@ impl Source {
     }
 }
 
+impl Test {
+    /// How far our number may be from the published one, as text; empty for an order, and where no distance is allowed.
+    pub fn tolerance(&self) -> String {
+        match self {
+            Test::Order(_) => String::new(),
+            Test::Value { tolerance, .. } if *tolerance == 0.0 => String::new(),
+            Test::Value { relation: Relation::About, tolerance, .. } => Show::Percent.published(*tolerance),
+            Test::Value { show: Show::Percent, tolerance, .. } => {
+                format!("{} points", Show::Plain.published(100.0 * tolerance))
+            }
+            Test::Value { show, tolerance, .. } => show.published(*tolerance),
+        }
+    }
+}
+
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

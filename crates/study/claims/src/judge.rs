@@ -125,6 +125,9 @@ pub struct Outcome {
     pub published: String,
     /// The published number.
     pub published_value: Option<f64>,
+    /// How far our value may be from it, as text: `10 %` of it, `2 points` of a percentage; empty if no distance is
+    /// allowed, and for an order.
+    pub tolerance: String,
     /// Our value, as text: one value, a range over the points, or the margin of an order where it is
     /// smallest.
     pub ours: String,
@@ -275,6 +278,7 @@ fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, b
         standing: claim.standing(),
         published: claim.test.to_string(),
         published_value,
+        tolerance: claim.test.tolerance(),
         ours,
         values,
         comparisons,

@@ -137,6 +137,7 @@ fn verdicts(outcomes: &[Outcome]) -> Markup {
         p {
             (claims::counts(outcomes)) ". If the source states an order and no number, column \u{201c}published\u{201d} has the order, "
             "and column \u{201c}ours\u{201d} the smallest margin by which it holds, or the number of points at which it holds. "
+            "Below a published number is the tolerance with which ours is judged; points are of a percentage. "
             "Our results under other conditions than those of the source are below a claim. Green is evidence: the claim could "
             "have failed. A result to which constants were fitted, or from which one was solved, is marked, and so is a "
             "statement of ours."
@@ -189,12 +190,19 @@ fn verdict(outcome: &Outcome, all: &[Outcome]) -> Markup {
                 @for line in &why { div.why { (linked(line, outcome, all)) } }
             }
             td.where data-name="where" { (outcome.source) }
-            td.number data-name="published" { (unbroken(&outcome.published)) }
+            td.number data-name="published" {
+                div {
+                    (unbroken(&outcome.published))
+                    @if !outcome.tolerance.is_empty() {
+                        br; span.soft { (unbroken(&format!("\u{b1} {}", outcome.tolerance))) }
+                    }
+                }
+            }
             td.number data-name="ours" { (unbroken(&outcome.ours)) }
             td.kind data-name="kind" { (outcome.kind) }
             td class={ "verdict " (class) } data-name="verdict" {
-                (outcome.verdict)
-                @if let Some(word) = standing_beside(outcome) { br; span.standing { (word) } }
+                // One element, which is one cell of the grid on a telephone.
+                div { (outcome.verdict) @if let Some(word) = standing_beside(outcome) { br; span.soft { (word) } } }
             }
         }
     }

@@ -77,6 +77,22 @@ fn relations() {
 }
 
 #[test]
+fn a_tolerance_is_given_in_the_unit_of_its_number() {
+    let tolerance = |relation: &str, show: &str, tolerance: f64| {
+        let text = format!(
+            "{RUNS}value = \"piggy / base\"\nshow = \"{show}\"\nrelation = \"{relation}\"\npublished = 0.5\ntolerance = {tolerance:?}\n"
+        );
+        judge(&text).tolerance
+    };
+    assert_eq!(tolerance("~", "times", 0.1), "10 %", "relative");
+    assert_eq!(tolerance("=", "times", 0.15), "0.15 x");
+    assert_eq!(tolerance("=", "percent", 0.015), "1.5 points");
+    assert_eq!(tolerance("<=", "plain", 0.25), "0.25");
+    assert_eq!(tolerance(">=", "percent", 0.0), "");
+    assert_eq!(judge(&format!("{RUNS}order = [\"piggy < base\"]\n")).tolerance, "");
+}
+
+#[test]
 fn orders_hold_or_not() {
     let holds = judge(&format!("{RUNS}order = [\"piggy < base\", \"base < 3 * piggy\"]\n"));
     assert_eq!(
