@@ -14,7 +14,7 @@ use super::runs::{Asked, Assignments, Counts, Plan, RunId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Bytes, pages, commands: exact, whatever the times.
+    /// Bytes, pages, commands: exact. Times matter only where they decide an order or a policy's choice.
     Counted,
     /// Times of the model. Some of its constants are fitted, others are not.
     Modelled,
@@ -34,7 +34,7 @@ pub static KINDS: &[(Kind, &str, &str)] = &[
     (
         Kind::Counted,
         "counted",
-        "bytes, pages and commands that cross or are written: exact, whatever the times are",
+        "bytes, pages and commands that cross or are written: exact, and the same on every machine. Times of the model matter only where they decide the order of several commands in flight, or a choice that weighs them",
     ),
     (Kind::Modelled, "modelled", "model time, from the constants of the profile"),
     (

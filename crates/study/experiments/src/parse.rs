@@ -185,6 +185,13 @@ impl RawGrid {
         let panels = self.panel.into_iter().map(|panel| panel.check(&series, &points));
         let panels = panels.collect::<anyhow::Result<Vec<_>>>()?;
         let set = assignments(&self.set)?;
+        let is_timed = set.iter().any(|(key, _)| key == "workload.duration_ns");
+        if let Some(panel) = panels.iter().find(|panel| is_timed && panel.kind == Kind::Counted) {
+            bail!(
+                "panel {}: kind = \"counted\", but workload.duration_ns ends its runs at a model time",
+                panel.id
+            );
+        }
         let scale = self.scale.map(|scale| scale.parse().map_err(|problem| anyhow!("scale: {problem}")));
         Ok(Grid {
             name: self.name,

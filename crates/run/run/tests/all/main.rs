@@ -2,6 +2,7 @@
 
 mod blend;
 mod compared;
+mod counted;
 mod counters;
 mod extremes;
 mod hash_runs;

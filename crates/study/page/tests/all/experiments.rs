@@ -281,6 +281,10 @@ fn a_wrong_figure_is_one_line() {
     assert!(wrong("times = 0.021, of = \"Baseline\"", "times = 0.021").contains("times and of"));
     assert!(wrong("name = \"Piggyback\"", "name = \"Baseline\"").contains("twice"));
     assert!(wrong("\"nand.enabled=false\"", "\"nand.enabled\"").contains("expected KEY=VALUE"));
+    assert!(
+        wrong("\"nand.enabled=false\"", "\"workload.duration_ns=1s\"")
+            .contains("panel a: kind = \"counted\"")
+    );
     assert!(parse("f.toml", "id = ").unwrap_err().to_string().starts_with("f.toml:1: "));
 }
 
