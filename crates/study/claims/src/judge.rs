@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::claim::{Claim, Condition, Test};
 use super::full_size;
 use super::plan::Planned;
+use super::points::{self, AtPoint};
 use super::prose::Prose;
 use super::standing::Standing;
 use kvdrive_experiments::Kind;
@@ -65,6 +66,15 @@ pub struct OtherCondition {
     pub name: String,
     /// Our value under these conditions, as text.
     pub ours: String,
+    /// The result at each point; empty if `ours` leaves nothing open.
+    pub at_points: Vec<AtPoint>,
+}
+
+impl fmt::Display for OtherCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.ours, self.name)?;
+        if self.at_points.is_empty() { Ok(()) } else { write!(f, "; {}", points::listed(&self.at_points)) }
+    }
 }
 
 /// One comparison of an order at a point, with its numbers.
@@ -139,6 +149,8 @@ pub struct Outcome {
     pub seeds: String,
     /// Points of the values; empty if there is only one.
     pub points: Vec<String>,
+    /// The result at each point; empty if there is only one.
+    pub at_points: Vec<AtPoint>,
     /// The verdict, computed.
     pub verdict: Verdict,
     /// Difference from the expected result; `None`: there is none.
@@ -195,6 +207,7 @@ fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
     let beside_of = |condition: &Condition, found: &AtPoints| OtherCondition {
         name: condition.name.clone(),
         ours: found.text(claim),
+        at_points: points::differing(&found.each(claim), matches!(claim.test, Test::Order(_))).to_vec(),
     };
     let mut beside = Vec::new();
     let mut comes_out_emulated = false;
@@ -211,7 +224,7 @@ fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
     let seeds = if all.len() > 1 { spread(planned, &all) } else { String::new() };
     let comparisons = compared(claim, &all);
     let ours = together(all);
-    let text = ours.text(claim);
+    let (text, at_points) = (ours.text(claim), ours.each(claim));
     let verdict = match verdict(claim, &ours) {
         Verdict::NotReproduced if comes_out_emulated => Verdict::Emulated,
         verdict => verdict,
@@ -237,7 +250,7 @@ fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
         })
     };
     let (reading, because) = (prose(&claim.reading)?, prose(&claim.because)?);
-    let numbers = Numbers { ours: text, values, comparisons, seeds, beside };
+    let numbers = Numbers { ours: text, values, at_points, comparisons, seeds, beside };
     let mut outcome = outcome(claim, numbers, verdict, reading, because);
     outcome.regressed = regression(planned, &outcome);
     if planned.is_quick && outcome.regressed.take().is_some() {
@@ -252,6 +265,7 @@ fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
 struct Numbers {
     ours: String,
     values: Vec<f64>,
+    at_points: Vec<AtPoint>,
     comparisons: Vec<Compared>,
     seeds: String,
     beside: Vec<OtherCondition>,
@@ -268,7 +282,7 @@ fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, b
         Test::Value { published, .. } => Some(*published),
         Test::Order(_) => None,
     };
-    let Numbers { ours, values, comparisons, seeds, beside } = numbers;
+    let Numbers { ours, values, at_points, comparisons, seeds, beside } = numbers;
     Outcome {
         id: claim.id.clone(),
         source: claim.source.clone(),
@@ -284,6 +298,7 @@ fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, b
         comparisons,
         seeds,
         points: claim.each.clone(),
+        at_points,
         verdict,
         regressed: None,
         reading,
@@ -372,6 +387,20 @@ fn compared(claim: &Claim, seeds: &[AtPoints]) -> Vec<Compared> {
 }
 
 impl AtPoints {
+    /// The result at each point; empty if there is only one.
+    fn each(&self, claim: &Claim) -> Vec<AtPoint> {
+        let points = if claim.each.len() > 1 { claim.each.as_slice() } else { &[] };
+        let at = |(index, point): (usize, &String)| {
+            let found = match self {
+                AtPoints::Values(values) => AtPoints::Values(vec![values[index]]),
+                AtPoints::Compared(points) => AtPoints::Compared(vec![points[index].clone()]),
+            };
+            let holds = verdict(claim, &found).holds();
+            AtPoint { point: point.clone(), ours: found.text(claim), holds }
+        };
+        points.iter().enumerate().map(at).collect()
+    }
+
     fn text(&self, claim: &Claim) -> String {
         match (self, &claim.test) {
             (AtPoints::Values(values), Test::Value { show, .. }) => {
@@ -419,6 +448,11 @@ impl Outcome {
     /// The comparison of an order with the smallest margin, or with the largest one in the wrong direction.
     pub fn tightest(&self) -> Option<&Compared> {
         self.comparisons.iter().min_by(|a, b| a.comparison.margin.total_cmp(&b.comparison.margin))
+    }
+
+    /// The results at the points, if their range leaves open which of them has which value, or fails.
+    pub fn by_point(&self) -> &[AtPoint] {
+        points::differing(&self.at_points, self.published_value.is_none())
     }
 }
 

@@ -3,6 +3,7 @@
 use anstyle::{AnsiColor, Style};
 
 use super::judge::{Outcome, Verdict};
+use super::points;
 use super::standing::Standing;
 use kvdrive_experiments::Kind;
 use kvdrive_text::{WIDTH, number_of, wrap};
@@ -96,6 +97,11 @@ fn reasons(outcomes: &[Outcome], room: usize) -> String {
         say(outcome, if outcome.because.is_empty() { "not reproduced." } else { &outcome.because });
     }
     for outcome in outcomes {
+        let by_point = outcome.by_point();
+        if !by_point.is_empty() {
+            let what = if outcome.seeds.is_empty() { "by point" } else { "means by point" };
+            say(outcome, &format!("{what}, {}.", points::listed(by_point)));
+        }
         if let Some(tightest) = outcome.tightest() {
             say(outcome, &format!("{tightest}."));
         }
@@ -103,7 +109,7 @@ fn reasons(outcomes: &[Outcome], room: usize) -> String {
             say(outcome, &format!("{}.", outcome.seeds));
         }
         for beside in &outcome.beside {
-            say(outcome, &format!("{} with {}.", beside.ours, beside.name));
+            say(outcome, &format!("{beside}."));
         }
     }
     let mut lacks: Vec<&str> = outcomes

@@ -182,11 +182,12 @@ fn verdict(outcome: &Outcome, all: &[Outcome]) -> Markup {
     if !outcome.seeds.is_empty() {
         why.push(format!("Of seeds: {}.", outcome.seeds));
     }
-    why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
+    why.extend(outcome.beside.iter().map(|beside| format!("{beside}.")));
     html! {
         tr id={ "claim-" (outcome.id) } {
             td.what {
                 b { (outcome.title) } " " span.id { (outcome.id) } br; (outcome.statement)
+                (by_point(outcome))
                 @for line in &why { div.why { (linked(line, outcome, all)) } }
             }
             td.where data-name="where" { (outcome.source) }
@@ -203,6 +204,24 @@ fn verdict(outcome: &Outcome, all: &[Outcome]) -> Markup {
             td class={ "verdict " (class) } data-name="verdict" {
                 // One element, which is one cell of the grid on a telephone.
                 div { (outcome.verdict) @if let Some(word) = standing_beside(outcome) { br; span.soft { (word) } } }
+            }
+        }
+    }
+}
+
+/// Our value at each point, if they differ; points at which the claim fails stand out.
+fn by_point(outcome: &Outcome) -> Markup {
+    let points = outcome.by_point();
+    let heading = if outcome.seeds.is_empty() { "By point: " } else { "Means by point: " };
+    html! {
+        @if !points.is_empty() {
+            div.why {
+                (heading)
+                @for (index, point) in points.iter().enumerate() {
+                    @if index > 0 { ", " }
+                    @if point.holds { (point) } @else { b { (point) } }
+                }
+                "."
             }
         }
     }

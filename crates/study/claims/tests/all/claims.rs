@@ -63,6 +63,35 @@ fn a_number_must_be_right_at_every_point() {
     assert_eq!(half.regressed.as_deref(), Some("not reproduced; this held before"));
 }
 
+/// A range does not say which point has which value, nor which of them fails.
+#[test]
+fn every_point_has_its_value_below_the_table() {
+    let below = |outcome: &Outcome| claims::text(std::slice::from_ref(outcome), false, usize::MAX);
+    let half = judge(&format!("{RUNS}{RATIO}published = 0.5\n"));
+    assert!(below(&half).contains("t: by point, 4: 0.500 x, 8: 0.550 x (fails).\n"), "{}", below(&half));
+    let json = serde_json::to_value(&half).unwrap();
+    assert_eq!(json["at_points"][1], serde_json::json!({"point": "8", "ours": "0.550 x", "holds": false}));
+    let rows: Vec<String> = below(&half).lines().take(3).map(str::to_owned).collect();
+    assert!(rows[0].find("verdict") == rows[2].find("not reproduced"), "{rows:?}");
+
+    let beside = "beside = [{ name = \"seed 2\", set = [\"run.seed=2\"] }]\n";
+    let beside = judge(&format!("{RUNS}{RATIO}published = 0.5\n{beside}"));
+    let line = "t: 0.500 .. 0.550 x with seed 2; 4: 0.500 x, 8: 0.550 x (fails).\n";
+    assert!(below(&beside).contains(line), "{}", below(&beside));
+
+    let order = judge(&format!("{RUNS}order = [\"2 * piggy <= base\"]\n"));
+    assert!(below(&order).contains("t: by point, 4: equal, 8: by -9.1 % (fails).\n"), "{}", below(&order));
+
+    let alike = format!("{RUNS}{RATIO}published = 20000.0\n").replace("piggy / base", "base");
+    let of_one = "runs = { base = \"bandslim-8 / Baseline / 4\", piggy = \"bandslim-8 / Piggyback / 4\" }\n";
+    for nothing_open in
+        [alike, format!("{RUNS}order = [\"piggy < base\"]\n"), format!("{of_one}{RATIO}published = 0.9\n")]
+    {
+        let outcome = judge(&nothing_open);
+        assert!(!below(&outcome).contains("by point"), "{}", below(&outcome));
+    }
+}
+
 #[test]
 fn relations() {
     let verdict = |relation: &str, published: f64, tolerance: f64| {
@@ -179,6 +208,8 @@ fn several_seeds_are_judged_by_their_mean() {
     let mean = judge_of(&format!("{RUNS}{RATIO}published = 1.05\nseeds = [2, 3]\n").replace("0.01", "0.06"));
     assert_eq!(mean.verdict, Verdict::Reproduced);
     assert!((mean.values[0] - 1.0).abs() < 1e-9 && (mean.values[1] - 1.1).abs() < 1e-9, "{:?}", mean.values);
+    let table = claims::text(std::slice::from_ref(&mean), false, usize::MAX);
+    assert!(table.contains("t: means by point, 4: 1.000 x, 8: 1.100 x.\n"), "{table}");
     assert!(mean.seeds.contains("0.500 .. 0.550 x, 1.000 .. 1.100 x, 1.500 .. 1.650 x"), "{}", mean.seeds);
     let order = judge_of(&format!("{RUNS}order = [\"piggy < base\"]\nseeds = [2]\n"));
     assert_eq!(order.verdict, Verdict::NotReproduced, "with seed 2 it is 20 to 20");

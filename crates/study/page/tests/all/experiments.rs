@@ -348,6 +348,31 @@ fn a_verdict_says_what_it_is_worth() {
     }
 }
 
+/// Below its statement a claim has the value of each point; those at which it fails stand out.
+#[test]
+fn a_range_over_points_has_its_values_on_the_page() {
+    let (figures, options) = (experiments::figures().unwrap(), Options::default());
+    let mut plan = Plan::new(options.clone());
+    let mut claims = claims::suite("bandslim").unwrap().claims.into_iter();
+    let claim = claims.find(|claim| claim.id == "response-32").unwrap();
+    let planned = PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+    let slower_at_8 = |document: &Document| {
+        let mut report = made_up(document);
+        let config = document.config().unwrap();
+        if (config.host.transfer.method.as_str(), config.workload.value_size) == ("piggyback", 8) {
+            let mean = 2.0 * report.latency_ns.get("store").unwrap().mean;
+            report.latency_ns = Named::from_iter([("store", Latency { mean, ..Latency::default() })]);
+        }
+        report
+    };
+    let results = plan.run(|documents, _| Ok(documents.iter().map(slower_at_8).collect())).unwrap();
+    let outcomes = vec![planned.judge(&results).unwrap()];
+    let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
+    let page = html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures });
+    let line = "By point: 4: 0.500 x, <b>8: 1.000 x (fails)</b>, 16: 0.500 x, 32: 0.500 x.</div>";
+    assert!(page.contains(line), "{page}");
+}
+
 /// A text of a claim may name others by their ids, which are links on the page.
 #[test]
 fn a_claim_that_another_one_names_is_linked() {
