@@ -120,7 +120,7 @@ pub enum Test {
         value: Expression,
         /// How it is printed.
         show: Show,
-        /// The published number.
+        /// The published number, or the lower end of a published range.
         published: f64,
         /// The required relation of our number to the published one.
         relation: Relation,
@@ -132,7 +132,7 @@ pub enum Test {
 }
 
 /// The required relation of our number to the published one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub enum Relation {
     /// The same, up to an absolute tolerance.
     #[serde(rename = "=")]
@@ -146,6 +146,9 @@ pub enum Relation {
     /// At least the published number.
     #[serde(rename = ">=")]
     AtLeast,
+    /// From the published number to this one: a published range.
+    #[serde(skip)]
+    UpTo(f64),
 }
 
 impl Relation {
@@ -155,13 +158,14 @@ impl Relation {
             Relation::About => (ours / published - 1.0).abs() <= tolerance,
             Relation::AtMost => ours <= published + tolerance,
             Relation::AtLeast => ours >= published - tolerance,
+            Relation::UpTo(most) => (published - tolerance..=most + tolerance).contains(&ours),
         }
     }
 
     /// The sign in front of a published number.
     pub(super) fn sign(self) -> &'static str {
         match self {
-            Relation::Equal => "",
+            Relation::Equal | Relation::UpTo(_) => "",
             Relation::About => "~ ",
             Relation::AtMost => "<= ",
             Relation::AtLeast => ">= ",
@@ -246,6 +250,10 @@ impl Test {
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Test::Value { show, published, relation: Relation::UpTo(most), .. } => {
+                let least = show.published(*published);
+                write!(f, "{} to {}", least.trim_end_matches([' ', '%', 'x']), show.published(*most))
+            }
             Test::Value { show, published, relation, .. } => {
                 write!(f, "{}{}", relation.sign(), show.published(*published))
             }

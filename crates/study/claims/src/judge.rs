@@ -133,7 +133,7 @@ pub struct Outcome {
     pub standing: Standing,
     /// The published number, as text; `order` for an order.
     pub published: String,
-    /// The published number.
+    /// The published number, of a range the lower end.
     pub published_value: Option<f64>,
     /// How far our value may be from it, as text: `10 %` of it, `2 points` of a percentage; empty if no distance is
     /// allowed, and for an order.

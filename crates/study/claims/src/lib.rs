@@ -27,6 +27,8 @@
 //! drift = 0.00001
 //! ```
 //!
+//! `published = [0.17, 0.25]` without a relation is a range of the source, both ends included.
+//!
 //! `standing = "set"` says that a constant or a switch was chosen by this claim, if its kind does not say so.
 //!
 //! `order = ["piggy < base"]` in place of `value` and its keys either holds or does not; the distance of its

@@ -46,7 +46,7 @@ struct RawClaim {
     value: Option<String>,
     #[serde(default)]
     show: Show,
-    published: Option<f64>,
+    published: Option<Published>,
     relation: Option<Relation>,
     tolerance: Option<f64>,
     #[serde(default)]
@@ -101,6 +101,14 @@ enum Quantity {
     Many(BTreeMap<String, String>),
 }
 
+/// A number, or a range from one to another.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Published {
+    One(f64),
+    Range(f64, f64),
+}
+
 #[derive(Default, Deserialize)]
 enum Expect {
     #[default]
@@ -142,6 +150,8 @@ pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
     }
     Ok(Suite { name: raw.suite, titles: vec![raw.title], notes: raw.notes, claims })
 }
+
+const EITHER: &str = "expected either value, published and relation, or order";
 
 impl RawClaim {
     fn check(self) -> anyhow::Result<Claim> {
@@ -217,9 +227,16 @@ impl RawClaim {
 
     fn test(&self) -> anyhow::Result<Test> {
         match (&self.value, self.published, self.relation, self.tolerance, self.order.is_empty()) {
-            (Some(value), Some(published), Some(relation), tolerance, true) => {
-                let bound = matches!(relation, Relation::AtMost | Relation::AtLeast);
-                ensure!(bound || tolerance.is_some(), "relation = or ~ without a tolerance");
+            (Some(value), Some(published), relation, tolerance, true) => {
+                let (published, relation) = match (published, relation) {
+                    (Published::One(number), Some(relation)) => (number, relation),
+                    (Published::Range(least, most), None) if least < most => (least, Relation::UpTo(most)),
+                    (Published::Range(..), None) => bail!("published: a range ends above its start"),
+                    (Published::Range(..), Some(_)) => bail!("a published range has no relation"),
+                    (Published::One(_), None) => bail!("{EITHER}"),
+                };
+                let is_near = matches!(relation, Relation::Equal | Relation::About);
+                ensure!(!is_near || tolerance.is_some(), "relation = or ~ without a tolerance");
                 let value = Expression::parse(value).map_err(anyhow::Error::msg)?;
                 Ok(Test::Value {
                     value,
@@ -233,7 +250,7 @@ impl RawClaim {
                 let order = self.order.iter().map(|text| Order::parse(text).map_err(anyhow::Error::msg));
                 Ok(Test::Order(order.collect::<anyhow::Result<_>>()?))
             }
-            _ => bail!("expected either value, published and relation, or order"),
+            _ => bail!("{EITHER}"),
         }
     }
 

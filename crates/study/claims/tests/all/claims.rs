@@ -122,6 +122,30 @@ fn a_tolerance_is_given_in_the_unit_of_its_number() {
 }
 
 #[test]
+fn a_published_range_has_two_ends() {
+    let of = |range: &str| {
+        judge(&format!("{RUNS}value = \"piggy / base\"\nshow = \"times\"\npublished = {range}\n"))
+    };
+    assert_eq!(of("[0.5, 0.55]").verdict, Verdict::Reproduced, "both ends are in it");
+    assert_eq!(of("[0.51, 0.6]").verdict, Verdict::NotReproduced);
+    assert_eq!(of("[0.4, 0.54]").verdict, Verdict::NotReproduced);
+    assert_eq!(of("[0.4, 0.54]\ntolerance = 0.01").verdict, Verdict::Reproduced);
+    assert_eq!(
+        (of("[0.4, 0.54]").published.as_str(), of("[0.4, 0.54]").published_value),
+        ("0.4 to 0.54 x", Some(0.4))
+    );
+    let wrong = |rest: &str| {
+        let text = claim(&format!("{RUNS}value = \"piggy / base\"\n{rest}\n"));
+        parse("c.toml", &text).unwrap_err().to_string()
+    };
+    assert!(wrong("published = [0.6, 0.5]").ends_with("claim c: published: a range ends above its start"));
+    assert!(
+        wrong("published = [0.5, 0.6]\nrelation = \"<=\"").ends_with("a published range has no relation")
+    );
+    assert!(wrong("published = 0.5").contains("expected either value, published and relation"));
+}
+
+#[test]
 fn orders_hold_or_not() {
     let holds = judge(&format!("{RUNS}order = [\"piggy < base\", \"base < 3 * piggy\"]\n"));
     assert_eq!(
