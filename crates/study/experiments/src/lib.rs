@@ -26,7 +26,8 @@
 //! which is loaded by the settings of the first point.
 //!
 //! A panel with `over_time = true` draws a quantity for each interval (`run.interval_ns`) of the runs of a
-//! grid with one point: `y = "ops / interval_ns"`.
+//! grid with one point: `y = "ops / interval_ns"`. Claims have `series.ops.change` for such runs: the mean
+//! difference of an interval's operations from those of the interval before, as a share of their mean.
 //!
 //! A series that needs a part which this build lacks (`needs = ["transfer:cxl"]`) is left out, and the figure
 //! says so.

@@ -5,6 +5,8 @@
 //! runs are. [`Plan::run`] executes all of them and yields [`Results`], from which expressions read numbers.
 //! The caller decides how runs are executed, on how many threads, and how progress is shown.
 
+mod over_time;
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -14,6 +16,9 @@ use serde_json::Value;
 use super::expression::Expression;
 use kvdrive_config::{Assigned, Document, Scale};
 use kvdrive_run::report::Report;
+
+/// The name of [`Results::change`] in expressions.
+const CHANGE: &str = "series.ops.change";
 
 /// A run of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -385,6 +390,7 @@ impl Results {
     pub fn number(&self, run: RunId, expression: &Expression) -> anyhow::Result<f64> {
         let tree = &self.trees[run.0];
         let names = |name: &str| match leaf_at(tree, name) {
+            None if name == CHANGE => self.change(run).map_err(|problem| problem.to_string()),
             Some(Value::Null) => {
                 Err(format!("{name}: null in this report: there was nothing that it could be of"))
             }
@@ -394,39 +400,6 @@ impl Results {
                 .ok_or_else(|| format!("{name}: no number of that name in the report")),
         };
         expression.value(&names).map_err(|problem| anyhow!("{expression}: {problem}"))
-    }
-}
-
-/// Quantities over time.
-impl Results {
-    /// The value of an expression in each interval of full length of a run, and that length in ns. Names are
-    /// those of the report's series, and `interval_ns`.
-    ///
-    /// # Errors
-    /// The report has no series, or none with such a name.
-    pub fn over_time(&self, run: RunId, expression: &Expression) -> anyhow::Result<(Vec<f64>, u64)> {
-        let report = self.report(run);
-        let series =
-            report.series.as_ref().context("the report has no series; run.interval_ns asks for one")?;
-        // After its requested duration a run only waits for operations in flight.
-        let asked_ns = report.config.pointer("/workload/duration_ns").and_then(Value::as_u64);
-        let span_ns = asked_ns.filter(|ns| *ns > 0).unwrap_or(u64::MAX).min(report.time.virtual_ns);
-        let whole = span_ns / series.interval_ns.max(1);
-        let at = |interval: usize, name: &str| {
-            let counts = match name {
-                "interval_ns" => return Ok(series.interval_ns as f64),
-                "ops" => Some(&series.ops),
-                "transactions" => series.transactions.as_ref(),
-                _ => None,
-            };
-            let counts = counts.ok_or_else(|| format!("{name}: no series of that name in the report"))?;
-            Ok(counts[interval] as f64)
-        };
-        let intervals = 0..series.ops.len().min(whole as usize);
-        let values = intervals.map(|interval| expression.value(&|name| at(interval, name)));
-        let values =
-            values.collect::<Result<_, _>>().map_err(|problem| anyhow!("{expression}: {problem}"))?;
-        Ok((values, series.interval_ns))
     }
 }
 
