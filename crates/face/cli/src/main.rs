@@ -40,6 +40,7 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvdrive_config::{OptionRow, describes_work, option_rows};
+use kvdrive_run::Stopped;
 
 /// A run keeps many small allocations for a long time and accesses them at random. With the allocator of the C library
 /// a run of a hash engine took a fifth longer; this allocator uses huge pages for its heap where the system allows it.
@@ -239,7 +240,7 @@ fn main() {
     };
     if let Err(error) = result {
         output::tell(&format!("kvdrive: {}", printable(&format!("{error:#}"))));
-        std::process::exit(1);
+        std::process::exit(if error.is::<Stopped>() { watch::STOPPED } else { 1 });
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Storm {
     /// Starts no further case after this number of minutes, or a time with its unit, as 90s or 1h
     #[arg(long = "minutes", value_name = "N|TIME", default_value = "5", value_parser = minutes, conflicts_with = "cases")]
     limit_s: u64,
-    /// Prints each case
+    /// Prints each case as a command of `kvdrive crash`, with the file of its fault rules
     #[arg(long)]
     verbose: bool,
 }
@@ -61,7 +61,7 @@ impl Storm {
         while goes_on(cases) && failed.is_none() && !stop.load(Ordering::Relaxed) {
             let case = Case::of_seed(self.seed.wrapping_add(cases));
             if self.verbose {
-                output::print(&format!("{}: {}", case.seed, command_of(&case)));
+                output::print(&format!("{}: {}", case.seed, description_of(&case)));
             }
             cases += 1;
             match case.run() {
@@ -97,13 +97,18 @@ impl Storm {
         };
         let seed = failure.case.seed;
         let Failure { case, what } = shrunk(failure, SHRINKING_RUNS);
-        let faults = if case.faults.is_empty() { "" } else { "\nfaults.toml:\n" };
         anyhow::bail!(
-            "{what}\nagain: kvdrive storm --seed {seed} --cases 1\nshrunk: {}{faults}{}",
-            command_of(&case),
-            case.faults
+            "{what}\nagain: kvdrive storm --seed {seed} --cases 1\nshrunk: {}",
+            description_of(&case)
         )
     }
+}
+
+/// The command that repeats a case, and the file of fault rules that the command reads.
+fn description_of(case: &Case) -> String {
+    let faults =
+        if case.faults.is_empty() { String::new() } else { format!("\nfaults.toml:\n{}", case.faults) };
+    command_of(case) + faults.trim_end()
 }
 
 /// The command that repeats a case, for a shell.

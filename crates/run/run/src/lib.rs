@@ -60,4 +60,4 @@ pub use modelled::{
 };
 pub use scan::answered;
 pub use snapshot::DriveSnapshot;
-pub use watch::{OnInterval, Progress, RunProgress, Watch};
+pub use watch::{OnInterval, Progress, RunProgress, Stopped, Watch};

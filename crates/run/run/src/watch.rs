@@ -23,6 +23,11 @@ pub struct RunProgress {
     pub payload_bytes: u64,
 }
 
+/// A run was stopped from outside before there was anything to report: it was still loading.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Stopped(pub String);
+
 /// The observer of a run.
 pub struct Watch<'a> {
     /// Called with the progress.

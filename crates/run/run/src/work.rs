@@ -18,6 +18,7 @@ use super::report;
 use super::seen::Seen;
 use super::tally::Tally;
 use super::verify::Verifier;
+use super::watch::Stopped;
 use kvdrive_text::grouped;
 use kvdrive_workload::units::Units;
 use kvdrive_workload::{Op, ValueSpec, Workload, WorkloadParams};
@@ -246,7 +247,7 @@ impl Work {
         if let Some(error) = &seen.first_error {
             anyhow::bail!("workload.name = {name:?}: loading, {so_far}: {error}");
         }
-        anyhow::ensure!(done == stores, "stopped while loading, with {so_far}");
+        anyhow::ensure!(done == stores, Stopped(format!("stopped while loading, with {so_far}")));
         Ok(())
     }
 

@@ -88,6 +88,16 @@ fn a_calibration_has_the_steps_measured_so_far_and_writes_no_file_of_them() {
     assert!(!costs.exists());
 }
 
+/// There is nothing to report yet, but a script has to see that it was Ctrl-C.
+#[test]
+fn a_run_that_is_stopped_while_loading_has_the_status_of_ctrl_c() {
+    let run = begin(&["run", "--workload", "ycsb-c", "--num", "10M", "--value-size", "100", "--ops", "1"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let (status, out, said) = run.interrupt();
+    assert_eq!((status, out.as_str()), (Some(130), ""), "{said}");
+    assert!(said.contains("stopped while loading, with ") && said.lines().count() == 1, "{said}");
+}
+
 /// The connection is lost at a retrieve: the stores before it have been measured.
 #[test]
 fn a_benchmark_of_a_served_drive_has_the_rows_before_a_lost_connection() {
