@@ -4,6 +4,7 @@
 //! Not here: where arrivals come from, and where completions go.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, TaskCell};
@@ -126,27 +127,34 @@ impl Ports {
     }
 }
 
-/// Start times and opcodes of the commands of one queue, by identifier.
+/// Start times and opcodes of the commands under way in one session of a queue, by identifier. The commands of an inline
+/// value share one, and are completed in their order.
 #[derive(Default)]
-pub(crate) struct Began(TaskCell<Vec<(Ns, u8)>>);
+pub(crate) struct Began(TaskCell<Vec<VecDeque<(Ns, u8)>>>);
 
 impl Began {
-    /// Notes that these commands take effect now.
+    /// Notes that these commands take effect now. Quiet ones are not completed.
     pub(crate) fn note(&self, sqes: &[Sqe], now: Ns) {
         let mut began = self.0.borrow_mut();
-        for sqe in sqes {
+        for sqe in sqes.iter().filter(|sqe| !sqe.is_quiet()) {
             let cid = usize::from(sqe.cid.get());
             if began.len() <= cid {
-                began.resize(cid + 1, (0, 0));
+                began.resize(cid + 1, VecDeque::new());
             }
-            began[cid] = (now, sqe.opcode);
+            began[cid].push_back((now, sqe.opcode));
         }
     }
 
     /// Tells `drive` the latency of a command that completes now.
     pub(crate) fn end(&self, cid: u16, drive: &dyn Controlled, now: Ns) {
-        if let Some((began, opcode)) = self.0.borrow().get(usize::from(cid)) {
-            drive.note_latency(*opcode, now - began);
+        let began = self.0.borrow_mut().get_mut(usize::from(cid)).and_then(VecDeque::pop_front);
+        if let Some((began, opcode)) = began {
+            drive.note_latency(opcode, now - began);
         }
+    }
+
+    /// Forgets the commands of a session that has ended.
+    pub(crate) fn forget(&self) {
+        self.0.borrow_mut().clear();
     }
 }

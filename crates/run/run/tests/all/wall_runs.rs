@@ -15,7 +15,7 @@ use kvdrive_host::threaded::serve_thread;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method as method_of;
-use kvdrive_run::report::Report;
+use kvdrive_run::report::{Commands, Report};
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, run_wall_watched, served};
 use kvdrive_run::{OnInterval, Watch, run};
@@ -96,6 +96,23 @@ fn a_replay_is_loading_and_the_run() {
     assert!(last_note(&whole[..cut]).starts_with(&in_a_frame), "{}", last_note(&whole[..cut]));
     let between = last_note(&whole[..whole.len() - end_frame]);
     assert!(between.contains("without the frame that ends a run"), "{between}");
+}
+
+/// Both commands of a value of 64 B have one identifier, and many values are under way; those of the last values complete
+/// after the last arrival of the recording.
+#[test]
+fn every_command_of_an_inline_value_is_told_with_its_own_opcode() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    for depth in [1, 32] {
+        let depth = format!("host.depth={depth}");
+        let load = ["workload.name=fillseq", "workload.ops=1000", "workload.value_size=64", &depth];
+        wall(&[&load[..], &["host.transfer=piggyback"]].concat(), Some(&path)).expect("it runs");
+        let replayed = replay(&path).expect("it can be replayed");
+        let count = |(name, commands): (&str, &Commands)| (name.to_owned(), commands.count);
+        let counts: Vec<_> = replayed.commands.iter().map(count).collect();
+        assert_eq!(counts, [("write".to_owned(), 1000), ("transfer".to_owned(), 1000)], "{depth}");
+    }
 }
 
 /// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts after an insert must not

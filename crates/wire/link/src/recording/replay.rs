@@ -98,18 +98,19 @@ impl Playback {
                 return Err(RecordingError::new(offset, "an arrival is earlier than the previous one"));
             }
             self.sim.sleep_until_external(stamped.at);
-            if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
-                began.entry(*queue).or_default().note(sqes, stamped.at);
-            }
             let outlet = |queue: &QueuePair| self.outlet(queue, began.entry(queue.id()).or_default(), ports);
             let applied = ports.apply(&stamped.arrived, outlet, |_| ());
             applied.map_err(|what| RecordingError::new(offset, what))?;
+            if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
+                began.entry(*queue).or_default().note(sqes, stamped.at);
+            }
         }
         Ok(())
     }
 
     /// Replays wait for no completions; the drive learns how long its commands took.
     fn outlet(&self, queue: &QueuePair, began: &Rc<Began>, ports: &Ports) -> Outlet {
+        began.forget();
         let (is_admin, began, sim) = (queue.is_admin(), began.clone(), self.sim.clone());
         // The drive holds the link, which holds this closure: a weak reference avoids a cycle.
         let drive = Rc::downgrade(&ports.drive);
@@ -230,7 +231,9 @@ where
     });
     let Built { link, drive, finish } =
         build(&sim, Rc::new(PlaybackMemory(playback.clone()))).map_err(ReplayError::Build)?;
-    let (player, ports) = (playback.clone(), Ports::new(link.clone(), Rc::new(drive)));
+    // The drive is told of completions after the last arrival, too.
+    let drive = Rc::new(drive);
+    let (player, ports) = (playback.clone(), Ports::new(link.clone(), drive.clone()));
     sim.spawn(move || {
         if let Err(error) = player.play(&ports) {
             player.fail(error);
@@ -242,5 +245,6 @@ where
         finish(RunEnd { lateness: Histogram::default(), sleeps: 0, power_cut, recording, ignored_bytes })
     });
     sim.clear();
+    drop(drive);
     Ok(result?)
 }

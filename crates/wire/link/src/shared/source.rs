@@ -154,10 +154,6 @@ impl Intake {
             if let Some(recorder) = &self.recorder {
                 recorder.arrival(&stamped);
             }
-            if let HostAction::Commands { queue, sqes, .. } = &stamped.arrived {
-                let outbound = self.outbound.borrow();
-                outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).began.note(sqes, now);
-            }
             let applied = self.ports.apply(
                 &stamped.arrived,
                 |queue| self.outlet(queue),
@@ -167,7 +163,9 @@ impl Intake {
             if let HostAction::Change { .. } = &stamped.arrived {
                 self.set_clock(self.may_hold);
             }
-            if let HostAction::Commands { mut sqes, .. } = stamped.arrived {
+            if let HostAction::Commands { queue, mut sqes, .. } = stamped.arrived {
+                let outbound = self.outbound.borrow();
+                outbound[usize::from(queue)].as_ref().expect(UNTIL_CLOSED).began.note(&sqes, now);
                 sqes.clear();
                 self.spare.borrow_mut().push(sqes);
             }
@@ -179,6 +177,7 @@ impl Intake {
         let outbound = self.outbound.borrow()[usize::from(queue.id())].clone().expect(UNTIL_CLOSED);
         let session = queue.session().number();
         outbound.session.set(session);
+        outbound.began.forget();
         let (held, unflushed, gathers) = (self.held.clone(), self.unflushed.clone(), self.gathers);
         // The drive holds the link, which holds this: without weak references an ended drive would keep the
         // lock of its image.
