@@ -8,8 +8,8 @@ use kvdrive_config::Document;
 use kvdrive_device::namespaces::Unlisted;
 use kvdrive_probe::image::{PairState, Tally, read_image};
 use kvdrive_spec::Key;
-use kvdrive_text::number_of;
 use kvdrive_text::output::shown;
+use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::settings::Settings;
@@ -81,13 +81,17 @@ fn summary(image: &str, tally: &Tally) -> String {
     let Tally { whole, whole_bytes, damaged, lost, removed, gaps, first_gap, shortened, write_failure } =
         tally;
     let mut text = format!(
-        "{image}: {} whole, {}; {damaged} damaged, {lost} lost",
+        "{image}: {} whole, {}; {} damaged, {} lost",
         number_of(*whole, "pair"),
-        number_of(*whole_bytes, "byte")
+        number_of(*whole_bytes, "byte"),
+        grouped(*damaged),
+        grouped(*lost)
     );
     if *removed > 0 {
-        text +=
-            &format!("; {removed} damaged pairs deleted: their keys answer like keys that were never stored");
+        text += &format!(
+            "; {} deleted: their keys answer like keys that were never stored",
+            number_of(*removed, "damaged pair")
+        );
     }
     if let Some(Unlisted { status, keys }) = first_gap {
         let which = match (keys.first, keys.last) {
@@ -124,7 +128,7 @@ impl Dump {
         })?;
         if let Err(error) = written.and_then(|()| out.flush()) {
             anyhow::ensure!(error.kind() == std::io::ErrorKind::BrokenPipe, "standard output: {error}");
-            return Ok(());
+            std::process::exit(output::CLOSED);
         }
         anyhow::ensure!(tally.is_whole(), "{}", summary(&shown(&self.image), &tally));
         Ok(())

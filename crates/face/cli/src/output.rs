@@ -6,8 +6,13 @@ use std::path::Path;
 use kvdrive_text::WIDTH;
 pub use kvdrive_text::output::tell;
 use kvdrive_text::output::{check_writable, shown};
+use signal_hook::consts::SIGPIPE;
 
-/// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
+/// Exit status of a program whose output has lost its reader (`| head`), as shells report it: not 0, since the program
+/// does not come to its verdict.
+pub const CLOSED: i32 = 128 + SIGPIPE;
+
+/// Prints to standard output. If its reader has gone away, the program ends without a message, with status [`CLOSED`].
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out
@@ -15,7 +20,7 @@ pub fn print(text: &str) {
         .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     if let Err(error) = written.and_then(|()| out.flush()) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
-            std::process::exit(0);
+            std::process::exit(CLOSED);
         }
         tell(&format!("kvdrive: standard output: {error}"));
         std::process::exit(1);

@@ -58,7 +58,7 @@ fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
 
 /// A note for workloads in which one operation counts as several in the report.
 fn counting_of_scans(ops: &report::Ops) -> Option<String> {
-    (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
+    (ops.next > 0).then(|| "a scan counts as several operations: its seek, and each of its nexts".to_owned())
 }
 
 /// A note for runs whose reads mostly find no pair: those take less time than others.

@@ -67,6 +67,44 @@ fn a_check_of_an_image_ends_with_a_status() {
     assert!(text(&other.stdout).contains("stored were 33"), "{}", text(&other.stdout));
 }
 
+/// The verdict of a check whose output is not read is not known, and so it is no success.
+#[test]
+fn a_reader_that_has_gone_away_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image").display().to_string();
+    let path = format!("media.path={image}");
+    let made = kvdrive(&["run", "--workload", "fillseq", "--ops", "500", "--media", "file", "--set", &path]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    for command in [&["check", &image][..], &["dump", &image], &["list", "profiles"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let program =
+            Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(command).stdout(writer).output().unwrap();
+        assert_eq!((program.status.code(), text(&program.stderr)), (Some(141), String::new()), "{command:?}");
+    }
+}
+
+/// Reads that a rule fails are reported, and are no wrong values.
+#[test]
+fn values_are_compared_although_rules_fail_some_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.toml");
+    std::fs::write(
+        &rules,
+        "[[rule]]\nfault = \"status\"\nopcode = [\"retrieve\"]\nnth = 3\nstatus = \"88h\"\n",
+    )
+    .unwrap();
+    let load = ["run", "--workload", "ycsb-c", "--num", "100", "--ops", "200", "--verify"];
+    let output = kvdrive(&[&load[..], &["--faults", rules.to_str().unwrap(), "--json", "-"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["verified"]["unread"], &report["verified"]["checked"]),
+        (&1.into(), &199.into()),
+        "{report}"
+    );
+}
+
 #[test]
 fn intervals_and_latencies_go_where_they_are_asked_to() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use kvdrive_declare::{Rule, Setting};
 use kvdrive_text::Unit;
 
-use super::is_above_zero;
+use super::{WORDS, is_above_zero};
 use crate::rules;
 
 /// One option.
@@ -95,10 +95,12 @@ static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
     let declared = rules::all().filter_map(|setting| {
         let name = setting.option?;
         let help = setting.help.trim_end_matches('.').replace("[`", "`").replace("`]", "`");
-        // The help of a key says what its 0 means; the option refuses 0, so its help leaves that out.
-        let help = match help.split_once("; 0: ").filter(|_| is_above_zero(name)) {
-            Some((what, without)) => format!("{what} [default: {without}]"),
-            None => help,
+        // The help of a key says what its 0 means. The option refuses 0: a word stands for it, or leaving the option out.
+        let word = WORDS.iter().find(|(option, ..)| *option == name).map(|(_, word, _)| word);
+        let help = match (help.split_once("; 0: ").filter(|_| is_above_zero(name)), word) {
+            (Some((what, _)), Some(word)) => format!("{what}, or {word}"),
+            (Some((what, without)), None) => format!("{what} [default: {without}]"),
+            (None, _) => help,
         };
         Some(OptionRow {
             name,

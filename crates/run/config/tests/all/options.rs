@@ -381,6 +381,9 @@ fn help_does_not_offer_a_zero_that_the_option_refuses() {
     }
     let rate = option_rows().iter().find(|row| row.name == "rate").unwrap();
     assert!(rate.help.contains("[default: each client"), "{}", rate.help);
+    // The profiles' batches are of 64: the word is a choice, and no default.
+    let batch = option_rows().iter().find(|row| row.name == "batch").unwrap();
+    assert_eq!(batch.help, "Most requests of a batch, or adaptive");
 }
 
 #[test]

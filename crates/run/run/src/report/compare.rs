@@ -412,7 +412,7 @@ fn against_first(
 ) -> String {
     // A number alone does not say which setting it is of.
     let named = |index: usize| match (names, &labels[index][..]) {
-        ([_], [value]) => value.clone(),
+        ([_], [value]) if value.parse::<f64>().is_err() => value.clone(),
         (names, values) => {
             let each = names.iter().zip(values).map(|(name, value)| format!("{name} {value}"));
             each.collect::<Vec<_>>().join(", ")

@@ -23,25 +23,30 @@ fn stalls_of(reports: &[Report], kind: &str, room: usize) -> String {
         let latency = report.latency_ns.get(kind)?;
         (latency.mean > latency.p99 as f64).then_some((report, latency.max))
     });
-    said(&stalled.collect::<Vec<_>>(), kind, room)
+    let stalled: Vec<_> = stalled.collect();
+    let within = match reports.iter().filter(|report| report.latency_ns.get(kind).is_some()).count() {
+        all if all == stalled.len() => String::new(),
+        all => format!("in {} of {all} runs, ", stalled.len()),
+    };
+    said(&stalled, kind, &within, room)
 }
 
 /// The same for the commands of a served drive.
 pub(super) fn stalls_of_commands(report: &Report, room: usize) -> String {
     let stalled = report.commands.iter().filter(|(_, of)| of.mean_ns > of.p99_ns as f64);
-    stalled.map(|(opcode, of)| said(&[(report, of.max_ns)], opcode, room)).collect()
+    stalled.map(|(opcode, of)| said(&[(report, of.max_ns)], opcode, "", room)).collect()
 }
 
 /// The line for one kind of operation or command: reports in which its mean is above its p99, with its
-/// longest wait.
-fn said(stalled: &[(&Report, u64)], kind: &str, room: usize) -> String {
+/// longest wait; `within` tells how many reports these are, unless they are all.
+fn said(stalled: &[(&Report, u64)], kind: &str, within: &str, room: usize) -> String {
     let longest = stalled.iter().map(|(_, max)| *max);
     let (Some(least), Some(most)) = (longest.clone().min(), longest.max()) else { return String::new() };
     let [least, most] = [least, most].map(|ns| time(ns as f64));
     let longest = if least == most { most } else { format!("{least} to {most}") };
     let for_what = waits_for(stalled[0].0, kind);
     let line = format!(
-        "the mean of {kind} lies above its p99: fewer than 1 in 100 wait for {for_what}, the longest for {longest}"
+        "{within}the mean of {kind} lies above its p99: fewer than 1 in 100 wait for {for_what}, the longest for {longest}"
     );
     wrap(&line, room)
 }

@@ -153,7 +153,7 @@ pub fn calibrate(
                 break 'groups;
             }
             found.sort_by(f64::total_cmp);
-            let middle = found[found.len() / 2].max(0.0);
+            let middle = f64::midpoint(found[(found.len() - 1) / 2], found[found.len() / 2]).max(0.0);
             known.insert(exercise.cost, middle);
             costs.push(StepCost {
                 key: exercise.cost,
@@ -200,7 +200,9 @@ impl fmt::Display for Calibration {
         for cost in &self.costs {
             let [ns, least, most] = [cost.ns, cost.least_ns, cost.most_ns].map(digits);
             let note = if cost.is_too_small() { "   (too small to tell)" } else { "" };
-            writeln!(f, "{:width$}{ns:>10}{least:>10}{most:>10}   {}{note}", cost.key, cost.working_set)?;
+            // The column has the unit, which is not that of every key.
+            let step = cost.key.trim_end_matches("_ns").trim_end_matches("_ps");
+            writeln!(f, "{step:width$}{ns:>10}{least:>10}{most:>10}   {}{note}", cost.working_set)?;
         }
         Ok(())
     }
