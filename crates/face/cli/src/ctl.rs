@@ -236,10 +236,14 @@ fn status(seen: &Seen) -> String {
         time(of("server.uptime_ns") as f64)
     );
     text += &format!(
-        "hosts       {}, {}, {} did not succeed\n",
+        "hosts       {}, {}\n",
         number_of(of("hosts.controllers"), "controller"),
-        number_of(of("hosts.admin_commands"), "admin command"),
-        number_of(of("hosts.io_errors"), "I/O command")
+        number_of(of("hosts.admin_commands"), "admin command")
+    );
+    text += &format!(
+        "            {} found nothing, {} failed\n",
+        number_of(of("hosts.io_misses"), "I/O command"),
+        number("hosts.io_errors")
     );
     let commands = seen.counts.labels("hosts.io_commands");
     let width = commands.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

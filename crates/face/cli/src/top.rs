@@ -176,7 +176,8 @@ impl Watched {
             format!("in {}/s", amount("hosts.written_bytes")),
             format!("out {}/s", amount("hosts.read_bytes")),
             number_of(of("hosts.controllers"), "controller"),
-            format!("{} not succeeded", grouped(of("hosts.io_errors"))),
+            format!("{} not found", grouped(of("hosts.io_misses"))),
+            format!("{} failed", grouped(of("hosts.io_errors"))),
         ];
         let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref()).map(|late| {
             let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
@@ -325,6 +326,8 @@ mod tests {
             "server": {"power_ons": 1, "has_power": 1, "uptime_ns": uptime_ms * 1_000_000},
             "hosts": {
                 "controllers": 1,
+                "io_misses": 40,
+                "io_errors": 2,
                 "io_commands": {"total": stores, "store": stores},
                 "written_bytes": stores * 1_000,
             },
@@ -366,7 +369,7 @@ mod tests {
         let text = screen(&watched, 80, 24).concat();
         for part in [
             "│store   2 100 15.00 us 250.0 us ",
-            "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controller   0 not succeeded ",
+            "1.000 k/s   in 1.000 MB/s   out 0 B/s   1 controller   40 not found   2 failed ",
             "tcp://127.0.0.1:4420",
             "firmware.cores",
             " 50%",
@@ -388,7 +391,7 @@ mod tests {
             names.iter().map(|name| ((*name).to_owned(), json!(1_234_567))).collect();
         let counts = json!({
             "server": {"power_ons": 12, "has_power": 1, "uptime_ns": 5_000_000_000_u64},
-            "hosts": {"controllers": 12, "io_commands": commands, "io_errors": 123_456},
+            "hosts": {"controllers": 12, "io_commands": commands, "io_misses": 123_456, "io_errors": 123_456},
         });
         let resources = ["link.down", "firmware.collection", "channel"].map(|name| SeenResource {
             name: name.into(),
@@ -427,7 +430,8 @@ mod tests {
             let size = format!("{columns} x {lines}");
             for part in [
                 "12 controllers",
-                "123 456 not succeeded",
+                "123 456 not found",
+                "123 456 failed",
                 "vfio-user:/run/kvdrive/cntrl",
                 "│fault every-third-read ",
             ] {

@@ -441,8 +441,9 @@ fn summary(served: &Served) -> String {
         text += &format!("  {name:<12} {}\n", grouped(count));
     }
     text += &format!(
-        "  {} did not succeed; {} received, {} sent\n",
-        number_of(served.io_errors, "I/O command"),
+        "  {} found nothing, {} failed; {} received, {} sent\n",
+        number_of(served.io_misses, "I/O command"),
+        grouped(served.io_errors),
         bytes(served.written_bytes as f64),
         bytes(served.read_bytes as f64)
     );

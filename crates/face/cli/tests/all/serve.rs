@@ -243,6 +243,12 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     let status = ctl(&socket, &["status"]).unwrap();
     let has = |words: &str| status.lines().any(|line| line.split_whitespace().eq(words.split(' ')));
     assert!(status.contains("power       on, life 1") && has("retrieve 2"), "{status}");
+    assert!(has("0 I/O commands found nothing, 1 failed"), "the injected 88h is a failure: {status}");
+    let absent = Key::new(b"user43").unwrap();
+    queue.retrieve(absent, 4096).unwrap_err();
+    assert!(!queue.exist(absent).unwrap());
+    let status = ctl(&socket, &["status"]).unwrap();
+    assert!(status.contains(" 2 I/O commands found nothing, 1 failed\n"), "{status}");
 
     let error = ctl(&socket, &["power", "on"]).unwrap_err();
     assert!(error.contains("the drive has power"), "{error}");

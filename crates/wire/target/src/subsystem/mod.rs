@@ -463,9 +463,7 @@ impl Subsystem {
             let Some(queue) = self.queue(completion.tag.queue) else { continue };
             if queue.number != 0 {
                 self.served.read_bytes += completion.data_bytes as u64;
-                if !completion.status.is_success() {
-                    self.served.io_errors += 1;
-                }
+                self.served.note_end(completion.status);
             }
             match completion.fault {
                 Some(TransportFault::Fatal) => self.fail_controller(completion.tag.queue, true),

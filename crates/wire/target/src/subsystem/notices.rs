@@ -57,7 +57,7 @@ impl Subsystem {
     /// Adds a failed command to the error log, unless hosts cause that status in normal use.
     pub(super) fn note_failure(&mut self, number: u16, cid: u16, failed: &Completion) {
         if number != 0 {
-            self.served.io_errors += 1;
+            self.served.note_end(failed.status);
         }
         if let Some(controller) = self.controller_of(failed.tag.queue) {
             controller.logs.note_error(number, cid, failed.status);

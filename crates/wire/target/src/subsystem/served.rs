@@ -2,7 +2,7 @@
 
 use kvdrive_admin::ControllerKind;
 use kvdrive_declare::{By, Counters};
-use kvdrive_spec::opcode;
+use kvdrive_spec::{Status, opcode};
 
 use super::{Address, Subsystem};
 
@@ -20,6 +20,8 @@ pub struct Served {
     /// I/O commands of hosts.
     #[counter(by = &OPCODES)]
     pub io_commands: [u64; 256],
+    /// I/O commands that found no pair with their key. They are not in `io_errors`.
+    pub io_misses: u64,
     /// I/O commands that failed.
     pub io_errors: u64,
     /// Admin and Fabrics commands.
@@ -45,6 +47,7 @@ impl Default for Served {
     fn default() -> Served {
         Served {
             io_commands: [0; 256],
+            io_misses: 0,
             io_errors: 0,
             admin_commands: 0,
             written_bytes: 0,
@@ -53,6 +56,18 @@ impl Default for Served {
             queues: 0,
             expired: 0,
             authentication_failures: 0,
+        }
+    }
+}
+
+impl Served {
+    /// Counts an I/O command that ended with `status`. Namespaces are of the KV command set, so 87h says that a key does
+    /// not exist.
+    pub(super) fn note_end(&mut self, status: Status) {
+        if status == Status::KEY_NOT_FOUND {
+            self.io_misses += 1;
+        } else if !status.is_success() {
+            self.io_errors += 1;
         }
     }
 }

@@ -68,6 +68,9 @@ fn a_driver_identifies_creates_queues_stores_retrieves_and_deletes_them() {
         }
         let missing = guest.run(&mut rings, &keyed(opcode::EXIST, 1, b"none", 0, 0));
         assert_eq!(missing.status(), Status::KEY_NOT_FOUND);
+        let mut elsewhere = keyed(opcode::EXIST, 2, b"none", 0, 0);
+        elsewhere.nsid = 9.into();
+        assert_eq!(guest.run(&mut rings, &elsewhere).status(), Status::INVALID_NAMESPACE);
 
         let delete = |command: QueueCommand| command.encode(3, 0);
         let early = guest.admin(&delete(QueueCommand::DeleteCompletion { id: 1 }));
@@ -80,6 +83,7 @@ fn a_driver_identifies_creates_queues_stores_retrieves_and_deletes_them() {
         let end = server.end();
         assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
         assert_eq!(end.served.io_commands[usize::from(opcode::STORE)], 20);
+        assert_eq!((end.served.io_misses, end.served.io_errors), (1, 1), "a miss is no error");
     }
 }
 
