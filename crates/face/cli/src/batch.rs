@@ -72,7 +72,7 @@ impl Batch {
         }
     }
 
-    /// Has all runs of `plan` done, or those that end before an interrupt.
+    /// Has all runs of `plan` done, or those that have ended before an interrupt.
     pub fn run_so_far(&self, plan: Plan) -> anyhow::Result<(Results, Option<Interrupted>)> {
         let jobs = jobs(self.jobs);
         self.check(&plan)?;

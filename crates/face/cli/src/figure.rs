@@ -39,10 +39,10 @@ impl Figure {
         self.svg.iter().try_for_each(|path| check_writable(path))?;
         let mut plan = Plan::new(self.batch.options());
         let planned = Planned::new(read(name)?, &mut plan)?;
-        let results = self.batch.run(plan)?;
+        let (results, interrupted) = self.batch.run_so_far(plan)?;
         let charts = planned.charts(&results)?;
-        let figure = planned.figure();
-        if self.json.as_deref() != Some("-") {
+        if self.json.as_deref() != Some("-") && !charts.is_empty() {
+            let figure = planned.figure();
             let mut text = format!("{}\n", figure.heading());
             for note in &figure.notes {
                 text.push_str(&wrap(note, WIDTH));
@@ -55,13 +55,17 @@ impl Figure {
             }
             output::print(&text);
         }
-        if let Some(path) = &self.svg {
-            output::write(path, &svg::file(&figure.heading(), &charts))?;
+        if let Some(path) = self.svg.as_ref().filter(|_| !charts.is_empty()) {
+            output::write(path, &svg::file(&planned.figure().heading(), &charts))?;
         }
-        match &self.json {
-            Some(path) => output::write_json(path, &charts),
-            None => Ok(()),
+        if let Some(path) = &self.json {
+            output::write_json(path, &charts)?;
         }
+        if let Some(interrupted) = interrupted {
+            let (ended, all) = planned.ended(&results);
+            interrupted.end(&format!("{ended} of {all} series are drawn, whose runs have ended; "));
+        }
+        Ok(())
     }
 }
 

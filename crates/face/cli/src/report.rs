@@ -50,12 +50,21 @@ impl Report {
         // A folder that cannot be made should be known before minutes of runs.
         std::fs::create_dir_all(&self.out)
             .map_err(|error| anyhow::anyhow!("{}: {error}", shown(&self.out)))?;
-        let results = self.batch.run(plan)?;
-        let outcomes =
-            planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (results, interrupted) = self.batch.run_so_far(plan)?;
+        let ended = planned.iter().filter(|claim| claim.has_ended(&results));
+        let outcomes = ended.map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        let so_far = interrupted.is_some().then(|| {
+            let series = figures.iter().map(|figure| figure.ended(&results));
+            let (ended, all) = series.fold((0, 0), |(ended, all), of| (ended + of.0, all + of.1));
+            let (judged, claims) = (outcomes.len(), planned.len());
+            format!("{judged} of {claims} claims are judged and {ended} of {all} series are drawn, whose runs have ended")
+        });
         let mut drawn = Vec::new();
         for figure in &figures {
             let charts = figure.charts(&results)?;
+            if charts.is_empty() {
+                continue;
+            }
             let title = format!("{}: {}", figure.figure().source, figure.figure().title);
             write(&self.out.join(format!("{}.svg", figure.figure().id)), &svg::file(&title, &charts))?;
             drawn.push((figure, charts));
@@ -66,11 +75,14 @@ impl Report {
         if !scales.is_empty() {
             facts.push(("scales".to_owned(), listed(&scales)));
         }
-        let content =
-            Content { titles, notes, revision: kvdrive_revision::REVISION, facts, outcomes, figures: drawn };
+        let revision = kvdrive_revision::REVISION;
+        let content = Content { titles, notes, revision, facts, outcomes, figures: drawn, so_far };
         let path = self.out.join("index.html");
         write(&path, &page(&content))?;
         output::print(&format!("{}: {}\n", path.display(), claims::counts(&content.outcomes)));
+        if let Some((interrupted, so_far)) = interrupted.zip(content.so_far) {
+            interrupted.end(&format!("{so_far}; "));
+        }
         check(&content.outcomes)
     }
 }

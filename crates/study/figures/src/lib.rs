@@ -212,7 +212,33 @@ pub struct Planned {
 }
 
 /// Runs by grid, series and point.
-type FigureRuns = Vec<Vec<Vec<Option<RunId>>>>;
+type FigureRuns = Vec<GridRuns>;
+type GridRuns = Vec<Vec<Option<RunId>>>;
+
+/// What is known of a series.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// This build cannot run it.
+    LeftOut,
+    /// A run of it has not ended.
+    Unfinished,
+    Ended,
+}
+
+/// The runs of a grid without those of unfinished series.
+fn whole(runs: &GridRuns, states: &[State]) -> GridRuns {
+    let of_series = runs.iter().zip(states).map(|(runs, state)| match state {
+        State::Unfinished => vec![None; runs.len()],
+        _ => runs.clone(),
+    });
+    of_series.collect()
+}
+
+/// Would a panel show a value, or is it without one because this build lacks a part?
+fn has_values(panel: &Panel, states: &[State]) -> bool {
+    let base_is_known = panel.relative_to.is_none_or(|base| states[base] != State::Unfinished);
+    states.iter().all(|state| *state != State::Unfinished) || base_is_known && states.contains(&State::Ended)
+}
 
 impl Planned {
     /// Adds the runs of `figure` to `plan`.
@@ -258,15 +284,38 @@ impl Planned {
         runs
     }
 
-    /// Its panels, drawn from `results`.
+    /// Number of its series whose runs have all ended, and of all that this build can run. A series counts once for
+    /// each grid.
+    pub fn ended(&self, results: &Results) -> (usize, usize) {
+        let grids = 0..self.figure.grids.len();
+        let states: Vec<_> = grids.flat_map(|grid| self.states(grid, results)).collect();
+        let count = |of: &dyn Fn(&State) -> bool| states.iter().filter(|state| of(state)).count();
+        (count(&|state| *state == State::Ended), count(&|state| *state != State::LeftOut))
+    }
+
+    /// The state of each series of a grid.
+    fn states(&self, grid: usize, results: &Results) -> Vec<State> {
+        let of_series = (0..self.figure.grids[grid].series.len()).map(|series| {
+            let mut runs = self.runs.iter().flat_map(|of_seed| of_seed[grid][series].iter().flatten());
+            let state =
+                runs.try_fold(State::LeftOut, |_, run| results.has_ended(*run).then_some(State::Ended));
+            state.unwrap_or(State::Unfinished)
+        });
+        of_series.collect()
+    }
+
+    /// Its panels, drawn from `results`. A series of which a run has not ended has no values, and a panel without any
+    /// values for that reason is left out.
     ///
     /// # Errors
     /// A report lacks a number that a quantity needs.
     pub fn charts(&self, results: &Results) -> anyhow::Result<Vec<Chart>> {
         let mut charts = Vec::new();
         for (index, (grid, scale)) in self.figure.grids.iter().zip(&self.scales).enumerate() {
-            for panel in &grid.panels {
-                let of_seeds = self.runs.iter().map(|runs| self.chart(grid, &runs[index], panel, results));
+            let states = self.states(index, results);
+            let ended: Vec<GridRuns> = self.runs.iter().map(|runs| whole(&runs[index], &states)).collect();
+            for panel in grid.panels.iter().filter(|panel| has_values(panel, &states)) {
+                let of_seeds = ended.iter().map(|runs| self.chart(grid, runs, panel, results));
                 let mut chart = Chart::mean(of_seeds.collect::<anyhow::Result<_>>()?);
                 if !self.seeds.is_empty() {
                     chart.counts = format!("{}; {}", chart.counts, chart.spread_text(&self.seeds));

@@ -27,6 +27,8 @@ pub struct Content<'a> {
     pub outcomes: Vec<Outcome>,
     /// Figures with their panels.
     pub figures: Vec<(&'a Planned, Vec<Chart>)>,
+    /// If the call was interrupted: how much of it is on the page.
+    pub so_far: Option<String>,
 }
 
 /// The page.
@@ -47,6 +49,9 @@ pub fn page(content: &Content<'_>) -> String {
                     "A key-value SSD in software, kvdrive " (content.revision) ", runs the experiments of " (about)
                     " and states of every claim whether it is reproduced."
                 }
+                @if let Some(so_far) = &content.so_far {
+                    p #interrupted { strong { "This page is of an interrupted call: " } (so_far) "." }
+                }
                 p {
                     (claims::counts(&content.outcomes)) ". The figures come first, then "
                     a href="#claims" { "every claim" } ", then " a href="#run" { "how it was run" } "."
@@ -55,7 +60,7 @@ pub fn page(content: &Content<'_>) -> String {
                 @for (chapter, figures) in chapters(content) {
                     h2 id={ "chapter-" (chapter.name) } { (chapter.title) }
                     p { (chapter.lead) }
-                    @for (figure, charts) in &figures { (section(figure, charts)) }
+                    @for (figure, charts) in &figures { (section(figure, charts, content.so_far.is_none())) }
                 }
                 (verdicts(&content.outcomes))
                 (facts(content))
@@ -260,7 +265,8 @@ fn unbroken(text: &str) -> String {
     if text.chars().count() > ONE_LINE { text.to_owned() } else { text.replace(' ', "\u{a0}") }
 }
 
-fn section(planned: &Planned, charts: &[Chart]) -> Markup {
+/// A figure. What to build is said of a whole one only: a series that is missing might be the best.
+fn section(planned: &Planned, charts: &[Chart], is_whole: bool) -> Markup {
     let figure = planned.figure();
     html! {
         section {
@@ -280,7 +286,7 @@ fn section(planned: &Planned, charts: &[Chart]) -> Markup {
                     }
                 }
             }
-            @if figure.chapter.says_best { (best(charts)) }
+            @if is_whole && figure.chapter.says_best { (best(charts)) }
         }
     }
 }

@@ -71,6 +71,58 @@ fn claims_whose_runs_have_ended_are_judged() {
     assert!(!out.contains("panicked") && !said.contains("panicked"), "{said}");
 }
 
+/// The figure in a file of the reader's own: its first series has ended while the second one runs.
+#[test]
+fn a_figure_has_the_series_whose_runs_have_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, svg) = (folder.path().join("own.toml"), folder.path().join("own.svg"));
+    let figure = r#"
+id = "own"
+source = "here"
+title = "Two lengths"
+group = "paper"
+[[grid]]
+name = "sizes"
+ops = 10
+full_ops = 10
+set = ["workload.name=fillseq", "workload.key_size=8"]
+points = { label = "value size [B]", key = "workload.value_size", values = [4, 8] }
+series = [{ name = "Short", set = [] }, { name = "Endless", set = ["workload.ops=1000000000"] }]
+[[grid.panel]]
+id = "a"
+title = "Traffic"
+y = "traffic.payload_bytes.total / ops.store"
+unit = "B/store"
+kind = "counted"
+"#;
+    std::fs::write(&file, figure).unwrap();
+    let arguments =
+        ["figure", file.to_str().unwrap(), "--svg", svg.to_str().unwrap(), "--no-cache", "--jobs", "3"];
+    let mut figure = begin(&arguments);
+    figure.wait_for("4 runs:");
+    // The longest runs begin first: two jobs have the endless ones, the third the short ones.
+    std::thread::sleep(Duration::from_secs(3));
+    let (status, out, said) = figure.interrupt();
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("stopped; 1 of 2 series are drawn, whose runs have ended; nothing"), "{said}");
+    assert!(out.contains("Short") && out.contains("Traffic"), "{out}");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("Short"));
+}
+
+#[test]
+fn an_interrupted_report_writes_its_page_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let mut report = begin(&["report", "bandslim", "--quick", "--no-cache", "--jobs", "1", "--out", out]);
+    report.wait_for(" runs:");
+    let (status, _, said) = report.interrupt();
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("series are drawn, whose runs have ended; nothing is remembered"), "{said}");
+    let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+    assert!(page.contains("This page is of an interrupted call"), "{page}");
+    assert!(std::fs::read_to_string(folder.path().join("claims.json")).unwrap().starts_with('['));
+}
+
 #[test]
 fn a_calibration_has_the_steps_measured_so_far_and_writes_no_file_of_them() {
     let folder = tempfile::tempdir().unwrap();

@@ -148,6 +148,7 @@ fn every_figure_is_drawn_three_ways() {
         facts: vec![("a".into(), "b & c".into())],
         outcomes: vec![],
         figures: vec![],
+        so_far: None,
     };
     for figure in &planned {
         let charts = figure.charts(&results).unwrap();
@@ -185,6 +186,14 @@ fn every_figure_is_drawn_three_ways() {
         page.contains("No constant was fitted to a claim of the Plus paper")
             && !page.contains("fitted to six")
     );
+    assert!(!page.contains("interrupted"));
+    content.so_far = Some("1 of 2 claims".into());
+    let so_far = html::page(&content);
+    assert!(
+        so_far.contains("of an interrupted call: </strong>1 of 2 claims.")
+            && !so_far.contains("What to build")
+    );
+    content.so_far = None;
     content.titles.extend(bandslim.titles);
     content.notes.extend(bandslim.notes);
     let both = html::page(&content);
@@ -306,6 +315,35 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
 }
 
 #[test]
+fn a_series_is_drawn_when_all_its_runs_have_ended_and_a_panel_when_its_base_has() {
+    let (_, text) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
+    let related = text.replacen("unit = \"us\"", "unit = \"us\"\nrelative_to = \"Baseline\"", 1);
+    let figure = parse("f.toml", &related).unwrap();
+    for (missing, unfinished, letters) in
+        [("prp", 1, &["a"][..]), ("piggyback", 1, &["a", "b"]), ("all", 2, &[]), ("none", 0, &["a", "b"])]
+    {
+        let mut plan = Plan::new(Options { seeds: vec![1, 2], ..Options::default() });
+        let planned = Planned::new(figure.clone(), &mut plan).unwrap();
+        let results = plan.run_so_far(|documents, _| {
+            // The last run of a series is missing, with the second seed.
+            let methods = documents.iter().map(|document| document.config().unwrap().host.transfer.method);
+            let last = methods.collect::<Vec<_>>().iter().rposition(|method| *method == missing);
+            let has_ended = |index: usize| missing != "all" && last != Some(index);
+            let reports = documents.iter().enumerate();
+            Ok(reports.map(|(index, document)| has_ended(index).then(|| made_up(document))).collect())
+        });
+        let results = results.unwrap();
+        let charts = planned.charts(&results).unwrap();
+        assert_eq!(planned.ended(&results), (2 - unfinished, 2), "{missing}");
+        assert!(charts.iter().map(|chart| chart.letter.as_str()).eq(letters.iter().copied()), "{missing}");
+        for chart in &charts {
+            let empty = chart.series.iter().filter(|line| line.values.iter().all(Option::is_none)).count();
+            assert_eq!(empty, unfinished, "{missing}: {}", chart.id);
+        }
+    }
+}
+
+#[test]
 fn a_verdict_says_what_it_is_worth() {
     let (figures, options) = (experiments::figures().unwrap(), Options::default());
     let mut plan = Plan::new(options.clone());
@@ -330,6 +368,7 @@ fn a_verdict_says_what_it_is_worth() {
         facts,
         outcomes: outcomes.clone(),
         figures,
+        so_far: None,
     });
     for outcome in &outcomes {
         let row = page.split(&format!("<tr id=\"claim-{}\">", outcome.id)).nth(1).unwrap();
@@ -368,7 +407,8 @@ fn a_range_over_points_has_its_values_on_the_page() {
     let results = plan.run(|documents, _| Ok(documents.iter().map(slower_at_8).collect())).unwrap();
     let outcomes = vec![planned.judge(&results).unwrap()];
     let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
-    let page = html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures });
+    let page =
+        html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures, so_far: None });
     let line = "By point: 4: 0.500 x, <b>8: 1.000 x (fails)</b>, 16: 0.500 x, 32: 0.500 x.</div>";
     assert!(page.contains(line), "{page}");
 }
@@ -387,7 +427,8 @@ fn a_claim_that_another_one_names_is_linked() {
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let outcomes: Vec<_> = planned.iter().map(|claim| claim.judge(&results).unwrap()).collect();
     let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
-    let page = html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures });
+    let page =
+        html::page(&html::Content { titles, notes, revision: "r", facts, outcomes, figures, so_far: None });
     let link = "for the reason in claim <a href=\"#claim-piggyback-worst\">piggyback-worst</a>.";
     assert!(page.contains(link), "{page}");
     assert_eq!(page.matches("href=\"#claim-").count(), 1, "no claim is a link to itself");
