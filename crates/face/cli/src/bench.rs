@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -78,7 +80,9 @@ impl Bench {
             return self.run_connected(&remotes);
         }
         match self.part {
-            Some(Part::Simulate) => return bench::simulated(self.stores, 1, &|_, _| {}).map(drop),
+            Some(Part::Simulate) => {
+                return bench::simulated(self.stores, 1, &Watch::progress(&|_, _| {})).map(drop);
+            }
             Some(Part::Memory) => {
                 let bars = Bars::new(&["memory".to_owned()]);
                 let memory = bench::memory(self.pairs, &|done, total| bars.update(0, done, total))?;
@@ -91,6 +95,25 @@ impl Bench {
             }
             None => {}
         }
+        let (mut figures, stop) = (Figures::of_this_machine(), stop_on_interrupt()?);
+        let measured = self.measure(&mut figures, &stop);
+        let is_stopped = stop.load(Ordering::Relaxed);
+        if !is_stopped {
+            measured?;
+        }
+        if self.json.as_deref() != Some("-") {
+            output::print(&figures.to_string());
+        }
+        self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))?;
+        if is_stopped {
+            output::tell("kvdrive: stopped; these are the figures measured so far");
+            std::process::exit(STOPPED);
+        }
+        Ok(())
+    }
+
+    /// Measures one figure after the other; when `stop` is set, the one at work is lost.
+    fn measure(&self, figures: &mut Figures, stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
         let (stores, pairs, runs) =
             if self.quick { (self.stores / 10, self.pairs / 50, 1) } else { (self.stores, self.pairs, 3) };
         let (stores, pairs) = (stores.max(1), pairs.max(1));
@@ -101,26 +124,21 @@ impl Bench {
             command.args(["bench", "--part", part, option]).arg(value);
             command
         };
-        let bars = Bars::new(&["simulated", "served", "instructions", "stores"].map(str::to_owned));
-        let simulated = bench::simulated(stores, runs, &|done, total| bars.update(0, done, total))?;
-        let wall = bench::wall(stores, runs, &|done, total| bars.update(1, done, total))?;
+        let bars = &Bars::new(&["simulated", "served", "instructions", "stores"].map(str::to_owned));
+        let progress = [0, 1, 3].map(|row| move |done, total| bars.update(row, done, total));
+        let [simulated, wall, of_stores] =
+            progress.each_ref().map(|progress| Watch { stop: stop.clone(), ..Watch::progress(progress) });
+        figures.simulated = Some(bench::simulated(stores, runs, &simulated)?);
+        figures.wall = Some(bench::wall(stores, runs, &wall)?);
         bars.update(2, 0, 1);
-        let instructions =
-            bench::instructions(stores, &|count| part("simulate", "--stores", count.to_string()));
+        let simulate = |count: u64| part("simulate", "--stores", count.to_string());
+        figures.instructions = Some(bench::instructions(stores, &simulate, stop)?);
         bars.update(2, 1, 1);
-        let part_of_stores = if self.quick { 10 } else { 1 };
-        let of_stores = bench::stores::stores(part_of_stores, &|done, total| bars.update(3, done, total))?;
-        let memory = answer(part("memory", "--pairs", pairs.to_string()))?;
-        let collecting = answer(part("collecting", "--scale", scale.to_string()))?;
-        let idle = bench::idle(Duration::from_secs(1))?;
-        let figures = Figures::new(simulated, instructions, memory, collecting, of_stores, wall, idle);
-        if self.json.as_deref() != Some("-") {
-            output::print(&figures.to_string());
-        }
-        match &self.json {
-            Some(path) => output::write_json(path, &figures),
-            None => Ok(()),
-        }
+        figures.stores = bench::stores::stores(if self.quick { 10 } else { 1 }, &of_stores)?;
+        figures.memory = Some(answer(part("memory", "--pairs", pairs.to_string()), stop)?);
+        figures.collecting = Some(answer(part("collecting", "--scale", scale.to_string()), stop)?);
+        figures.idle = Some(bench::idle(Duration::from_secs(1))?);
+        Ok(())
     }
 }
 
@@ -172,8 +190,10 @@ impl Bench {
 }
 
 /// The output of a measurement that runs in a process of its own.
-fn answer<T: serde::de::DeserializeOwned>(mut command: Command) -> anyhow::Result<T> {
-    let child = command.stderr(Stdio::inherit()).output()?;
-    anyhow::ensure!(child.status.success(), "{command:?} failed");
+fn answer<T: serde::de::DeserializeOwned>(mut command: Command, stop: &AtomicBool) -> anyhow::Result<T> {
+    let name = format!("{command:?}");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = bench::output(command, stop)?;
+    anyhow::ensure!(child.status.success(), "{name} failed");
     Ok(serde_json::from_slice(&child.stdout)?)
 }

@@ -27,7 +27,7 @@ use crate::work::Work;
 /// # Errors
 /// The configuration is invalid, its values have more bytes than the flash, or the run cannot be carried out.
 pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
-    run_counted(document, progress).map(|(report, _)| report)
+    run_counted(document, &Watch::progress(progress)).map(|(report, _)| report)
 }
 
 /// As [`run`], with fault rules. They are active from the first measured operation on; loading happens
@@ -53,9 +53,10 @@ pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> an
     Ok(ran.pop().expect("a report for the run"))
 }
 
-/// As [`run`]; also returns the number of simulation events from power-on to the end.
-pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
-    let (mut ran, events) = run_all(std::slice::from_ref(document), &[], &Watch::progress(progress))?;
+/// As [`run`]; also returns the number of simulation events from power-on to the end. `watch` observes the run and may
+/// stop it.
+pub fn run_counted(document: &Document, watch: &Watch<'_>) -> anyhow::Result<(Report, u64)> {
+    let (mut ran, events) = run_all(std::slice::from_ref(document), &[], watch)?;
     Ok((ran.pop().expect("a report for the run").report, events))
 }
 

@@ -20,12 +20,14 @@
 //! JSON. Nothing here is modelled.
 
 pub mod connected;
+mod process;
 mod speed;
 pub mod stores;
+mod table;
 
 use std::cell::Cell;
-use std::fmt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kvdrive_host::threaded::serve_thread;
@@ -34,9 +36,10 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use kvdrive_config::{Document, Scale};
-use kvdrive_run::wall::{WallOptions, run_wall, served};
-use kvdrive_run::{Progress, run_counted};
-use kvdrive_text::{grouped, with_decimals};
+use kvdrive_run::report::Report;
+use kvdrive_run::wall::{WallOptions, run_wall_watched, served};
+use kvdrive_run::{Progress, Watch, run_counted};
+pub use process::output;
 pub use speed::Speed;
 use speed::thread_cpu_seconds;
 use stores::Simulated;
@@ -105,7 +108,7 @@ pub struct Idle {
     pub wake_ups: u64,
 }
 
-/// All figures.
+/// All figures; those that are not measured yet are `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Revision of the source.
@@ -115,19 +118,25 @@ pub struct Figures {
     /// Processor architecture and operating system.
     pub machine: String,
     /// Stores in virtual time.
-    pub simulated: Speed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Speed>,
     /// Instructions of such a store.
-    pub instructions: Instructions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Instructions>,
     /// Memory of a drive with many pairs.
-    pub memory: Memory,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     /// A hash engine.
-    pub collecting: Collecting,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collecting: Option<Collecting>,
     /// Key-value stores on either side of the wire.
     pub stores: Vec<Simulated>,
     /// Stores in wall time, drive unpaced.
-    pub wall: Speed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Speed>,
     /// A served drive without commands.
-    pub idle: Idle,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
 }
 
 fn document(settings: &[String]) -> anyhow::Result<Document> {
@@ -151,15 +160,17 @@ fn simulated_document(stores: u64) -> anyhow::Result<Document> {
 /// Simulates `stores` stores `runs` times.
 ///
 /// # Errors
-/// A run fails.
-pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+/// A run fails, or `watch` stops it.
+pub fn simulated(stores: u64, runs: u32, watch: &Watch<'_>) -> anyhow::Result<Speed> {
     let document = simulated_document(stores)?;
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
     let mut events = 0;
     for run in 0..u64::from(runs.max(1)) {
-        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let all = |done, _| (watch.progress)(run * stores + done, u64::from(runs.max(1)) * stores);
         let before = thread_cpu_seconds();
-        let (report, counted) = run_counted(&document, &all)?;
+        let watch = Watch { stop: watch.stop.clone(), ..Watch::progress(&all) };
+        let (report, counted) = run_counted(&document, &watch)?;
+        check_whole(&report)?;
         seconds.push(report.time.wall_s);
         cpu_seconds.extend(before.zip(thread_cpu_seconds()).map(|(before, after)| after - before));
         events = counted;
@@ -170,8 +181,8 @@ pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Resu
 /// Serves `stores` stores `runs` times.
 ///
 /// # Errors
-/// A run fails, or a store in it.
-pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+/// A run fails, or a store in it, or `watch` stops it.
+pub fn wall(stores: u64, runs: u32, watch: &Watch<'_>) -> anyhow::Result<Speed> {
     let document = document(&[
         "workload.name=fillseq".into(),
         format!("workload.ops={stores}"),
@@ -182,18 +193,23 @@ pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Sp
     ])?;
     let mut seconds = Vec::new();
     for run in 0..u64::from(runs.max(1)) {
-        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
-        let report =
-            run_wall(&document, &WallOptions { pace: Pace::Off, record: None, own_thread: false }, &all)?;
-        anyhow::ensure!(
-            report.ops.errors == 0,
-            "{} stores failed: {}",
-            report.ops.errors,
-            report.notes.join("; ")
-        );
+        let all = |done, _| (watch.progress)(run * stores + done, u64::from(runs.max(1)) * stores);
+        let watch = Watch { stop: watch.stop.clone(), ..Watch::progress(&all) };
+        let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
+        let ran = run_wall_watched(&document, &options, &watch)?;
+        let report = ran.failure.map_or(Ok(ran.report), Err)?;
+        check_whole(&report)?;
         seconds.push(report.time.wall_s);
     }
     Ok(Speed::of(stores, seconds, Vec::new(), None))
+}
+
+/// A figure is of whole runs whose operations succeeded.
+fn check_whole(report: &Report) -> anyhow::Result<()> {
+    anyhow::ensure!(!report.is_stopped, "stopped");
+    let errors = report.ops.errors;
+    anyhow::ensure!(errors == 0, "{errors} stores failed: {}", report.notes.join("; "));
+    Ok(())
 }
 
 /// Serves a drive for `span` without any command.
@@ -230,13 +246,8 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
         "media.kind=tags".into(),
     ])?;
     let before_bytes = status_bytes("VmRSS:");
-    let (report, _) = run_counted(&document, progress)?;
-    anyhow::ensure!(
-        report.ops.errors == 0,
-        "{} stores failed: {}",
-        report.ops.errors,
-        report.notes.join("; ")
-    );
+    let (report, _) = run_counted(&document, &Watch::progress(progress))?;
+    check_whole(&report)?;
     Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
 }
 
@@ -257,12 +268,13 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
     let stopwatch = Stopwatch::start();
     let now = || (stopwatch.seconds(), thread_cpu_seconds());
     let (began, loaded) = (now(), Cell::new(None));
-    run_counted(&document, &|done, total| {
+    let note = |done, total| {
         if done >= loads && loaded.get().is_none() {
             loaded.set(Some(now()));
         }
         progress(done, total);
-    })?;
+    };
+    run_counted(&document, &Watch::progress(&note))?;
     let (loaded, ended) = (loaded.get().unwrap_or(began), now());
     let speed = |operations, (from_s, from_cpu_s): Times, (to_s, to_cpu_s): Times| {
         let cpu_seconds = from_cpu_s.zip(to_cpu_s).map(|(from, to)| to - from);
@@ -322,123 +334,35 @@ const COUNTERS: &[Counter] = &[
 ];
 
 /// Counts the instructions of a simulated store. `simulate` returns the command that simulates a number of
-/// stores in a process of its own. The instructions of such a process with 0 stores are subtracted.
-pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
+/// stores in a process of its own. The instructions of such a process with 0 stores are subtracted. `stop` ends it.
+///
+/// # Errors
+/// It was stopped.
+pub fn instructions(
+    stores: u64,
+    simulate: &dyn Fn(u64) -> Command,
+    stop: &AtomicBool,
+) -> anyhow::Result<Instructions> {
     for counter in COUNTERS {
         let counted = (stores / counter.slowdown).max(2);
-        let all = count(counter, simulate(counted));
-        let start = all.and_then(|_| count(counter, simulate(1)));
+        let all = count(counter, simulate(counted), stop);
+        let start = all.and_then(|_| count(counter, simulate(1), stop));
+        anyhow::ensure!(!stop.load(Ordering::Relaxed), "stopped");
         if let (Some(all), Some(start)) = (all, start) {
             let per_store = Some(all.saturating_sub(start) as f64 / (counted - 1) as f64);
-            return Instructions { per_store, counter: Some(counter.name), stores: counted };
+            return Ok(Instructions { per_store, counter: Some(counter.name), stores: counted });
         }
     }
-    Instructions { per_store: None, counter: None, stores: 0 }
+    Ok(Instructions { per_store: None, counter: None, stores: 0 })
 }
 
-fn count(counter: &Counter, command: Command) -> Option<u64> {
-    let output = Command::new(counter.program)
-        .args(counter.arguments)
-        .arg(command.get_program())
-        .args(command.get_args())
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
+fn count(counter: &Counter, command: Command, stop: &AtomicBool) -> Option<u64> {
+    let mut counting = Command::new(counter.program);
+    counting.args(counter.arguments).arg(command.get_program()).args(command.get_args());
+    counting.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = output(counting, stop).ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { (counter.read)(&text) } else { None }
-}
-
-impl Figures {
-    /// The figures, with the revision of this program and the machine.
-    pub fn new(
-        simulated: Speed,
-        instructions: Instructions,
-        memory: Memory,
-        collecting: Collecting,
-        stores: Vec<Simulated>,
-        wall: Speed,
-        idle: Idle,
-    ) -> Figures {
-        Figures {
-            revision: kvdrive_run::revision::of_program(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            machine: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
-            simulated,
-            instructions,
-            memory,
-            collecting,
-            stores,
-            wall,
-            idle,
-        }
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { revision, cores, machine, simulated, instructions, memory, .. } = self;
-        let Figures { collecting, stores, wall, idle, .. } = self;
-        let runs = |speed: &Speed| match speed.seconds.len() {
-            1 => String::new(),
-            runs => format!(", best of {runs}"),
-        };
-        let million = |number: f64| format!("{:.3} M", number / 1e6);
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-        let unknown = || "unknown".to_owned();
-        let mut line = |what: &str, figure: String, kind: &str, how: String| {
-            writeln!(f, "{what:<28}{figure:>12}   {kind:<9}  {how}")
-        };
-        line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
-        let how =
-            format!("W(M) adaptive, backfill, {} stores{}", grouped(simulated.operations), runs(simulated));
-        line("simulated stores/s", million(simulated.per_s), "measured", how)?;
-        let figure = simulated.per_cpu_s.map_or_else(unknown, million);
-        line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
-        let events = simulated.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
-        line("events/store", events, "counted", "the same".into())?;
-        let (figure, how) = match (instructions.per_store, instructions.counter) {
-            (Some(per_store), Some(name)) => (
-                with_decimals(per_store, 0),
-                format!("the same, {} stores, {name}", grouped(instructions.stores)),
-            ),
-            _ => (unknown(), "neither perf nor valgrind counts instructions here".into()),
-        };
-        line("instructions/store", figure, "counted", how)?;
-        let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", grouped(memory.pairs));
-        line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
-        let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
-        line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
-        let Collecting { scale, loading, speed, peak_bytes, deepest_stack_bytes } = collecting;
-        let loads = format!("plus at {scale}, {} loads and overwrites, untimed", grouped(loading.operations));
-        let ops = format!("A uniform after them, {}, timed", grouped(speed.operations));
-        for (what, speed, how) in
-            [("hash engine's loads/s", loading, loads), ("hash engine's ops/s", speed, ops)]
-        {
-            line(what, million(speed.per_s), "measured", how)?;
-            let figure = speed.per_cpu_s.map_or_else(unknown, million);
-            line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
-        }
-        line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
-        let how = format!("of {} that a task has; the same", grouped(kvdrive_sim::STACK_BYTES as u64));
-        line("deepest stack, bytes", grouped(*deepest_stack_bytes as u64), "measured", how)?;
-        for Simulated { name, speed } in stores {
-            let figure = million(speed.per_cpu_s.unwrap_or(speed.per_s));
-            let each =
-                speed.events_each.map_or_else(String::new, |events| format!(", {events:.1} events each"));
-            let how = format!("{name}, {} in virtual time{each}", grouped(speed.operations));
-            line("requests/s of CPU time", figure, "measured", how)?;
-        }
-        let how = format!(
-            "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
-            grouped(wall.operations),
-            runs(wall)
-        );
-        line("served stores/s", million(wall.per_s), "measured", how)?;
-        let share =
-            idle.cpu_seconds.map(|cpu_s| format!("{} %", with_decimals(cpu_s / idle.seconds * 100.0, 3)));
-        let how = format!("of a core, {} wake-ups in {} s", idle.wake_ups, with_decimals(idle.seconds, 1));
-        line("an idle drive", share.unwrap_or_else(unknown), "measured", how)
-    }
 }
 
 #[cfg(test)]
@@ -459,16 +383,17 @@ mod tests {
 
     #[test]
     fn every_part_runs() {
-        let speed = simulated(500, 2, &|_, _| {}).unwrap();
+        let quiet = Watch::progress(&|_, _| {});
+        let speed = simulated(500, 2, &quiet).unwrap();
         assert_eq!(speed.seconds.len(), 2);
         assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
         let memory = memory(500, &|_, _| {}).unwrap();
         let idle = idle(Duration::from_millis(100)).unwrap();
         // Three looks and the end of the drive wake it.
         assert!(idle.wake_ups <= 8, "{idle:?}");
-        let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
+        let speed_on_wall = wall(500, 1, &quiet).unwrap();
         assert!(speed_on_wall.per_s > 0.0);
-        let instructions = instructions(500, &|_| Command::new("/nonexistent"));
+        let instructions = instructions(500, &|_| Command::new("/nonexistent"), &quiet.stop).unwrap();
         assert_eq!(instructions.per_store, None);
         let collecting = Collecting {
             scale: "1/64".into(),
@@ -478,13 +403,34 @@ mod tests {
             deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
         };
         assert!((1_000..kvdrive_sim::STACK_BYTES).contains(&collecting.deepest_stack_bytes));
-        let stores = stores::stores(2_000, &|_, _| {}).unwrap();
+        let stores = stores::stores(2_000, &quiet).unwrap();
         assert!(stores.iter().all(|stores| stores.speed.per_s > 0.0), "{stores:?}");
-        let text =
-            Figures::new(speed, instructions, memory, collecting, stores, speed_on_wall, idle).to_string();
+        let mut figures = Figures::of_this_machine();
+        assert_eq!(figures.to_string().lines().count(), 1, "a figure that is not measured has no line");
+        figures.simulated = Some(speed);
+        assert_eq!(figures.to_string().lines().count(), 4);
+        figures.instructions = Some(instructions);
+        figures.memory = Some(memory);
+        figures.collecting = Some(collecting);
+        figures.stores = stores;
+        figures.wall = Some(speed_on_wall);
+        figures.idle = Some(idle);
+        let text = figures.to_string();
+        assert_eq!(text.lines().count(), 4 + 1 + 2 + 6 + figures.stores.len() + 1 + 1, "{text}");
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {
             assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());
         }
+    }
+    #[test]
+    fn a_stopped_measurement_is_no_figure() {
+        let stopped = Watch::progress(&|_, _| {});
+        stopped.stop.store(true, Ordering::Relaxed);
+        let error = |figure: anyhow::Result<Speed>| figure.unwrap_err().to_string();
+        assert_eq!([simulated(500, 1, &stopped), wall(500, 1, &stopped)].map(error), ["stopped"; 2]);
+        assert!(stores::stores(2_000, &stopped).unwrap().is_empty());
+        let mut endless = Command::new("sleep");
+        endless.arg("1000");
+        assert_eq!(output(endless, &stopped.stop).unwrap_err().to_string(), "stopped");
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::speed::{Speed, thread_cpu_seconds};
 use kvdrive_config::Document;
-use kvdrive_run::{Progress, operations, run_counted};
+use kvdrive_run::{Watch, operations, run_counted};
 use kvdrive_sim::wall::Stopwatch;
 
 /// A run to be simulated.
@@ -58,21 +58,26 @@ pub struct Simulated {
     pub speed: Speed,
 }
 
-/// Simulates each row once, with the usual number of operations divided by `part`.
+/// Simulates each row once, with the usual number of operations divided by `part`. If `watch` stops it, the
+/// rows before are returned.
 ///
 /// # Errors
 /// A run fails.
-pub fn stores(part: u64, progress: Progress<'_>) -> anyhow::Result<Vec<Simulated>> {
+pub fn stores(part: u64, watch: &Watch<'_>) -> anyhow::Result<Vec<Simulated>> {
     let mut all = Vec::with_capacity(ROWS.len());
     for (index, row) in ROWS.iter().enumerate() {
-        progress(index as u64, ROWS.len() as u64);
-        all.push(measure(row, (row.thousands * 1000 / part.max(1)).max(1))?);
+        (watch.progress)(index as u64, ROWS.len() as u64);
+        let measured = measure(row, (row.thousands * 1000 / part.max(1)).max(1), watch);
+        if watch.is_stopped() {
+            return Ok(all);
+        }
+        all.push(measured?);
     }
-    progress(ROWS.len() as u64, ROWS.len() as u64);
+    (watch.progress)(ROWS.len() as u64, ROWS.len() as u64);
     Ok(all)
 }
 
-fn measure(row: &Row, ops: u64) -> anyhow::Result<Simulated> {
+fn measure(row: &Row, ops: u64, watch: &Watch<'_>) -> anyhow::Result<Simulated> {
     let mut document = Document::profile("saker-mid")?;
     for setting in COMMON.iter().chain(row.set) {
         document.set(setting)?;
@@ -85,11 +90,13 @@ fn measure(row: &Row, ops: u64) -> anyhow::Result<Simulated> {
     let stopwatch = Stopwatch::start();
     let now = || (stopwatch.seconds(), thread_cpu_seconds());
     let (began, loaded) = (now(), Cell::new(None));
-    let (report, events) = run_counted(&document, &|done, _| {
+    let note = |done, _| {
         if loads > 0 && done >= loads && loaded.get().is_none() {
             loaded.set(Some(now()));
         }
-    })?;
+    };
+    let watch = Watch { stop: watch.stop.clone(), ..Watch::progress(&note) };
+    let (report, events) = run_counted(&document, &watch)?;
     let ((from_s, from_cpu_s), (to_s, to_cpu_s)) = (loaded.get().unwrap_or(began), now());
     anyhow::ensure!(report.ops.errors == 0, "{}: {}", row.name, report.notes.join("; "));
     let requests = report.ops.total();

@@ -150,6 +150,20 @@ fn a_run_that_is_stopped_while_loading_has_the_status_of_ctrl_c() {
     assert!(said.contains("stopped while loading, with ") && said.lines().count() == 1, "{said}");
 }
 
+#[test]
+fn a_benchmark_has_the_figures_measured_so_far() {
+    let bench =
+        begin(&["bench", "--stores", "3000", "--pairs", "1000000000000", "--scale", "1/256", "--json", "-"]);
+    std::thread::sleep(Duration::from_secs(6));
+    let (status, out, said) = bench.interrupt();
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("stopped; these are the figures measured so far"), "{said}");
+    assert!(
+        out.contains("\"simulated\"") && !out.contains("\"memory\"") && !out.contains("\"idle\""),
+        "{out}"
+    );
+}
+
 /// The connection is lost at a retrieve: the stores before it have been measured.
 #[test]
 fn a_benchmark_of_a_served_drive_has_the_rows_before_a_lost_connection() {
