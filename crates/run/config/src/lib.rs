@@ -28,7 +28,7 @@ pub use kvdrive_declare::Problem as ConfigError;
 pub use options::{Naming, OptionRow, RunOptions, describes_work, option_rows};
 pub use profiles::{DEFAULT_PROFILE, PROFILES, Profile, default_profile};
 pub use reference::reference;
-pub use rules::{all as settings, conditions, rules, setting};
+pub use rules::{all as settings, check_load_of, conditions, rules, setting};
 pub use scale::Scale;
 pub use sections::{
     Config, EngineSection, HostSection, NO_STORE, PowerSection, RunSection, SakerSection, StoreSection,

@@ -16,6 +16,9 @@ use toml_edit::Value;
 
 use crate::sections::Config;
 
+/// Pairs that are on the drive before a trace.
+const LOAD: &str = "workload.load";
+
 /// Every setting with all conditions under which a run reads it, in the order of the declarations.
 static SETTINGS: LazyLock<Vec<(&'static Setting, Vec<&'static When>)>> =
     LazyLock::new(|| settings(Config::ENTRIES));
@@ -207,21 +210,68 @@ impl Config {
     /// # Errors
     /// As [`check_room`](Config::check_room).
     pub fn check_room_of(&self, bytes: u64, drives: usize) -> Result<(), ConfigError> {
-        let has = if drives > 1 { "the drives have" } else { "the drive has" };
-        self.check_room_in(bytes, has, "of room")
+        self.check_room_in(bytes, have(drives), "of room")
     }
 
     fn check_room_in(&self, has_bytes: u64, has: &str, what: &str) -> Result<(), ConfigError> {
-        let Some((key, values)) = self.workload.least_values() else { return Ok(()) };
-        let all = u128::from(values) * u128::from(self.workload.value_size);
-        if all <= u128::from(has_bytes) {
-            return Ok(());
+        let refused = |key, values: u64, each: u32, least: &str| {
+            let all = u128::from(values) * u128::from(each);
+            if all <= u128::from(has_bytes) {
+                return Ok(());
+            }
+            let (values, each) = (grouped(values), grouped(each.into()));
+            let (all, room) = (bytes(all as f64), bytes(has_bytes as f64));
+            let problem = format!("{least}{values} values of {each} B are {all}, and {has} {room} {what}");
+            Err(ConfigError::new(key, problem))
+        };
+        if let Some((values, each)) = self.workload.stated_load() {
+            refused(LOAD, values, each, "")?;
         }
-        let (values, each) = (grouped(values), grouped(self.workload.value_size.into()));
-        let (all, room) = (bytes(all as f64), bytes(has_bytes as f64));
-        let problem = format!("at least {values} values of {each} B are {all}, and {has} {room} {what}");
-        Err(ConfigError::new(key, problem))
+        let Some((key, values)) = self.workload.least_values() else { return Ok(()) };
+        refused(key, values, self.workload.value_size, "at least ")
     }
+
+    /// Refuses pairs that `workload.load` puts on the drive, if their `load_bytes` bytes of values do not fit: known once
+    /// the workload is built.
+    ///
+    /// # Errors
+    /// The setting, with both sizes.
+    pub fn check_load(&self, pairs: u64, load_bytes: u64) -> Result<(), ConfigError> {
+        match self.flash.enabled {
+            true => {
+                let room = self.flash.geometry().data_bytes();
+                check_load_in(pairs, load_bytes, room, "the drive has", "of flash")
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// As [`Config::check_load`], for drives whose namespaces have `room_bytes` in all.
+///
+/// # Errors
+/// As there.
+pub fn check_load_of(pairs: u64, load_bytes: u64, room_bytes: u64, drives: usize) -> Result<(), ConfigError> {
+    check_load_in(pairs, load_bytes, room_bytes, have(drives), "of room")
+}
+
+fn have(drives: usize) -> &'static str {
+    if drives > 1 { "the drives have" } else { "the drive has" }
+}
+
+fn check_load_in(
+    pairs: u64,
+    load_bytes: u64,
+    has_bytes: u64,
+    has: &str,
+    what: &str,
+) -> Result<(), ConfigError> {
+    if load_bytes <= has_bytes {
+        return Ok(());
+    }
+    let [all, room] = [load_bytes, has_bytes].map(|of| bytes(of as f64));
+    let pairs = grouped(pairs);
+    Err(ConfigError::new(LOAD, format!("{pairs} values are {all}, and {has} {room} {what}")))
 }
 
 /// Checks the conditions between keys, those of the drive and those in this module.

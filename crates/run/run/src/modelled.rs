@@ -301,7 +301,8 @@ impl Bench {
         tell: &dyn Fn(u64),
     ) -> anyhow::Result<Option<Loading>> {
         let work = &stream.work;
-        let stores = work.of_workload(|workload| workload.preload());
+        let (stores, bytes) = work.load_size();
+        config.check_load(stores, bytes)?;
         if stores == 0 {
             return Ok(None);
         }

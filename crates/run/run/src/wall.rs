@@ -312,6 +312,8 @@ fn run_application(
         anyhow::Ok(ThreadDriver { pipeline, tasks })
     });
     let mut threads = Threads::new(config, drivers.collect::<Result<_, _>>()?, has_past, watch)?;
+    let (pairs, bytes) = threads.load_size();
+    config.check_load(pairs, bytes)?;
     started.store(true, Ordering::Release);
     let (stores, stored_bytes) = threads.load(config, watch)?;
     let loading = (stores > 0).then(|| {

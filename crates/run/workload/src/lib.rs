@@ -158,6 +158,12 @@ pub trait Workload: Send {
         0
     }
 
+    /// Bytes of the values of these pairs, of a workload whose settings do not say so in advance
+    /// ([`WorkloadParams::least_values`]).
+    fn preload_bytes(&self) -> u64 {
+        0
+    }
+
     /// Preloaded pair number `index`; the same for every call.
     ///
     /// # Panics

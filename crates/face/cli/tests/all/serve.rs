@@ -400,12 +400,23 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
         !text.contains("NAND") && !text.contains("TRAFFIC") && !text.contains("own clock went"),
         "{text}"
     );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("reads.csv");
+    let reads: String = (0..100).map(|key| format!("{key},get,{key}\n")).collect();
+    std::fs::write(&file, reads).unwrap();
+    let trace = format!("trace:{}", file.display());
+    let trace = ["--workload", &trace];
     for (more, line) in [
         (&["--nqn", "nqn.x"][..], "nqn.x: connect"),
         (&["--nsid", "7"], "namespace 7: "),
         (&["--depth", "1024", "--set", "host.queue_entries=2048"], "host.depth: 1024 on 1 queues; those of"),
         (&["--set", "flash.channels=8"], "--set flash.channels=8: "),
         (&["--engine", "plus"], "--engine: "),
+        (&[&trace[..], &["--load", "keys:1M:1MiB"]].concat(), "1 000 000 values of 1 048 576 B are 1.049 TB"),
+        (
+            &[&trace[..], &["--load", "reads:4294967295"]].concat(),
+            "workload.load: 100 values are 429.5 GB, and",
+        ),
     ] {
         let error = run_against(&served, more).unwrap_err();
         assert!(error.contains(line) && error.lines().count() == 1, "{more:?}: {error}");

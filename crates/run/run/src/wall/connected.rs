@@ -22,7 +22,7 @@ use crate::outcome::Outcome;
 use crate::report::Target;
 use crate::snapshot::DriveSnapshot;
 use crate::watch::Watch;
-use kvdrive_config::{Config, Document};
+use kvdrive_config::{Config, Document, check_load_of};
 
 /// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
 const TRANSFER_UNIT_BYTES: u32 = 4096;
@@ -87,6 +87,8 @@ pub fn run_measured(
     let mut drives = Drives::connect(&config, remotes)?;
     // The drives may hold pairs from other programs.
     let mut threads = Threads::new(&config, drives.pipelines(), true, watch)?;
+    let (pairs, bytes) = threads.load_size();
+    drives.check_load(pairs, bytes)?;
     let (loaded_pairs, loaded_bytes) =
         threads.load(&config, watch).with_context(|| drives.lost().unwrap_or_else(|| drives.names()))?;
     drives.note_loaded(loaded_pairs, loaded_bytes);
@@ -243,13 +245,25 @@ impl Drives {
                 Err(error) => return Err(error),
             }
         }
-        if config.workload.verify != "only" && drives.iter().all(|drive| drive.size_bytes > 0) {
-            config.check_room_of(drives.iter().map(|drive| drive.size_bytes).sum(), drives.len())?;
+        let all = Drives { drives, depths, spread, tallies: Vec::new() };
+        if let Some(room_bytes) = all.room_bytes().filter(|_| config.workload.verify != "only") {
+            config.check_room_of(room_bytes, all.drives.len())?;
         }
         match failure {
-            Some(error) if drives.iter().all(|drive| drive.initiator.is_none()) => Err(error),
-            _ => Ok(Drives { drives, depths, spread, tallies: Vec::new() }),
+            Some(error) if all.drives.iter().all(|drive| drive.initiator.is_none()) => Err(error),
+            _ => Ok(all),
         }
+    }
+
+    /// Bytes of all namespaces; `None`: one does not say its size.
+    fn room_bytes(&self) -> Option<u64> {
+        self.drives.iter().map(|drive| Some(drive.size_bytes).filter(|bytes| *bytes > 0)).sum()
+    }
+
+    /// Refuses pairs to load whose values do not fit.
+    fn check_load(&self, pairs: u64, load_bytes: u64) -> anyhow::Result<()> {
+        let Some(room_bytes) = self.room_bytes() else { return Ok(()) };
+        Ok(check_load_of(pairs, load_bytes, room_bytes, self.drives.len())?)
     }
 
     /// A pipeline for each thread.

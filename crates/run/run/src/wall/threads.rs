@@ -84,6 +84,11 @@ impl<'d> Threads<'d> {
         Ok((self.stores, seen.stored_bytes))
     }
 
+    /// Number of the pairs to load, and bytes of their values as far as they are known in advance.
+    pub(super) fn load_size(&self) -> (u64, u64) {
+        self.work.load_size()
+    }
+
     /// Carries out the operations; `look` reads the drive's state at the end of each interval. If the
     /// operations cannot continue, the result covers those that were done.
     ///

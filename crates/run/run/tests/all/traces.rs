@@ -9,6 +9,8 @@ use flate2::write::GzEncoder;
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
 use kvdrive_run::run;
+use kvdrive_run::wall::{WallOptions, run_wall};
+use kvdrive_sim::wall::Pace;
 use kvdrive_workload::{FORMATS, Op, build};
 use proptest::prelude::*;
 
@@ -431,6 +433,29 @@ fn a_trace_finds_what_was_loaded_before_it() {
             .starts_with("workload.load: \"all\"; allowed: nothing, reads:SIZE")
     );
     assert!(error(&trace, &["workload.load=trace:/nowhere"]).starts_with("workload.load: /nowhere: "));
+}
+
+/// What the setting itself says is refused with the configuration, before other runs of a comparison; what a file says,
+/// before the first operation. Both name the flash, whether the run is in model time or in wall time.
+#[test]
+fn pairs_that_do_not_fit_are_refused_before_a_trace_begins() {
+    let folder = Folder::new();
+    let trace = folder.file("reads.csv", b"0,get,a\n1,get,b\n");
+    let loading = folder.file("load.csv", b"0,store,a,4000000000\n1,store,b,4000000000\n");
+    let by_trace = format!("workload.load=trace:{}", loading.display());
+    let small = "flash.blocks_per_die=64";
+    let keys = document(&trace, &["workload.load=keys:1M:1MiB", small]).config().unwrap();
+    let line = keys.check_room().unwrap_err().to_string();
+    let refused = "workload.load: 1 000 000 values of 1 048 576 B are 1.049 TB, and the drive has ";
+    assert!(line.starts_with(refused) && line.ends_with(" of flash"), "{line}");
+    for load in ["workload.load=reads:3GiB", &by_trace] {
+        let line = error(&trace, &[load, small]);
+        assert!(line.starts_with("workload.load: 2 values are ") && line.ends_with(" of flash"), "{line}");
+        let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
+        let wall = document(&trace, &[load, small, "run.clock=wall"]);
+        assert_eq!(run_wall(&wall, &options, &|_, _| {}).unwrap_err().to_string(), line);
+    }
+    assert_eq!(report(&trace, &["workload.load=reads:1KiB", small]).precondition.unwrap().stores, 2);
 }
 
 #[test]

@@ -53,20 +53,36 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
     if let Some(path) = load.strip_prefix(TRACE) {
         return opened(KEY, path, "").and_then(begun).and_then(left_by);
     }
-    let value_bytes = |size: &str| {
-        let bytes = quantity::parse(Unit::Bytes, size).map_err(wrong)?;
-        u32::try_from(bytes).map_err(|_| wrong(format!("{size}: not the size of a value")))
-    };
-    if let Some((num, size)) = load.strip_prefix(KEYS).and_then(|rest| rest.split_once(':')) {
+    if let Some((num, size)) = num_and_size(load) {
         let num = quantity::parse_count(num).map_err(wrong)?;
-        return first_keys(num, value_bytes(size)?).map_err(wrong);
+        return first_keys(num, value_bytes(size).map_err(wrong)?).map_err(wrong);
     }
     let Some(size) = load.strip_prefix(READS) else {
         let allowed = format!("{NOTHING}, {READS}SIZE, {KEYS}NUM:SIZE, {TRACE}FILE");
         return Err(wrong(format!("{load:?}; allowed: {allowed}")));
     };
-    let bytes = value_bytes(size)?;
+    let bytes = value_bytes(size).map_err(wrong)?;
     opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
+}
+
+fn value_bytes(size: &str) -> Result<u32, String> {
+    let bytes = quantity::parse(Unit::Bytes, size)?;
+    u32::try_from(bytes).map_err(|_| format!("{size}: not the size of a value"))
+}
+
+/// The two parts of `keys:NUM:SIZE`.
+fn num_and_size(load: &str) -> Option<(&str, &str)> {
+    load.strip_prefix(KEYS)?.split_once(':')
+}
+
+impl WorkloadParams {
+    /// Number of pairs that `load` puts on the drive before a trace, and the size of their values, if the setting itself
+    /// says both, so that no file has to be read: `keys:NUM:SIZE`.
+    pub fn stated_load(&self) -> Option<(u64, u32)> {
+        self.row().filter(|row| row.looks_at("load"))?;
+        let (num, size) = num_and_size(&self.load)?;
+        Some((quantity::parse_count(num).ok()?, value_bytes(size).ok()?))
+    }
 }
 
 /// Most keys of a range: their list takes 2 GiB of this machine's memory at most.

@@ -263,6 +263,10 @@ impl Workload for Trace {
         self.loaded.len() as u64
     }
 
+    fn preload_bytes(&self) -> u64 {
+        self.loaded.iter().map(|(_, bytes)| u64::from(*bytes)).sum()
+    }
+
     fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
         let (key, bytes) = self.loaded[index as usize];
         (key, ValueSpec { bytes, version: index })
