@@ -64,9 +64,13 @@ impl Cache {
         if let Some(limit) = &self.limit {
             let bytes = quantity::parse(Unit::Bytes, limit)
                 .map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
-            cache.set_limit(
-                u64::try_from(bytes).map_err(|_| anyhow::anyhow!("--limit: {limit} is below 0"))?,
-            )?;
+            let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+            cache.set_limit(bytes.ok_or_else(|| {
+                anyhow::anyhow!(
+                    "--limit: {limit}; allowed: a size above 0, as 64MiB; --clear removes all results, and with \
+                     --no-cache a command remembers none"
+                )
+            })?)?;
         }
         if self.clear {
             let bytes = cache.clear()?;

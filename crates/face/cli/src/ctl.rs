@@ -86,7 +86,7 @@ enum Power {
         /// Pages that are being programmed may be left torn
         #[arg(long)]
         torn: bool,
-        /// After this many more commands
+        /// After this many more commands, at the one that follows them; with 0, at the next command
         #[arg(long, value_name = "COMMANDS")]
         after: Option<u64>,
     },

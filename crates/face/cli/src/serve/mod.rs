@@ -125,14 +125,15 @@ pub struct Serve {
     /// Most entries of an I/O queue
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(2..=32768))]
     queue_entries: u32,
-    /// Most data in the capsule of an I/O command, bytes
+    /// Most data in the capsule of an I/O command, bytes, in steps of 16; with 0, the drive requests the data of every
+    /// store (R2T)
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = size_of_capsule)]
     in_capsule: u32,
     /// Memory for data in flight, as 64MiB, or a number of MiB; each of n hosts has at most 1/(n + 1) of it
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
     memory: usize,
     /// Least rate, in bytes a second over 30 s, at which a host must continue a transfer that it has begun: requested
-    /// data, a PDU, or reading its answers; a slower host is disconnected
+    /// data, a PDU, or reading its answers; a slower host is disconnected. With 0, a byte in 30 s is enough
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = size)]
     least_rate: u64,
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]

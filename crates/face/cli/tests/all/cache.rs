@@ -51,6 +51,11 @@ fn the_cache_says_where_it_is_and_is_cleared() {
     assert_eq!(cache(&[]), format!("{}\n0 results, 0.0 MiB of at most 256.0 MiB\n", folder.display()));
     kvdrive(caches.path(), &["compare", "--workload", "w-m", "--ops", "100", "--packing", "all,block"]);
     assert!(cache(&["--limit", "1MiB"]).contains("2 results, 0.0 MiB of at most 1.0 MiB\n"));
+    let mut of_nothing = Command::new(env!("CARGO_BIN_EXE_kvdrive"));
+    let refused = of_nothing.args(["cache", "--limit", "0"]).env("XDG_CACHE_HOME", caches.path()).output();
+    let refused = text(&refused.unwrap().stderr);
+    assert!(refused.starts_with("kvdrive: --limit: 0; allowed: a size above 0"), "{refused}");
+    assert!(cache(&[]).contains("2 results, 0.0 MiB of at most 1.0 MiB\n"), "nothing was removed");
     assert!(cache(&["--clear"]).starts_with("removed "));
     assert!(cache(&[]).contains("0 results, 0.0 MiB of at most 1.0 MiB\n"));
 }

@@ -8,5 +8,6 @@ mod serve_at_once;
 mod serve_page;
 mod serve_secrets;
 mod serve_several;
+mod serve_values;
 mod shell;
 mod stopped;

@@ -243,12 +243,6 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     let status = ctl(&socket, &["status"]).unwrap();
     let has = |words: &str| status.lines().any(|line| line.split_whitespace().eq(words.split(' ')));
     assert!(status.contains("power       on, life 1") && has("retrieve 2"), "{status}");
-    assert!(has("0 I/O commands found nothing, 1 failed"), "the injected 88h is a failure: {status}");
-    let absent = Key::new(b"user43").unwrap();
-    queue.retrieve(absent, 4096).unwrap_err();
-    assert!(!queue.exist(absent).unwrap());
-    let status = ctl(&socket, &["status"]).unwrap();
-    assert!(status.contains(" 2 I/O commands found nothing, 1 failed\n"), "{status}");
 
     let error = ctl(&socket, &["power", "on"]).unwrap_err();
     assert!(error.contains("the drive has power"), "{error}");
@@ -281,6 +275,34 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert!(!socket.exists(), "its socket is gone");
     let error = ctl(&socket, &["status"]).unwrap_err();
     assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
+}
+
+/// A key that does not exist is a miss; an unreadable value, or a cut, is a failure.
+#[test]
+fn misses_are_counted_beside_failures_and_a_cut_after_0_commands_meets_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let served = serve(&["--control", socket.to_str().unwrap()]);
+    let connect = || Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let [key, absent] = [b"user42", b"user43"].map(|name| Key::new(name).unwrap());
+    let mut host = connect();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    queue.store(key, b"more").unwrap();
+    ctl(&socket, &["inject", "status", "--opcode", "retrieve", "--status", "88h", "--times", "1"]).unwrap();
+    queue.retrieve(key, 4096).unwrap_err();
+    let status = ctl(&socket, &["status"]).unwrap();
+    assert!(status.contains(" 0 I/O commands found nothing, 1 failed\n"), "{status}");
+    queue.retrieve(absent, 4096).unwrap_err();
+    assert!(!queue.exist(absent).unwrap());
+    let status = ctl(&socket, &["status"]).unwrap();
+    assert!(status.contains(" 2 I/O commands found nothing, 1 failed\n"), "{status}");
+
+    ctl(&socket, &["power", "cut", "--after", "0"]).unwrap();
+    queue.store(key, b"lost").expect_err("the power has gone");
+    while !ctl(&socket, &["status"]).unwrap().contains("power       off") {}
+    ctl(&socket, &["power", "on"]).unwrap();
+    let mut host = connect();
+    assert_eq!(host.io_queue(1, 32).unwrap().retrieve(key, 4096).unwrap(), (4, b"more".to_vec()));
 }
 
 /// With any number of hosts, page and control socket answer, and the drive answers when the hosts have
