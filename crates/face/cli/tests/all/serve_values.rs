@@ -72,3 +72,23 @@ fn without_room_in_capsules_every_value_is_requested() {
         assert!(report["verified"]["checked"].as_u64().unwrap() > 0, "{report}");
     }
 }
+
+/// Values of up to 512 B that arrive in capsules lie side by side in pages of 16 KiB; longer ones begin at multiples of
+/// 4 KiB.
+#[test]
+fn short_values_from_a_network_are_packed_densely() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let served = serve(&["--control", socket.to_str().unwrap()]);
+    let mut before = 0;
+    for (size, values_in_a_page) in [("32", 500), ("512", 32), ("513", 4)] {
+        let work = ["--workload", "fillseq", "--ops", "20000", "--depth", "8", "--value-size", size];
+        run_against(&served, &work).unwrap();
+        let status = ctl(&socket, &["--json", "status"]).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let opened = &status["drive"]["counts"]["engine"]["value_pages_opened"];
+        let opened = opened.get("total").unwrap_or(opened).as_u64().unwrap();
+        assert_eq!((opened - before) * values_in_a_page, 20_000, "{size} B");
+        before = opened;
+    }
+}
