@@ -10,6 +10,7 @@ use kvdrive_sim::TraceEntry;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_text::scaled::time;
 use kvdrive_text::{grouped, wrap};
+use serde_json::{Value, json};
 
 use crate::output;
 use crate::settings::{Settings, fault_rules};
@@ -31,6 +32,10 @@ pub struct Explain {
     /// TOML file of rules by which the drive fails (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
+    /// Writes the steps as JSON to a file, or to standard output (-) instead of the table; every step, also those that
+    /// the table of a large value summarises
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -54,6 +59,7 @@ fn requests(text: &str) -> anyhow::Result<u32> {
 impl Explain {
     /// Runs it and prints its steps.
     pub fn run(&self) -> anyhow::Result<()> {
+        output::check_json(self.json.as_ref())?;
         let options = self.settings.options()?;
         let batch = options.get("batch").map(requests).transpose()?;
         if options.get("saker") == Some("on") {
@@ -73,10 +79,7 @@ impl Explain {
         let document = options.document_of_drive("explain")?;
         refuse_unlooked_at(&options, &document)?;
         in_model_time(&document.config()?)?;
-        let rules = fault_rules(self.faults.as_ref(), &document)?;
-        let sources = document.time_sources();
-        output::print(&table(&explain(&document, kind, &rules)?, kind, &sources));
-        Ok(())
+        self.show(&document, kind)
     }
 
     /// A batch from SAKER's container to flash.
@@ -90,11 +93,18 @@ impl Explain {
         refuse_unlooked_at(options, &document)?;
         let config = document.config()?;
         in_model_time(&config)?;
-        let rules = fault_rules(self.faults.as_ref(), &document)?;
-        let stores = batch.unwrap_or(config.saker.batch.max(1));
-        let kind = Kind::Batch(stores);
-        output::print(&table(&explain(&document, kind, &rules)?, kind, &document.time_sources()));
-        Ok(())
+        self.show(&document, Kind::Batch(batch.unwrap_or(config.saker.batch.max(1))))
+    }
+
+    fn show(&self, document: &Document, kind: Kind) -> anyhow::Result<()> {
+        let rules = fault_rules(self.faults.as_ref(), document)?;
+        let explanation = explain(document, kind, &rules)?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&table(&explanation, kind, &document.time_sources()));
+        }
+        self.json
+            .as_ref()
+            .map_or(Ok(()), |path| output::write_json(path, &as_json(&explanation, kind, document)))
     }
 }
 
@@ -117,6 +127,59 @@ fn refuse_unlooked_at(options: &RunOptions, document: &Document) -> anyhow::Resu
     Ok(options.check_looked_at([&document.config()?])?)
 }
 
+/// Every step, with the same numbers as the table.
+fn as_json(explanation: &Explanation, kind: Kind, document: &Document) -> Value {
+    let Explanation { steps, asking, after_answer, occupied, latency_ns, status, value_bytes } = explanation;
+    let (command, values) = match kind {
+        Kind::Store => ("store", 1),
+        Kind::Batch(stores) => ("batch", stores),
+        Kind::Retrieve => ("retrieve", 1),
+        Kind::Seek => ("seek", 1),
+        Kind::Delete => ("delete", 0),
+        Kind::Exist => ("exist", 0),
+        Kind::List => ("list", 0),
+    };
+    let answered = steps.len() - after_answer;
+    let steps = steps.iter().enumerate().map(|(number, step)| {
+        let TraceEntry { at, span_ns, room, what, bytes, purpose } = step;
+        let part = match number {
+            _ if number < *asking => "request for a window",
+            _ if number < answered => "command",
+            _ => "after the answer",
+        };
+        let purpose = Some(*purpose).filter(|purpose| !purpose.is_empty());
+        json!({
+            "part": part, "at_ns": at, "takes_ns": span_ns, "room": room, "step": what, "bytes": bytes,
+            "purpose": purpose,
+        })
+    });
+    let occupied = occupied.iter().map(|of| {
+        let spent: serde_json::Map<_, _> =
+            of.spent().map(|(cause, ns)| (cause.to_string(), ns.into())).collect();
+        json!({"name": of.name, "tasks": of.tasks, "occupied_ns": of.occupied_ns(), "spent_ns": spent})
+    });
+    json!({
+        "command": command,
+        "values": values,
+        "value_bytes": (values > 0).then_some(value_bytes),
+        "status": status.to_string(),
+        "latency_ns": latency_ns,
+        "payload_bytes": crossed(&explanation.steps[..answered]),
+        "steps": steps.collect::<Vec<_>>(),
+        "occupied": occupied.collect::<Vec<_>>(),
+        "kinds": {"counted": ["bytes", "payload_bytes"], "modelled": ["at_ns", "takes_ns", "latency_ns", "occupied_ns", "spent_ns"]},
+        "time_sources": document.time_sources(),
+        "profile": document.profile_name(),
+        "revision": kvdrive_run::revision::of_program(),
+        "config": document.values(),
+    })
+}
+
+/// Payload bytes that crossed the link.
+fn crossed(steps: &[TraceEntry]) -> u64 {
+    steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
+}
+
 fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
     let width = explanation.steps.iter().map(|step| grouped(step.at).len()).fold(9, usize::max);
     let mut text = format!(
@@ -136,9 +199,6 @@ fn table(explanation: &Explanation, kind: Kind, sources: &str) -> String {
         text += "after the answer, when buffered pages are written:\n";
         text += &lines(after_answer, width);
     }
-    let crossed = |steps: &[TraceEntry]| -> u64 {
-        steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
-    };
     let size = grouped(u64::from(*value_bytes));
     let values = match kind {
         Kind::Store | Kind::Retrieve | Kind::Seek => format!(" for a value of {size} B"),
@@ -231,6 +291,38 @@ mod tests {
                 let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 assert!(words.contains("for a value of 16 777 216 B"), "{engine}: {text}");
             }
+        }
+    }
+
+    /// The JSON has every step of the table, and those that it summarises; sums agree with its last lines.
+    #[test]
+    fn the_steps_as_json_are_those_of_the_table() {
+        let mut document = RunOptions::default().document_of_drive("explain").unwrap();
+        for (size, method) in [("128", "piggyback"), ("16MiB", "prp"), ("128", "cxl")] {
+            document.set(&format!("workload.value_size={size}")).unwrap();
+            document.set(&format!("host.transfer={method}")).unwrap();
+            let explanation = explain(&document, Kind::Store, &[]).unwrap();
+            let text = table(&explanation, Kind::Store, &document.time_sources());
+            let json = as_json(&explanation, Kind::Store, &document);
+            let steps = json["steps"].as_array().unwrap();
+            assert_eq!(steps.len(), explanation.steps.len());
+            let number = |value: &Value| grouped(value.as_u64().unwrap());
+            let first = text.lines().find(|line| line.contains(steps[0]["step"].as_str().unwrap())).unwrap();
+            assert!(first.contains(&format!("{}  ", number(&steps[0]["takes_ns"]))), "{first}");
+            let crossed: u64 = steps
+                .iter()
+                .filter(|step| step["room"] == "link")
+                .map(|step| step["bytes"].as_u64().unwrap())
+                .sum();
+            assert_eq!(json["payload_bytes"], crossed, "{method}");
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("{} payload bytes over the link", grouped(crossed))), "{words}");
+            assert_eq!(json["latency_ns"], explanation.latency_ns);
+            assert_eq!(steps.iter().any(|step| step["part"] == "request for a window"), method == "cxl");
+            assert_eq!(json["time_sources"], document.time_sources());
+            let spent = json["occupied"][0]["spent_ns"].as_object().unwrap();
+            let sum: u64 = spent.values().map(|ns| ns.as_u64().unwrap()).sum();
+            assert_eq!(json["occupied"][0]["occupied_ns"], sum);
         }
     }
 
