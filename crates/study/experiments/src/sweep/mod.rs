@@ -24,6 +24,7 @@
 mod file;
 mod line;
 mod merge;
+mod places;
 mod point;
 mod row;
 mod shard;
@@ -33,13 +34,14 @@ use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
-use toml_edit::{DocumentMut, Item};
+use toml_edit::{Item, Table};
 
 use kvdrive_config::{Assigned, DEFAULT_PROFILE, Document, default_profile};
 use kvdrive_run::many::check;
 
 pub use file::{Finished, SweepFile};
 pub use merge::{MEASURED, merge};
+use places::Places;
 pub use point::Point;
 pub use row::Row;
 use row::{config_hash, document};
@@ -54,32 +56,24 @@ const MOST_ROWS: usize = 1_000_000;
 /// One line: the text is not TOML, a key is unknown, a setting is wrong or a row would ignore it, or there
 /// are too many rows. Messages begin with `name`.
 pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
-    let toml: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+    let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let toml = toml_edit::Document::parse(text).map_err(|error| {
+        let line = line(error.span().map_or(0, |span| span.start));
         anyhow!("{name}:{line}: {}", error.message().replace('\n', "; "))
     })?;
-    Plan::read(&toml).and_then(|plan| plan.rows()).map_err(|problem| {
+    let placed = |problem: anyhow::Error, places: [Places; 2]| {
         let problem = problem.to_string();
-        match line_of(text, &problem) {
-            Some(line) => anyhow!("{name}:{line}: {problem}"),
+        let named = problem.split_once(": ").map_or("", |(named, _)| named);
+        match places.iter().find_map(|places| places.get(named)) {
+            Some(at) => anyhow!("{name}:{}: {problem}", line(*at)),
+            // It is of several keys, or of one that is not in the file.
             None => anyhow!("{name}: {problem}"),
         }
-    })
-}
-
-/// The line of `text` with the key or the setting that a problem begins with: a parsed document has no places. `None`:
-/// the problem is of several keys, or of one that is not in the file.
-fn line_of(text: &str, problem: &str) -> Option<usize> {
-    let named = problem.split_once(": ")?.0;
-    let is_in = |line: &str| match named.strip_prefix("set ") {
-        Some(setting) => line.contains(setting),
-        None => {
-            let rest = line.trim_start_matches([' ', '"', '\'']).strip_prefix(named);
-            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || "_.".contains(c)))
-                || line.contains(&format!("\"{named}="))
-        }
     };
-    text.lines().position(is_in).map(|line| line + 1)
+    let in_every_row = Plan::in_every_row(&toml);
+    let plan = in_every_row.map_err(|problem| placed(problem, [places::of_file(&toml), Places::new()]))?;
+    let rows = plan.with_grid(&toml).and_then(|plan| plan.rows());
+    rows.map_err(|problem| placed(problem, [places::of_grid(&toml), places::of_file(&toml)]))
 }
 
 /// The content of a sweep's file.
@@ -94,7 +88,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn read(toml: &DocumentMut) -> anyhow::Result<Plan> {
+    /// What all rows have in common.
+    fn in_every_row(toml: &Table) -> anyhow::Result<Plan> {
         let set = toml.get("set").map(read_set).transpose()?.unwrap_or_default();
         let profile = match toml.get("profile") {
             Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
@@ -102,7 +97,11 @@ impl Plan {
         };
         let assignments = set.iter().map(|line| (*line).to_owned()).collect();
         let (base, set) = document(profile, &set)?;
-        let mut plan = Plan { base, set, assignments, grid: Vec::new() };
+        Ok(Plan { base, set, assignments, grid: Vec::new() })
+    }
+
+    fn with_grid(self, toml: &Table) -> anyhow::Result<Plan> {
+        let mut plan = self;
         for (key, item) in toml.iter() {
             match key {
                 "profile" | "set" => {}

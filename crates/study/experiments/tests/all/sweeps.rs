@@ -184,13 +184,24 @@ fn a_wrong_sweep_is_one_line() {
         assert_eq!(error.lines().count(), 1, "{error}");
         error
     };
-    assert_eq!(wrong("[gird]\n"), "s.toml: gird: unknown key; a sweep has profile, set and [grid]");
+    assert_eq!(wrong("[gird]\n"), "s.toml:1: gird: unknown key; a sweep has profile, set and [grid]");
     for (text, begin) in [
         ("\ngird = 1\n", "s.toml:2: gird: "),
         ("[grid]\n\"host.depth\" = [2]\n\"host.dept\" = [1]\n", "s.toml:3: host.dept: "),
         ("[grid]\nhost.transfer = []\n", "s.toml:2: host.transfer: "),
         ("set = [\n  \"host.depth=0\",\n]\n[grid]\n\"run.seed\" = [1]\n", "s.toml:2: "),
         ("profile = 3\n", "s.toml:1: profile: "),
+        // A comment above may have the same text.
+        ("# \"host.depth=0\" is refused\n[grid]\n\"host.depth\" = [0]\n", "s.toml:3: host.depth: "),
+        (
+            "# not \"run.seed=x\"\nset = [\n\"run.seed=x\"]\n[grid]\nhost.depth = [1]\n",
+            "s.toml:3: run.seed: ",
+        ),
+        ("[grid.host]\n# depth = [0]\ndepth = [0]\n", "s.toml:3: host.depth: "),
+        ("set = []\n[grid]\n", "s.toml:2: [grid]: "),
+        // The same key in both: the wrong value is named.
+        ("set = [\n\"run.seed=x\"]\n[grid]\nrun.seed = [1]\n", "s.toml:2: run.seed: "),
+        ("set = [\n\"run.seed=1\"]\n[grid]\nrun.seed = [\"x\"]\n", "s.toml:4: run.seed: "),
         ("\nset = [\"run.seed=1\", \"host.depth=0\"]\n[grid]\n\"run.seed\" = [1]\n", "s.toml:2: "),
     ] {
         assert!(wrong(text).starts_with(begin), "{}", wrong(text));
