@@ -212,6 +212,72 @@ fn latencies_of_every_run_of_a_comparison_are_written() {
     assert!(output.status.success() && read(&cdf).contains(",store,"), "{}", text(&output.stderr));
 }
 
+/// Each of few operations is a step of the distribution: shares grow, and the last one is the whole.
+#[test]
+fn the_distribution_of_few_operations_has_a_step_for_each_latency_and_ends_at_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let cdf = folder.path().join("cdf.csv");
+    for ops in ["1", "2", "3"] {
+        let run =
+            ["run", "--workload", "fillseq", "--ops", ops, "--cdf", cdf.to_str().unwrap(), "--json", "-"];
+        let output = kvdrive(&run);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = std::fs::read_to_string(&cdf).unwrap();
+        let steps: Vec<(f64, f64)> = rows
+            .lines()
+            .skip(1)
+            .map(|line| {
+                let mut fields = line.rsplit(',').map(|field| field.parse::<f64>());
+                let (share, latency_ns) = (fields.next().unwrap().unwrap(), fields.next().unwrap().unwrap());
+                (latency_ns, share)
+            })
+            .collect();
+        assert!((1..=ops.parse().unwrap()).contains(&steps.len()), "{rows}");
+        assert!(steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1), "{rows}");
+        let (largest_ns, all) = *steps.last().unwrap();
+        assert_eq!(
+            (largest_ns, all),
+            (report["latency_ns"]["store"]["max"].as_f64().unwrap(), 1.0),
+            "{rows}"
+        );
+        let mean_ns: f64 = steps
+            .iter()
+            .scan(0.0, |before, (latency_ns, share)| {
+                Some(latency_ns * (share - std::mem::replace(before, *share)))
+            })
+            .sum();
+        let mean = report["latency_ns"]["store"]["mean"].as_f64().unwrap();
+        assert!((mean_ns / mean - 1.0).abs() < 0.01, "{mean_ns} {mean}: {rows}");
+    }
+}
+
+/// A drive that its options describe keeps its size, so pairs that do not fit are refused before a run and its cuts.
+#[test]
+fn crash_refuses_pairs_that_do_not_fit_its_drive() {
+    let crash = |value_size: &str| {
+        kvdrive(&[
+            "crash",
+            "--workload",
+            "fillseq",
+            "--ops",
+            "100",
+            "--value-size",
+            value_size,
+            "--cuts",
+            "1",
+            "--set",
+            "flash.blocks_per_die=64",
+        ])
+    };
+    let refused = crash("100MiB");
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    let line = "kvdrive: workload.ops: at least 100 values of 104 857 600 B are 10.49 GB, and the drive has ";
+    assert!(said.starts_with(line) && said.trim_end().ends_with(" of flash"), "{said}");
+    assert!(crash("100").status.success());
+}
+
 #[test]
 fn a_refusal_repeats_no_control_characters() {
     for arguments in
