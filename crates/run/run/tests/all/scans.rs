@@ -75,7 +75,11 @@ fn what_a_seek_brings_is_counted() {
             );
             let text = report.to_string();
             assert!(text.contains("seek                 200   20.00 kB"), "{clock}:\n{text}");
-            assert_eq!(text.contains("note: a scan counts as several operations"), nexts > 0, "{clock}:\n{text}");
+            assert_eq!(
+                text.contains("note: a scan counts as several operations"),
+                nexts > 0,
+                "{clock}:\n{text}"
+            );
         }
     }
 }
