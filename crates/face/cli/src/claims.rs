@@ -54,7 +54,9 @@ impl Claims {
         let (results, interrupted) = self.batch.run_so_far(plan)?;
         let ended = planned.iter().filter(|claim| claim.has_ended(&results));
         let outcomes = ended.map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
-        if self.json.as_deref() != Some("-") {
+        // Of a call that was stopped before any claim's runs had ended, "none regressed" would say too much.
+        let is_nothing = outcomes.is_empty() && interrupted.is_some();
+        if self.json.as_deref() != Some("-") && !is_nothing {
             // Without a terminal a claim stays one line, for programs that read lines.
             let room = output::terminal_columns().unwrap_or(usize::MAX);
             output::print(&claims::text(&outcomes, in_colour(), room));

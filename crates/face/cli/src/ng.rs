@@ -1,6 +1,7 @@
 //! `kvdrive ng`: runs a program that passes commands through Linux's NVMe device nodes, on drives of ours.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::Command;
@@ -63,12 +64,23 @@ impl Ng {
                 preload.push(others);
             }
             let error = command.env(VARIABLE, value).env("LD_PRELOAD", preload).exec();
-            return Err(error).with_context(|| self.program[0].to_string_lossy().into_owned());
+            return Err(self.not_run(error));
         }
-        let ended = supervise::run(nodes, command);
-        let ended = ended.with_context(|| self.program[0].to_string_lossy().into_owned())?;
+        let ended = supervise::run(nodes, command).map_err(|error| self.not_run(error))?;
         // The exit status by which shells report a signal.
         std::process::exit(ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0)));
+    }
+
+    /// The program did not begin. If it is not there or may not be run, the status is that of shells.
+    fn not_run(&self, error: io::Error) -> anyhow::Error {
+        let name = self.program[0].to_string_lossy();
+        let status = match error.kind() {
+            io::ErrorKind::NotFound => 127,
+            io::ErrorKind::PermissionDenied => 126,
+            _ => return anyhow::Error::new(error).context(name.into_owned()),
+        };
+        output::tell(&format!("kvdrive: {name}: {error}"));
+        std::process::exit(status)
     }
 
     /// The nodes as the variable has them.

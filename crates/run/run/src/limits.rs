@@ -103,7 +103,11 @@ pub(crate) fn limit(
 ) -> Option<Limit> {
     let (name, share) = most(resources.iter(), |resource| resource.busy_fraction)?;
     let limit = |key: &str, because| {
-        let value = values.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
+        // A store on the host and SAKER have one thread where the setting is 0.
+        let value = match key {
+            "host.threads" => config.threads().map(Value::from),
+            _ => values.pointer(&format!("/{}", key.replace('.', "/"))).cloned(),
+        };
         Some(Limit { key: key.to_owned(), value: value.unwrap_or_default(), because })
     };
     if share >= NEARLY_ALL {

@@ -18,6 +18,7 @@ impl RunOptions {
     /// # Errors
     /// An option or key is wrong, contradicts another one, or changes none of the runs.
     pub fn documents(&self) -> Result<Vec<Document>, ConfigError> {
+        self.check_lists()?;
         let mut documents: Vec<(Config, Document)> = Vec::new();
         for options in self.combinations() {
             let document = options.document_of_one_run()?;
@@ -33,6 +34,22 @@ impl RunOptions {
             options.check_looked_at(documents.iter().map(|(config, _)| config))?;
         }
         Ok(documents.into_iter().map(|(_, document)| document).collect())
+    }
+
+    /// Refuses a list that has a value twice: the same run twice is no comparison.
+    fn check_lists(&self) -> Result<(), ConfigError> {
+        let options = self.given.iter().filter(|(row, value)| row.means.is_empty() && value.contains(','));
+        let options = options.map(|(row, value)| (self.naming.given(row.name, value), value.as_str()));
+        let sets = self.sets.iter().filter(|set| RunOptions::is_list(set));
+        let sets = sets.map(|set| (self.naming.set(set), set.split_once('=').map_or("", |(_, list)| list)));
+        for (named, list) in options.chain(sets) {
+            let values: Vec<&str> = list.split(',').map(str::trim).collect();
+            let twice = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value));
+            if let Some((_, value)) = twice {
+                return Err(ConfigError::new(named, format!("{value} twice")));
+            }
+        }
+        Ok(())
     }
 
     /// Has `KEY=VALUE` several values? A list in brackets is one value, and so is the value of a key that

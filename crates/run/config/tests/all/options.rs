@@ -373,6 +373,16 @@ fn a_missing_option_is_named_by_what_lacks_it() {
 }
 
 #[test]
+fn a_list_that_has_a_value_twice_is_refused() {
+    let refused = |options: RunOptions| options.documents().unwrap_err().to_string();
+    let transfers = RunOptions::default().with("transfer", "prp,adaptive, prp");
+    assert!(refused(transfers).ends_with(": prp twice"), "an option");
+    let mut options = RunOptions::default();
+    options.set("flash.channels=2,4,2".to_owned());
+    assert!(refused(options).ends_with(": 2 twice"), "a key");
+}
+
+#[test]
 fn help_does_not_offer_a_zero_that_the_option_refuses() {
     for name in ["rate", "duration", "ops", "batch"] {
         let row = option_rows().iter().find(|row| row.name == name).unwrap();

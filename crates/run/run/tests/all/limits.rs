@@ -35,6 +35,13 @@ fn the_key_that_is_named_is_the_one_that_helps() {
     assert_eq!(limit(&paced), "workload.rate_per_s");
 }
 
+/// With SAKER a setting of 0 is one thread.
+#[test]
+fn threads_that_limit_are_told_as_many_as_there_are() {
+    let report = report("cosmos-plus", &["workload.name=fillrandom", "saker.enabled=true"]);
+    assert_eq!((limit(&report), &report.limited_by.as_ref().unwrap().value), ("host.threads", &1.into()));
+}
+
 /// Clients that are always busy are without due times: not the rate limits, but how many of them there are.
 #[test]
 fn a_rate_that_the_drive_does_not_keep_up_with_is_not_its_limit() {
