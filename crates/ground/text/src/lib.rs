@@ -45,11 +45,27 @@ pub fn with_decimals(number: f64, decimals: usize) -> String {
     format!("{sign}{}{rest}", whole.parse().map_or_else(|_| whole.to_owned(), grouped))
 }
 
-/// Wraps `text` at `columns` columns; all lines but the first are indented.
+/// Words that stay on the line of the number before them.
+const UNITS: &[&str] = &[
+    "%", "x", "ns", "us", "ms", "s", "min", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "k/s", "M/s",
+    "k", "M",
+];
+
+/// Is a space between these two words within a number, or before its unit?
+fn is_one_number(before: &str, word: &str) -> bool {
+    let plain = word.trim_end_matches(['.', ',', ';', ':', ')']);
+    let whole = plain.split('.').next().unwrap_or(plain);
+    let is_group = whole.len() == 3 && whole.bytes().all(|byte| byte.is_ascii_digit());
+    before.ends_with(|c: char| c.is_ascii_digit()) && (is_group || UNITS.contains(&plain))
+}
+
+/// Wraps `text` at `columns` columns, but within no number; all lines but the first are indented.
 pub fn wrap(text: &str, columns: usize) -> String {
     let mut lines = String::new();
     let mut length = 0;
-    for word in text.split_whitespace() {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for numbers in words.chunk_by(|before, word| is_one_number(before, word)) {
+        let word = &numbers.join(" ");
         let longer = word.chars().count() + 1;
         if length > 0 && length + longer > columns {
             lines.push_str("\n   ");
@@ -77,6 +93,14 @@ mod tests {
             ["1 recovery", "2 recoveries", "3 keys"]
         );
         assert_eq!([of(1, "I/O command"), of(2, "retry")], ["1 I/O command", "2 retries"]);
+    }
+
+    #[test]
+    fn numbers_stay_with_their_groups_and_units() {
+        assert_eq!(wrap("takes 1 275 ns.", 9), "takes\n    1 275 ns.\n");
+        assert_eq!(wrap("is 211.71 % more", 9), "is\n    211.71 %\n    more\n");
+        assert_eq!(wrap("of 12 345 678.5 B", 12), "of\n    12 345 678.5 B\n");
+        assert_eq!(wrap("128 1024 and 100 wait", 10), "128 1024\n    and\n    100\n    wait\n");
     }
 
     #[test]
