@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::claim::{Claim, Condition, Test};
 use super::full_size;
+use super::names::Name;
 use super::plan::Planned;
 use super::points::{self, AtPoint};
 use super::prose::Prose;
@@ -161,6 +162,8 @@ pub struct Outcome {
     pub because: String,
     /// Our value under other conditions.
     pub beside: Vec<OtherCondition>,
+    /// What the names in `comparisons` stand for.
+    pub names: Vec<Name>,
 }
 
 /// Values at every point, or comparisons at every point.
@@ -304,6 +307,7 @@ fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, b
         reading,
         because,
         beside,
+        names: claim.names(),
     }
 }
 

@@ -46,6 +46,7 @@ mod claim;
 mod full_size;
 mod judge;
 pub mod mutants;
+mod names;
 mod parse;
 mod plan;
 mod points;
@@ -58,6 +59,7 @@ use kvdrive_text::names::meant;
 
 pub use claim::{Claim, Expected, Relation, Suite, Test};
 pub use judge::{Compared, OtherCondition, Outcome, Verdict};
+pub use names::Name;
 pub use parse::parse;
 pub use plan::Planned;
 pub use points::AtPoint;

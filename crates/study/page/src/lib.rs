@@ -194,6 +194,10 @@ fn verdict(outcome: &Outcome, all: &[Outcome]) -> Markup {
                 b { (outcome.title) } " " span.id { (outcome.id) } br; (outcome.statement)
                 (by_point(outcome))
                 @for line in &why { div.why { (linked(line, outcome, all)) } }
+                details.why {
+                    summary { "runs" }
+                    dl { @for name in &outcome.names { dt { (name.name) } dd { (name.is) } } }
+                }
             }
             td.where data-name="where" { (outcome.source) }
             td.number data-name="published" {

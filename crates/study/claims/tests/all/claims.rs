@@ -155,6 +155,14 @@ fn orders_hold_or_not() {
     let tightest = holds.tightest().unwrap();
     assert_eq!(tightest.to_string(), "at 4, base = 20 000 < 3 * piggy = 30 000, by 33.3 %");
     assert_eq!(holds.comparisons.len(), 4, "two signs at two points");
+    // A reader of a comparison has to find out what was compared.
+    let names: Vec<_> = holds.names.iter().map(|name| format!("{}: {}", name.name, name.is)).collect();
+    let expected = [
+        "base: bandslim-8 / Baseline / *",
+        "piggy: bandslim-8 / Piggyback / *",
+        "each: latency_ns.store.mean",
+    ];
+    assert_eq!(names, expected);
     let json = serde_json::to_value(&holds).unwrap();
     assert_eq!(json["comparisons"][0]["at"], "4");
     assert_eq!(json["comparisons"][0]["left"], serde_json::json!(["piggy", 10_000.0]));

@@ -382,6 +382,7 @@ fn a_verdict_says_what_it_is_worth() {
         assert!(outcome.comparisons.is_empty() || row.contains("Tightest: "), "{row}");
         let tolerance = format!("\u{b1} {}", outcome.tolerance).replace(' ', "\u{a0}");
         assert_eq!(row.contains(&tolerance), !outcome.tolerance.is_empty(), "{row}");
+        assert!(outcome.names.iter().all(|name| row.contains(&format!("<dt>{}</dt>", name.name))), "{row}");
         let is_bare = outcome.verdict == Verdict::NotReproduced && outcome.because.is_empty();
         assert!(!is_bare || row.contains("Published is ") || row.contains("Tightest: "), "{row}");
     }
