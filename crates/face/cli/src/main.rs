@@ -38,7 +38,6 @@ mod watch;
 
 use std::sync::LazyLock;
 
-use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvdrive_config::{OptionRow, describes_work, option_rows};
 use kvdrive_run::Stopped;
@@ -57,7 +56,7 @@ static VERSION: LazyLock<String> =
 /// Without a command: the tour, one million stores of workload W(M) through each transfer method and each
 /// packing policy.
 #[derive(Parser)]
-#[command(name = "kvdrive", version = VERSION.as_str(), max_term_width = 100)]
+#[command(name = "kvdrive", version = VERSION.as_str(), max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -208,10 +207,6 @@ fn main() {
     kvdrive_run::revision::set(kvdrive_revision::REVISION);
     let matches = command().try_get_matches().unwrap_or_else(refuse);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(refuse);
-    if arguments.command.is_some() && matches.value_source("tour_ops") == Some(ValueSource::CommandLine) {
-        output::tell("kvdrive: --tour-ops: only for the tour, which runs without a command");
-        std::process::exit(2);
-    }
     let result = match &arguments.command {
         None => arguments.tour.run(),
         Some(Command::Run(run)) => run.run(),

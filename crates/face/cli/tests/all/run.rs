@@ -88,7 +88,7 @@ fn a_reader_that_has_gone_away_is_no_success() {
 fn what_cannot_be_meant_is_refused_with_a_status() {
     let tour = kvdrive(&["--tour-ops", "1000", "run", "--ops", "10"]);
     assert_eq!(tour.status.code(), Some(2), "{}", text(&tour.stdout));
-    assert!(text(&tour.stderr).contains("--tour-ops: only for the tour"), "{}", text(&tour.stderr));
+    assert!(text(&tour.stderr).contains("cannot be used with '--tour-ops <N>'"), "{}", text(&tour.stderr));
     let node = ["ng", "--node", "/dev/ng0n1=kvdrive:cosmos-plus", "--by", "seccomp", "--"];
     let nowhere = kvdrive(&[&node[..], &["no-such-program"]].concat());
     assert_eq!(nowhere.status.code(), Some(127), "{}", text(&nowhere.stderr));
