@@ -191,12 +191,12 @@ impl Work {
         self.load_end.store(pairs, Relaxed);
     }
 
-    /// Are pairs left to load?
     /// Number of the pairs to load, and bytes of their values as far as they are known in advance.
     pub(super) fn load_size(&self) -> (u64, u64) {
         self.of_workload(|workload| (workload.preload(), workload.preload_bytes()))
     }
 
+    /// Are pairs left to load?
     pub(super) fn is_loading(&self) -> bool {
         self.loaded.load(Relaxed) < self.load_end.load(Relaxed)
     }

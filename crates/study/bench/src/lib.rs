@@ -422,6 +422,7 @@ mod tests {
             assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());
         }
     }
+
     #[test]
     fn a_stopped_measurement_is_no_figure() {
         let stopped = Watch::progress(&|_, _| {});

@@ -10,7 +10,7 @@ use kvdrive_experiments::runs::Assignments;
 pub struct Name {
     /// The name of a run; `each` for the quantity that all runs are compared by, `each.NAME` for a further one.
     pub name: String,
-    /// `figure / grid / series / point` of a run, or its command; of a quantity, the names in a report.
+    /// `figure / grid / series / point` of a run, or its profile and settings; of a quantity, the names in a report.
     pub is: String,
 }
 
