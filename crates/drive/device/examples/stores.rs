@@ -10,9 +10,9 @@ use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LocalMemory;
 use kvdrive_link::transfer::{TransferConfig, method};
+use kvdrive_nvme::Key;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Resource, Sim};
-use kvdrive_spec::Key;
 
 #[allow(dead_code)] // made for the tests
 #[path = "../tests/all/mock_engine.rs"]

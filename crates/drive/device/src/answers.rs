@@ -2,7 +2,7 @@
 
 use kvdrive_content::Region;
 use kvdrive_link::Request;
-use kvdrive_spec::{Cqe, Status};
+use kvdrive_nvme::{Cqe, Status};
 
 /// The result of a command: its status, and dwords 0 and 1 of the completion.
 pub type Answer = Result<(u32, u32), Status>;

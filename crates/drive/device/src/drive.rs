@@ -27,9 +27,9 @@ use kvdrive_flash::power::{
 };
 use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
+use kvdrive_nvme::identify::{self, CSI_KV, cns};
+use kvdrive_nvme::{Cqe, Key, Status};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
-use kvdrive_spec::identify::{self, CSI_KV, cns};
-use kvdrive_spec::{Cqe, Key, Status};
 use zerocopy::FromBytes;
 
 use crate::config::ControllerConfig;

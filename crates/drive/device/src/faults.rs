@@ -2,8 +2,8 @@
 
 use kvdrive_flash::faults::{Effect, Moment, Subject};
 use kvdrive_link::{Port, Request};
+use kvdrive_nvme::{Command, Key, Status};
 use kvdrive_sim::Ns;
-use kvdrive_spec::{Command, Key, Status};
 
 use crate::controller::{Controller, Fetched};
 use crate::namespaces::Decoded;

@@ -19,8 +19,8 @@ use std::rc::Rc;
 
 use kvdrive_engines::firmware::Role;
 use kvdrive_link::{Port, Request};
+use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
 use kvdrive_sim::Cause;
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
 use crate::answers::{Answer, completion_of};
 use crate::controller::{Controller, Fetched};

@@ -27,9 +27,9 @@ use kvdrive_content::Piece;
 use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, TaskCell};
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 pub mod config;
 pub mod divided;
@@ -74,7 +74,7 @@ pub trait Engine: Exposing + 'static {
     /// Is the engine's order the order of keys? Otherwise it is that of a hash table.
     const ORDERED: bool;
 
-    /// Limits of atomic batches, by the size of their structured value ([`kvdrive_spec::batch`]). Every engine of a
+    /// Limits of atomic batches, by the size of their structured value ([`kvdrive_nvme::batch`]). Every engine of a
     /// drive takes them, because transactions rely on it; `None` is for engines of tests. The answer does not change
     /// while the power is on.
     fn atomic_batches(&self) -> Option<AtomicLimits> {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_device::namespaces::Unlisted;
+use kvdrive_nvme::Key;
 use kvdrive_probe::image::{PairState, Tally, read_image};
-use kvdrive_spec::Key;
 use kvdrive_text::output::shown;
 use kvdrive_text::{grouped, number_of};
 

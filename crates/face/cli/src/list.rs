@@ -15,7 +15,7 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_run::declared::{self, Declared};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
-use kvdrive_target::subsystem::Served;
+use kvdrive_subsystem::subsystem::Served;
 use kvdrive_workload::{FORMATS, FROM_FILES, WORKLOADS, kvcache};
 
 use crate::output;

@@ -1,6 +1,6 @@
 //! Names of hosts and subsystems on the command line.
 
-use kvdrive_target::subsystem::is_nqn;
+use kvdrive_subsystem::subsystem::is_nqn;
 
 /// Reads the name of a subsystem or of a host.
 pub fn name(text: &str) -> Result<String, String> {

@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use kvdrive_auth::psk::{Derivation, Version};
 use kvdrive_auth::{Psk, Secret};
-use kvdrive_spec::auth::{Group, Hash};
-use kvdrive_target::subsystem::Host;
+use kvdrive_nvme::auth::{Group, Hash};
+use kvdrive_subsystem::subsystem::Host;
 
 use crate::nqn::name;
 use crate::output;

@@ -6,7 +6,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{Connector, block_on};
 use kvdrive_host::{Answer, Call, tcp};
 use kvdrive_link::transfer;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::context::{ClientContext, NoValue, Route};
 use crate::error::{Error, key, whole};

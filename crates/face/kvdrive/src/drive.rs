@@ -8,10 +8,10 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::threaded::{Connector, Serving, block_on, serve_here, serve_thread};
 use kvdrive_link::shared::{Control, ServerConfig};
+use kvdrive_nvme::StoreOptions;
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_spec::StoreOptions;
 
 use crate::client::{AsyncClient, Client, Part};
 use crate::context::ClientContext;

@@ -3,9 +3,9 @@
 use kvdrive_config::ConfigError;
 use kvdrive_content::Region;
 use kvdrive_host::Error as HostError;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::Error as SakerError;
-use kvdrive_spec::{Key, Status};
 
 /// Why a call has failed. It prints as one line that names the thing and the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

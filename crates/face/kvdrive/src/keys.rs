@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvdrive_content::Region;
 use kvdrive_host::threaded::block_on;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use crate::client::{AsyncClient, Client};
 use crate::context::NoValue;

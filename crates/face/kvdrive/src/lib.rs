@@ -46,7 +46,7 @@
 //!
 //! # The crates it is made of
 //!
-//! In the order from the wire inwards; each crate has a page of its own: [`kvdrive_spec`] (bytes on the
+//! In the order from the wire inwards; each crate has a page of its own: [`kvdrive_nvme`] (bytes on the
 //! wire), [`kvdrive_host`] (drivers, also over NVMe/TCP), [`kvdrive_link`] (queues and transfer methods),
 //! `kvdrive_device` (the controller), [`kvdrive_engines`] (indexes and packing), [`kvdrive_flash`]
 //! (translation, media, faults), [`kvdrive_sim`] (time), [`kvdrive_run`] (runs and reports: studies in
@@ -77,10 +77,10 @@ pub use keys::{AsyncKeys, Keys, OwnedKeys};
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
 pub use kvdrive_host::spread::Spread;
+pub use kvdrive_nvme::{Key, Status, StoreOptions};
 pub use kvdrive_run::wall::connected::Remote;
 pub use kvdrive_sim::ForkCount;
 pub use kvdrive_sim::wall::Pace;
-pub use kvdrive_spec::{Key, Status, StoreOptions};
 pub use namespace::Namespace;
 pub use numbers::Numbers;
 pub use owned_pipeline::OwnedPipeline;

@@ -1,6 +1,6 @@
 //! [`Namespace`]: capacity of a drive and limits of pairs.
 
-use kvdrive_spec::identify::KvNamespace;
+use kvdrive_nvme::identify::KvNamespace;
 use serde::Serialize;
 
 /// The namespace of a drive as Identify reports it, the same for a drive in this program and on a network.

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use kvdrive_nvme::Key;
 use kvdrive_saker::Saker;
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::Key;
 
 use crate::error::Error;
 

@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 
 use kvdrive_content::Region;
 use kvdrive_host::threaded::{self, block_on};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 #[cfg(doc)]
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use crate::client::{AsyncClient, Client};
 use crate::context::NoValue;

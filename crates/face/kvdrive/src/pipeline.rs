@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Call, Completion, Pipelined};
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use crate::client::Client;
 use crate::context::{ClientContext, Route};

@@ -19,12 +19,12 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Counts;
 use kvdrive_host::threaded::saker::Queues;
 use kvdrive_host::threaded::{Connector, block_on};
+use kvdrive_nvme::batch::BATCH_BYTES_MAX;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::range::{Merged, View};
 pub use kvdrive_saker::{BatchSize, CacheConfig, Charge, Containers, Ending, Failure, SakerConfig};
 use kvdrive_saker::{Runner, Saker as Core, threaded};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_spec::batch::BATCH_BYTES_MAX;
-use kvdrive_spec::{Key, Status};
 
 use crate::client::AsyncClient;
 use crate::error::{Error, bytes_of, key, whole};

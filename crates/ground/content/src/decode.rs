@@ -122,7 +122,7 @@ mod tests {
         region.write(20, Piece::Pattern(Pattern { seed: 7, offset: 5, bytes: 100 }));
         region.write(120, Piece::Pattern(Pattern { seed: 8, offset: 5, bytes: 100 }));
         kvdrive_record::trial::every_byte(&region);
-        kvdrive_record::trial::every_byte(&kvdrive_spec::Key::from_u64_be(77));
+        kvdrive_record::trial::every_byte(&kvdrive_nvme::Key::from_u64_be(77));
     }
 
     #[test]

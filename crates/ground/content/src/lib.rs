@@ -13,7 +13,7 @@
 mod decode;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use decode::Decoder;

@@ -4,11 +4,11 @@
 use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::prp::LISTED_MAX_PAGES;
-use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
-use kvdrive_spec::iter::{IterHeader, pair_at};
-use kvdrive_spec::list::ListReader;
-use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
+use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_nvme::iter::{IterHeader, pair_at};
+use kvdrive_nvme::list::ListReader;
+use kvdrive_nvme::queue::QueueCommand;
+use kvdrive_nvme::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
 /// Identifier of the namespace that drivers address.

@@ -18,10 +18,10 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::identify::{Controller, IDENTIFY_BYTES, cns};
+use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace, RANGES_MAX, Range};
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe, Status, opcode};
 use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
-use kvdrive_spec::identify::{Controller, IDENTIFY_BYTES, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace, RANGES_MAX, Range};
-use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status, opcode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;

@@ -12,7 +12,7 @@
 //! ```
 //! # use kvdrive_content::{Piece, Region};
 //! # use kvdrive_host::{Answer, Call, Client, Error};
-//! # use kvdrive_spec::Key;
+//! # use kvdrive_nvme::Key;
 //! fn two_at_once(client: &mut impl Client, keys: [Key; 2]) -> Result<[u32; 2], Error> {
 //!     let mut into = Region::new();
 //!     let tickets = [client.submit(Call::retrieve(keys[0]))?, client.submit(Call::retrieve(keys[1]))?];
@@ -25,7 +25,7 @@
 //! ```
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::Error;
 use crate::answers::{IteratorId, Pair};
@@ -85,7 +85,7 @@ pub enum Call<V> {
         /// The condition of the store.
         options: StoreOptions,
     },
-    /// Carry out the requests of a structured value ([`kvdrive_spec::batch`]).
+    /// Carry out the requests of a structured value ([`kvdrive_nvme::batch`]).
     Batch {
         /// The structured value.
         value: V,
@@ -110,7 +110,7 @@ pub enum Call<V> {
         key: Key,
     },
     /// Remove a pair, and say whether there was one. Only for drives whose Identify offers it
-    /// ([`kvdrive_spec::identify::VendorNamespace::delete_says`]); others say that there was one.
+    /// ([`kvdrive_nvme::identify::VendorNamespace::delete_says`]); others say that there was one.
     Remove {
         /// The key.
         key: Key,

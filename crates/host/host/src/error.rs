@@ -3,9 +3,9 @@
 use std::io;
 
 use kvdrive_link::shared::{NoQueue, OtherThread, PowerOff};
-use kvdrive_spec::Status;
-use kvdrive_spec::auth::Reason;
-use kvdrive_spec::fabrics::{ConnectData, invalid_parameter};
+use kvdrive_nvme::Status;
+use kvdrive_nvme::auth::Reason;
+use kvdrive_nvme::fabrics::{ConnectData, invalid_parameter};
 
 /// Why a command failed. A modelled drive only ever answers [`Error::Status`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

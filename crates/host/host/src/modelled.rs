@@ -22,8 +22,8 @@ use std::task::{Context, Poll};
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, QueuePair};
+use kvdrive_nvme::{Command, Cqe, PAGE_BYTES, Sqe, Status};
 use kvdrive_sim::{Mutex, MutexGuard, TaskCell, WaitQueue};
-use kvdrive_spec::{Command, Cqe, PAGE_BYTES, Sqe, Status};
 
 use crate::Error;
 use crate::answers::{self, NSID};

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use kvdrive_content::Region;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::Error;
 use crate::answers::{IteratorId, Pairs};

@@ -6,7 +6,7 @@
 //!                     └────── no older batch has one of its keys ──────▲
 //! ```
 //!
-//! A container *is* the structured value that the drive will get ([`kvdrive_spec::batch`]): a request is
+//! A container *is* the structured value that the drive will get ([`kvdrive_nvme::batch`]): a request is
 //! appended at the place from which it will be sent. A batch of one request is a plain store or delete.
 //!
 //! The order of batches is a count and a list: `ahead` is 1 while the batch is open, plus 1 for each older
@@ -19,8 +19,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::Key;
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, Request, RequestKind};
+use kvdrive_nvme::Key;
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BatchBuilder, Request, RequestKind};
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock};
 use crate::writer::{ClientId, Writer};

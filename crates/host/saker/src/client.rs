@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, RequestKind, request_bytes};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, RequestKind, request_bytes};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::batch::{Batch, BatchSequence, BatchState, SequenceState};
 use crate::cache::{Cache, Value};

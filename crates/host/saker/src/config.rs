@@ -1,7 +1,7 @@
 //! Settings of SAKER, with the paper's values as defaults where it states them.
 
-use kvdrive_spec::Key;
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, request_bytes};
+use kvdrive_nvme::Key;
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, request_bytes};
 
 use crate::cache::{CacheConfig, Charge, EVICTIONS};
 

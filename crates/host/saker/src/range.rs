@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use crate::cache::Value;
 use crate::client::Client;

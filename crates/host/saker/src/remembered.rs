@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvdrive_content::Region;
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use crate::batch::Batch;
 use crate::cache::Value;

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::batch::Batch;
 use crate::client::{Client, Read, Sync, Write};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64 as Gauge, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use kvdrive_declare::Counts;
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use crate::batch::{Batch, BatchSequence};
 use crate::cache::{self, Cache};

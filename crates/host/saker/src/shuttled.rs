@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::batch::RequestKind;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::batch::RequestKind;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;

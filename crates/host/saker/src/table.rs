@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use kvdrive_spec::Key;
-use kvdrive_spec::batch::RequestKind;
+use kvdrive_nvme::Key;
+use kvdrive_nvme::batch::RequestKind;
 
 use crate::batch::Batch;
 use crate::sync::{Mutex, MutexGuard, lock};

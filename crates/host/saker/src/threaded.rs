@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::batch::{Batch, Payload, Whereabouts};
 use crate::client::Client;

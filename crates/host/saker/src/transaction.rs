@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, RequestKind, request_bytes};
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BATCH_REQUESTS_MAX, RequestKind, request_bytes};
+use kvdrive_nvme::{Key, Status};
 
 use crate::batch::Batch;
 use crate::cache::Value;

@@ -1,7 +1,7 @@
 //! A client's unanswered and failed writes.
 
-use kvdrive_spec::batch::RequestKind;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::batch::RequestKind;
+use kvdrive_nvme::{Key, Status};
 
 use crate::sync::{AtomicU64, Mutex};
 

@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use kvdrive_flash::faults::{self, FAULTS, FaultKind, Matches, Moment, Rule, Settings, When};
 use kvdrive_flash::{Geometry, Purpose};
-use kvdrive_spec::{Key, Status, opcode};
+use kvdrive_nvme::{Key, Status, opcode};
 use toml_edit::{Item, Table, Value};
 
 use kvdrive_text::{Unit, quantity};

@@ -9,8 +9,8 @@ use kvdrive_host::modelled::saker::ModelledSaker;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::nvm::BLOCK_BYTES;
 use kvdrive_sim::{Resource, Sim};
-use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_store::store_row;
 
 use crate::Config;

@@ -1,7 +1,7 @@
 //! The bytes of generated values.
 
 use kvdrive_content::{Pattern, Piece};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use kvdrive_workload::ValueSpec;
 
 /// The content that generated workloads give to a version of a key.

@@ -4,8 +4,8 @@ use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::transfer::BYTE_EXPRESS;
+use kvdrive_nvme::inline::CHUNK_BYTES;
 use kvdrive_sim::{Histogram, Ns, Summary};
-use kvdrive_spec::inline::CHUNK_BYTES;
 
 use super::kinds::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE};
 use super::limits;

@@ -17,11 +17,11 @@ use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
 use kvdrive_host::{Call, Client, Error, IteratorId, Pair};
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::Failure;
 use kvdrive_saker::transaction::Ending;
 use kvdrive_sim::{Ns, Resource};
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status};
 
 use super::kinds::{DELETE, STORE};
 use kvdrive_config::Config;

@@ -2,8 +2,8 @@
 
 use kvdrive_content::Region;
 use kvdrive_host::{Calls, Error, Pair};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Ns, TaskCell};
-use kvdrive_spec::{Key, Status};
 
 use super::kinds::{NEXT, SEEK};
 use super::places::TaskClient;

@@ -4,8 +4,8 @@
 use std::fmt::Display;
 
 use kvdrive_host::Pair;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Histogram, Ns};
-use kvdrive_spec::{Key, Status};
 
 use super::kinds::{KINDS, LIST, NEXT, SEEK};
 use super::tally::{Recent, Tally};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_host::{Calls, Error, Pair};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Key, Status};
 
 use super::content::content;
 use super::intervals::Slices;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Calls, Error};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Ns;
-use kvdrive_spec::{Key, Status};
 
 use super::kinds::{RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace};

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_content::{Piece, Placed, Region};
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::content::content;
 use crate::report;

@@ -32,11 +32,11 @@ use kvdrive_host::threaded::{Connector, Driver, serve_here, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
+use kvdrive_nvme::opcode;
 use kvdrive_saker::Saker;
 use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Buckets, Ns, Rng, Sim, Summary, TaskCell};
-use kvdrive_spec::opcode;
 
 use crate::modelled::{FinishedRun, check_value_size, operations};
 use crate::outcome::{Loading, Outcome};

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use kvdrive_engines::KNOWN_AHEAD;
+use kvdrive_nvme::Key;
 use kvdrive_sim::Ns;
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::Key;
 
 use super::arrivals::Arrivals;
 use super::report;

@@ -3,8 +3,8 @@
 //!
 //! The choice of the next key belongs to each workload.
 
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 /// Longest key of the KV command set, in bytes.
 const KEY_MAX_BYTES: u32 = 16;

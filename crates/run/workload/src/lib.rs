@@ -33,8 +33,8 @@ mod zipf;
 use std::sync::Arc;
 
 use kvdrive_declare::Counts;
+use kvdrive_nvme::Key;
 use kvdrive_sim::Ns;
-use kvdrive_spec::Key;
 
 use kvdrive_text::names::no_such;
 

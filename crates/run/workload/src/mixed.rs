@@ -4,8 +4,8 @@
 //! A deleted key may be requested again; the drive decides whether it is found.
 
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 /// Host buffer of a List, in bytes: one memory page, as small hosts use it.
 const LIST_BUFFER_BYTES: u32 = 4096;

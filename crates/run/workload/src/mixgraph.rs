@@ -8,8 +8,8 @@
 //! distribution; no query rate; a scan's nexts are separate commands; keys are at most 16 B.
 
 use super::{KeyFormat, Op, Pareto, ParetoSizes, ValueSpec, Workload, WorkloadParams};
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 /// Kinds of query are decided in thousandths.
 const KIND_PARTS: u64 = 1000;

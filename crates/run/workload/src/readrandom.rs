@@ -3,8 +3,8 @@
 
 use super::choose::Chooser;
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 struct ReadRandom {
     format: KeyFormat,

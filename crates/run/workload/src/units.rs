@@ -5,7 +5,7 @@
 //! ([`super::Op::Unit`]), and the runner calls [`Units::run`] on the task or thread of the client: plain code
 //! from beginning to end, whose reads and writes take the client's time.
 
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 /// Access of a unit to pairs: each call is one operation of its client, and may take long.
 pub trait Pairs {

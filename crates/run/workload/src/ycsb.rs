@@ -23,8 +23,8 @@
 
 use super::choose::{Chooser, fnv64};
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 /// The mix of one letter, in shares of 100. The rest are retrieves.
 #[derive(Clone, Copy)]

@@ -37,9 +37,9 @@ use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
 use kvdrive_host::{Calls, Client};
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::Failure;
 use kvdrive_sim::{Resource, Rng, Sim};
-use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};

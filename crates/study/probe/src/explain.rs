@@ -8,9 +8,9 @@ use kvdrive_flash::faults::Rule;
 use kvdrive_host::modelled::saker::Handle;
 use kvdrive_host::{Call, Calls, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Ns, OccupationStatistics, Sim, TraceEntry};
-use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::Document;
 use kvdrive_config::setup;

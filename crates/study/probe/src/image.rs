@@ -17,8 +17,8 @@ use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};

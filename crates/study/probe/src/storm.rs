@@ -13,8 +13,8 @@ use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::lsm::layout::LAYOUTS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
+use kvdrive_nvme::Status;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Status;
 
 use crate::crash::{Cuts, LoadRefused, Trial, Verdict};
 

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use anyhow::ensure;
 use kvdrive_engines::hash;
-use kvdrive_spec::PAGE_BYTES;
+use kvdrive_nvme::PAGE_BYTES;
 
 use kvdrive_config::{Config, Document, Origin};
 use kvdrive_run::many::run_many;

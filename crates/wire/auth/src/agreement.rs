@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd, Resize};
-use kvdrive_spec::auth::Group;
+use kvdrive_nvme::auth::Group;
 
 /// Bits of an exponent. RFC 7919 (section 5.2) asks for 400 in the largest group.
 const EXPONENT_BITS: u32 = 512;

@@ -1,5 +1,5 @@
 //! DH-HMAC-CHAP: the computations by which a host and a controller authenticate each other. It contains no
-//! messages (crate `spec` has them), no I/O, and no state of an exchange.
+//! messages (crate `nvme` has them), no I/O, and no state of an exchange.
 //!
 //! ```text
 //!   Secret ──transformed(owner's name)──► key ─┐
@@ -28,7 +28,7 @@ pub use psk::{Psk, TlsPsk};
 pub use response::{Response, Role};
 pub use secret::Secret;
 
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 /// HMAC of the concatenated `parts`.
 fn hmac(hash: Hash, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {

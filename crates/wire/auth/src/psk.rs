@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base64ct::{Base64, Encoding};
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 use crate::hmac;
 use crate::interchange::{self, BadSecret, Frame};

@@ -7,7 +7,7 @@
 //!
 //! The controller says "Controller" instead of "HostHost".
 
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 use crate::secret::Secret;
 use crate::{digest, hmac};

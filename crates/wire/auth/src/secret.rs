@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 use crate::interchange::{self, BadSecret, Frame};
 

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_nvme::{Command, Sqe};
 use kvdrive_sim::{Ns, TaskCell};
-use kvdrive_spec::{Command, Sqe};
 
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};

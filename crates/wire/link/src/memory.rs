@@ -22,7 +22,7 @@ pub trait HostMemory {
     /// passed.
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress>;
     /// Does it hold the data of capsules, which descriptors of kind
-    /// [`DATA_BLOCK_OFFSET`](kvdrive_spec::SglDescriptor::DATA_BLOCK_OFFSET) then name by address?
+    /// [`DATA_BLOCK_OFFSET`](kvdrive_nvme::SglDescriptor::DATA_BLOCK_OFFSET) then name by address?
     fn holds_capsules(&self) -> bool {
         false
     }

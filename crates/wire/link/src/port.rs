@@ -21,8 +21,8 @@
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
+use kvdrive_nvme::{Cqe, Sqe, Status};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Cqe, Sqe, Status};
 
 use crate::session::Session;
 
@@ -62,7 +62,7 @@ pub trait Port: 'static {
 
 /// The target of the drive's CXL.mem port.
 pub trait Exposed {
-    /// Bytes of a window; see [`kvdrive_spec::window`].
+    /// Bytes of a window; see [`kvdrive_nvme::window`].
     fn window_bytes(&self) -> u32;
     /// Handles the host's store of `piece` at `address` of the port. Outside of every open window it is
     /// dropped.
@@ -161,7 +161,7 @@ pub trait Request {
 }
 
 /// I/O queues of one function, as commands of its admin queue create and delete them. The drive checks
-/// whether a command is possible ([`kvdrive_spec::queue`]); an impossible call panics here.
+/// whether a command is possible ([`kvdrive_nvme::queue`]); an impossible call panics here.
 pub trait Queues {
     /// Is there any I/O queue?
     fn has_some(&self) -> bool;

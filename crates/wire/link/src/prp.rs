@@ -10,7 +10,7 @@
 //! NVMe base specification, section "Physical Region Page Entry and List". Lists are fetched only as far as
 //! they are needed.
 
-use kvdrive_spec::{PAGE_BYTES, Sqe, Status};
+use kvdrive_nvme::{PAGE_BYTES, Sqe, Status};
 
 use crate::memory::BadAddress;
 

@@ -23,9 +23,9 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_nvme::inline::chunks_for;
+use kvdrive_nvme::{Cqe, Sqe, opcode};
 use kvdrive_sim::{Sim, TaskCell, TaskKey, WaitQueue};
-use kvdrive_spec::inline::chunks_for;
-use kvdrive_spec::{Cqe, Sqe, opcode};
 
 use crate::memory::HostMemory;
 use crate::session::Session;

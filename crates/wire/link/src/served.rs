@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
+use kvdrive_nvme::Cqe;
+use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_sim::{Histogram, Ns};
-use kvdrive_spec::Cqe;
-use kvdrive_spec::transport_fault::TransportFault;
 
 use crate::pcie::Link;
 

@@ -10,7 +10,7 @@
 //! NVMe base specification, section "Scatter Gather List". Lists are fetched only as far as they are needed. Bit
 //! buckets, keys and offsets are refused: Identify does not offer them (SGLS).
 
-use kvdrive_spec::{SglDescriptor, Sqe, Status};
+use kvdrive_nvme::{SglDescriptor, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::prp::{FetchList, Segment, Segments};

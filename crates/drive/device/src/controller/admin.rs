@@ -11,11 +11,11 @@ use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_link::port::Queues;
 use kvdrive_link::{Port, Request};
-use kvdrive_spec::feature::event as events;
-use kvdrive_spec::identify::CSI_NVM;
-use kvdrive_spec::log::{Health, LogRequest, lid};
-use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Sqe, Status, nvm, opcode, write_protection};
+use kvdrive_nvme::feature::event as events;
+use kvdrive_nvme::identify::CSI_NVM;
+use kvdrive_nvme::log::{Health, LogRequest, lid};
+use kvdrive_nvme::queue::QueueCommand;
+use kvdrive_nvme::{Sqe, Status, nvm, opcode, write_protection};
 use zerocopy::FromZeros;
 
 use super::{Controller, IO_QUEUES_MAX};

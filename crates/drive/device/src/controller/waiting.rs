@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use kvdrive_admin::Notice;
 use kvdrive_link::{Port, Request};
-use kvdrive_spec::log::Health;
-use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Status, opcode};
+use kvdrive_nvme::log::Health;
+use kvdrive_nvme::queue::QueueCommand;
+use kvdrive_nvme::{Status, opcode};
 
 use super::Controller;
 use crate::namespaces::NSID;

@@ -23,10 +23,10 @@ use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{self, Journal, Owner};
 use kvdrive_flash::spare::TAG_BYTES;
 use kvdrive_link::Request;
+use kvdrive_nvme::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
+use kvdrive_nvme::nvm::{BLOCK_BYTES, BLOCK_BYTES_LOG2, Blocks, NvmCommand, NvmNamespace, Range};
+use kvdrive_nvme::{Cqe, Key, Sqe, Status};
 use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
-use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, BLOCK_BYTES_LOG2, Blocks, NvmCommand, NvmNamespace, Range};
-use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Decoded, Namespace, Pairs};

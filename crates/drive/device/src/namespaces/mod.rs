@@ -18,9 +18,9 @@ use kvdrive_content::Piece;
 use kvdrive_declare::Counts;
 use kvdrive_engines::{Gap, Utilization};
 use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_nvme::nvm::NvmCommand;
+use kvdrive_nvme::{Command, Cqe, Key, Sqe, Status};
 use kvdrive_sim::Ns;
-use kvdrive_spec::nvm::NvmCommand;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use crate::answers::completion_of;
 use crate::config::Costs;
@@ -88,8 +88,8 @@ pub type OnSliceEnd = Rc<dyn Fn()>;
 
 /// One namespace of a drive.
 pub trait Namespace {
-    /// Its command set identifier: [`kvdrive_spec::identify::CSI_KV`] or
-    /// [`kvdrive_spec::identify::CSI_NVM`].
+    /// Its command set identifier: [`kvdrive_nvme::identify::CSI_KV`] or
+    /// [`kvdrive_nvme::identify::CSI_NVM`].
     fn command_set(&self) -> u8;
 
     /// Decodes an entry.

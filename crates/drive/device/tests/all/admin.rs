@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::identify::{CSI_KV, CSI_NVM, Controller, IndependentNamespace, KvNamespaceAsBlocks, cns};
+use kvdrive_nvme::log::{Effects, ErrorEntry, Health, LogRequest, lid};
+use kvdrive_nvme::opcode::{self, admin};
+use kvdrive_nvme::{Cqe, Sqe, Status, feature};
 use kvdrive_sim::Sim;
-use kvdrive_spec::identify::{CSI_KV, CSI_NVM, Controller, IndependentNamespace, KvNamespaceAsBlocks, cns};
-use kvdrive_spec::log::{Effects, ErrorEntry, Health, LogRequest, lid};
-use kvdrive_spec::opcode::{self, admin};
-use kvdrive_spec::{Cqe, Sqe, Status, feature};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::mock_engine::MockEngine;

@@ -7,9 +7,9 @@ use kvdrive_content::Region;
 use kvdrive_device::config::Dispatch;
 use kvdrive_host::{Answer, Call, Client};
 use kvdrive_link::transfer::METHODS;
+use kvdrive_nvme::batch::{BatchBuilder, BatchReader, RequestKind};
+use kvdrive_nvme::{Command, Key, Sqe, Status, opcode};
 use kvdrive_sim::Sim;
-use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
-use kvdrive_spec::{Command, Key, Sqe, Status, opcode};
 use proptest::prelude::*;
 
 use super::commands::{Rig, rig_on};
@@ -145,11 +145,11 @@ fn half_a_batch_is_no_batch() {
     let begin = || {
         let mut sqe = Sqe::new(opcode::WRITE, 3, 1);
         sqe.cdw10.set(value.len() as u32);
-        kvdrive_spec::inline::put_write(&mut sqe, &value);
+        kvdrive_nvme::inline::put_write(&mut sqe, &value);
         sqe
     };
     let mut rest = Command::Transfer.encode(3, 1);
-    kvdrive_spec::inline::put_transfer(&mut rest, &value[35..]);
+    kvdrive_nvme::inline::put_transfer(&mut rest, &value[35..]);
     assert_eq!(rig.raw(&queue, begin()), Status::SUCCESS);
     assert!(rig.pairs().is_empty());
     assert_eq!(rig.raw(&queue, begin()), Status::COMMAND_SEQUENCE_ERROR, "that one is gone");

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use kvdrive_content::Piece;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::inline::{chunk, chunks_for, put_tail, put_transfer, put_write};
+use kvdrive_nvme::window::{ASK, Grant};
+use kvdrive_nvme::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::inline::{chunk, chunks_for, put_tail, put_transfer, put_write};
-use kvdrive_spec::window::{ASK, Grant};
-use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
 use super::mock_engine::{Jitter, MockEngine, WINDOW_BYTES};
 use super::rig;

@@ -11,10 +11,10 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_host::blocks::{Block, BlockCall, BlockDriver, BlockHost};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::identify::{CSI_NVM, cns};
+use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace};
+use kvdrive_nvme::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
-use kvdrive_spec::identify::{CSI_NVM, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace};
-use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
 use zerocopy::FromBytes;
 
 use super::rig;

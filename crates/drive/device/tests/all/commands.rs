@@ -10,9 +10,9 @@ use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Arrival, Class, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::inline::{put_transfer, put_write};
+use kvdrive_nvme::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
-use kvdrive_spec::inline::{put_transfer, put_write};
-use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
 
 use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;
@@ -506,7 +506,7 @@ fn unfinished_values_of_queues_do_not_mix_and_end_with_a_discard_or_their_queue(
 fn a_failed_dma_leaves_nothing() {
     let rig = rig();
     let queue = rig.link.create_queue(8);
-    let mut store = Command::Store(kvdrive_spec::Store {
+    let mut store = Command::Store(kvdrive_nvme::Store {
         key: key(1),
         value_bytes: 5_000,
         options: StoreOptions::default(),

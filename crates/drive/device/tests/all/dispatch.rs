@@ -13,8 +13,8 @@ use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Link, LinkConfig, LocalMemory, PciePort, QueuePair};
+use kvdrive_nvme::{Command, Key, RetrieveOptions, SglDescriptor, Sqe, Status};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
-use kvdrive_spec::{Command, Key, RetrieveOptions, SglDescriptor, Sqe, Status};
 
 use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;

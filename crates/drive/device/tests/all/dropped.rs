@@ -9,8 +9,8 @@ use kvdrive_host::Calls;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Class, Link, LocalMemory};
+use kvdrive_nvme::Key;
 use kvdrive_sim::{Ns, Resource, Rng, Sim, TaskCell, join_all};
-use kvdrive_spec::Key;
 
 use super::mock_engine::MockEngine;
 use super::rig;

@@ -11,9 +11,9 @@ use kvdrive_device::DriveConfig;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::hostkv::{HostKv, HostKvClient, HostKvConfig};
 use kvdrive_host::{Calls, Error};
+use kvdrive_nvme::nvm::BLOCK_BYTES;
+use kvdrive_nvme::{Key, Status, StoreOptions as Condition};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
-use kvdrive_spec::nvm::BLOCK_BYTES;
-use kvdrive_spec::{Key, Status, StoreOptions as Condition};
 use kvdrive_store::{Background, STORES, Step, StoreOptions, StoreRow};
 
 use super::blocks::{Bench, blocks_config};

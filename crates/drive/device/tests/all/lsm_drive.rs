@@ -9,8 +9,8 @@ use kvdrive_flash::{FlashPort, Ppa, Purpose};
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::{Command, Status};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Command, Status};
 
 use super::rig;
 use super::small_drives::{config, connect, key};

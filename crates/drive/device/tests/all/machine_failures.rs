@@ -15,8 +15,8 @@ use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 
 use super::rig;
 use super::small_drives::{config, connect, key};

@@ -13,8 +13,8 @@ use kvdrive_engines::{EngineConfig, Parts};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, Rng, Sim};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 /// A value and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]

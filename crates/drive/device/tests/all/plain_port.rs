@@ -8,9 +8,9 @@ use kvdrive_content::Piece;
 use kvdrive_link::pcie::PcieRequest;
 use kvdrive_link::port::{Queues, Source};
 use kvdrive_link::{Link, LocalMemory, PciePort, Port, Request, Session};
+use kvdrive_nvme::log::{Effects, LogRequest, lid};
+use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
 use kvdrive_sim::Sim;
-use kvdrive_spec::log::{Effects, LogRequest, lid};
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use proptest::prelude::*;
 
 use super::mock_engine::MockEngine;

@@ -17,8 +17,8 @@ use kvdrive_flash::{Ppa, Spare};
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 
 use super::rig;
 use super::small_drives::{connect, in_memory, key, variants};

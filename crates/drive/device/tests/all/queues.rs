@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use kvdrive_host::Calls;
 use kvdrive_link::{Link, LocalMemory, QueuePair};
+use kvdrive_nvme::opcode::admin;
+use kvdrive_nvme::queue::QueueCommand;
+use kvdrive_nvme::{Command, Cqe, Key, Sqe, Status, Write, feature};
 use kvdrive_sim::Sim;
-use kvdrive_spec::opcode::admin;
-use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Write, feature};
 use proptest::prelude::*;
 
 use super::commands::{Rig, rig_on};
@@ -44,7 +44,7 @@ fn queue(link: &Link, id: u16) -> Option<Rc<QueuePair>> {
 /// The first part of a value of 100 bytes.
 fn begin_value(cid: u16) -> Sqe {
     let mut sqe = Command::Write(Write { key: Key::from_u32_be(1), value_bytes: 100 }).encode(cid, 1);
-    kvdrive_spec::inline::put_write(&mut sqe, &[7; 35]);
+    kvdrive_nvme::inline::put_write(&mut sqe, &[7; 35]);
     sqe
 }
 

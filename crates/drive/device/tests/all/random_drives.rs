@@ -9,9 +9,9 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::power::Survivors;
 use kvdrive_link::{Link, QueuePair};
+use kvdrive_nvme::inline::{WRITE_INLINE_BYTES, put_write};
+use kvdrive_nvme::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Write, opcode};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::inline::{WRITE_INLINE_BYTES, put_write};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Write, opcode};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -11,13 +11,13 @@ use kvdrive_content::Piece;
 use kvdrive_device::config::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
-use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
-use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
-use kvdrive_spec::{
+use kvdrive_nvme::batch::{BatchBuilder, BatchReader, RequestKind};
+use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
+use kvdrive_nvme::{
     ALL_STREAMS, Batch, Command, Cqe, Key, RetrievePart, Sqe, Status, Store, StorePart, ValueSource, Write,
     opcode,
 };
+use kvdrive_sim::{Rng, Sim};
 use proptest::prelude::*;
 
 use super::mock_engine::{Jitter, MockEngine};
@@ -478,7 +478,7 @@ proptest! {
         for (number, queue) in world.queues[1..].iter().enumerate() {
             let key = Key::from_u32_be(number as u32);
             let mut sqe = Command::Write(Write { key, value_bytes: 30 }).encode(5, 1);
-            kvdrive_spec::inline::put_write(&mut sqe, &[number as u8; WRITE_INLINE_BYTES]);
+            kvdrive_nvme::inline::put_write(&mut sqe, &[number as u8; WRITE_INLINE_BYTES]);
             let first = world.complete(queue, sqe).status();
             if !first.is_success() {
                 prop_assert_eq!(first, Status::COMMAND_SEQUENCE_ERROR);

@@ -9,10 +9,10 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::config::Dispatch;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker, SakerCosts};
 use kvdrive_host::{Calls, Error};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, CacheConfig, Charge, SakerConfig};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status};
 
 use super::commands::{Rig, rig_on};
 use super::mock_engine::{Jitter, MockEngine};

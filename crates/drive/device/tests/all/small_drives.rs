@@ -18,8 +18,8 @@ use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::Key;
 use kvdrive_sim::{Resource, Sim};
-use kvdrive_spec::Key;
 
 use super::rig;
 use super::small_hash::{flash_config, hash_config};

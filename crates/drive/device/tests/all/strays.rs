@@ -6,12 +6,12 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
-use kvdrive_sim::Sim;
-use kvdrive_spec::iter::{IterHeader, pair_at};
-use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};
-use kvdrive_spec::{
+use kvdrive_nvme::iter::{IterHeader, pair_at};
+use kvdrive_nvme::opcode::{self, Direction, IO_TABLE, direction};
+use kvdrive_nvme::{
     Command, Cqe, Key, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions, StorePart, Write,
 };
+use kvdrive_sim::Sim;
 
 use super::mock_engine::{MockEngine, Stored};
 use super::rig;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use kvdrive_content::Piece;
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::names::Note;
 use super::table::DividedValue;

@@ -39,9 +39,9 @@ use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::power::{Journal, PowerOnError};
 use kvdrive_link::Arrival;
 use kvdrive_link::transfer::Exposing;
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyGuard, KeyedLock, TaskCell, WaitQueue};
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::{Engine, EngineConfig, Gap, GiveUpCursor, HeldByCursors, PairChange, Parts, Utilization, newest};
 pub use arriving::Place;

@@ -15,8 +15,8 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::identity::Identity;
+use kvdrive_nvme::Key;
 use kvdrive_record::Form;
-use kvdrive_spec::Key;
 
 /// Most parts of a value.
 pub const PARTS_MAX: u64 = HEAD_INDEX as u64;

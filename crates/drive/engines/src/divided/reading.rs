@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_nvme::Status;
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::Status;
 
 use super::names::Names;
 use super::table::DividedValue;

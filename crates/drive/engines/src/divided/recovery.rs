@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::expanding;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::names::{NOTE_MAX_BYTES, Note};
 use super::table::DividedValue;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::names::{Issued, SLOTS_MAX};
 

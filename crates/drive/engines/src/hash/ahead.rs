@@ -6,7 +6,7 @@
 //! after the first, which about one lookup in some hundred needs; anything beyond a section that another
 //! command is reading; the page that a store's pair fills.
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::core::Core;
 use super::layout::Grain;

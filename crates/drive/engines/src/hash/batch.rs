@@ -16,10 +16,10 @@
 use std::collections::BTreeSet;
 
 use kvdrive_link::Landing;
+use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status};
 
 use super::commands::{HashEngine, Place};
 use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};

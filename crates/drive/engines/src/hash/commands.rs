@@ -11,9 +11,9 @@ use kvdrive_flash::power::{self, ImageError, Owner};
 use kvdrive_flash::{FlashPort, Purpose};
 use kvdrive_link::transfer::{Exposing, NoWindow};
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, TaskCell, join_all};
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
 use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};

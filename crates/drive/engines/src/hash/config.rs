@@ -2,8 +2,8 @@
 
 use kvdrive_declare::{Section, Words};
 use kvdrive_flash::Geometry;
+use kvdrive_nvme::Key;
 use kvdrive_sim::Ns;
-use kvdrive_spec::Key;
 
 use super::layout::Layout;
 use super::pair::PREFIX_BYTES;

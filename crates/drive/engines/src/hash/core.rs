@@ -16,8 +16,8 @@ use kvdrive_content::Region;
 use kvdrive_declare::Counters;
 use kvdrive_flash::power;
 use kvdrive_flash::{FlashPort, Purpose};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
-use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};

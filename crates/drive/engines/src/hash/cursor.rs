@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::core::{Core, Lookup, LookupPurpose, PairRead};
 use super::section::{Entry, Probe};

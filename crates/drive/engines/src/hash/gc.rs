@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::{Forward, PageData, Purpose};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{JoinHandle, Ns};
-use kvdrive_spec::Status;
 
 use super::core::{Core, raise};
 use super::layout::{Grain, Location};

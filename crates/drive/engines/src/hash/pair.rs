@@ -13,7 +13,7 @@
 //! grain is not 4xh, no pair begins there or later in the page.
 
 use kvdrive_content::Piece;
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 /// Bytes before the key.
 pub const PREFIX_BYTES: u32 = 5;

@@ -23,8 +23,8 @@ use std::rc::Rc;
 use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::power::Journal;
+use kvdrive_nvme::Status;
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::Status;
 
 use super::change::Change;
 use super::layout::{Grain, Layout};

@@ -11,7 +11,7 @@
 //! together. So entries need no mark of their batch, and recovery does not know batches.
 
 use kvdrive_link::{Arrival, Landing};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use super::engine::LsmEngine;
 use super::entry::Entry;

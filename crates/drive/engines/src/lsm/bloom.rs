@@ -13,7 +13,7 @@ use std::cell::LazyCell;
 use std::rc::Rc;
 
 use kvdrive_flash::media::{Deferred, PageData};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use serde::{Deserialize, Serialize};
 
 use super::entry::key_hash;

@@ -13,7 +13,7 @@
 use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::engine::LsmEngine;
 use super::entry::Entry;

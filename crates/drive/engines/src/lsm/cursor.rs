@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::entry::Entry;
 use super::layout::{Layout, Start};

@@ -23,10 +23,10 @@ use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{ImageError, Journal, Owner};
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
-use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::cursor::Cursor;
 use super::entry::Entry;

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use crate::value_log::Vaddr;
 

@@ -20,8 +20,8 @@ use std::rc::Rc;
 use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::Ftl;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Mutex, Sim, TaskCell};
-use kvdrive_spec::{Key, Status};
 
 use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
 use super::config::IndexConfig;

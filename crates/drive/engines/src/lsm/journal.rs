@@ -112,8 +112,8 @@ mod tests {
     use std::borrow::Cow;
 
     use kvdrive_content::{Pattern, Piece, Region};
+    use kvdrive_nvme::Key;
     use kvdrive_record::trial::every_byte;
-    use kvdrive_spec::Key;
 
     use super::*;
     use crate::lsm::entry::TableId;

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::compaction::{LevelsView, TableView};
 use super::entry::TableId;

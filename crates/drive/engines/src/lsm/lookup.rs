@@ -6,8 +6,8 @@
 //! value log asks for, reads each page of a table once.
 
 use kvdrive_flash::Purpose;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Resource;
-use kvdrive_spec::{Key, Status};
 
 use super::entry::Entry;
 use super::layout::{Layout, PageBytes, Part, ProbeStep, Want};

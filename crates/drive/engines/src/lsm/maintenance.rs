@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use super::compaction::{CompactionStep, Merge};
 use super::entry::{TableId, is_current};

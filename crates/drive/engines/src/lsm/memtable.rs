@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::entry::{Entry, key_hash};
 

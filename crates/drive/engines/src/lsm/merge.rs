@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::entry::Entry;
 use super::layout::SCAN_CHUNK;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::ftl::Lpa;
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::entry::{AddressBounds, Entry, TableId};
 use super::layout::{Part, TableFacts};

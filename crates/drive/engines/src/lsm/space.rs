@@ -9,8 +9,8 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::media::PageData;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Sim, TaskCell, join_all};
-use kvdrive_spec::Status;
 
 use super::layout::PageBytes;
 use crate::value_log::{SegmentId, SegmentPool, Use};

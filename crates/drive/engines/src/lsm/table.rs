@@ -21,8 +21,8 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::Lpa;
 use kvdrive_flash::media::PageData;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Resource, TaskCell};
-use kvdrive_spec::{Key, Status};
 
 use super::entry::{AddressBounds, Entry, TableId};
 use super::layout::{Build, BuiltPage, Layout, PageBytes, Part, Scan, ScanStep, Start, TableFacts};

@@ -23,8 +23,8 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_declare::{Counters, Section, Words};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Cause, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::Status;
 
 use entries::{Entries, NewPage, Outcome, Program, Victim};
 pub use entries::{Hold, PageKind};

@@ -15,7 +15,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Region;
 use kvdrive_flash::ftl::away::{AwayChange, AwayPages};
 use kvdrive_flash::power::{self, ImageError, Owner, PowerOnError};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use kvdrive_store::{MAX_VALUE_BYTES, StoredValue};
 
 use super::trimmed::{MOST_WRITES, Trimmed};

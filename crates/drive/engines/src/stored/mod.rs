@@ -30,10 +30,10 @@ use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::{self, Journal, Owner, PowerOnError};
 use kvdrive_link::transfer::window::NoWindow;
 use kvdrive_link::transfer::{Arrival, Exposing, Landing};
+use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
+use kvdrive_nvme::identify::AtomicLimits;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
-use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::identify::AtomicLimits;
-use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
     BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Request, Store, StoreError, StoredValue, Thread,
     Value, most_mark_bytes, run_background,

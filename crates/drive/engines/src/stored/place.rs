@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Arrival, Landing};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Key, Status};
 
 use super::StoredEngine;
 use crate::Engine;

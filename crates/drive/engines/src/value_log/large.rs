@@ -23,8 +23,8 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::Lpa;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{TaskCell, WaitQueue, join_all};
-use kvdrive_spec::Status;
 
 use super::chain::{Chain, link};
 use super::segments::{Life, Segment, Segments};

@@ -43,8 +43,8 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::{By, Counters};
 use kvdrive_flash::Purpose;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Sim, TaskCell};
-use kvdrive_spec::Status;
 
 use crate::packing::LogView;
 use crate::page_buffer::{BufferStatistics, PageBuffer, PageWatch};

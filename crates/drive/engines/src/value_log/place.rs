@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use kvdrive_content::Piece;
 use kvdrive_link::Arrival;
+use kvdrive_nvme::Status;
 use kvdrive_sim::join_all;
-use kvdrive_spec::Status;
 
 use super::address::page_kind;
 use super::head::{LogHead, OpenPage, OpenSegment};

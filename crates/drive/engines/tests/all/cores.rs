@@ -4,8 +4,8 @@ use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Role, Roles};
 use kvdrive_engines::hash::{SCHEMES, scheme};
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::StoreOptions;
 use kvdrive_sim::{Ns, Rng, Sim};
-use kvdrive_spec::StoreOptions;
 
 use super::hash::{key, on_cores, store, value};
 use super::small_hash::hash_config;

@@ -12,8 +12,8 @@ use kvdrive_engines::hash::{HashConfig, HashEngine, Omissions, SCHEMES, SchemeRo
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::media::{self, MEDIA, MediaKind, MediaOptions};
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::small_hash::{flash_config, hash_config};
 

@@ -3,8 +3,8 @@
 
 use kvdrive_engines::Engine;
 use kvdrive_engines::hash::{SCHEMES, SecondChance, scheme};
+use kvdrive_nvme::StoreOptions;
 use kvdrive_sim::Sim;
-use kvdrive_spec::StoreOptions;
 
 use super::hash::{detail, key, load, rig, run_oracle, store, value};
 

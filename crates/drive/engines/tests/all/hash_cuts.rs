@@ -8,8 +8,8 @@ use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Roles};
 use kvdrive_engines::hash::{HashEngine, Omissions, SCHEMES, SchemeRow};
 use kvdrive_flash::{FlashPort, media};
+use kvdrive_nvme::{Key, StoreOptions};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, StoreOptions};
 
 use super::hash::{Oracle, check, detail, expand, key, load, rig, store, value};
 use super::small_hash::{flash_config, hash_config};

@@ -7,8 +7,8 @@ use kvdrive_engines::hash::{HashConfig, HashEngine, SCHEMES, SchemeRow, scheme};
 use kvdrive_flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_flash::{FlashConfig, FlashPort, Ppa, Purpose};
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::hash::{key, on_cores, store, value};
 use super::small_hash::{flash_config, hash_config};

@@ -23,9 +23,9 @@ use kvdrive_engines::value_log::{Reserve, SegmentPool, Use, Vaddr};
 use kvdrive_flash::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_record::{decode, encode};
 use kvdrive_sim::{KeyedLock, Rng, Sim};
-use kvdrive_spec::{Key, Status};
 use proptest::prelude::*;
 use values::{SEGMENT_BYTES, Values};
 

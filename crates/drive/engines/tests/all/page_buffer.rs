@@ -9,8 +9,8 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_engines::page_buffer::{Eviction, Hold, PageBuffer, PageKind, PageWatch, Pin};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::Ftl;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim, join_all};
-use kvdrive_spec::Status;
 use proptest::prelude::*;
 
 use super::support::{self, BelowBuffer};

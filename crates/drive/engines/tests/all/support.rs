@@ -6,8 +6,8 @@ use kvdrive_content::Region;
 use kvdrive_flash::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Purpose};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Ns, Sim};
-use kvdrive_spec::Status;
 
 /// Page size of these drives, bytes.
 pub const PAGE_BYTES: u32 = 16384;

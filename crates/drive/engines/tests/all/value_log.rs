@@ -16,9 +16,9 @@ use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Purpose};
 use kvdrive_link::Arrival;
+use kvdrive_nvme::Status;
 use kvdrive_record::{decode, encode};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 use proptest::prelude::*;
 
 use super::support;

@@ -11,8 +11,8 @@ use kvdrive_engines::page_buffer::Eviction;
 use kvdrive_engines::value_log::{Head, PastPin, Place, SegmentId};
 use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 use proptest::prelude::*;
 
 use super::support;

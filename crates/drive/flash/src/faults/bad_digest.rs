@@ -1,7 +1,7 @@
 //! `bad-digest`: the command is executed, and a digest of its answer is wrong. A host that did not ask for
 //! digests notices nothing.
 
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_nvme::transport_fault::TransportFault;
 
 use super::{Effect, FaultKind, Moment};
 

@@ -2,7 +2,7 @@
 //! The host cannot know whether the command was executed. A host on the modelled link, or in the same process
 //! as the drive, has no connection and notices nothing.
 
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_nvme::transport_fault::TransportFault;
 
 use super::{Effect, FaultKind, Moment};
 

@@ -1,7 +1,7 @@
 //! `fatal`: the command is executed and answered; after that its controller has failed (CSTS.CFS) and answers
 //! nothing until its host resets it.
 
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_nvme::transport_fault::TransportFault;
 
 use super::{Effect, FaultKind, Moment};
 

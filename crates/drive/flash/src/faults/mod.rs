@@ -37,9 +37,9 @@ use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
+use kvdrive_nvme::transport_fault::TransportFault;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Ns, Rng, Sim, TaskCell};
-use kvdrive_spec::transport_fault::TransportFault;
-use kvdrive_spec::{Key, Status};
 
 use crate::Purpose;
 
@@ -442,7 +442,7 @@ impl Faults {
         }
         let purpose = match subject {
             Subject::Flash { purpose, .. } => purpose.name(),
-            Subject::Command { opcode, .. } => kvdrive_spec::opcode::name(opcode).unwrap_or(""),
+            Subject::Command { opcode, .. } => kvdrive_nvme::opcode::name(opcode).unwrap_or(""),
         };
         for active in self.0.rules.borrow_mut().iter_mut() {
             let is_taken = matches!(active.rule.effect, Effect::AtDoor(_)) && struck.at_door.is_some();

@@ -1,7 +1,7 @@
 //! `not-ready`: the command is executed and answered; after that its controller is not ready (CSTS.RDY) and
 //! answers 0Ch until its host enables it again.
 
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_nvme::transport_fault::TransportFault;
 
 use super::{Effect, FaultKind, Moment};
 

@@ -2,7 +2,7 @@
 //! one second). Then it continues with the answer. The drive and other connections are not delayed. The time
 //! is wall time, rounded to ms, because it passes on a network.
 
-use kvdrive_spec::transport_fault::TransportFault;
+use kvdrive_nvme::transport_fault::TransportFault;
 
 use super::{Effect, FaultKind, Moment};
 

@@ -3,7 +3,7 @@
 //! The host sees a drive that has become read-only, although the drive has not: nothing is written to flash
 //! for it, and when the rule is removed the drive accepts stores again.
 
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use super::{Effect, FaultKind, Moment};
 

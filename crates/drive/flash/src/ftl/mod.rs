@@ -32,8 +32,8 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_declare::{Counters, Section};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Cause, TaskCell, WaitQueue};
-use kvdrive_spec::Status;
 
 use crate::media::PageData;
 use crate::spare::TAG_BYTES;

@@ -10,8 +10,8 @@ use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Media, Ppa, Purpose};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim, join_all};
-use kvdrive_spec::Status;
 use proptest::prelude::*;
 
 /// Two units of six blocks of four pages: 48 pages, 24 logical ones.

@@ -246,7 +246,7 @@ mod tests {
     use kvdrive_run::wall::served;
     use kvdrive_sim::Buckets;
     use kvdrive_sim::wall::Pace;
-    use kvdrive_target::subsystem::Served;
+    use kvdrive_subsystem::subsystem::Served;
 
     use super::super::seen::ServerCounters;
     use super::*;

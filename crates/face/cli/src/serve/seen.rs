@@ -15,8 +15,8 @@ use kvdrive_run::DriveSnapshot;
 use kvdrive_run::wall::Running;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Buckets, ResourceStatistics};
-use kvdrive_target::shared::Core;
-use kvdrive_target::subsystem::{HostStatus, OPCODES, Served};
+use kvdrive_subsystem::shared::Core;
+use kvdrive_subsystem::subsystem::{HostStatus, OPCODES, Served};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -351,9 +351,9 @@ mod tests {
     use kvdrive_config::Document;
     use kvdrive_host::threaded::serve_thread;
     use kvdrive_link::shared::{Controlled, ServerConfig};
+    use kvdrive_nvme::opcode;
     use kvdrive_run::wall::served;
     use kvdrive_sim::wall::Pace;
-    use kvdrive_spec::opcode;
 
     use super::*;
 

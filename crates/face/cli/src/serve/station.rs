@@ -13,10 +13,10 @@ use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_target::bell::Bell;
-use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
-use kvdrive_target::shared::Core;
-use kvdrive_target::tcp::listener::ServerHandle;
+use kvdrive_subsystem::bell::Bell;
+use kvdrive_subsystem::drive::{DriveNamespace, power_on, power_on_beside};
+use kvdrive_subsystem::shared::Core;
+use kvdrive_subsystem::tcp::listener::ServerHandle;
 
 use super::seen::{DriveLook, HostsLook, Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, ServerCounters};
 

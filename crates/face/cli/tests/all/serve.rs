@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use kvdrive_host::tcp::{Initiator, Options};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::serve_page::get;
 use super::serve_secrets::kvdrive;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use kvdrive_host::tcp::{Initiator, Options};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::serve::{Served, serve, serve_by, store_and_retrieve};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvdrive_host::tcp::{Initiator, Options};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::serve::{ctl, run_against, serve};
 

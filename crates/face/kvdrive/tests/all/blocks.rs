@@ -3,7 +3,7 @@
 use kvdrive::BlockDrive;
 use kvdrive_content::Region;
 use kvdrive_host::blocks::{Block, BlockCall};
-use kvdrive_spec::nvm::Blocks;
+use kvdrive_nvme::nvm::Blocks;
 
 fn block(byte: u8) -> Block {
     Block::new(Region::from_bytes(vec![byte; 4096]))

@@ -1,9 +1,9 @@
 //! The one integration test binary of the crate.
 
-#[path = "../../../../wire/target/tests/all/memory.rs"]
+#[path = "../../../../wire/subsystem/tests/all/memory.rs"]
 #[allow(dead_code, reason = "a bench has more than one user wants")]
 mod memory;
 mod programs;
-#[path = "../../../../wire/target/tests/all/served.rs"]
+#[path = "../../../../wire/subsystem/tests/all/served.rs"]
 #[allow(dead_code, reason = "a bench has more than one user wants")]
 mod served;

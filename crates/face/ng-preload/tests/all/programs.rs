@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use kvdrive_target::subsystem::Options;
+use kvdrive_subsystem::subsystem::Options;
 
 use crate::served::{self, Backend, Running};
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::HostWindow;
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_nvme::{Cqe, Sqe};
 
 use super::slot::IteratorUse;
 use crate::answers::{IteratorId, Pairs};

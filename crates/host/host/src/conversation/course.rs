@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::{
+use kvdrive_nvme::{
     Batch, Command, Cqe, Key, PAGE_BYTES, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions,
     ValueSource,
 };

@@ -24,7 +24,7 @@ pub(crate) mod unclaimed;
 
 use std::task::{Context, Poll, Waker};
 
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call};

@@ -20,7 +20,7 @@
 //!   ([`super::unclaimed`]).
 
 use kvdrive_link::transfer::outcome;
-use kvdrive_spec::{Command, Cqe, Sqe};
+use kvdrive_nvme::{Command, Cqe, Sqe};
 
 use crate::answers::{IteratorId, NSID};
 
@@ -166,7 +166,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvdrive_spec::Status;
+    use kvdrive_nvme::Status;
 
     const CID: u16 = 3;
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use kvdrive_content::Region;
-use kvdrive_spec::{Cqe, Status};
+use kvdrive_nvme::{Cqe, Status};
 
 use super::course::done;
 use crate::answers::{AnswerData, IteratorId, Pair, Pairs};

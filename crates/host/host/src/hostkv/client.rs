@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_spec::list::ListWriter;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::list::ListWriter;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_store::{StoreError, StoredValue, Thread, Value};
 
 use super::HostKv;

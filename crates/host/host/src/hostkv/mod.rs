@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_declare::Counts;
+use kvdrive_nvme::Status;
+use kvdrive_nvme::nvm::BLOCK_BYTES;
 use kvdrive_sim::{Core, Resource, TaskCell, TimeShare};
-use kvdrive_spec::Status;
-use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_store::{
     BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, Recovered, Space, Store, StoreError,
     StoreOptions, StoreRow, Thread, run_background,

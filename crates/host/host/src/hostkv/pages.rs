@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_declare::{By, Counters};
+use kvdrive_nvme::Status;
+use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks};
 use kvdrive_sim::{Core, TaskCell};
-use kvdrive_spec::Status;
-use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble, Writing};
 
 use crate::blocks::{BlockCall, BlockDriver, BlockHost, BlockTicket};

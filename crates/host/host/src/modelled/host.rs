@@ -7,9 +7,9 @@ use kvdrive_content::Region;
 use kvdrive_declare::Section;
 use kvdrive_link::transfer::{BY_WINDOW, PAIRS};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_nvme::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_nvme::{Sqe, Status};
 use kvdrive_sim::{Ns, Resource, TaskCell, WaitQueue};
-use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
-use kvdrive_spec::{Sqe, Status};
 
 use crate::answers::{self, IteratorId, RING};
 use crate::conversation::course::done;

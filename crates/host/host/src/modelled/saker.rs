@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 use kvdrive_content::Region;
 use kvdrive_declare::Section;
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::runner::{self, BypassWrite, Runner};
 use kvdrive_saker::{
     Batch, BatchSize, Client as Core, Failure, Payload, Saker, SakerConfig, SakerConfigError, Step, Steps,
 };
 use kvdrive_sim::{Ns, Sim, WaitQueue};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::{Driver, Ticket};
 use crate::Error;

@@ -7,8 +7,8 @@
 //! the drives follow each other.
 
 use kvdrive_content::Region;
-use kvdrive_spec::list::{LIST_HEADER_BYTES, entry_bytes};
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::list::{LIST_HEADER_BYTES, entry_bytes};
+use kvdrive_nvme::{Key, Status};
 
 use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Counters;
+use kvdrive_nvme::Status;
 use kvdrive_sim::wall::{Patience, Stopwatch};
-use kvdrive_spec::Status;
 
 use super::Spread;
 use super::gathered::{Cursor, Gathered, GatheredState, merged};

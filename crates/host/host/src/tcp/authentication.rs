@@ -1,9 +1,9 @@
 //! The host's end of DH-HMAC-CHAP: a queue proves that its host knows its secret, and demands the same of the
-//! controller if the host has a secret for it. (Messages: `kvdrive_spec::auth`; computations: crate `auth`.)
+//! controller if the host has a secret for it. (Messages: `kvdrive_nvme::auth`; computations: crate `auth`.)
 
 use kvdrive_auth::{KeyPair, Response, Role, random};
-use kvdrive_spec::auth::{Content, MESSAGE_MAX_BYTES, Message, Offer, Reason};
-use kvdrive_spec::fabrics::Fabrics;
+use kvdrive_nvme::auth::{Content, MESSAGE_MAX_BYTES, Message, Offer, Reason};
+use kvdrive_nvme::fabrics::Fabrics;
 
 use super::options::Authentication;
 use super::queue::{Data, Queue};

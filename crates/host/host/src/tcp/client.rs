@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{BadAddress, HostMemory};
+use kvdrive_nvme::opcode::{Direction, direction};
+use kvdrive_nvme::{Cqe, Sqe};
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::opcode::{Direction, direction};
-use kvdrive_spec::{Cqe, Sqe};
 
 use super::queue::{Completed, Data, Queue};
 use crate::Error;

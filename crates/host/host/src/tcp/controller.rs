@@ -2,13 +2,13 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
-use kvdrive_spec::discovery::{DiscoveryEntry, DiscoveryHeader};
-use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, Fabrics, nqn, nqn_field};
-use kvdrive_spec::identify::{self, CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
-use kvdrive_spec::log::{LogRequest, lid};
-use kvdrive_spec::opcode::admin;
-use kvdrive_spec::property::{self, Configuration, ControllerStatus};
-use kvdrive_spec::{Sqe, Status, auth, feature};
+use kvdrive_nvme::discovery::{DiscoveryEntry, DiscoveryHeader};
+use kvdrive_nvme::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, Fabrics, nqn, nqn_field};
+use kvdrive_nvme::identify::{self, CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_nvme::log::{LogRequest, lid};
+use kvdrive_nvme::opcode::admin;
+use kvdrive_nvme::property::{self, Configuration, ControllerStatus};
+use kvdrive_nvme::{Sqe, Status, auth, feature};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 

@@ -5,7 +5,7 @@
 //! let options = Options::default();
 //! let mut controller = Initiator::connect("127.0.0.1:4420", "nqn.2014-08.org.nvmexpress:uuid:...", &options)?;
 //! let mut queue = controller.io_queue(1, 128)?;
-//! let key = kvdrive_spec::Key::new(b"key").unwrap();
+//! let key = kvdrive_nvme::Key::new(b"key").unwrap();
 //! queue.store(key, b"value")?;
 //! assert_eq!(queue.retrieve(key, 4096)?.1, b"value");
 //! # Ok::<(), Error>(())

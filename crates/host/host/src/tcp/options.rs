@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kvdrive_auth::psk::{Derivation, Version};
 use kvdrive_auth::{Psk, Secret};
-use kvdrive_spec::auth::{Group, Hash};
+use kvdrive_nvme::auth::{Group, Hash};
 
 /// A host's secrets for authentication, and the algorithms that it accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]

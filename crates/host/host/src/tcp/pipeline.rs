@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kvdrive_content::Region;
+use kvdrive_nvme::{Cqe, Sqe, Status};
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::{Cqe, Sqe, Status};
 
 use super::client::{Client, OFFER, Received};
 use super::queue::{Completed, Queue};

@@ -4,10 +4,10 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use kvdrive_nvme::list::ListReader;
+use kvdrive_nvme::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
+use kvdrive_nvme::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_spec::list::ListReader;
-use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 

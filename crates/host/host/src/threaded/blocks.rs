@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use kvdrive_link::transfer::prp;
-use kvdrive_spec::Status;
-use kvdrive_spec::identify::cns;
-use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
+use kvdrive_nvme::Status;
+use kvdrive_nvme::identify::cns;
+use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Writing};
 
 use super::blocking::block_on;

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::SharedLink;
+use kvdrive_nvme::Sqe;
+use kvdrive_nvme::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::Sqe;
-use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 
 use super::blocking::block_on;
 use super::port::{Board, ClaimedSlot, Port};
@@ -81,7 +81,7 @@ impl Connector {
     }
 
     /// Why the drive is read-only, if it is: the reason for
-    /// [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
+    /// [`kvdrive_nvme::Status::NAMESPACE_WRITE_PROTECTED`].
     ///
     /// # Errors
     /// The status of a failed Get Log Page, or the drive is off.

@@ -9,7 +9,7 @@
 //! # fn open() -> (Connector, Serving<(), ()>) { unimplemented!() }
 //! let (connector, serving) = open(); // serve_thread(...) with a closure that builds the drive
 //! let driver = connector.connect(Box::new(Prp), 64, 32)?;
-//! let key = kvdrive_spec::Key::new(b"key").unwrap();
+//! let key = kvdrive_nvme::Key::new(b"key").unwrap();
 //! driver.blocking().store(key, Piece::Bytes(b"value"))?; // or driver.store(...).await on any executor
 //! drop((driver, connector)); // no command can come any more: the drive ends
 //! let counters = serving.join();

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::{Cqe, Sqe, Status};
+use kvdrive_nvme::{Cqe, Sqe, Status};
 
 use super::blocking::{block_on, block_on_within};
 use super::driver::Driver;

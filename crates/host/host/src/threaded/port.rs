@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use kvdrive_content::Piece;
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe};
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe};
 
 use super::tokens::Tokens;
 use super::unclaimed::SharedUnclaimed;

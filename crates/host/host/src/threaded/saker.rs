@@ -14,11 +14,11 @@ use std::time::Duration;
 use kvdrive_content::Region;
 use kvdrive_link::shared::PowerOff;
 use kvdrive_link::transfer::{self, TransferConfig};
+use kvdrive_nvme::batch::RequestKind;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
 use kvdrive_sim::wall::lock;
-use kvdrive_spec::batch::RequestKind;
-use kvdrive_spec::{Key, Status};
 
 use super::blocking::block_on;
 use super::connector::Connector;

@@ -1,9 +1,9 @@
 //! The behaviour that all clients share. A test of each kind calls [`check`]; the one over a network is in
-//! crate `target`.
+//! crate `subsystem`.
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pair, Pipelined};
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 fn key(number: u32) -> Key {
     Key::from_u32_be(number)

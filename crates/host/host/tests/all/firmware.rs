@@ -14,12 +14,12 @@ use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{
     Arrival, HostMemory, Interrupt, Landing, Link, LinkConfig, PciePort, Port, Request, Traffic,
 };
+use kvdrive_nvme::identify::KvNamespace;
+use kvdrive_nvme::iter::{IterHeader, pair_at};
+use kvdrive_nvme::list::ListWriter;
+use kvdrive_nvme::queue::QueueCommand;
+use kvdrive_nvme::{Command, Cqe, Key, Status, StoreOptions, Write};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
-use kvdrive_spec::identify::KvNamespace;
-use kvdrive_spec::iter::{IterHeader, pair_at};
-use kvdrive_spec::list::ListWriter;
-use kvdrive_spec::queue::QueueCommand;
-use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions, Write};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Largest value, bytes.

@@ -12,8 +12,8 @@ use kvdrive_host::{Answer, Call, Calls};
 use kvdrive_link::Class;
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::wall::Pace;
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::firmware::{self, Counters, MAX_VALUE_BYTES, Steered};
 

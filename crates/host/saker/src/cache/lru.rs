@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use lru::LruCache;
 
 use super::config::CacheConfig;

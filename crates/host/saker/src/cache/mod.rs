@@ -17,7 +17,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 pub use config::{CacheConfig, Charge};
 

@@ -1,7 +1,7 @@
 //! Queues as in S3-FIFO (crate `quick_cache`): a pair that was read once is evicted before a pair that was
 //! read again.
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use quick_cache::sync::Cache as QuickCache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 use shuttle::rand::Rng;
 use shuttle::sync::Condvar;
 use shuttle::thread;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_nvme::{Status, StoreOptions};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{Client, NoSteps, Read, Saker, SakerConfig, Write};
 use kvdrive_sim::Rng;
-use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive, get, key, put, saker};
 

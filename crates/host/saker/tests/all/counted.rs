@@ -1,11 +1,11 @@
 //! Exact counts: how many requests fit, the bytes of each structured value, the cost of a store on the link.
 
 use kvdrive_content::{Pattern, Piece};
+use kvdrive_nvme::inline::{chunks_for, commands_for};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, Client, Containers, NoSteps, Payload, SakerConfig, Step, Steps, Write};
-use kvdrive_spec::inline::{chunks_for, commands_for};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{Drive, key, put, saker, sync_done};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvdrive_content::Piece;
+use kvdrive_nvme::batch::{BatchReader, Request, RequestKind};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::{Batch, Client, NoSteps, Payload, Read, Saker, SakerConfig, Sync, Write};
-use kvdrive_spec::batch::{BatchReader, Request, RequestKind};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 /// The command of a batch or bypass.
 pub struct Sent {

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::{Key, StoreOptions};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::range::Merged;
 use kvdrive_saker::{BatchSize, Client, Containers, NoSteps, Question, Read, SakerConfig, Sync, Write};
 use kvdrive_sim::Rng;
-use kvdrive_spec::{Key, StoreOptions};
 
 use crate::drive::{Drive, key, saker};
 

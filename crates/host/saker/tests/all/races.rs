@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::{Status, StoreOptions};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{
     Batch, BatchSize, Client, NoSteps, Payload, Read, Saker, SakerConfig, Sync, Whereabouts, Write,
 };
-use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive, get, key, put, saker, sync_done, sync_waits};
 

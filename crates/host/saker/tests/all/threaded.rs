@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::batch::{BatchReader, RequestKind};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Command, Completion, Drive, DriveOff, Error, Handle, Queue, Threaded};
 use kvdrive_saker::{BatchSize, SakerConfig};
 use kvdrive_sim::Rng;
-use kvdrive_spec::batch::{BatchReader, RequestKind};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{key, saker};
 

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
+use kvdrive_nvme::{Status, StoreOptions};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Drive, Error, InTransaction};
 use kvdrive_saker::{BatchSize, Commit, Ending, NoSteps, Read, SakerConfig, Write};
 use kvdrive_sim::Rng;
-use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive as Map, get, key, put, saker};
 use crate::threaded::open;

@@ -12,9 +12,9 @@ use anyhow::Context;
 use kvdrive_declare::Counters;
 use kvdrive_host::spread::{self, Share, Spread, Tally};
 use kvdrive_host::tcp::{Client, Initiator, Options, discover};
-use kvdrive_spec::fabrics::DISCOVERY_NQN;
-use kvdrive_spec::identify::{self, CSI_KV, KvNamespace, cns};
-use kvdrive_spec::property;
+use kvdrive_nvme::fabrics::DISCOVERY_NQN;
+use kvdrive_nvme::identify::{self, CSI_KV, KvNamespace, cns};
+use kvdrive_nvme::property;
 
 use super::threads::{Measured, ThreadDriver, Threads};
 use crate::modelled::{FinishedRun, fits};

@@ -18,9 +18,9 @@ use kvdrive_flash::Geometry;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Link;
 use kvdrive_link::shared::{Controlled, Outcome};
+use kvdrive_nvme::Cqe;
+use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_sim::{Buckets, Ns, Sim, TaskCell};
-use kvdrive_spec::Cqe;
-use kvdrive_spec::transport_fault::TransportFault;
 
 use crate::snapshot::DriveSnapshot;
 use kvdrive_config::faults::rules_beside;

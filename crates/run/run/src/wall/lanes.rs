@@ -23,9 +23,9 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_host::{
     Answer, Call, Client, Completion, Content, Error, FailedWrite, IteratorId, Pair, Pairs, Pipelined,
 };
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::wall::SPIN;
 use kvdrive_sim::{Sim, TaskKey};
-use kvdrive_spec::{Key, Status};
 
 use crate::kinds::{DELETE, STORE};
 use crate::places::{OnRefused, TaskClient};

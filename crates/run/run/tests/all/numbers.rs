@@ -266,6 +266,6 @@ fn refused_stores_are_counted_as_errors_and_in_no_latency() {
     assert_eq!(went_on.latency_ns, ended.latency_ns);
     assert!(went_on.throughput_ops_per_s < ended.throughput_ops_per_s);
     let note = went_on.notes.iter().find(|note| note.starts_with("first of ")).expect("a note");
-    let key = kvdrive_spec::Key::from_u32_be(ended.ops.store as u32);
+    let key = kvdrive_nvme::Key::from_u32_be(ended.ops.store as u32);
     assert!(note.ends_with(&format!(" errors: store of {key}: capacity exceeded (81h)")), "{note}");
 }

@@ -12,8 +12,8 @@ use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status};
 
 use kvdrive_config::{Document, rules, setup};
 

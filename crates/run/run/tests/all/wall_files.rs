@@ -10,9 +10,9 @@ use kvdrive_host::Calls;
 use kvdrive_host::threaded::{Connector, Pipelined, Serving, block_on, serve_thread};
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::Pace;
-use kvdrive_spec::{Key, Status};
 
 const DEPTH: u32 = 32;
 

@@ -15,12 +15,12 @@ use kvdrive_host::threaded::serve_thread;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::method as method_of;
+use kvdrive_nvme::Key;
 use kvdrive_run::report::{Commands, Report};
 use kvdrive_run::wall::connected::{Remote, run_connected};
 use kvdrive_run::wall::{Change, WallOptions, open_recorder, replay, run_wall, run_wall_watched, served};
 use kvdrive_run::{OnInterval, Watch, run};
 use kvdrive_sim::wall::Pace;
-use kvdrive_spec::Key;
 
 fn document(settings: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");

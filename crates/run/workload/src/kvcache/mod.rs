@@ -23,8 +23,8 @@ mod requests;
 use std::collections::{HashMap, VecDeque};
 
 use kvdrive_declare::{Counters, Counts};
+use kvdrive_nvme::Key;
 use kvdrive_sim::Ns;
-use kvdrive_spec::Key;
 
 use crate::{Op, ValueSpec, Workload, WorkloadParams};
 use cache::{Cache, Step};

@@ -1,7 +1,7 @@
 //! Layout of the attention keys and values of a block of tokens in pairs: one object, one object per layer,
 //! or chunks with a manifest. The cache decides which blocks there are.
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::eviction::BlockId;

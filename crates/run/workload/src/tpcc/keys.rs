@@ -22,7 +22,7 @@
 //! specification. HISTORY has no key there; here its rows have the number of the transaction that wrote them.
 //! Table 4 is the index that finds customers by last name (clause 2.5.2.2).
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 /// A table, by its number in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

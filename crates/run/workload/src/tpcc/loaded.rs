@@ -11,8 +11,8 @@
 
 use zerocopy::{FromZeros, IntoBytes};
 
+use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_spec::Key;
 
 use super::draws::Draws;
 use super::keys::{self, DistrictId, whole};

@@ -30,7 +30,7 @@ mod transactions;
 
 use std::sync::Arc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::units::{Failed, Pairs, UnitEnd, Units};
 use super::{Op, ValueSpec, Workload, WorkloadParams};

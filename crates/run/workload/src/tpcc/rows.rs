@@ -5,7 +5,7 @@
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use crate::units::{Failed, Pairs};
 

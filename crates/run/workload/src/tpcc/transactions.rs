@@ -10,7 +10,7 @@
 //! discounts, prices) never change. A New Order writes after all reads: if it meets an unknown item, it ends
 //! there, and has nothing to undo.
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use zerocopy::FromZeros;
 
 use super::draws::{CustomerBy, Line, NewOrderInputs, PaymentInputs};

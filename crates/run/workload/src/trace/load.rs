@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use kvdrive_text::{Unit, number_of, quantity};
 
 use super::{Trace, TraceOp, WorkloadParams, opened};

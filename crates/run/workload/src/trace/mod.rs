@@ -19,8 +19,8 @@ mod ycsb;
 use std::collections::VecDeque;
 use std::path::Path;
 
+use kvdrive_nvme::Key;
 use kvdrive_sim::Ns;
-use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Op, ValueSpec, Workload, WorkloadParams};

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::{Answer, Call, Calls, Client};
+use kvdrive_nvme::batch::{BatchBuilder, RequestKind};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_run::content;
 use kvdrive_sim::Sim;
-use kvdrive_spec::batch::{BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status};
 use kvdrive_workload::ValueSpec;
 
 use super::ledger::{is_content, of_drive};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Calls, Client, Error};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_run::{answered, content};
-use kvdrive_spec::{Key, Status};
 use kvdrive_workload::ValueSpec;
 
 /// Room for one answer to a List.

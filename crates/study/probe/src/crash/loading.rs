@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 /// A pair that a drive refused while pairs were loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use kvdrive_device::Drive;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory, QueuePair};
+use kvdrive_nvme::window::ASK;
+use kvdrive_nvme::{Command, Cqe, Key, Status, StoreOptions};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions};
 
 struct Bench {
     sim: Sim,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kvdrive_nvme::Key;
 use kvdrive_sim::{ProcessorTime, Rng};
-use kvdrive_spec::Key;
 use kvdrive_text::grouped;
 
 /// Bytes of a key: that of SAKER's experiments.

@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use kvdrive_nvme::Key;
 use kvdrive_sim::ProcessorTime;
-use kvdrive_spec::Key;
 use kvdrive_store::Step;
 use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions, version};

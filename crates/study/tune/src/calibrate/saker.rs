@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::{
     Batch, BatchSize, CacheConfig, Charge, Client, Read, Saker, SakerConfig, Step, Steps as Reported, Sync,
     Write,
 };
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::exercise::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
 

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::memory::{CountingCpu, MemoryPages};
 use kvdrive_store::{Ground, Step, Store, StoreOptions, Thread, do_background, store_row};

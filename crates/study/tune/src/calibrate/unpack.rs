@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use kvdrive_content::Region;
-use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
+use kvdrive_nvme::batch::{BatchBuilder, BatchReader, RequestKind};
 
 use super::exercise::{Exercise, Sample, Steps, WorkingSet, random_keys};
 

@@ -6,7 +6,7 @@ mod psk;
 mod tls;
 
 use kvdrive_auth::{BadSecret, KeyPair, Response, Role, Secret, agreement};
-use kvdrive_spec::auth::{Group, Hash};
+use kvdrive_nvme::auth::{Group, Hash};
 
 /// The example of the specification, as Linux and libnvme test with it.
 const EXAMPLE: &str = "ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n";

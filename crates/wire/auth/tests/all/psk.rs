@@ -2,7 +2,7 @@
 
 use kvdrive_auth::psk::{Derivation, LongNames, Version};
 use kvdrive_auth::{BadSecret, Psk};
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 use super::hex;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kvdrive_auth::psk::{Derivation, Version};
 use kvdrive_auth::tls::{Failure, Known, Session};
 use kvdrive_auth::{Psk, TlsPsk};
-use kvdrive_spec::auth::Hash;
+use kvdrive_nvme::auth::Hash;
 
 fn psk(byte: u8, hash: Hash, version: Version) -> TlsPsk {
     let psk = Psk::new(Some(hash), &vec![byte; hash.bytes()]).unwrap();

@@ -3,8 +3,8 @@
 //! For CXL.mem, a flit of 68 bytes per cache line is counted, as payload and as wire bytes: the accounting of
 //! the published article. Header slots, the share of flow control and the drive's responses are in neither.
 
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe};
 use kvdrive_sim::Ns;
-use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe};
 
 use super::config::{LinkConfig, request_wire_bytes};
 use crate::meter::Class;

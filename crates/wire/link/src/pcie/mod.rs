@@ -20,8 +20,8 @@ mod ready;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe, Status};
 use kvdrive_sim::{Cause, Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status};
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};

@@ -5,8 +5,8 @@ use std::rc::{Rc, Weak};
 use std::thread;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 
 use super::Link;
 use super::function::Function;

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::ops::RangeInclusive;
 
 use kvdrive_content::{Decoder, Pattern};
-use kvdrive_spec::Sqe;
+use kvdrive_nvme::Sqe;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::arrivals::{HostAction, Stamped};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use kvdrive_nvme::transport_fault::TransportFault;
+use kvdrive_nvme::{Cqe, Sqe};
 use kvdrive_sim::wall::{Apart, Bell, lock};
-use kvdrive_spec::transport_fault::TransportFault;
-use kvdrive_spec::{Cqe, Sqe};
 
 use super::carrier::{Carrier, OtherThread};
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kvdrive_nvme::{Cqe, Sqe};
 use kvdrive_sim::wall::{Pace, Polled, Source, lock};
 use kvdrive_sim::{ClockHold, Ns, Sim, TaskCell, TaskKey};
-use kvdrive_spec::{Cqe, Sqe};
 
 use super::control::{ControlQueue, Request};
 use super::link::SharedLink;

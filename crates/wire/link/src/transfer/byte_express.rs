@@ -9,8 +9,8 @@
 //! firmware contexts; the published prototype works with one queue. The firmware copies each chunk out of its
 //! entry's slot. A value for which the host has too few queue entries is sent by `prp`.
 
-use kvdrive_spec::inline::{CHUNK_BYTES, chunk, chunks_for};
-use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
+use kvdrive_nvme::inline::{CHUNK_BYTES, chunk, chunks_for};
+use kvdrive_nvme::{Cqe, Sqe, Status, ValueSource};
 
 use super::piggyback::take;
 use super::prp::Prp;

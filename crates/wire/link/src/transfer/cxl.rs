@@ -7,8 +7,8 @@
 //!
 //! A value longer than a window, and every value while the drive has no window to give, is sent by `prp`.
 
-use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Cqe, Sqe, Status, ValueSource};
+use kvdrive_nvme::window::ASK;
+use kvdrive_nvme::{Cqe, Sqe, Status, ValueSource};
 
 use super::prp::Prp;
 use super::{Choice, Method, Next, Progress, StoreRequest, WindowClaim};

@@ -5,7 +5,7 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Cqe, PAGE_BYTES, Psdt, Sqe, Status, ValueSource};
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Psdt, Sqe, Status, ValueSource};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_part};

@@ -2,7 +2,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Piece;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 /// How a value reaches the drive, as far as its placement is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -23,7 +23,7 @@ pub mod sgl;
 pub mod window;
 
 use kvdrive_declare::{Section, When};
-use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, ValueSource, Write};
+use kvdrive_nvme::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, ValueSource, Write};
 
 use kvdrive_content::Piece;
 

@@ -10,10 +10,10 @@
 //! while a value is unfinished discards that value and is refused, so that the host learns of the loss; a
 //! *transfer* without an unfinished value is refused.
 
-use kvdrive_spec::inline::{
+use kvdrive_nvme::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
 };
-use kvdrive_spec::{Cqe, Key, Sqe, ValueSource, opcode};
+use kvdrive_nvme::{Cqe, Key, Sqe, ValueSource, opcode};
 
 use super::{Choice, Landing, Method, Next, Progress, StoreRequest};
 

@@ -10,8 +10,8 @@
 //!                       otherwise:   88 + 68 x (ceil(v / 64), one less if 0 < v mod 64 <= 24)
 //! ```
 
-use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, put_tail};
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, put_tail};
+use kvdrive_nvme::{Cqe, Sqe};
 
 use super::cxl::{completed, place_or_ask};
 use super::piggyback::{Piggyback, take};

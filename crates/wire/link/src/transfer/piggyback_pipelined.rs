@@ -13,7 +13,7 @@
 //! a completion needs no identifier.) A value with more commands than the host may have in the queue is sent
 //! in rounds, each with its own doorbells.
 
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_nvme::{Cqe, Sqe};
 
 use super::piggyback::{first, further};
 use super::{Choice, Method, Next, Progress, StoreRequest};

@@ -1,7 +1,7 @@
 //! How far a store is, on the host's side.
 
-use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Cqe, Status};
+use kvdrive_nvme::window::Grant;
+use kvdrive_nvme::{Cqe, Status};
 
 use super::window::{HostWindow, WindowClaim};
 

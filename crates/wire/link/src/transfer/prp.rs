@@ -6,7 +6,7 @@
 //! ```
 
 use kvdrive_content::expanding;
-use kvdrive_spec::{Cqe, PAGE_BYTES, Sqe, Status, ValueSource};
+use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe, Status, ValueSource};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::port::Request;

@@ -10,7 +10,7 @@
 //!
 //! This host names its buffer by one data block; the drive takes lists of segments, too ([`crate::sgl`]).
 
-use kvdrive_spec::{Cqe, SglDescriptor, Sqe, ValueSource};
+use kvdrive_nvme::{Cqe, SglDescriptor, Sqe, ValueSource};
 
 use super::{Choice, Method, Next, Progress, StoreRequest};
 

@@ -1,5 +1,5 @@
 //! Windows into the drive's page buffer: the host's view of its own window, and the interface of an engine.
-//! Commands and completions about them are laid out in [`kvdrive_spec::window`].
+//! Commands and completions about them are laid out in [`kvdrive_nvme::window`].
 //!
 //! The host places values itself, in one window per queue at a time. It keeps a write pointer and a log of
 //! the values that DMA put into the same window, whose gaps it fills (`backfill`'s rule, evaluated on the
@@ -19,8 +19,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kvdrive_spec::window::{Grant, NO_WINDOW};
-use kvdrive_spec::{Cqe, Key, PAGE_BYTES, Status};
+use kvdrive_nvme::window::{Grant, NO_WINDOW};
+use kvdrive_nvme::{Cqe, Key, PAGE_BYTES, Status};
 
 use super::landing::Landing;
 use kvdrive_content::Piece;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, expanding};
 use kvdrive_link::pcie::PcieRequest;
 use kvdrive_link::{HostMemory, Link, PciePort, Port, QueuePair, Request};
+use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
 use super::scattered::{Scattered, link};
 

@@ -4,8 +4,8 @@ use kvdrive_content::Piece;
 use kvdrive_link::transfer::{
     Choice, HostWindow, METHODS, Next, Progress, StoreRequest, TransferConfig, method,
 };
-use kvdrive_spec::inline::{commands_for, transfers_for};
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions, opcode};
+use kvdrive_nvme::inline::{commands_for, transfers_for};
+use kvdrive_nvme::{Command, Cqe, Key, Sqe, Status, StoreOptions, opcode};
 use proptest::prelude::*;
 
 fn config(name: &str) -> TransferConfig {

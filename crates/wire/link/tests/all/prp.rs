@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kvdrive_content::expanding;
 use kvdrive_link::HostMemory;
 use kvdrive_link::prp::{Segment, walk};
-use kvdrive_spec::{Sqe, Status, opcode};
+use kvdrive_nvme::{Sqe, Status, opcode};
 use proptest::prelude::*;
 
 use super::scattered::Scattered;

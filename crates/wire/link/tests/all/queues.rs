@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use kvdrive_link::{Link, PciePort, Port, QueuePair, Request};
+use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use proptest::prelude::*;
 
 use super::scattered::link;

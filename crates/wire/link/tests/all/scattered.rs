@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use kvdrive_content::Piece;
 use kvdrive_link::{BadAddress, HostMemory, Interrupt, Link, LinkConfig};
+use kvdrive_nvme::PAGE_BYTES;
 use kvdrive_sim::Sim;
-use kvdrive_spec::PAGE_BYTES;
 
 /// Pages by address. Other addresses are not mapped.
 #[derive(Default)]

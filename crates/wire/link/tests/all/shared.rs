@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvdrive_link::shared::{CompletionSink, NoQueue, SharedLink, SharedQueue};
-use kvdrive_spec::Cqe;
+use kvdrive_nvme::Cqe;
 
 /// A host without a bell.
 struct Nowhere;

@@ -2,8 +2,8 @@
 
 use kvdrive_link::transfer::HostWindow;
 use kvdrive_link::transfer::window::lined;
-use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Cqe, Status};
+use kvdrive_nvme::window::Grant;
+use kvdrive_nvme::{Cqe, Status};
 
 const BYTES: u32 = 16_384;
 

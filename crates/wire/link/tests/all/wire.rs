@@ -5,8 +5,8 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, expanding};
 use kvdrive_link::pcie::PcieRequest;
 use kvdrive_link::{Class, HostMemory, Link, LinkConfig, Meter, PciePort, Port, Request};
+use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
 use super::scattered::{Scattered, config, link};
 

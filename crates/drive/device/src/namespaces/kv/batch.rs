@@ -8,7 +8,7 @@
 //!   CXL store cxl             ├─ read the window ────────┘
 //! ```
 //!
-//! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried out, so a
+//! The layout is [`kvdrive_nvme::batch`]'s. The whole value is checked before the first request is carried out, so a
 //! malformed batch changes nothing. After that check the first request that fails ends the batch: dword 0 of the
 //! completion has the number of requests before it, and their effects stay. An *atomic* batch goes to the engine as one
 //! operation, and is carried out wholly or not at all; Identify reports its largest size.
@@ -21,9 +21,9 @@ use kvdrive_engines::firmware::Role;
 use kvdrive_engines::{Engine, PairChange};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{Arrival, Landing, Request};
-use kvdrive_spec::batch::{BatchReader, Request as Member, RequestKind};
-use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
-use kvdrive_spec::{Batch, Status, StoreOptions, ValueSource};
+use kvdrive_nvme::batch::{BatchReader, Request as Member, RequestKind};
+use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, get_tail};
+use kvdrive_nvme::{Batch, Status, StoreOptions, ValueSource};
 
 use super::KvNamespace;
 use super::sessions::Unfinished;

@@ -25,9 +25,9 @@
 use kvdrive_engines::Engine;
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid as hybrid_transfer, piggyback, prp};
 use kvdrive_link::{Arrival, Request, Session};
-use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
-use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, ValueSource, Write, opcode};
+use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, get_tail};
+use kvdrive_nvme::window::Grant;
+use kvdrive_nvme::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, ValueSource, Write, opcode};
 
 use super::commit::{commit, settle_and_commit};
 use super::walks::{list, next, seek};

@@ -1,7 +1,7 @@
 //! The last step of every store: the index learns of a value after its last byte has arrived, and not before.
 
 use kvdrive_engines::Engine;
-use kvdrive_spec::{Key, StoreOptions};
+use kvdrive_nvme::{Key, StoreOptions};
 
 use super::KvNamespace;
 use crate::answers::Answer;

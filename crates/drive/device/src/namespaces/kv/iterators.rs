@@ -16,9 +16,9 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_nvme::Status;
+use kvdrive_nvme::iter::{IterHeader, pair_at};
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::Status;
-use kvdrive_spec::iter::{IterHeader, pair_at};
 
 /// An open iterator: a cursor, and the pairs that it has passed and the host has not received.
 pub struct OpenIterator<C> {
@@ -294,7 +294,7 @@ impl<C> Iterators<C> {
 
 #[cfg(test)]
 mod tests {
-    use kvdrive_spec::Key;
+    use kvdrive_nvme::Key;
 
     use super::*;
 

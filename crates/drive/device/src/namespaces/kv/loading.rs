@@ -8,7 +8,7 @@
 use kvdrive_content::Piece;
 use kvdrive_engines::{Engine, KNOWN_AHEAD};
 use kvdrive_link::transfer::Arrival;
-use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use super::KvNamespace;
 use crate::namespaces::Pairs;

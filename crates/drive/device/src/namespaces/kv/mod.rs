@@ -21,10 +21,10 @@ use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::{Engine, Utilization};
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_nvme::batch::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX};
+use kvdrive_nvme::identify::{self, AtomicLimits, BatchLimits, CSI_KV, KvFormat, VendorNamespace, cns};
+use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use kvdrive_sim::{Sim, TaskCell};
-use kvdrive_spec::batch::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX};
-use kvdrive_spec::identify::{self, AtomicLimits, BatchLimits, CSI_KV, KvFormat, VendorNamespace, cns};
-use kvdrive_spec::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Decoded, Namespace, OnListed, OnSliceEnd, Pairs};

@@ -18,8 +18,8 @@ use kvdrive_content::Region;
 use kvdrive_engines::Engine;
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{Arrival, Request, Session};
+use kvdrive_nvme::{ALL_STREAMS, Key, RetrievePart, Status, Store, StorePart};
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::{ALL_STREAMS, Key, RetrievePart, Status, Store, StorePart};
 
 use super::KvNamespace;
 use super::commit::commit;

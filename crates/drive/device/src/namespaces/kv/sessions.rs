@@ -5,9 +5,9 @@ use std::cell::Cell;
 
 use kvdrive_link::Session;
 use kvdrive_link::transfer::Assembly;
+use kvdrive_nvme::Status;
+use kvdrive_nvme::window::NO_WINDOW;
 use kvdrive_sim::TaskCell;
-use kvdrive_spec::Status;
-use kvdrive_spec::window::NO_WINDOW;
 
 use super::open_window::OpenWindow;
 use super::staging::Staged;

@@ -3,8 +3,8 @@
 use kvdrive_content::{Piece, Region};
 use kvdrive_engines::firmware::{Cores, Role};
 use kvdrive_link::{Arrival, Landing};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Ns, TaskCell};
-use kvdrive_spec::Status;
 
 use crate::config::Costs;
 

@@ -4,9 +4,9 @@
 use kvdrive_content::Region;
 use kvdrive_engines::{Engine, Gap};
 use kvdrive_link::Request;
-use kvdrive_spec::iter::{IterHeader, pair_at};
-use kvdrive_spec::list::ListWriter;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::iter::{IterHeader, pair_at};
+use kvdrive_nvme::list::ListWriter;
+use kvdrive_nvme::{Key, Status};
 
 use super::KvNamespace;
 use super::iterators::{OpenIterator, Unsent};
@@ -37,7 +37,7 @@ pub(crate) fn list<E: Engine>(
     buffer_bytes: u32,
 ) -> Answer {
     let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
-    if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
+    if answer.len() < kvdrive_nvme::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
     }
     let mut writer = ListWriter::new(&mut answer);

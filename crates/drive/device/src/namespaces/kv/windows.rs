@@ -1,7 +1,7 @@
 //! Windows into the page buffer, at most one for each queue: which queue has which window, and when a window is closed.
 //! The bytes of one window are in [`super::open_window`].
 //!
-//! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their
+//! The rules are [`kvdrive_nvme::window`]'s. A window is a reservation whose values are known only when their
 //! commands come: until then the host's bytes are in the buffer and belong to no value. A queue that asks for
 //! another window, or whose last value would not fit a second time, gets a fresh one, and the old one is
 //! closed: its page may leave the buffer.
@@ -11,8 +11,8 @@
 //! asks ([`Sessions::close_idle`]).
 
 use kvdrive_link::Session;
-use kvdrive_spec::Status;
-use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
+use kvdrive_nvme::Status;
+use kvdrive_nvme::window::{ASK, Grant, NO_WINDOW};
 
 use super::open_window::OpenWindow;
 use super::sessions::{QueueState, Sessions};

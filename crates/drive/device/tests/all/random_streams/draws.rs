@@ -1,9 +1,9 @@
 //! Entries as streams draw them: mostly commands as hosts send them, some with changed bytes, some of any
 //! bytes.
 
-use kvdrive_spec::inline::WRITE_INLINE_BYTES;
-use kvdrive_spec::window::ASK;
-use kvdrive_spec::{
+use kvdrive_nvme::inline::WRITE_INLINE_BYTES;
+use kvdrive_nvme::window::ASK;
+use kvdrive_nvme::{
     Batch, Command, Key, RetrievePart, SglDescriptor, Store, StoreOptions, StorePart, ValueSource, Write,
     opcode,
 };
@@ -114,7 +114,7 @@ pub fn any_sqe() -> impl Strategy<Value = [u8; 64]> {
         // Inline commands have value bytes where others have the data pointer; a *hybrid* has pages as well.
         match (command.opcode(), sgl) {
             (opcode::WRITE | opcode::TRANSFER, _) => {
-                kvdrive_spec::inline::put_write(&mut sqe, &[cid as u8; WRITE_INLINE_BYTES]);
+                kvdrive_nvme::inline::put_write(&mut sqe, &[cid as u8; WRITE_INLINE_BYTES]);
             }
             (_, Some(length)) => sqe.set_sgl(SglDescriptor::data_block(first, length)),
             (_, None) => sqe.set_prps(first, second),

@@ -22,8 +22,8 @@ use std::rc::Rc;
 use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::power::Journal;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::Status;
 
 use crate::firmware::Role;
 use crate::hash::change::Change;

@@ -24,8 +24,8 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::power::Journal;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Cause, Mutex, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::Status;
 
 use super::layout::Layout;
 pub use super::state::{KIND_DATA, KIND_MAP, STREAMS, Stream, SuperblockState};

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::{PageData, Purpose, Reservation};
-use kvdrive_spec::Status;
+use kvdrive_nvme::Status;
 
 use super::Space;
 use super::ahead::Reservations;

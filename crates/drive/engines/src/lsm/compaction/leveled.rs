@@ -116,7 +116,7 @@ impl CompactionPolicy for Leveled {
 
 #[cfg(test)]
 mod tests {
-    use kvdrive_spec::Key;
+    use kvdrive_nvme::Key;
 
     use super::*;
     use crate::lsm::entry::TableId;

@@ -8,7 +8,7 @@
 mod leveled;
 mod tiered;
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::entry::TableId;
 

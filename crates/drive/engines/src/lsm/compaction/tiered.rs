@@ -53,7 +53,7 @@ impl CompactionPolicy for Tiered {
 
 #[cfg(test)]
 mod tests {
-    use kvdrive_spec::Key;
+    use kvdrive_nvme::Key;
 
     use super::super::TableView;
     use super::*;

@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::media::PageData;
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::bloom::{BloomConfig, BloomShape, FilterBuild};
 use super::entry::{AddressBounds, Entry, TableId};

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::{
     Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,

@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_spec::{Key, Status};
+use kvdrive_nvme::{Key, Status};
 
 use super::{
     Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,

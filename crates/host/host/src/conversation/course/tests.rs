@@ -2,7 +2,7 @@
 
 use super::*;
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
-use kvdrive_spec::opcode;
+use kvdrive_nvme::opcode;
 
 const CAPABILITIES: Capabilities<'static> = Capabilities {
     choice: Some(&prp::Prp),

@@ -11,10 +11,10 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::Handle;
+use kvdrive_nvme::identify::{AtomicLimits, BatchLimits};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_saker::Ending;
 use kvdrive_sim::{Rng, Sim, join_all};
-use kvdrive_spec::identify::{AtomicLimits, BatchLimits};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::batches::{Requests, apply, requests_of, send_as, send_value, structured};
 use super::bench::{

@@ -10,10 +10,10 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::{Answer, Call, Client};
 use kvdrive_link::transfer::METHODS;
+use kvdrive_nvme::batch::{BatchBuilder, RequestKind};
+use kvdrive_nvme::{Key, Status};
 use kvdrive_probe::crash::Ledger;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::batch::{BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status};
 use kvdrive_workload::ValueSpec;
 
 use super::bench::{

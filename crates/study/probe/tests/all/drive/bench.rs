@@ -14,8 +14,8 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status, StoreOptions};
 
 /// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the
 /// memtable.

@@ -8,8 +8,8 @@ use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_host::Calls;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status};
 
 use super::bench::{Bench, Oracle, Stored, check_all, document, value};
 

@@ -5,8 +5,8 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::Calls;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 use kvdrive_store::store_row;
 
 use super::bench::{Bench, Oracle, check_all, check_survivors, document, step};

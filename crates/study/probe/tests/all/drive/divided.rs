@@ -10,8 +10,8 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::divided::names::Names;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
+use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Rng, Sim, join_all};
-use kvdrive_spec::{Key, Status};
 
 use super::batches::{Requests, apply, send_as};
 use super::bench::{

@@ -1,6 +1,6 @@
 //! Files of fault rules: the operations that a rule matches, and errors of files.
 
-use kvdrive_spec::Key;
+use kvdrive_nvme::Key;
 
 use super::bench::document;
 use super::faults::parse;

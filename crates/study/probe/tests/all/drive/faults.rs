@@ -13,12 +13,12 @@ use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::METHODS;
+use kvdrive_nvme::log::{Health, LogRequest, lid};
+use kvdrive_nvme::{Key, Sqe, Status, feature, opcode};
 use kvdrive_probe::explain::{Kind, explain};
 use kvdrive_run::report::Report;
 use kvdrive_run::{run, run_faulty};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::log::{Health, LogRequest, lid};
-use kvdrive_spec::{Key, Sqe, Status, feature, opcode};
 use zerocopy::FromBytes;
 
 use super::bench::{

@@ -7,9 +7,9 @@ use kvdrive_config::Document;
 use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::file_log::FileLog;
+use kvdrive_nvme::Status;
 use kvdrive_run::run;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 
 use super::batches::{apply, requests_of, send_as};
 use super::bench::{Bench, Oracle, check_all, document, step};

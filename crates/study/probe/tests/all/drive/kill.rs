@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_host::Calls;
+use kvdrive_nvme::Key;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Key;
 
 use super::bench::{Bench, Stored, document, is_value, value};
 

@@ -3,8 +3,8 @@
 use kvdrive_content::Piece;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::media::{MEDIA, MediaKind};
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 
 use super::bench::{Bench, Oracle, SIZES, Stored, check_all, document, key, step, value};
 

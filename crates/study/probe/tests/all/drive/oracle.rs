@@ -9,8 +9,8 @@ use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_host::Calls;
 use kvdrive_link::transfer::METHODS;
+use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
 
 use super::bench::{Bench, LARGE, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat};
 
@@ -154,7 +154,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
 /// A step on keys that no other task touches.
 fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
     use super::bench::{SIZES, Stored, check_one, store};
-    let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
+    let key = kvdrive_nvme::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {
         0..=4 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];

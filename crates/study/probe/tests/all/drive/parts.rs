@@ -7,8 +7,8 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_host::Calls;
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, QueuePair};
+use kvdrive_nvme::{Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart};
 use kvdrive_sim::Sim;
-use kvdrive_spec::{Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart};
 
 use super::bench::{Bench, LARGE, Stored, document, key, value};
 use super::storm::submit;

@@ -9,8 +9,8 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{HostMemory, LocalMemory, QueuePair};
+use kvdrive_nvme::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 
 use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, usual_and_flat, value};
 

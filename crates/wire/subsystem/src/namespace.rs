@@ -1,0 +1,130 @@
+//! The boundary between a subsystem and the store of pairs: a namespace takes a command with its buffer and
+//! completes it.
+//!
+//! A namespace never blocks: [`Namespace::submit`] takes a command, [`Namespace::poll`] returns the commands
+//! that have completed since, in any order. The state of a queue in a namespace is a session, which begins
+//! and ends with the queue. Commands of a session that has ended are still carried out and returned.
+
+use kvdrive_nvme::identify::KvNamespace;
+use kvdrive_nvme::log::Health;
+use kvdrive_nvme::transport_fault::TransportFault;
+use kvdrive_nvme::{Sqe, Status};
+
+use crate::buffer::Buffer;
+
+/// A queue of a controller. When a number is used again, the generation differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueId {
+    /// Index among the present queues.
+    pub index: u32,
+    /// How often that index was given.
+    pub generation: u32,
+}
+
+/// The origin of a command: its queue, and the transport's slot there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tag {
+    /// The queue.
+    pub queue: QueueId,
+    /// The transport's slot.
+    pub slot: u16,
+}
+
+/// A queue's session in a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session(pub u32);
+
+/// A report that a namespace can refresh.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refreshable {
+    /// [`Namespace::identity`].
+    Identity,
+    /// [`Namespace::health`].
+    Health,
+}
+
+/// A command that has completed.
+pub struct Completion {
+    /// The origin of the command.
+    pub tag: Tag,
+    /// Its status.
+    pub status: Status,
+    /// Dword 0.
+    pub dw0: u32,
+    /// Dword 1.
+    pub dw1: u32,
+    /// The buffer that was submitted with it.
+    pub data: Buffer,
+    /// How many bytes of the buffer are the answer.
+    pub data_bytes: usize,
+    /// A fault to inject into its answer.
+    pub fault: Option<TransportFault>,
+}
+
+impl Completion {
+    /// The completion of a command that failed.
+    pub fn failed(tag: Tag, status: Status, data: Buffer) -> Completion {
+        Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None }
+    }
+}
+
+/// A namespace of the KV command set.
+pub trait Namespace {
+    /// Sizes and limits, with the usage as of the last [`Namespace::look`].
+    fn identity(&self) -> &KvNamespace;
+
+    /// Begins a session for a queue of `entries`.
+    fn open(&mut self, entries: u32) -> Result<Session, Status>;
+
+    /// Ends a session: drops values that it sent in part, and closes the iterators that it opened.
+    fn close(&mut self, session: Session);
+
+    /// Takes a command. As the opcode requires, `data` holds the bytes that came with it, or the room for its
+    /// answer, or nothing.
+    fn submit(&mut self, session: Session, tag: Tag, sqe: &Sqe, data: Buffer);
+
+    /// Takes back the session's command with this tag if it has not begun; it completes with
+    /// [`Status::ABORT_REQUESTED`] then. Returns `by`, the completion of the Abort, with dword 0 = 1 ("not aborted"), or
+    /// nothing if [`Namespace::poll`] returns it later.
+    fn abort(&mut self, _session: Session, _tag: Tag, by: Completion) -> Option<Completion> {
+        Some(by)
+    }
+
+    /// Health as of the last [`Namespace::look`], without counts of the bytes that hosts have read and written.
+    fn health(&self) -> &Health;
+
+    /// Refreshes [`Namespace::identity`] or [`Namespace::health`]. `data` is returned unchanged.
+    fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer);
+
+    /// Sets whether deleting a missing key is an error (feature 20h).
+    ///
+    /// # Errors
+    /// [`Status::FEATURE_NOT_CHANGEABLE`] if the namespace has no such choice.
+    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
+
+    /// How many commands it executes at the same time; further ones wait.
+    fn side_by_side(&self) -> u32 {
+        1
+    }
+
+    /// Is the identity still unknown? Then no command may be submitted yet.
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    /// Has it lost power? Then it completes the commands it holds as failed, and does nothing more.
+    fn is_off(&self) -> bool {
+        false
+    }
+
+    /// Critical warnings of [`Namespace::health`] that began since the last call.
+    fn take_warnings(&mut self) -> u8 {
+        0
+    }
+
+    /// Returns memory to the system that was not needed since the last call.
+    fn trim(&mut self) {}
+
+    /// Appends completions to `done`; `true` while commands are in progress.
+    fn poll(&mut self, done: &mut Vec<Completion>) -> bool;
+}

@@ -1,0 +1,146 @@
+//! Every kind of fault on the network side: the struck command is carried out, its host sees the effect of
+//! that kind, no other host sees any effect, and the effect ends with the rule.
+
+use std::time::Duration;
+
+use kvdrive_flash::faults::{Effect, FAULTS, FaultKind, Settings};
+use kvdrive_host::tcp::{Error, Initiator, Options as HostOptions, Queue};
+use kvdrive_nvme::property::{self, Configuration};
+use kvdrive_nvme::transport_fault::TransportFault;
+use kvdrive_nvme::{Key, Status};
+use kvdrive_run::wall::Change;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_subsystem::subsystem::Options;
+
+use super::served::{Backend, Running, serve};
+
+const VALUE: &[u8] = b"a value of some bytes";
+const STALL: Duration = Duration::from_millis(300);
+
+fn key() -> Key {
+    Key::from_u32_be(1)
+}
+
+fn connect(server: &Running, digests: bool) -> (Initiator, Queue) {
+    let options = HostOptions {
+        header_digest: digests,
+        data_digest: digests,
+        silence: Some(Duration::from_millis(1500)),
+        ..HostOptions::default()
+    };
+    let mut host = Initiator::connect(server.at, &server.nqn, &options).unwrap();
+    let queue = host.io_queue(1, 32).unwrap();
+    (host, queue)
+}
+
+fn retrieve(queue: &mut Queue) -> Result<Vec<u8>, Error> {
+    queue.retrieve(key(), 4096).map(|(_, value)| value)
+}
+
+/// The rule strikes the first retrieve, and no other.
+fn inject(server: &Running, kind: &FaultKind) {
+    let own = if kind.keys.contains(&"delay_ns") { "delay_ns = \"300ms\"" } else { kind.example };
+    let rule = format!("[[rule]]\nfault = \"{}\"\nopcode = \"retrieve\"\nnth = 1\n{own}\n", kind.name);
+    let control = server.control.as_ref().unwrap();
+    control.change(Change::AddFaults(rule)).unwrap().unwrap();
+}
+
+fn fired(server: &Running) -> u64 {
+    let control = server.control.as_ref().unwrap();
+    control.look(|_, running| running.faults()[0].fired).unwrap()
+}
+
+fn strikes(server: &Running, kind: &FaultKind, fault: TransportFault) {
+    let (mut host, mut struck) = connect(server, true);
+    let (_other_host, mut other) = connect(server, false);
+    struck.store(key(), VALUE).unwrap();
+    inject(server, kind);
+    let clock = Stopwatch::start();
+    let answer = retrieve(&mut struck);
+    let took = clock.seconds();
+    assert_eq!(fired(server), 1, "{}", kind.name);
+    assert_eq!(retrieve(&mut other).unwrap(), VALUE, "{}: no other connection notices", kind.name);
+    let next = || retrieve(&mut struck);
+    match fault {
+        TransportFault::Disconnect => assert!(matches!(answer, Err(Error::Io { .. })), "{answer:?}"),
+        TransportFault::BadDigest => {
+            assert!(matches!(answer, Err(Error::Protocol("a data digest is wrong"))), "{answer:?}");
+        }
+        TransportFault::Stall { .. } => {
+            assert_eq!(answer.unwrap(), VALUE);
+            assert!((STALL.as_secs_f64()..1.2).contains(&took), "{took} s");
+            assert_eq!({ next }().unwrap(), VALUE, "it goes on");
+        }
+        TransportFault::Fatal => {
+            assert_eq!(answer.unwrap(), VALUE);
+            let error = { next }().unwrap_err();
+            assert!(error.to_string().contains("no answer for"), "{error}");
+            assert!(host.status().unwrap().fatal());
+        }
+        TransportFault::NotReady => {
+            assert_eq!(answer.unwrap(), VALUE);
+            let error = { next }().unwrap_err();
+            assert_eq!(error.status(), Ok(Status::COMMAND_SEQUENCE_ERROR));
+            assert!(!host.status().unwrap().ready());
+        }
+    }
+    if matches!(fault, TransportFault::Fatal | TransportFault::NotReady) {
+        // Then hosts reset the controller and connect their queues again.
+        let enabled =
+            Configuration::new().with_sqe_log2(6).with_cqe_log2(4).with_command_set(0b110).with_enable(true);
+        host.set_property(property::CC, 0).unwrap();
+        host.set_property(property::CC, u64::from(enabled.into_bits())).unwrap();
+        let status = host.status().unwrap();
+        assert!(status.ready() && !status.fatal());
+        assert_eq!(retrieve(&mut host.io_queue(1, 32).unwrap()).unwrap(), VALUE);
+    }
+    let (_host, mut queue) = connect(server, true);
+    assert_eq!(retrieve(&mut queue).unwrap(), VALUE, "{}: it was once", kind.name);
+    assert_eq!(fired(server), 1, "{}", kind.name);
+}
+
+#[test]
+fn what_is_struck_at_the_door_is_carried_out_noticed_by_its_host_and_over() {
+    let mut kinds = 0;
+    for kind in FAULTS {
+        let Ok(Effect::AtDoor(fault)) = (kind.effect)(&Settings::default()) else { continue };
+        kinds += 1;
+        for behind in [Backend::Drive(Vec::new()), Backend::Beside(Vec::new())] {
+            let server = serve(behind, Options::default(), 1 << 20);
+            strikes(&server, kind, fault);
+            assert_eq!(server.end().leaked_bytes, 0, "{}", kind.name);
+        }
+    }
+    assert!(kinds >= 5, "{kinds}");
+}
+
+/// Rules of the door and of the drive strike the same command.
+#[test]
+fn a_stalled_store_is_refused_by_a_later_rule_as_the_others_are() {
+    let server = serve(Backend::Beside(Vec::new()), Options::default(), 1 << 20);
+    let rules =
+        "[[rule]]\nfault = \"stall\"\nnth = 3\ndelay_ns = \"20ms\"\n[[rule]]\nfault = \"write-protect\"\n";
+    server.control.as_ref().unwrap().change(Change::AddFaults(rules.to_owned())).unwrap().unwrap();
+    let (_host, mut queue) = connect(&server, false);
+    for number in 1..=5 {
+        let error = queue.store(key(), VALUE).expect_err("it is write-protected");
+        assert_eq!(error.status(), Ok(Status::NAMESPACE_WRITE_PROTECTED), "store {number}");
+    }
+    assert_eq!(fired(&server), 1);
+    server.end();
+}
+
+/// For an answer without data, and for connections without data digests, the bad digest is that of a header.
+#[test]
+fn a_bad_digest_is_that_of_a_header_where_there_is_none_of_data() {
+    let server = serve(Backend::Beside(Vec::new()), Options::default(), 1 << 20);
+    let control = server.control.as_ref().unwrap();
+    let rule = "[[rule]]\nfault = \"bad-digest\"\nopcode = \"store\"\n";
+    control.change(Change::AddFaults(rule.to_owned())).unwrap().unwrap();
+    let (_host, mut queue) = connect(&server, true);
+    let error = queue.store(key(), VALUE).unwrap_err();
+    assert_eq!(error, Error::Protocol("a header digest is wrong"));
+    let (_host, mut queue) = connect(&server, false);
+    queue.store(key(), VALUE).expect("who asked for none notices nothing");
+    server.end();
+}
