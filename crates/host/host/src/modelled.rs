@@ -17,7 +17,7 @@ pub mod saker;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
@@ -32,7 +32,7 @@ use crate::client::{Answer, Call, Calls, Client, Content};
 use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::{
     self, Aftermath, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer, Submission, Until,
-    at_once, unclaimed,
+    unclaimed,
 };
 use host::delete_queue;
 pub use host::{Host, HostCosts};
@@ -300,8 +300,19 @@ impl Driver {
         Capabilities { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
     }
 
+    /// Waits until a value leaves the window.
+    fn wait_for_window(&self) {
+        self.slotted.window_waiting.wait();
+    }
+
     /// Submits a command, up to its last entry that must be submitted in turn.
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
+        self.submit_making_room(call, || self.wait_for_window())
+    }
+
+    /// As [`Driver::submit`]; `make_room` is called while the window has no room for the value. A task that has
+    /// several tickets takes an answer there: a value leaves the window only when its answer is taken.
+    fn submit_making_room<V: Content>(&self, call: Call<V>, make_room: impl FnMut()) -> Ticket<'_, V> {
         let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
         let course =
             match conversation::begin(self.capabilities(), &call, call.value().bytes(), has_unclaimed) {
@@ -309,7 +320,7 @@ impl Driver {
                 Err(state) => return Ticket { call, state },
             };
         let mut flight = Flight { course, slot: self.take_slot(), is_over: false };
-        let state = match flight.advance(call.value(), Until::Whole) {
+        let state = match flight.advance(call.value(), Until::Whole, make_room) {
             None => CallState::UnderWay(flight),
             Some((status, _)) => CallState::Ended(status),
         };
@@ -327,6 +338,17 @@ impl Driver {
     /// Waits for a command's answer; a value is written to `into`. The data of an answer cost no pinning and
     /// no time to take: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
+        self.wait_making_room(ticket, into, || self.wait_for_window())
+    }
+
+    /// As [`Driver::wait`]; `make_room` as in [`Driver::submit_making_room`]: a value whose window was replaced
+    /// is placed again.
+    fn wait_making_room<V: Content>(
+        &self,
+        ticket: Ticket<'_, V>,
+        into: &mut Region,
+        make_room: impl FnMut(),
+    ) -> Result<Answer, Status> {
         let (mut ticket, host) = (ticket, &self.slotted.host);
         while let Some(iterator) = ticket.unclaimed() {
             if let Some(pair) = host.claim(iterator, into) {
@@ -335,7 +357,7 @@ impl Driver {
             ticket = self.submit(ticket.call);
         }
         let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else { return ticket.ended() };
-        let (status, cqe) = flight.advance(call.value(), Until::Ended).expect("it has ended");
+        let (status, cqe) = flight.advance(call.value(), Until::Ended, make_room).expect("it has ended");
         // The iterator or pair of the answer belongs to the caller.
         flight.slot.entries.slot.settled();
         let arrived = (&*host.memory as &dyn HostMemory, flight.slot.entries.memory.buffer);
@@ -365,10 +387,16 @@ impl Driver {
 }
 
 impl Flight<'_> {
-    fn advance(&mut self, value: Piece<'_>, until: Until) -> CommandEnd {
-        match at_once(|context| self.course.advance(&mut self.slot, value, until, context)) {
-            Ok(ended) => ended,
-            Err(none) => match none {},
+    /// Carries the command out until `until`. While the window has no room for its value, `make_room` is
+    /// called: it returns when another value may have left the window. All other waits are in the slot.
+    fn advance(&mut self, value: Piece<'_>, until: Until, mut make_room: impl FnMut()) -> CommandEnd {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match self.course.advance(&mut self.slot, value, until, &mut context) {
+                Poll::Ready(Ok(ended)) => return ended,
+                Poll::Ready(Err(none)) => match none {},
+                Poll::Pending => make_room(),
+            }
         }
     }
 
@@ -441,10 +469,6 @@ impl CommandSlot for Taken<'_> {
             sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
         }
         host.link.cxl_store(address, value);
-    }
-
-    fn wait_for_window(&mut self) {
-        self.driver.slotted.window_waiting.wait();
     }
 
     fn pass_window(&mut self) {

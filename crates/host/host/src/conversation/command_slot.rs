@@ -60,11 +60,6 @@ pub(crate) trait CommandSlot {
         unreachable!("{NO_WINDOW}")
     }
 
-    /// Waits until a value in the window has been answered.
-    fn wait_for_window(&mut self) {
-        unreachable!("{NO_WINDOW}")
-    }
-
     /// Wakes a value that waits for room in the window.
     fn pass_window(&mut self) {}
 

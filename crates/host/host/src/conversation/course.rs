@@ -37,7 +37,8 @@ pub(crate) enum Step {
     List(u32),
     /// Store the value's first `bytes` bytes into the drive's window.
     WriteWindow { address: u64, bytes: u32 },
-    /// Wait until a value in the window has been answered.
+    /// Wait until a value in the window has been answered: [`Course::advance`] returns [`Poll::Pending`], and
+    /// the driver calls it again when the window may have room.
     WaitForWindow,
     /// Submit the outbox with one doorbell; this many completions will come.
     Submit(u32),
@@ -191,6 +192,7 @@ impl<'m> Course<'m> {
     ) -> Poll<Result<CommandEnd, S::Error>> {
         let mut cqe = Cqe::new(0, Status::SUCCESS);
         let mut step = match self.step.take() {
+            Some(Step::WaitForWindow) => self.look_at_window(slot, value),
             Some(step) => step,
             None => self.next_step(slot, value),
         };
@@ -219,7 +221,10 @@ impl<'m> Course<'m> {
                     slot.write_window(address, value.slice(0, bytes));
                     self.next_step(slot, value)
                 }
-                Step::WaitForWindow => self.wait_for_window(slot, value),
+                Step::WaitForWindow => {
+                    self.step = Some(step);
+                    return Poll::Pending;
+                }
                 Step::Submit(completions) => {
                     let (iterator_use, room) = (self.iterator_use(), self.room());
                     slot.submit(Submission { completions, iterator_use, value, room })?;
@@ -249,10 +254,8 @@ impl<'m> Course<'m> {
         }
     }
 
-    /// Waits for a value in the window; the next step.
-    #[inline]
-    fn wait_for_window<S: CommandSlot>(&mut self, slot: &mut S, value: Piece<'_>) -> Step {
-        slot.wait_for_window();
+    /// The next step after a wait for a value in the window.
+    fn look_at_window<S: CommandSlot>(&mut self, slot: &mut S, value: Piece<'_>) -> Step {
         let next = self.next_step(slot, value);
         if next != Step::WaitForWindow {
             // The window may have room for more than one value.

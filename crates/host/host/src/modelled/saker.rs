@@ -242,7 +242,7 @@ impl<'d> Handle<'d> {
                     Call::Store { key, value: content(at, bytes), options: StoreOptions::default() }
                 }
             };
-            let ticket = self.driver.submit(call);
+            let ticket = self.driver.submit_making_room(call, || self.make_room());
             self.under_way.push_back((batch, ticket));
         }
     }
@@ -250,12 +250,20 @@ impl<'d> Handle<'d> {
     /// Waits for the answer to the oldest batch that this handle has under way; `false`: there is none.
     fn take_oldest(&mut self) -> bool {
         let Some((batch, ticket)) = self.under_way.pop_front() else { return false };
-        let answer = self.driver.wait(ticket, &mut Region::new());
+        let answer = self.driver.wait_making_room(ticket, &mut Region::new(), || self.make_room());
         match answer {
             Ok(Answer::Applied(applied, status)) => self.answered(&batch, status, applied),
             answer => self.complete(&batch, answer.map(|_| 1)),
         }
         true
+    }
+
+    /// Waits until a value may have left the window. This handle alone uses its driver, so the values there are
+    /// those of its own batches, which leave with their answers.
+    fn make_room(&mut self) {
+        if !self.take_oldest() {
+            self.driver.wait_for_window();
+        }
     }
 
     /// Ends a request that was sent outside of a batch.
@@ -302,7 +310,11 @@ impl Runner for Handle<'_> {
 
     fn write_bypass(&mut self, batch: Arc<Batch>, key: Key, write: BypassWrite<'_>) -> Result<(), Status> {
         let result = match write {
-            BypassWrite::Store { value, options } => self.driver.store_with(key, value, options),
+            BypassWrite::Store { value, options } => {
+                let (driver, call) = (self.driver, Call::Store { key, value, options });
+                let ticket = driver.submit_making_room(call, || self.make_room());
+                driver.wait_making_room(ticket, &mut Region::new(), || self.make_room()).map(drop)
+            }
             BypassWrite::Delete => self.driver.delete(key),
         };
         self.complete(&batch, result.map(|()| 1));

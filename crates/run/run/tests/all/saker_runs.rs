@@ -115,6 +115,46 @@ fn values_come_back_from_every_engine_with_saker() {
     assert!(closed_by_order > 0, "threads write each other's open containers");
 }
 
+/// Every engine with every transfer method, each with SAKER in front and without it, one operation under way and
+/// several: every value returned is one that was stored. Batches of a window fill it, so a batch waits there
+/// for the answer to an earlier one, which the same task takes.
+#[test]
+fn every_engine_and_method_runs_with_saker_and_without_it_at_every_depth() {
+    let under_way = [
+        ["saker.enabled=true", "saker.batch=16", "saker.in_flight=32"],
+        ["saker.enabled=true", "saker.batch=16", "saker.in_flight=1"],
+        ["saker.enabled=false", "host.threads=0", "host.depth=8"],
+        ["saker.enabled=false", "host.threads=0", "host.depth=1"],
+    ];
+    for (engine, method) in
+        ENGINES.iter().flat_map(|engine| METHODS.iter().map(move |method| (engine, method)))
+    {
+        for under_way in under_way {
+            let small = ["flash.channels=2", "flash.dies_per_channel=2", "flash.blocks_per_die=48"];
+            let small = if engine.sections.contains(&"hash") { &small[..] } else { &[] };
+            let name = [format!("engine.name={}", engine.name), format!("host.transfer={}", method.name)];
+            let settings = [
+                &name[0],
+                &name[1],
+                "workload.name=mixed",
+                "workload.num=80",
+                "workload.ops=250",
+                "workload.read_fraction=0.3",
+                "workload.delete_fraction=0.1",
+                "workload.value_size=220",
+                "workload.verify=values",
+            ];
+            let seen = report(default_profile(engine.name), &[&settings[..], small, &under_way].concat());
+            let verified = seen.verified.as_ref().expect("it was asked for");
+            assert!(verified.is_whole() && verified.checked > 20, "{name:?} {under_way:?}: {verified:?}");
+            if under_way[0] == "saker.enabled=true" {
+                let batches = count(&seen, "batches");
+                assert!(batches >= 8, "{name:?} {under_way:?}: {batches}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_adaptive_batch_goes_when_nothing_is_under_way() {
     let with = |think_ns: &str| {
