@@ -70,6 +70,11 @@ fn library() -> Option<&'static Library> {
     unsafe { LIBRARY.load(Ordering::Acquire).as_ref() }
 }
 
+fn errno() -> c_int {
+    // SAFETY: the C library has a place for each thread.
+    unsafe { *libc::__errno_location() }
+}
+
 fn fail(errno: Errno) -> c_int {
     // SAFETY: the C library has a place for each thread.
     unsafe { *libc::__errno_location() = errno.raw_os_error() };
@@ -99,19 +104,14 @@ unsafe fn text<'a>(path: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(path) }.to_str().ok()
 }
 
-/// Where a path begins that does not begin at the root.
-fn folder(descriptor: c_int) -> Option<String> {
-    let link = match descriptor {
-        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
-        descriptor => format!("/proc/self/fd/{descriptor}"),
-    };
-    rustix::fs::readlink(link, Vec::new()).ok()?.into_string().ok()
-}
-
-/// The node at a path.
-unsafe fn node_at(library: &Library, directory: c_int, path: *const c_char) -> Option<usize> {
+/// The node that a path leads to; `follows`: a link at its end is followed.
+unsafe fn node_at(library: &Library, directory: c_int, path: *const c_char, follows: bool) -> Option<usize> {
     // SAFETY: as the caller's.
-    library.nodes().at(unsafe { text(path) }?, || folder(directory))
+    let path = unsafe { text(path) }?;
+    match directory {
+        libc::AT_FDCWD => library.nodes().at(path, format_args!("/proc/self/cwd"), follows),
+        directory => library.nodes().at(path, format_args!("/proc/self/fd/{directory}"), follows),
+    }
 }
 
 /// A number that may be a descriptor, borrowed for the duration of a call.
@@ -154,8 +154,12 @@ fn returned(answer: Result<c_int, Errno>) -> c_int {
 }
 
 unsafe fn open_node(directory: c_int, path: *const c_char, flags: c_int) -> Option<c_int> {
-    // SAFETY: as the caller's.
-    ours(|library| Some(library.open(unsafe { node_at(library, directory, path) }?, flags))).map(returned)
+    ours(|library| {
+        let follows = flags & libc::O_NOFOLLOW == 0;
+        // SAFETY: as the caller's.
+        Some(library.open(unsafe { node_at(library, directory, path, follows) }?, flags))
+    })
+    .map(returned)
 }
 
 /// The path to use instead, if `path` is a file of a node in `/sys`.
@@ -192,6 +196,17 @@ macro_rules! int_hooks {
     };
 }
 
+/// Such functions that are called first, and whose answer for a node may be another one.
+macro_rules! through_hooks {
+    ($($name:ident ($descriptor:ident: c_int, $($argument:ident: $type:ty),*) -> $result:ty = $seen:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($descriptor: c_int, $($argument: $type),*) -> $result {
+            let answer = next!($name($descriptor => c_int, $($argument => $type),*) -> $result, -1);
+            $seen($descriptor, answer)
+        }
+    )*};
+}
+
 /// No answer of our own: the next library's function is called, with the path in the tree of nodes.
 unsafe fn none<T>() -> Option<T> {
     None
@@ -211,13 +226,17 @@ int_hooks! {
     creat(path: *const c_char, mode: mode_t) = open_node(libc::AT_FDCWD, path, libc::O_WRONLY);
     creat64(path: *const c_char, mode: mode_t) = open_node(libc::AT_FDCWD, path, libc::O_WRONLY);
     ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) = ioctl_of_node(descriptor, request, argument);
-    access[path](path: *const c_char, mode: c_int) = may_access(libc::AT_FDCWD, path, mode);
+    access[path](path: *const c_char, mode: c_int) = may_access(libc::AT_FDCWD, path, mode, 0);
+    euidaccess[path](path: *const c_char, mode: c_int) = may_access(libc::AT_FDCWD, path, mode, 0);
+    eaccess[path](path: *const c_char, mode: c_int) = may_access(libc::AT_FDCWD, path, mode, 0);
     faccessat[path](directory: c_int, path: *const c_char, mode: c_int, flags: c_int)
-        = may_access(directory, path, mode);
+        = may_access(directory, path, mode, flags);
     stat[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
     stat64[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
-    lstat[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
-    lstat64[path](path: *const c_char, into: *mut libc::stat) = stat_path(libc::AT_FDCWD, path, 0, into);
+    lstat[path](path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW, into);
+    lstat64[path](path: *const c_char, into: *mut libc::stat)
+        = stat_path(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW, into);
     fstatat[path](directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
         = stat_path(directory, path, flags, into);
     fstatat64[path](directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
@@ -230,14 +249,41 @@ int_hooks! {
     scandir64[path](path: *const c_char, names: *mut c_void, filter: *mut c_void, order: *mut c_void) = none();
 }
 
-// Functions that return something else, and are needed only for `/sys`.
+// Functions that return something else. Those that read a folder are needed only for `/sys`.
 hooks! {
-    fopen[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();
-    fopen64[path](path: *const c_char, mode: *const c_char) -> *mut c_void = none(), ptr::null_mut();
+    fopen[path](path: *const c_char, mode: *const c_char) -> *mut c_void = open_stream(path, mode), ptr::null_mut();
+    fopen64[path](path: *const c_char, mode: *const c_char) -> *mut c_void = open_stream(path, mode), ptr::null_mut();
     opendir[path](path: *const c_char) -> *mut c_void = none(), ptr::null_mut();
-    realpath[path](path: *const c_char, into: *mut c_char) -> *mut c_char = none(), ptr::null_mut();
-    readlink[path](path: *const c_char, into: *mut c_char, bytes: usize) -> isize = none(), -1;
-    readlinkat[path](directory: c_int, path: *const c_char, into: *mut c_char, bytes: usize) -> isize = none(), -1;
+    realpath[path](path: *const c_char, into: *mut c_char) -> *mut c_char = real_path(path, into), ptr::null_mut();
+    __realpath_chk[path](path: *const c_char, into: *mut c_char, bytes: usize) -> *mut c_char
+        = real_path(path, into), ptr::null_mut();
+    canonicalize_file_name[path](path: *const c_char) -> *mut c_char
+        = real_path(path, ptr::null_mut()), ptr::null_mut();
+    readlink[path](path: *const c_char, into: *mut c_char, bytes: usize) -> isize
+        = no_link(libc::AT_FDCWD, path), -1;
+    readlinkat[path](directory: c_int, path: *const c_char, into: *mut c_char, bytes: usize) -> isize
+        = no_link(directory, path), -1;
+}
+
+// A node has no bytes and cannot be mapped. The file of its descriptor is empty and sealed, so only the answers that such
+// a file gives need be looked at, and reading of other files costs nothing more.
+through_hooks! {
+    read(descriptor: c_int, into: *mut c_void, bytes: usize) -> isize = no_bytes;
+    __read_chk(descriptor: c_int, into: *mut c_void, bytes: usize, room: usize) -> isize = no_bytes;
+    pread(descriptor: c_int, into: *mut c_void, bytes: usize, offset: i64) -> isize = no_bytes;
+    pread64(descriptor: c_int, into: *mut c_void, bytes: usize, offset: i64) -> isize = no_bytes;
+    readv(descriptor: c_int, into: *mut c_void, count: c_int) -> isize = no_bytes;
+    write(descriptor: c_int, from: *const c_void, bytes: usize) -> isize = sealed;
+    pwrite(descriptor: c_int, from: *const c_void, bytes: usize, offset: i64) -> isize = sealed;
+    pwrite64(descriptor: c_int, from: *const c_void, bytes: usize, offset: i64) -> isize = sealed;
+    writev(descriptor: c_int, from: *const c_void, count: c_int) -> isize = sealed;
+}
+
+hooks! {
+    mmap(at: *mut c_void, bytes: usize, rights: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void
+        = no_map(descriptor), libc::MAP_FAILED;
+    mmap64(at: *mut c_void, bytes: usize, rights: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void
+        = no_map(descriptor), libc::MAP_FAILED;
 }
 
 // Functions that programs built for C libraries before 2.33 call; `version` is of the structure.
@@ -247,9 +293,9 @@ int_hooks! {
     __xstat64[path](version: c_int, path: *const c_char, into: *mut libc::stat)
         = stat_path(libc::AT_FDCWD, path, 0, into);
     __lxstat[path](version: c_int, path: *const c_char, into: *mut libc::stat)
-        = stat_path(libc::AT_FDCWD, path, 0, into);
+        = stat_path(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW, into);
     __lxstat64[path](version: c_int, path: *const c_char, into: *mut libc::stat)
-        = stat_path(libc::AT_FDCWD, path, 0, into);
+        = stat_path(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW, into);
     __fxstat(version: c_int, descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
     __fxstat64(version: c_int, descriptor: c_int, into: *mut libc::stat) = stat_descriptor(descriptor, into);
     __fxstatat[path](version: c_int, directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int)
@@ -265,6 +311,74 @@ int_hooks! {
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) = no_ring();
     io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, bytes: usize)
         = no_ring();
+}
+
+/// `fopen` of a node.
+unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
+    // SAFETY: the caller passes strings of C's.
+    let letters = unsafe { text(mode) }?;
+    let access = if letters.contains('+') {
+        libc::O_RDWR
+    } else if letters.starts_with('r') {
+        libc::O_RDONLY
+    } else {
+        libc::O_WRONLY
+    };
+    let closes = if letters.contains('e') { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: as above; the descriptor is a new one.
+    let descriptor = unsafe { open_node(libc::AT_FDCWD, path, access | closes) }?;
+    if descriptor < 0 {
+        return Some(ptr::null_mut());
+    }
+    // SAFETY: the descriptor is open, and the stream's from here on.
+    Some(unsafe { libc::fdopen(descriptor, mode) }.cast())
+}
+
+/// `realpath` of a node.
+unsafe fn real_path(path: *const c_char, into: *mut c_char) -> Option<*mut c_char> {
+    let found = ours(|library| {
+        // SAFETY: as the caller's.
+        let number = unsafe { node_at(library, libc::AT_FDCWD, path, true) }?;
+        Some(CString::new(node(library, number).path.as_str()).map_err(|_| Errno::NOENT))
+    });
+    let found = found?.ok()?;
+    // SAFETY: the caller's room is PATH_MAX, and a node's path is shorter; `strdup` returns memory for `free`.
+    Some(unsafe {
+        if into.is_null() { libc::strdup(found.as_ptr()) } else { libc::strcpy(into, found.as_ptr()) }
+    })
+}
+
+/// `readlink` of a node, which is no link.
+unsafe fn no_link(directory: c_int, path: *const c_char) -> Option<isize> {
+    // SAFETY: as the caller's.
+    let node = ours(|library| unsafe { node_at(library, directory, path, false) }.map(Ok));
+    node.map(|_| fail(Errno::INVAL) as isize)
+}
+
+/// Is this descriptor a node's?
+fn is_node(descriptor: c_int) -> bool {
+    ours(|library| node_of(library, descriptor).map(Ok)).is_some()
+}
+
+/// The answer to a read that returned `answer`.
+fn no_bytes(descriptor: c_int, answer: isize) -> isize {
+    if answer == 0 && is_node(descriptor) { fail(Errno::INVAL) as isize } else { answer }
+}
+
+/// The answer to a write that returned `answer`.
+fn sealed(descriptor: c_int, answer: isize) -> isize {
+    if answer < 0 && errno() == libc::EPERM && is_node(descriptor) {
+        fail(Errno::INVAL) as isize
+    } else {
+        answer
+    }
+}
+
+unsafe fn no_map(descriptor: c_int) -> Option<*mut c_void> {
+    (descriptor >= 0 && is_node(descriptor)).then(|| {
+        fail(Errno::NODEV);
+        libc::MAP_FAILED
+    })
 }
 
 unsafe fn no_ring() -> Option<c_int> {
@@ -314,7 +428,7 @@ unsafe fn stat_path(
         // SAFETY: as the caller's.
         let node = match unsafe { text(path) }? {
             "" if flags & libc::AT_EMPTY_PATH != 0 => node_of(library, directory)?,
-            _ => unsafe { node_at(library, directory, path) }?,
+            _ => unsafe { node_at(library, directory, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0) }?,
         };
         // SAFETY: the caller passes a structure to fill.
         describe(library, node, unsafe { into.as_mut() }?);
@@ -343,7 +457,7 @@ unsafe fn statx_path(
         // SAFETY: as the caller's; a null path means the descriptor, as an empty one does.
         let node = match unsafe { text(path) } {
             None | Some("") if flags & libc::AT_EMPTY_PATH != 0 => node_of(library, directory)?,
-            _ => unsafe { node_at(library, directory, path) }?,
+            _ => unsafe { node_at(library, directory, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0) }?,
         };
         let looks = library.nodes().all()[node].looks();
         // SAFETY: the caller passes a structure to fill, which is one of numbers.
@@ -362,10 +476,10 @@ unsafe fn statx_path(
     answer.map(returned)
 }
 
-unsafe fn may_access(directory: c_int, path: *const c_char, mode: c_int) -> Option<c_int> {
+unsafe fn may_access(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> Option<c_int> {
     let answer = ours(|library| {
         // SAFETY: as the caller's.
-        unsafe { node_at(library, directory, path) }?;
+        unsafe { node_at(library, directory, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0) }?;
         Some(if mode & libc::X_OK != 0 { Err(Errno::ACCESS) } else { Ok(0) })
     });
     answer.map(returned)
@@ -382,14 +496,28 @@ pub unsafe extern "C" fn syscall(
     f: c_long,
 ) -> c_long {
     if library().is_some() {
-        // SAFETY: as the caller's.
-        match number {
-            libc::SYS_io_uring_setup => return fail(Errno::NOSYS).into(),
-            libc::SYS_ioctl => return unsafe { ioctl(a as c_int, b as c_ulong, c as *mut c_void) }.into(),
-            libc::SYS_openat => {
-                return unsafe { openat(a as c_int, b as *const c_char, c as c_int, d as mode_t) }.into();
+        let (directory, path) = (a as c_int, b as *const c_char);
+        // SAFETY: as the caller's: the arguments are those of the function that is called for the number.
+        let answer = unsafe {
+            match number {
+                libc::SYS_io_uring_setup => Some(fail(Errno::NOSYS)),
+                libc::SYS_ioctl => Some(ioctl(a as c_int, b as c_ulong, c as *mut c_void)),
+                libc::SYS_openat => Some(openat(directory, path, c as c_int, d as mode_t)),
+                // Only a node's: other files know more than the flags.
+                libc::SYS_openat2 => {
+                    (c as *const u64).as_ref().and_then(|how| open_node(directory, path, *how as c_int))
+                }
+                libc::SYS_newfstatat => Some(fstatat(directory, path, c as *mut libc::stat, d as c_int)),
+                libc::SYS_statx => {
+                    Some(statx(directory, path, c as c_int, d as c_uint, e as *mut libc::statx))
+                }
+                libc::SYS_faccessat => Some(faccessat(directory, path, c as c_int, 0)),
+                libc::SYS_faccessat2 => Some(faccessat(directory, path, c as c_int, d as c_int)),
+                _ => None,
             }
-            _ => {}
+        };
+        if let Some(answer) = answer {
+            return answer.into();
         }
     }
     next!(syscall(number => c_long, a => c_long, b => c_long, c => c_long, d => c_long, e => c_long, f => c_long)

@@ -9,6 +9,7 @@
 //! A session begins with the first command. It ends with any failure of a connection, as Linux resets a controller:
 //! commands under way fail with EINTR, and the next command begins another session.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -23,6 +24,7 @@ use kvdrive_text::output::tell;
 use uuid::Uuid;
 
 use crate::in_process::{Address, InProcess};
+use crate::kept::{Connected, Kept};
 
 /// Entries of an I/O queue; each has one command at a time.
 const QUEUE_ENTRIES: u16 = 16;
@@ -89,14 +91,14 @@ pub struct Facts {
 pub struct Session {
     /// Properties of the drive that it is connected to.
     pub facts: Facts,
-    admin: Mutex<Initiator>,
+    admin: Mutex<Kept<Initiator>>,
     lanes: Mutex<Lanes>,
     freed: Condvar,
     is_broken: AtomicBool,
 }
 
 struct Lanes {
-    idle: Vec<Queue>,
+    idle: Vec<Kept<Queue>>,
     made: u16,
     granted: u16,
 }
@@ -270,10 +272,12 @@ impl At {
     }
 }
 
-/// Has the other end closed this connection, which has no command in flight?
-fn is_closed(socket: &TcpStream) -> bool {
+/// Has the other end closed this connection, which has no command in flight, or this program its descriptor?
+fn is_closed<T: Connected>(connection: &mut Kept<T>) -> bool {
     // Does not block; the bytes stay in the socket.
-    !matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    let peeked = |socket: &TcpStream| socket.peek(&mut [0]);
+    !connection.is_ours()
+        || !matches!(peeked(connection.socket()), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 impl Session {
@@ -323,7 +327,7 @@ impl Session {
         let is_broken = AtomicBool::new(false);
         Ok(Session {
             facts,
-            admin: Mutex::new(admin),
+            admin: Mutex::new(Kept::new(admin)),
             lanes: Mutex::new(lanes),
             freed: Condvar::new(),
             is_broken,
@@ -340,8 +344,8 @@ impl Session {
     /// Has the controller gone since it was last asked?
     fn is_stale(&self, set: QueueKind) -> bool {
         match set {
-            QueueKind::Admin => is_closed(lock(&self.admin).admin().socket()),
-            QueueKind::Io => lock(&self.lanes).idle.last().is_some_and(|queue| is_closed(queue.socket())),
+            QueueKind::Admin => is_closed(&mut *lock(&self.admin)),
+            QueueKind::Io => lock(&self.lanes).idle.last_mut().is_some_and(is_closed),
         }
     }
 
@@ -361,21 +365,22 @@ impl Session {
     }
 
     /// A queue that no other thread has.
-    fn queue(&self) -> Result<Queue, Error> {
+    fn queue(&self) -> Result<Kept<Queue>, Error> {
         let mut lanes = lock(&self.lanes);
         loop {
             if self.is_broken.load(Ordering::Acquire) {
                 return Err(Error::Protocol("the controller was reset"));
             }
-            if let Some(queue) = lanes.idle.pop() {
-                return Ok(queue);
+            if let Some(mut queue) = lanes.idle.pop() {
+                let lost = Error::Protocol("the program has closed the descriptor of a connection");
+                return if queue.is_ours() { Ok(queue) } else { Err(lost) };
             }
             if lanes.made < lanes.granted {
                 lanes.made += 1;
                 let number = lanes.made;
                 drop(lanes);
                 let most = self.facts.capabilities.entries_max_z().saturating_add(1);
-                return lock(&self.admin).io_queue(number, QUEUE_ENTRIES.min(most));
+                return lock(&self.admin).io_queue(number, QUEUE_ENTRIES.min(most)).map(Kept::new);
             }
             lanes = self.freed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
         }

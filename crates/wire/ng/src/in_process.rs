@@ -6,7 +6,9 @@
 //!
 //! It is reached over the network like a served drive, so that both behave alike. Its door accepts only a host with a
 //! random name that this process alone knows. The drive runs as fast as the machine can, and ends with the process; its
-//! pairs survive if it has a file, also `kill -9`. A forked child has no drive, because threads stay with the parent.
+//! pairs survive if it has a file, also `kill -9`. A forked child has no drive, because threads stay with the parent. The
+//! drive's threads have a table of descriptors of their own, which a program that closes all of its descriptors does not
+//! reach.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +26,8 @@ use kvdrive_subsystem::tcp::connection::Limits;
 use kvdrive_subsystem::tcp::listener::{Server, Sockets};
 use kvdrive_text::output::tell;
 use uuid::Uuid;
+
+use crate::kernel;
 
 /// Least that one command may move, bytes.
 const TRANSFER_MIN_BYTES: u32 = 1 << 20;
@@ -120,16 +124,19 @@ impl InProcess {
             core.subsystem.attach(NSID, Box::new(namespace));
             Ok::<_, String>((at, serving, Server::new(sockets, core, Limits::default())))
         };
-        let run = move || match begin() {
-            Ok((at, serving, server)) => {
-                let _ = started.send(Ok(at));
-                if let Err(error) = server.run(false) {
-                    tell(&format!("kvdrive-ng: the drive in this process has ended: {error}"));
+        let run = move || {
+            kernel::own_descriptors();
+            match begin() {
+                Ok((at, serving, server)) => {
+                    let _ = started.send(Ok(at));
+                    if let Err(error) = server.run(false) {
+                        tell(&format!("kvdrive-ng: the drive in this process has ended: {error}"));
+                    }
+                    drop(serving);
                 }
-                drop(serving);
-            }
-            Err(error) => {
-                let _ = started.send(Err(error));
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
             }
         };
         thread::Builder::new().name("kvdrive".into()).spawn(run).map_err(|error| error.to_string())?;

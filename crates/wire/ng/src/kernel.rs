@@ -24,6 +24,25 @@ pub(crate) fn own_id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
+/// Gives this thread, and those that it will start, descriptors of their own: what the program closes or opens from now on
+/// is not among them, and the program's are not kept open here. Only standard error is shared. Where the system refuses,
+/// all stays as it was.
+pub(crate) fn own_descriptors() {
+    let none = c"/dev/null";
+    // SAFETY: the calls take numbers, and one a string; the table of descriptors is this thread's alone when its entries
+    // are closed, and this thread has opened none yet.
+    unsafe {
+        if libc::unshare(libc::CLONE_FILES) != 0 {
+            return;
+        }
+        let null = libc::open(none.as_ptr(), libc::O_RDWR);
+        for descriptor in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            libc::dup2(null, descriptor);
+        }
+        libc::syscall(libc::SYS_close_range, libc::STDERR_FILENO + 1, u32::MAX, 0);
+    }
+}
+
 /// Copies bytes of process `id` at `address`.
 pub(crate) fn read_memory(id: i32, address: u64, into: &mut [u8]) -> Result<(), Errno> {
     if into.is_empty() {
@@ -128,10 +147,22 @@ pub(crate) fn statx_bytes(it: &Described) -> Vec<u8> {
     })
 }
 
-/// Starts a program some of whose system calls wait for this process, and the descriptor that they come by.
+/// Can a call wait for its answer so that only a signal which ends the thread interrupts it (Linux 5.19)?
+pub(crate) fn waits_killable() -> bool {
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let none = std::ptr::null::<libc::sock_fprog>();
+    // SAFETY: there is no filter at that address, so that none is installed.
+    let asked = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, none) };
+    // The system looks at the flags before it looks for the filter; EINVAL: it does not know one of them.
+    asked < 0 && last() == Errno::FAULT
+}
+
+/// Starts a program some of whose system calls wait for this process, and the descriptor that they come by. `killable`:
+/// they wait as [`waits_killable`] describes.
 pub(crate) fn spawn_filtered(
     mut command: Command,
     filter: Vec<libc::sock_filter>,
+    killable: bool,
 ) -> std::io::Result<(Child, OwnedFd)> {
     let (ours, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
@@ -140,7 +171,7 @@ pub(crate) fn spawn_filtered(
         None,
     )?;
     let filtered = move || {
-        let listener = install(&filter)?;
+        let listener = install(&filter, killable)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let passed = [listener.as_fd()];
@@ -170,10 +201,11 @@ pub(crate) fn spawn_filtered(
 }
 
 /// Puts this thread under a filter, for good.
-fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
+fn install(filter: &[libc::sock_filter], killable: bool) -> Result<OwnedFd, Errno> {
     let length = u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let wait = if killable { libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV } else { 0 };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | wait;
     // SAFETY: the first two calls take numbers only; in the third, the system copies the program, which lives as long as
     // the call. If its supervisor had ended, a program would get ENOSYS for every file it opens, so the system ends it
     // with a signal.
@@ -190,7 +222,7 @@ fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
 }
 
 /// A system call of a supervised program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     /// The thread that made it.
     pub thread: i32,
@@ -229,6 +261,13 @@ pub(crate) fn notified(listener: &OwnedFd) -> Result<Notified, Errno> {
     }
     let call = Call { thread: it.pid as i32, number: it.data.nr.into(), arguments: it.data.args };
     Ok(Notified { id: it.id, call })
+}
+
+/// Does the thread still wait for the answer to this call? A signal ends the wait: a killed thread's number may be another
+/// process by then, and a thread that goes on uses its memory for something else.
+pub(crate) fn still_waits(listener: &OwnedFd, id: u64) -> bool {
+    // SAFETY: the system reads the number that it is given.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
 }
 
 /// Is no supervised process left?

@@ -15,6 +15,7 @@
 //! | [`ioctl`](mod@ioctl) | one ioctl from its number to its return value |
 //! | [`memory`] | memory that a program points at |
 //! | [`drive`] | a drive as this process reaches it |
+//! | `kept` | a connection whose descriptor the program may close |
 //! | `in_process` | the drive in the program's own process |
 //! | [`stand_in`] | the file of a node's descriptor |
 //! | [`sysfs`] | the files of the nodes in `/sys` |
@@ -29,6 +30,7 @@ pub mod abi;
 pub mod drive;
 mod in_process;
 pub mod ioctl;
+mod kept;
 mod kernel;
 pub mod memory;
 pub mod nodes;

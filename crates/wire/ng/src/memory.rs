@@ -42,27 +42,3 @@ impl Memory for Own {
         kernel::populate_for_write(address, bytes)
     }
 }
-
-/// The memory of another program, which this one may look into.
-#[derive(Clone, Copy, Debug)]
-pub struct Other {
-    /// One of its threads.
-    pub id: i32,
-}
-
-impl Memory for Other {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
-        kernel::read_memory(self.id, address, into)
-    }
-
-    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
-        kernel::write_memory(self.id, address, from)
-    }
-
-    /// Checks only whether both ends can be read, because the system has no call for more.
-    fn expect(&self, address: u64, bytes: u64) -> Result<(), Errno> {
-        let last = bytes.checked_sub(1).and_then(|last| address.checked_add(last)).ok_or(Errno::FAULT)?;
-        self.read(address, &mut [0])?;
-        self.read(last, &mut [0])
-    }
-}

@@ -14,9 +14,12 @@
 //! controller, as Linux does. (Linux has no block device for pairs. Older programs look for such a device, so a node
 //! can have its name.)
 
+use std::fmt::{self, Write};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::CWD;
 use serde::Deserialize;
 
 use crate::drive::Drive;
@@ -25,6 +28,10 @@ use crate::in_process;
 /// The variable that names the nodes.
 pub const VARIABLE: &str = "KVDRIVE_NG";
 
+/// Longest chain of links that is followed, as Linux has it.
+const LINKS_MAX: usize = 40;
+/// Longest path that is followed through links, bytes; longer ones go to the system.
+const LINK_MAX_BYTES: usize = 1024;
 /// Longest path of a node: it has to fit the name of a memory file.
 const PATH_MAX_BYTES: usize = 200;
 
@@ -221,24 +228,81 @@ impl Nodes {
         &self.all
     }
 
-    /// The number of the node that `path` names. `folder` returns the folder at which a relative path begins; it is
-    /// called only if the last part of the path is the name of a node.
-    pub fn at(&self, path: &str, folder: impl FnOnce() -> Option<String>) -> Option<usize> {
-        let name = path.trim_end_matches('/').rsplit('/').next()?;
-        let is_name = |node: &Node| node.path.rsplit('/').next() == Some(name);
-        if !self.all.iter().any(is_name) {
-            return None;
+    /// The number of the node that `path` leads to. `folder` is the folder at which a relative path begins. `follows`: a
+    /// link at the end of the path is followed. Allocates nothing on the way to `None`, except for a path of many bytes:
+    /// the handler of a signal may have called.
+    pub fn at(&self, path: &str, folder: fmt::Arguments<'_>, follows: bool) -> Option<usize> {
+        let mut from = PathText::new();
+        match path.starts_with('/') {
+            true => write!(from, "{path}").ok()?,
+            false => write!(from, "{folder}/{path}").ok()?,
         }
-        if path.starts_with('/') {
-            return self.find(path);
+        for _ in 0..LINKS_MAX {
+            let (parent, name) = divided(from.as_str());
+            if let Some(node) = self.all.iter().position(|node| leads(parent, name, &node.path)) {
+                return Some(node);
+            }
+            if !follows {
+                return None;
+            }
+            let mut link = [MaybeUninit::uninit(); LINK_MAX_BYTES];
+            let (link, _) = rustix::fs::readlinkat_raw(CWD, from.as_str(), &mut link).ok()?;
+            let link = std::str::from_utf8(link).ok().filter(|link| link.len() < LINK_MAX_BYTES)?;
+            let mut to = PathText::new();
+            match link.starts_with('/') {
+                true => write!(to, "{link}").ok()?,
+                false => write!(to, "{parent}/{link}").ok()?,
+            }
+            from = to;
         }
-        self.find(&format!("{}/{path}", folder()?))
+        None
     }
 
     /// The number of the node at this path.
     pub fn find(&self, path: &str) -> Option<usize> {
-        let path = normal(path);
         self.all.iter().position(|node| node.path == path)
+    }
+}
+
+/// A path's folder and its last part.
+fn divided(path: &str) -> (&str, &str) {
+    let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    (if folder.is_empty() { "/" } else { folder }, name)
+}
+
+/// Does a path lead to the node at `node`? Its last part has to be the node's name; its folder may be written in another
+/// way, through links too, and be the same one.
+fn leads(folder: &str, name: &str, node: &str) -> bool {
+    let (node_folder, node_name) = divided(node);
+    let file = |path: &str| rustix::fs::stat(path).ok().map(|file| (file.st_dev, file.st_ino));
+    name == node_name
+        && (folder == node_folder
+            || normal(folder) == node_folder
+            || file(folder).is_some_and(|is| Some(is) == file(node_folder)))
+}
+
+/// The bytes of a path, on the stack.
+struct PathText {
+    bytes: [u8; LINK_MAX_BYTES],
+    length: usize,
+}
+
+impl PathText {
+    fn new() -> PathText {
+        PathText { bytes: [0; LINK_MAX_BYTES], length: 0 }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).expect("only text was written")
+    }
+}
+
+impl fmt::Write for PathText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 

@@ -26,11 +26,11 @@ pub struct Looks {
 }
 
 impl Node {
-    /// A descriptor of this node, opened with `flags`, and the inode of its file.
+    /// A descriptor of this node, opened with `flags`.
     ///
     /// # Errors
     /// What `open` says of a device.
-    pub fn open(&self, flags: u32) -> Result<(OwnedFd, u64), Errno> {
+    pub fn open(&self, flags: u32) -> Result<OwnedFd, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         if flags.contains(OFlags::DIRECTORY) {
             return Err(Errno::NOTDIR);
@@ -41,11 +41,10 @@ impl Node {
         let name = format!("{MARK}{}", self.path);
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
-        let inode = rustix::fs::fstat(&file)?.st_ino;
         // Opened a second time: a memory file is open for reading and writing, and the program may ask for less.
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let access = flags & (OFlags::ACCMODE | OFlags::CLOEXEC | OFlags::NONBLOCK);
-        Ok((rustix::fs::open(again, access, Mode::empty())?, inode))
+        rustix::fs::open(again, access, Mode::empty())
     }
 
     /// The result of `stat`.

@@ -95,6 +95,15 @@ fn what_cannot_be_meant_is_refused_with_a_status() {
     assert!(text(&nowhere.stderr).contains("no-such-program: "), "{}", text(&nowhere.stderr));
 }
 
+/// The kernel stops the program at each call, if it can do so as its own driver would.
+#[test]
+fn a_program_is_supervised_where_signals_cannot_interrupt_a_call() {
+    let said = kvdrive(&["ng", "--say", "--node", "/dev/ng0n1=kvdrive:cosmos-plus", "--", "true"]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let by_seccomp = text(&said.stderr).starts_with("kvdrive: by seccomp; ");
+    assert_eq!(by_seccomp, kvdrive_ng::supervise::is_faithful(), "{}", text(&said.stderr));
+}
+
 /// Reads that a rule fails are reported, and are no wrong values.
 #[test]
 fn values_are_compared_although_rules_fail_some_reads() {

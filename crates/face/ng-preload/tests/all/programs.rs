@@ -19,19 +19,80 @@ fn library() -> PathBuf {
     library
 }
 
-/// The C program, built once.
+/// A C program of the folder of tests.
+fn built(name: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ng-{name}-{}", std::process::id()));
+    let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let options = ["-O1", "-Wall", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"];
+    let built = Command::new("cc").args(options).arg(&program).arg(source).output().expect("a C compiler");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+/// The C program that knows what a kernel answers, built once.
 fn program() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let program =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ng-program-{}", std::process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.c");
-        let options = ["-O1", "-Wall", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"];
-        let built =
-            Command::new("cc").args(options).arg(&program).arg(source).output().expect("a C compiler");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        program
-    });
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("program"));
     &PROGRAM
+}
+
+/// The C program that does what programs may do around ioctls, built once.
+fn around_ioctls() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("allowed"));
+    &PROGRAM
+}
+
+/// Runs a case of the C program of what surrounds ioctls; first with a drive on a socket, then with one in the program's process.
+fn allowed(case: &[&str]) {
+    let drive = drive();
+    for nodes in [node_of(&drive), "/dev/ng0n1=kvdrive:cosmos-plus".into()] {
+        said(preloaded(&nodes, around_ioctls()).arg("/dev/ng0n1").args(case));
+    }
+    drive.end();
+}
+
+#[test]
+fn a_handler_of_a_signal_asks_during_an_ioctl() {
+    allowed(&["handler"]);
+}
+
+#[test]
+fn a_thread_that_waits_in_an_ioctl_is_cancelled_after_it() {
+    allowed(&["cancel"]);
+}
+
+#[test]
+fn a_handler_that_jumps_out_of_an_ioctl_leaves_no_lock() {
+    allowed(&["longjmp"]);
+}
+
+#[test]
+fn threads_with_small_stacks_ask() {
+    for bytes in ["16384", "32768", "65536"] {
+        allowed(&["stack", bytes]);
+    }
+}
+
+#[test]
+fn a_child_that_no_handler_of_fork_has_seen_is_refused() {
+    allowed(&["raw-fork"]);
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_those_it_opens_then() {
+    let folder = tempfile::tempdir().unwrap();
+    allowed(&["close-all", folder.path().to_str().unwrap()]);
+}
+
+#[test]
+fn links_streams_and_paths_with_dots_lead_to_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = ["/dev/ng0n1", "paths", folder.path().to_str().unwrap()];
+    said(preloaded("/dev/ng0n1=kvdrive:cosmos-plus", around_ioctls()).args(case));
+}
+
+#[test]
+fn a_node_has_no_bytes_and_is_told_from_a_file_of_its_number() {
+    said(preloaded("/dev/ng0n1=kvdrive:cosmos-plus", around_ioctls()).args(["/dev/ng0n1", "file"]));
 }
 
 fn drive() -> Running {

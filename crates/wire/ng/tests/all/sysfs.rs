@@ -47,9 +47,9 @@ fn a_node_brings_those_that_linux_has_beside_it() {
         ("/dev/nvme4", Kind::Controller, (4, 2)),
     ];
     assert_eq!(found, should);
-    assert_eq!(nodes.at("//dev/./ng4n2", || None), Some(4));
-    assert_eq!(nodes.at("ng4n2", || Some("/dev".into())), Some(4));
-    assert_eq!(nodes.at("ng4n2", || Some("/tmp".into())), None);
+    assert_eq!(nodes.at("//dev/./ng4n2", format_args!("/"), true), Some(4));
+    assert_eq!(nodes.at("ng4n2", format_args!("/dev"), true), Some(4));
+    assert_eq!(nodes.at("ng4n2", format_args!("/tmp"), true), None);
 }
 
 #[test]
