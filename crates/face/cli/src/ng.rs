@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -14,8 +14,10 @@ use kvdrive_ng::supervise::{self, choose};
 
 use crate::output;
 
-/// The preloaded library, in the folder of this program.
+/// The preloaded library: in the folder of this program, as cargo and an archive place it, or in the folder for libraries
+/// beside that of programs, as packages do.
 const LIBRARY: &str = "libkvdrive_ng_preload.so";
+const LIBRARY_OF_PACKAGES: &str = "../lib/kvdrive";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
@@ -54,7 +56,7 @@ impl Ng {
         let nodes = Nodes::of(&value)?;
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
-        let library = std::env::current_exe()?.with_file_name(LIBRARY);
+        let library = library(&std::env::current_exe()?);
         let (by, why) = self.served_by(&library)?;
         if self.say {
             output::tell(&format!("kvdrive: by {why}"));
@@ -104,7 +106,7 @@ impl Ng {
     }
 
     /// How the program is served, and why.
-    fn served_by(&self, library: &std::path::Path) -> anyhow::Result<(By, &'static str)> {
+    fn served_by(&self, library: &Path) -> anyhow::Result<(By, &'static str)> {
         let is_there = library.exists();
         match self.by {
             By::Seccomp => return Ok((By::Seccomp, "seccomp, as asked")),
@@ -137,9 +139,33 @@ impl Ng {
     }
 }
 
+/// Where the preloaded library is, or would be, for the program at `program`.
+fn library(program: &Path) -> PathBuf {
+    let beside = program.with_file_name(LIBRARY);
+    let of_package = program.with_file_name(LIBRARY_OF_PACKAGES).join(LIBRARY);
+    match of_package.canonicalize() {
+        Ok(found) if !beside.exists() => found,
+        _ => beside,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_is_found_beside_the_program_and_where_packages_put_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (programs, libraries) = (root.path().join("bin"), root.path().join("lib/kvdrive"));
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::create_dir_all(&libraries).unwrap();
+        let program = programs.join("kvdrive");
+        assert_eq!(library(&program), programs.join(LIBRARY), "the place that messages name");
+        std::fs::write(libraries.join(LIBRARY), "").unwrap();
+        assert_eq!(library(&program), libraries.join(LIBRARY).canonicalize().unwrap());
+        std::fs::write(programs.join(LIBRARY), "").unwrap();
+        assert_eq!(library(&program), programs.join(LIBRARY));
+    }
 
     #[test]
     fn a_node_without_a_drive_is_named_with_the_form_of_one() {

@@ -17,6 +17,9 @@ pub struct Completions {
 pub struct Man {
     /// Page of this subcommand, as run [default: that of kvdrive]
     subcommand: Option<String>,
+    /// Lists the subcommands that have a page
+    #[arg(long, conflicts_with = "subcommand")]
+    list: bool,
 }
 
 impl Completions {
@@ -33,6 +36,12 @@ impl Man {
     /// Prints a page as `man` takes it.
     pub fn run(&self, mut command: clap::Command) -> anyhow::Result<()> {
         command.build();
+        if self.list {
+            let names =
+                command.get_subcommands().filter(|known| !known.is_hide_set() && known.get_name() != "help");
+            output::print(&names.map(|known| format!("{}\n", known.get_name())).collect::<String>());
+            return Ok(());
+        }
         if let Some(name) = &self.subcommand {
             let known: Vec<_> = command.get_subcommands().map(|known| known.get_name().to_owned()).collect();
             let found = command.find_subcommand(name).cloned();

@@ -7,6 +7,7 @@
 //! | [`descriptors`] | how many connections hosts may have, so that page and control socket stay reachable |
 //! | [`http`] | the page, and what is on it for machines |
 //! | [`metrics`] | for Prometheus |
+//! | [`namespaces`] | which drives there are, by options, files or a variable |
 //! | [`seen`] | what there is to see |
 //! | [`site`] | the names by which the page may be asked for |
 
@@ -16,6 +17,7 @@ mod descriptors;
 mod http;
 #[cfg(feature = "page")]
 mod metrics;
+mod namespaces;
 pub mod seen;
 #[cfg(feature = "page")]
 mod site;
@@ -30,7 +32,7 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
-use kvdrive_config::{Config, Document, RunOptions};
+use kvdrive_config::{Config, Document};
 use kvdrive_declare::Counters;
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::{ServedDrive, open_recorder};
@@ -40,8 +42,6 @@ use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_subsystem::tcp::connection::{LeastRate, Limits};
 use kvdrive_subsystem::tcp::listener::{Server, ServerHandle, Sockets};
-use kvdrive_text::input::read_text;
-use kvdrive_text::output::shown;
 use kvdrive_text::scaled::bytes;
 use kvdrive_text::{grouped, number_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -115,7 +115,8 @@ pub struct Serve {
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
     /// One more namespace (2, 3, ...): a separate drive on a thread of its own, with the default profile and the keys
-    /// of this TOML file; may be repeated
+    /// of this TOML file; may be repeated. The variable KVDRIVE_NAMESPACES lists all of them instead, as
+    /// kv:mem,kv:FILE,lba:mem
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     namespace: Vec<PathBuf>,
     /// Threads for connections: with 0, the thread of the drive serves them between its events; with 1, they have a
@@ -163,6 +164,12 @@ impl Serve {
     /// Serves until a signal, and prints the report.
     pub fn run(&self) -> anyhow::Result<()> {
         let documents = self.documents()?;
+        anyhow::ensure!(
+            self.record.is_none() || documents.len() == 1,
+            "--record: a recording is of one drive; {} lists {}",
+            namespaces::VARIABLE,
+            documents.len()
+        );
         output::check_json(self.json.as_ref())?;
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -232,14 +239,8 @@ impl Serve {
 
     /// The configuration of each drive, in the order of their namespaces.
     fn documents(&self) -> anyhow::Result<Vec<Document>> {
-        let first = self.settings.options()?.document_without_work("serve", "hosts bring the work")?;
-        let mut documents = vec![first];
-        for file in &self.namespace {
-            let mut options = RunOptions::default();
-            options.file(shown(file), read_text(file)?);
-            documents.push(options.document_of_drive("serve")?);
-        }
-        Ok(documents)
+        let listed = std::env::var_os(namespaces::VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())
     }
 
     /// The sockets, and the addresses that they have.
@@ -291,7 +292,7 @@ impl Serve {
         let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
         match &reports[..] {
             [] => {}
-            [report] if self.namespace.is_empty() => output::write_json(path, report)?,
+            [report] if documents.len() == 1 => output::write_json(path, report)?,
             _ => output::write_json(path, &reports)?,
         }
         Ok(failure)

@@ -1,0 +1,118 @@
+//! The namespaces of a served subsystem: from options, from files (`--namespace`), and from a variable, by which container
+//! images are told what to serve. Not here: the drives behind them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kvdrive_config::{Document, RunOptions};
+use kvdrive_text::input::read_text;
+use kvdrive_text::output::shown;
+
+/// Namespaces as `kv:mem,kv:/data/a.img,lba:mem`: what each holds, and where.
+pub const VARIABLE: &str = "KVDRIVE_NAMESPACES";
+
+/// The configuration of each drive, in the order of their namespaces. The first one has the options `first`; `files` are those
+/// of `--namespace`, and `listed` is the value of [`VARIABLE`], which replaces neither: its first entry names engine and medium
+/// of the first drive.
+///
+/// # Errors
+/// A setting is wrong, a file cannot be read, or the options and the variable contradict each other.
+pub fn documents(
+    first: RunOptions,
+    files: &[PathBuf],
+    listed: Option<&str>,
+) -> anyhow::Result<Vec<Document>> {
+    let Some(listed) = listed else { return of_options(first, files) };
+    anyhow::ensure!(files.is_empty(), "--namespace: {VARIABLE} lists the namespaces; leave one of them out");
+    if let Some(option) = first.first_given(&["engine", "media"]) {
+        anyhow::bail!("{option}: {VARIABLE} names it for each namespace; leave one of them out");
+    }
+    let mut documents = Vec::new();
+    for (at, entry) in listed.split(',').enumerate() {
+        let in_entry = || format!("{VARIABLE}: entry {} of {listed:?}", at + 1);
+        let options = options_of(first.clone(), entry.trim()).with_context(in_entry)?;
+        let document = match at {
+            0 => options.document_without_work("serve", "hosts bring the work"),
+            _ => options.document_of_drive("serve"),
+        };
+        documents.push(document.with_context(in_entry)?);
+    }
+    Ok(documents)
+}
+
+fn of_options(first: RunOptions, files: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
+    let mut documents = vec![first.document_without_work("serve", "hosts bring the work")?];
+    for file in files {
+        let mut options = RunOptions::default();
+        options.file(shown(file), read_text(file)?);
+        documents.push(options.document_of_drive("serve")?);
+    }
+    Ok(documents)
+}
+
+/// The options with engine and medium of one entry.
+fn options_of(mut options: RunOptions, entry: &str) -> anyhow::Result<RunOptions> {
+    const FORM: &str = "expected kv:mem, kv:FILE, lba:mem or lba:FILE";
+    let (holds, place) = entry.split_once(':').with_context(|| FORM.to_owned())?;
+    match holds {
+        "kv" => {}
+        "lba" => options.give("engine", "block")?,
+        _ => anyhow::bail!("{holds:?} is neither kv nor lba; {FORM}"),
+    }
+    match place {
+        "" => anyhow::bail!("{FORM}"),
+        "mem" => options.give("media", "ram")?,
+        file => {
+            anyhow::ensure!(Path::new(file).file_name().is_some(), "{file:?} names no file; {FORM}");
+            options.give("media", "file")?;
+            options.set(format!("media.path={file}"));
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(value: &str) -> anyhow::Result<Vec<(String, String)>> {
+        let documents = documents(RunOptions::default(), &[], Some(value))?;
+        let row = |document: &Document| {
+            let config = document.config().unwrap();
+            (config.engine.name.to_string(), config.media.kind.to_string())
+        };
+        Ok(documents.iter().map(row).collect())
+    }
+
+    #[test]
+    fn the_variable_names_what_each_namespace_holds_and_where() {
+        let rows = listed("kv:mem, kv:/tmp/second.img,lba:mem").unwrap();
+        let rows: Vec<_> = rows.iter().map(|(engine, media)| (engine.as_str(), media.as_str())).collect();
+        assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("block", "ram")]);
+    }
+
+    #[test]
+    fn a_wrong_entry_is_named_with_its_place_and_what_is_expected() {
+        for (value, expected) in [
+            ("kv:mem,zns:mem", "entry 2"),
+            ("kv:mem,zns:mem", "neither kv nor lba"),
+            ("", "expected kv:mem"),
+            ("kv:", "expected kv:mem"),
+            ("kv:mem,", "entry 2"),
+            ("lba:/", "names no file"),
+        ] {
+            let error = format!("{:#}", listed(value).unwrap_err());
+            assert!(error.contains(VARIABLE) && error.contains(expected), "{value:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_the_variable_contradicts_is_refused() {
+        let with_engine = RunOptions::default().with("engine", "plus");
+        let error = documents(with_engine, &[], Some("kv:mem")).unwrap_err().to_string();
+        assert!(error.starts_with("--engine: KVDRIVE_NAMESPACES names it"), "{error}");
+        let files = [PathBuf::from("second.toml")];
+        let error = documents(RunOptions::default(), &files, Some("kv:mem")).unwrap_err().to_string();
+        assert!(error.starts_with("--namespace: "), "{error}");
+    }
+}
