@@ -164,12 +164,6 @@ impl Serve {
     /// Serves until a signal, and prints the report.
     pub fn run(&self) -> anyhow::Result<()> {
         let documents = self.documents()?;
-        anyhow::ensure!(
-            self.record.is_none() || documents.len() == 1,
-            "--record: a recording is of one drive; {} lists {}",
-            namespaces::VARIABLE,
-            documents.len()
-        );
         output::check_json(self.json.as_ref())?;
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -240,7 +234,14 @@ impl Serve {
     /// The configuration of each drive, in the order of their namespaces.
     fn documents(&self) -> anyhow::Result<Vec<Document>> {
         let listed = std::env::var_os(namespaces::VARIABLE).map(|value| value.to_string_lossy().into_owned());
-        namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())
+        let documents = namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())?;
+        anyhow::ensure!(
+            self.record.is_none() || documents.len() == 1,
+            "--record: a recording is of one drive; {} lists {}",
+            namespaces::VARIABLE,
+            documents.len()
+        );
+        Ok(documents)
     }
 
     /// The sockets, and the addresses that they have.
