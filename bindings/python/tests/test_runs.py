@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import json
+import os
 import pathlib
 import pickle
 import subprocess
@@ -134,3 +135,40 @@ def test_the_tour_runs():
     tour = ROOT / "bindings/python/examples/tour.py"
     out = subprocess.run([sys.executable, tour], capture_output=True, text=True, check=True).stdout
     assert "after the power cut: b'some value'" in out and "adaptive" in out
+
+
+# A thread begins this process' first run; children that are forked meanwhile make runs of their own.
+FORKS = """
+import os, threading, time
+import kvdrive as kv
+begun = threading.Event()
+def first():
+    begun.set()
+    kv.run(workload="w-a", ops=50)
+threading.Thread(target=first, daemon=True).start()
+begun.wait()
+children = []
+for seed in range(25):
+    child = os.fork()
+    if child == 0:
+        kv.run(workload="w-a", ops=5, seed=seed)
+        os._exit(0)
+    children.append(child)
+    time.sleep(0.001)
+end = time.monotonic() + 60
+ended = 0
+for child in children:
+    while time.monotonic() < end and not os.waitpid(child, os.WNOHANG)[0]:
+        time.sleep(0.01)
+    ended += time.monotonic() < end
+for child in children[ended:]:
+    os.kill(child, 9)
+print(ended)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_children_that_are_forked_during_the_first_run_do_not_wait_for_it():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("25\n", "")

@@ -3,8 +3,7 @@
 
 #![expect(unsafe_code, reason = "the handler of forks is registered with the system's C library")]
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Number of forks between the first noted process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -16,8 +15,11 @@ pub struct ForkCount(u32);
 impl ForkCount {
     /// Notes this process.
     pub fn now() -> ForkCount {
-        static COUNTS: Once = Once::new();
-        COUNTS.call_once(count_forks);
+        // A `Once` could be inherited by a forked child while it is under way.
+        static COUNTS: AtomicBool = AtomicBool::new(false);
+        if !COUNTS.swap(true, Ordering::Relaxed) {
+            count_forks();
+        }
         ForkCount(FORKS.load(Ordering::Relaxed))
     }
 

@@ -3,8 +3,6 @@
 //! A value is checked when it is set, so that the message can name the key. Conditions between keys are
 //! checked when the configuration is built.
 
-use std::sync::LazyLock;
-
 use kvdrive_declare::{Problem as ConfigError, Rule, Section, Setting, When, settings};
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::hash;
@@ -12,6 +10,7 @@ use kvdrive_store::STORES;
 use kvdrive_text::grouped;
 use kvdrive_text::names::nearest;
 use kvdrive_text::scaled::bytes;
+use once_cell::race::OnceBox;
 use toml_edit::Value;
 
 use crate::sections::Config;
@@ -20,12 +19,14 @@ use crate::sections::Config;
 const LOAD: &str = "workload.load";
 
 /// Every setting with all conditions under which a run reads it, in the order of the declarations.
-static SETTINGS: LazyLock<Vec<(&'static Setting, Vec<&'static When>)>> =
-    LazyLock::new(|| settings(Config::ENTRIES));
+fn with_conditions() -> &'static [(&'static Setting, Vec<&'static When>)] {
+    static SETTINGS: OnceBox<Vec<(&'static Setting, Vec<&'static When>)>> = OnceBox::new();
+    SETTINGS.get_or_init(|| Box::new(settings(Config::ENTRIES)))
+}
 
 /// Every setting, in the order of the declarations.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().map(|(setting, _)| *setting)
+    with_conditions().iter().map(|(setting, _)| *setting)
 }
 
 /// Every key with its rule, in the order of the declarations.
@@ -40,7 +41,8 @@ pub fn setting(key: &str) -> Option<&'static Setting> {
 
 /// The conditions under which a run reads a setting.
 pub fn conditions(key: &str) -> &'static [&'static When] {
-    SETTINGS.iter().find(|(setting, _)| setting.key == key).map_or(&[], |(_, conditions)| conditions)
+    let found = with_conditions().iter().find(|(setting, _)| setting.key == key);
+    found.map_or(&[], |(_, conditions)| conditions)
 }
 
 /// What a key may be; `None`: there is no such key.

@@ -3,7 +3,6 @@
 
 use std::fmt::Write;
 use std::rc::Rc;
-use std::sync::LazyLock;
 
 use kvdrive_config::{Document, default_profile};
 use kvdrive_declare::{Counter, Counters, Counts, Sections};
@@ -14,6 +13,7 @@ use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
 use kvdrive_store::STORES;
 use kvdrive_workload::kvcache::{CacheCounters, TokenCounters};
+use once_cell::race::OnceBox;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
@@ -114,9 +114,11 @@ fn add(all: &mut Vec<Declared>, section: &'static str, counts: &Counts, of: &str
 /// The declaration of a counter, by its section and name. Engines of the same section declare counters of the
 /// same name with equal properties except for the help text, so the first declaration serves for all.
 pub(crate) fn find(section: &str, name: &str) -> Option<&'static Declared> {
-    static DECLARED: LazyLock<Vec<Declared>> =
-        LazyLock::new(|| declared().expect("small drives of every kind are powered on in tests, too"));
-    DECLARED.iter().find(|known| known.section == section && known.counter.name == name)
+    static DECLARED: OnceBox<Vec<Declared>> = OnceBox::new();
+    let all = DECLARED.get_or_init(|| {
+        Box::new(declared().expect("small drives of every kind are powered on in tests, too"))
+    });
+    all.iter().find(|known| known.section == section && known.counter.name == name)
 }
 
 /// Reads the sections of counters from the JSON of a report, in which they stand beside other keys.

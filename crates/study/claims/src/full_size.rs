@@ -5,11 +5,11 @@
 //! in front, and `{full.size}` is the size of the runs. No verdict depends on them.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use serde::Deserialize;
 
 use kvdrive_experiments::from_toml;
+use once_cell::race::OnceBox;
 
 /// The beginning of such a number's name.
 pub(super) const PREFIX: &str = "full.";
@@ -28,10 +28,14 @@ struct Numbers {
     _revisions: BTreeMap<String, String>,
 }
 
-static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| {
-    let text = include_str!("../full-size/plus.toml");
-    from_toml("full-size/plus.toml", text).expect("an embedded file, which scripts/full-size wrote")
-});
+fn numbers() -> &'static Numbers {
+    static NUMBERS: OnceBox<Numbers> = OnceBox::new();
+    NUMBERS.get_or_init(|| {
+        let text = include_str!("../full-size/plus.toml");
+        let read = from_toml("full-size/plus.toml", text);
+        Box::new(read.expect("an embedded file, which scripts/full-size wrote"))
+    })
+}
 
 /// The name after [`PREFIX`], if `name` begins with it.
 pub fn own_name(name: &str) -> Option<&str> {
@@ -40,7 +44,7 @@ pub fn own_name(name: &str) -> Option<&str> {
 
 /// The size of the runs, in words.
 pub fn size_in_words() -> String {
-    match NUMBERS.scale.as_str() {
+    match numbers().scale.as_str() {
         "1" => "full size".into(),
         scale => format!("{scale} of the size"),
     }
@@ -48,7 +52,7 @@ pub fn size_in_words() -> String {
 
 /// The number of `quantity` at `place`. Only for runs with the settings of the figure.
 pub(super) fn number(place: &str, quantity: &str, as_in_figure: bool) -> Result<f64, String> {
-    let found = NUMBERS.runs.get(place).filter(|_| as_in_figure);
+    let found = numbers().runs.get(place).filter(|_| as_in_figure);
     found
         .and_then(|numbers| numbers.get(quantity))
         .copied()

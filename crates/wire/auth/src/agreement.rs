@@ -3,11 +3,10 @@
 //! The prime of `b` bits is 2^b - 2^(b-64) + (floor(2^(b-130) e) + X) 2^64 - 1: 64 ones, the digits of e
 //! shifted by X, 64 ones. It is computed here, once, because that is easier to check than typed-in digits.
 
-use std::sync::OnceLock;
-
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd, Resize};
 use kvdrive_nvme::auth::Group;
+use once_cell::race::OnceBox;
 
 /// Bits of an exponent. RFC 7919 (section 5.2) asks for 400 in the largest group.
 const EXPONENT_BITS: u32 = 512;
@@ -73,13 +72,13 @@ fn divide(of: &mut [u64], by: u64) {
 
 /// Parameters of arithmetic modulo the group's prime; `None` without a group.
 fn field(group: Group) -> Option<&'static BoxedMontyParams> {
-    static FIELDS: [OnceLock<BoxedMontyParams>; 6] = [const { OnceLock::new() }; 6];
+    static FIELDS: [OnceBox<BoxedMontyParams>; 6] = [const { OnceBox::new() }; 6];
     let bits = group.bits();
     (bits > 0).then(|| {
         FIELDS[group as usize].get_or_init(|| {
             let prime = BoxedUint::from_be_slice(&prime(group), bits).expect("it has as many bits");
             let odd = Option::from(Odd::new(prime)).expect("it ends in ones");
-            BoxedMontyParams::new_vartime(odd)
+            Box::new(BoxedMontyParams::new_vartime(odd))
         })
     })
 }

@@ -58,3 +58,19 @@ fn a_library_says_which_tests_it_has() {
         }
     }
 }
+
+/// A child that is forked while another thread makes a `LazyLock` inherits it as being made, and waits for ever. What a
+/// library makes at its first use is a `once_cell::race::OnceBox`: two threads may both make it, and neither waits.
+#[test]
+fn nothing_that_a_library_makes_at_its_first_use_keeps_a_forked_child_waiting() {
+    for folder in entries(&root().join("crates")).into_iter().flat_map(|room| entries(&room)) {
+        // Programs, and inputs of a fuzzer, fork no children that continue with these libraries.
+        if ["cli", "fuzz"].contains(&name_of(&folder).as_str()) {
+            continue;
+        }
+        for path in sources(&folder.join("src")) {
+            let waits = fs::read_to_string(&path).unwrap().contains("LazyLock");
+            assert!(!waits, "{}: a LazyLock; use once_cell::race::OnceBox", path.display());
+        }
+    }
+}

@@ -1,10 +1,9 @@
 //! The table of options. An option that sets one key is declared at the field of that key; its help and the
 //! name of its value follow from the declaration. Options that set several keys are listed here.
 
-use std::sync::LazyLock;
-
 use kvdrive_declare::{Rule, Setting};
 use kvdrive_text::Unit;
+use once_cell::race::OnceBox;
 
 use super::{WORDS, is_above_zero};
 use crate::rules;
@@ -75,7 +74,7 @@ const SWITCHES: &[(&str, &str, &str)] = &[
 /// The key that the switches set.
 const VERIFY: &str = "workload.verify";
 
-static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
+fn made() -> Vec<OptionRow> {
     let own = OWN.iter().map(|(name, value, help)| OptionRow {
         name,
         value: (*value).to_owned(),
@@ -112,16 +111,17 @@ static ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
         })
     });
     own.chain(declared).chain(switches).collect()
-});
+}
 
 /// Every option.
 pub fn option_rows() -> &'static [OptionRow] {
-    &ROWS
+    static ROWS: OnceBox<Vec<OptionRow>> = OnceBox::new();
+    ROWS.get_or_init(|| Box::new(made()))
 }
 
 /// The option of that name.
 pub(super) fn row(name: &str) -> Option<&'static OptionRow> {
-    ROWS.iter().find(|row| row.name == name)
+    option_rows().iter().find(|row| row.name == name)
 }
 
 fn value_name(setting: &Setting) -> String {

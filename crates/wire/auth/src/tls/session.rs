@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::io::{self, ErrorKind, Read, Write};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use kvdrive_nvme::auth::Hash;
+use once_cell::race::OnceBox;
 use s2n_tls::config::Config;
 use s2n_tls::connection::{Builder, Connection};
 use s2n_tls::enums::{Mode, PskHmac};
@@ -23,14 +24,16 @@ use crate::TlsPsk;
 /// use: [`Session::shake_hands`] refuses it.
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3-2023";
 
-static CONFIG: LazyLock<Result<Config, Error>> = LazyLock::new(|| {
+static CONFIG: OnceBox<Result<Config, Error>> = OnceBox::new();
+
+fn config() -> Result<Config, Error> {
     let mut config = Config::builder();
     config.set_security_policy(&Policy::from_version(POLICY)?)?;
     // s2n-tls would wait for seconds before it reports an error to the other end, to hide the time of a CBC
     // check; TLS 1.3 has no CBC.
     config.set_max_blinding_delay(0)?;
     config.build()
-});
+}
 
 /// One end of a TLS connection.
 pub struct Session {
@@ -111,7 +114,7 @@ impl Builder for Knowing {
     type Output = Connection;
 
     fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
-        let config = match &*CONFIG {
+        let config = match CONFIG.get_or_init(|| Box::new(config())) {
             Ok(config) => config.clone(),
             Err(error) => return Err(Error::application(error.to_string().into())),
         };
