@@ -94,9 +94,9 @@ def test_arrays_are_rows_or_bytes(shared):
     assert shared[bytes(keys[2])] == values[2, 100:200].tobytes()
     with pytest.raises(ValueError, match="values of one size"):
         shared.retrieve_many(keys).to_numpy()
-    texts = numpy.array([b"one", b"three"])
-    shared.store_many(texts, [b"1", b"3"])
-    assert list(shared.retrieve_many(texts)) == [b"1", b"3"]
+    texts = numpy.array([b"one", b"two"])
+    shared.store_many(texts, [b"1", b"2"])
+    assert list(shared.retrieve_many(texts)) == [b"1", b"2"]
     shared.store_many((b"abcd", numpy.array([0, 1, 4])), (bytearray(b"12345"), [0, 2, 5]))
     assert (shared[b"a"], shared[b"bcd"]) == (b"12", b"345")
     with pytest.raises(TypeError, match="an array of bytes"):
@@ -106,6 +106,16 @@ def test_arrays_are_rows_or_bytes(shared):
     with pytest.raises(kv.SizeError) as error:
         shared.store_many((b"ab", [0, 1, 1, 2]), [b""] * 3)
     assert error.value.index == 1
+
+
+def test_arrays_of_bytes_lose_no_zero_bytes(shared):
+    numpy = pytest.importorskip("numpy")
+    values = numpy.array([b"v\0\0", b"vvv"], dtype="S3")
+    for keys, given in [([b"k1", b"k2"], values), (numpy.array([b"ab\0", b"abc"], dtype="S3"), [b"1", b"2"])]:
+        with pytest.raises(ValueError, match="item 0 has . bytes in an array of S3"):
+            shared.store_many(keys, given)
+    shared.store_many([b"k1", b"k2"], values.view("uint8").reshape(-1, 3))
+    assert shared.retrieve_many([b"k1", b"k2"]) == [b"v\0\0", b"vvv"]
 
 
 def test_several_drives_hold_what_a_dictionary_holds():

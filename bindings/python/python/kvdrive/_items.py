@@ -11,7 +11,8 @@ from ._native import Buffer
 if TYPE_CHECKING:
     import numpy
 
-#: The items of bulk calls: a list of ``bytes``; a NumPy array, of ``uint8`` with a row for each item, or of ``bytes`` (``S``);
+#: The items of bulk calls: a list of ``bytes`` and other objects with a C-contiguous buffer (``memoryview``, NumPy arrays of
+#: any type; a tensor of torch as ``tensor.view(torch.uint8).numpy()``), which must not change until the call ends; a NumPy array, of ``uint8`` with a row for each item, or of ``bytes`` (``S``) that all fill their width;
 #: or ``(buffer, offsets)``, where item ``i`` is from offset ``i`` to offset ``i + 1``.
 Items = Any
 
@@ -24,6 +25,28 @@ def native(items: Items) -> Any:
         buffer, offsets = items
         return buffer, _int64(offsets)
     return items if isinstance(items, list) else list(items)
+
+
+def count(items: Any) -> int:
+    """Number of items that :func:`native` returned."""
+    if isinstance(items, list):
+        return len(items)
+    buffer, ends = items
+    return memoryview(buffer).nbytes // ends if isinstance(ends, int) else len(ends) - 1
+
+
+def each(errors: str) -> bool:
+    """Are all calls of a list carried out, and errors returned in their places?"""
+    if errors not in ("raise", "return"):
+        raise ValueError(f"errors: {errors!r}; allowed: 'raise', 'return'")
+    return errors == "return"
+
+
+def with_errors(results: list[Any], failed: Iterable[tuple[int, Any]]) -> list[Any]:
+    """The results, with the error of each call that failed in its place."""
+    for place, error in failed:
+        results[place] = error
+    return results
 
 
 def is_array(items: Items) -> bool:
@@ -42,12 +65,24 @@ def _int64(offsets: Iterable[int]) -> Any:
 
 def _of_array(items: "numpy.ndarray[Any, Any]") -> Any:
     if items.ndim == 1 and items.dtype.kind == "S":
-        return items.tolist()
+        return _of_texts(items)
     if items.ndim == 2 and items.dtype == "uint8":
         if items.shape[0] == 0:
             return []
         return needed("numpy", "arrays").ascontiguousarray(items).reshape(-1), items.shape[1]
     raise TypeError(f"an array of bytes (S) or of uint8 in rows, not of {items.dtype} in {items.ndim} dimensions")
+
+
+def _of_texts(items: "numpy.ndarray[Any, Any]") -> Any:
+    """NumPy drops the zero bytes at the end of an item of this kind, so only items that fill their width are known."""
+    width, texts = items.dtype.itemsize, items.tolist()
+    short = next((place for place, text in enumerate(texts) if len(text) < width), None)
+    if short is not None:
+        raise ValueError(
+            f"item {short} has {len(texts[short])} bytes in an array of S{width}, which loses zero bytes at the end: pass a "
+            f"list of bytes, or array.view('uint8').reshape(-1, {width}) for items of {width} bytes"
+        )
+    return texts
 
 
 class Values(Sequence[bytes | None]):
