@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvdrive::{Client, Done, Ended, Error, Pipeline};
+use kvdrive::{Client, Done, Ended, Error, Pipeline, Places};
 use kvdrive_sim::wall::Stopwatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Target};
 use crate::failure::{exception, exception_at};
+use crate::items::Items;
 
 /// Commands of a list between two checks for Ctrl-C.
 const LOOK_COMMANDS: usize = 4096;
@@ -23,16 +24,81 @@ const STAGED_BYTES: usize = 64 << 10;
 /// of Python compute, and release the lock only some times a second.
 const LONG_WAIT: Duration = Duration::from_millis(1);
 
-/// Begins the call of a number.
-pub type Begin<'a> = &'a (dyn Fn(&mut Pipeline<'_>, usize) -> Result<Option<Ended>, Error> + Send + Sync);
+/// Bytes of values under way at once, unless one alone is larger: as much as stays in a processor's cache while it is
+/// copied from the caller's memory to the drive's.
+const AT_ONCE_BYTES: usize = 8 << 20;
 
-/// What is done with the answers of calls that have succeeded.
+/// The calls of a list.
+pub enum Work {
+    /// Stores `values[i]` under `keys[i]` for each of these places.
+    Store {
+        /// All keys.
+        keys: Items,
+        /// Their values.
+        values: Items,
+        /// The places that are stored.
+        places: Vec<usize>,
+    },
+    /// Gets each value.
+    Get(Items),
+    /// Gets each value, of which so many bytes are wanted at most.
+    GetInto(Items, Vec<usize>),
+    /// Asks for each pair whether it is there.
+    Exist(Items),
+    /// Removes each pair.
+    Remove(Items),
+    /// Removes each pair from a drive that does not say whether it was there.
+    Delete(Items),
+}
+
+impl Work {
+    fn count(&self) -> usize {
+        match self {
+            Work::Store { places, .. } => places.len(),
+            Work::Get(keys)
+            | Work::GetInto(keys, _)
+            | Work::Exist(keys)
+            | Work::Remove(keys)
+            | Work::Delete(keys) => keys.len(),
+        }
+    }
+
+    /// Bytes of the value of a call, if they are known.
+    fn bytes(&self, call: usize) -> usize {
+        match self {
+            Work::Store { values, places, .. } => values.get(places[call]).len(),
+            Work::GetInto(_, sizes) => sizes[call],
+            _ => 0,
+        }
+    }
+
+    fn begin<'c>(&'c self, pipeline: &mut Pipeline<'c>, call: usize) -> Result<Option<Ended>, Error> {
+        match self {
+            Work::Store { keys, values, places } => {
+                pipeline.store_borrowed(keys.get(places[call]), values.get(places[call]))
+            }
+            Work::Get(keys) | Work::GetInto(keys, _) => pipeline.get(keys.get(call)),
+            Work::Exist(keys) => pipeline.exist(keys.get(call)),
+            Work::Remove(keys) => pipeline.remove(keys.get(call)),
+            Work::Delete(keys) => pipeline.delete(keys.get(call)),
+        }
+    }
+}
+
+/// What is done with the answers of calls.
 pub trait Ending: Send {
-    /// The buffer to which values are appended.
-    fn memory(&mut self) -> &mut Vec<u8>;
+    /// Waits for the next command to end.
+    fn next(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Option<Ended>, Error> {
+        pipeline.next_ended()
+    }
 
-    /// The call of this number has ended; its value has been appended.
+    /// The call of this number has ended; its value is where [`Ending::next`] puts it.
     fn ended(&mut self, call: usize, done: Done) -> PyResult<()>;
+
+    /// The call of this number has failed; the error is given back if it ends the list.
+    fn failed(&mut self, _call: usize, error: Error) -> Option<Error> {
+        Some(error)
+    }
 
     /// All calls have ended.
     fn finish(&mut self) -> PyResult<()> {
@@ -41,16 +107,82 @@ pub trait Ending: Send {
 }
 
 /// Stores bring nothing.
-#[derive(Default)]
-pub struct Stored(Vec<u8>);
+pub struct Stored;
 
 impl Ending for Stored {
-    fn memory(&mut self) -> &mut Vec<u8> {
-        &mut self.0
-    }
-
     fn ended(&mut self, _: usize, _: Done) -> PyResult<()> {
         Ok(())
+    }
+}
+
+/// An answer of yes or no for each call.
+pub struct Flags(pub Vec<bool>);
+
+impl Ending for Flags {
+    fn ended(&mut self, call: usize, done: Done) -> PyResult<()> {
+        self.0[call] = matches!(done, Done::Exists(true) | Done::Removed(true));
+        Ok(())
+    }
+}
+
+/// Values that go to memory of the caller, and their sizes; `None`: there is no pair.
+pub struct Placed {
+    /// By call.
+    pub targets: Vec<Target>,
+    /// By call.
+    pub sizes: Vec<Option<u32>>,
+}
+
+impl Places for Placed {
+    fn place(&mut self, number: u64, bytes: u32) -> Option<&mut [u8]> {
+        self.targets[number as usize].bytes().get_mut(..bytes as usize)
+    }
+}
+
+impl Ending for Placed {
+    fn next(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Option<Ended>, Error> {
+        pipeline.next_ended_to(self)
+    }
+
+    fn ended(&mut self, call: usize, done: Done) -> PyResult<()> {
+        let Done::Placed(bytes) = done else { unreachable!("a get was begun, and not {done:?}") };
+        self.sizes[call] = bytes;
+        Ok(())
+    }
+}
+
+/// Carries all calls out whatever becomes of some, and keeps their errors.
+pub struct Each<E> {
+    /// What is done with the others.
+    pub ending: E,
+    /// The calls that have failed.
+    pub errors: Vec<(usize, Error)>,
+}
+
+impl<E> Each<E> {
+    /// As `ending`, for each call.
+    pub fn of(ending: E) -> Each<E> {
+        Each { ending, errors: Vec::new() }
+    }
+}
+
+impl<E: Ending> Ending for Each<E> {
+    fn next(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Option<Ended>, Error> {
+        self.ending.next(pipeline)
+    }
+
+    fn ended(&mut self, call: usize, done: Done) -> PyResult<()> {
+        self.ending.ended(call, done)
+    }
+
+    fn failed(&mut self, call: usize, error: Error) -> Option<Error> {
+        let unwanted = self.ending.failed(call, error)?;
+        self.errors.push((call, unwanted));
+        None
+    }
+
+    fn finish(&mut self) -> PyResult<()> {
+        self.ending.finish()
     }
 }
 
@@ -117,8 +249,8 @@ impl FoundBuffer {
 }
 
 impl Ending for FoundBuffer {
-    fn memory(&mut self) -> &mut Vec<u8> {
-        &mut self.values.data
+    fn next(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Option<Ended>, Error> {
+        pipeline.next_ended_into(&mut self.values.data)
     }
 
     fn ended(&mut self, call: usize, done: Done) -> PyResult<()> {
@@ -152,8 +284,8 @@ impl FoundList {
 }
 
 impl Ending for FoundList {
-    fn memory(&mut self) -> &mut Vec<u8> {
-        &mut self.values.data
+    fn next(&mut self, pipeline: &mut Pipeline<'_>) -> Result<Option<Ended>, Error> {
+        pipeline.next_ended_into(&mut self.values.data)
     }
 
     fn ended(&mut self, call: usize, done: Done) -> PyResult<()> {
@@ -162,6 +294,12 @@ impl Ending for FoundList {
             return Ok(());
         }
         self.finish()
+    }
+
+    /// Its place is kept.
+    fn failed(&mut self, call: usize, error: Error) -> Option<Error> {
+        self.values.came(call, None, |end| self.ends.push(end));
+        Some(error)
     }
 
     fn finish(&mut self) -> PyResult<()> {
@@ -215,24 +353,26 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Has a pipeline carry out `count` calls, which `begin` begins by their number; `ending` gets each that
-/// succeeded. After a failure or Ctrl-C no further call begins, and those under way are waited for.
-pub fn carry_out(
-    client: &mut Client,
-    count: usize,
-    begin: Begin<'_>,
-    ending: &mut impl Ending,
+/// Has a pipeline carry out the calls of a list; `ending` gets each that has ended. After a failure that ends the list,
+/// or Ctrl-C, no further call begins, and those under way are waited for.
+pub fn carry_out<'c>(
+    client: &'c mut Client,
+    work: &'c Work,
+    ending: &'c mut impl Ending,
 ) -> Result<(), Failure> {
-    let mut calls = Calls { pipeline: client.pipeline()?, failed: None, ending };
-    for call in 0..count {
-        while !calls.pipeline.has_room() {
-            calls.take()?;
-        }
-        match begin(&mut calls.pipeline, call) {
-            Ok(none) => assert!(none.is_none(), "there was room"),
-            Err(error @ (Error::KeySize(_) | Error::ValueSize { .. })) => {
-                calls.fail(call, Failure::Call(call, error))
+    let pipeline = client.pipeline()?;
+    let mut calls =
+        Calls { pipeline, work, begun: Vec::with_capacity(work.count()), bytes: 0, failed: None, ending };
+    for call in 0..work.count() {
+        calls.make_room(work.bytes(call))?;
+        // The number of a command is its place among those that were begun.
+        match work.begin(&mut calls.pipeline, call) {
+            Ok(none) => {
+                assert!(none.is_none(), "there was room");
+                calls.begun.push(call);
+                calls.bytes += work.bytes(call);
             }
+            Err(error @ (Error::KeySize(_) | Error::ValueSize { .. })) => calls.ended(call, Err(error)),
             Err(error) => return Err(error.into()),
         }
         if call % LOOK_COMMANDS == LOOK_COMMANDS - 1
@@ -256,34 +396,45 @@ pub fn carry_out(
 /// Calls under way.
 struct Calls<'c, E> {
     pipeline: Pipeline<'c>,
-    /// The first call that failed, with its failure.
+    work: &'c Work,
+    /// The call of each command, by the command's number: a call with a wrong size has none.
+    begun: Vec<usize>,
+    /// Bytes of values under way.
+    bytes: usize,
+    /// The first call whose failure ends the list.
     failed: Option<(usize, Failure)>,
     ending: &'c mut E,
 }
 
 impl<E: Ending> Calls<'_, E> {
-    /// Waits for the next completion. Every call that was begun has a number; a call with a wrong size was
-    /// not begun.
-    fn take(&mut self) -> Result<(), Failure> {
-        let memory = self.ending.memory();
-        let Some(Ended { number, result, .. }) = self.pipeline.next_ended_into(memory)? else {
-            return Ok(());
-        };
-        let call = number as usize;
-        match result {
-            Err(error) => self.fail(call, Failure::Call(call, error)),
-            Ok(done) if self.failed.is_none() => {
-                if let Err(error) = self.ending.ended(call, done) {
-                    self.fail(call, error.into());
-                }
-            }
-            Ok(_) => {}
+    /// Waits until a call with a value of `bytes` bytes can begin.
+    fn make_room(&mut self, bytes: usize) -> Result<(), Failure> {
+        while !self.pipeline.has_room() || (self.bytes > 0 && self.bytes + bytes > AT_ONCE_BYTES) {
+            self.take()?;
         }
         Ok(())
     }
 
-    fn fail(&mut self, call: usize, failure: Failure) {
-        if self.failed.as_ref().is_none_or(|(first, _)| call < *first) {
+    /// Waits for the next completion.
+    fn take(&mut self) -> Result<(), Failure> {
+        let Some(Ended { number, result, .. }) = self.ending.next(&mut self.pipeline)? else {
+            return Ok(());
+        };
+        let call = self.begun[number as usize];
+        self.bytes -= self.work.bytes(call);
+        self.ended(call, result);
+        Ok(())
+    }
+
+    fn ended(&mut self, call: usize, result: Result<Done, Error>) {
+        let failure = match result {
+            Err(error) => self.ending.failed(call, error).map(|error| Failure::Call(call, error)),
+            Ok(done) if self.failed.is_none() => self.ending.ended(call, done).err().map(Failure::Python),
+            Ok(_) => None,
+        };
+        if let Some(failure) = failure
+            && self.failed.as_ref().is_none_or(|(first, _)| call < *first)
+        {
             self.failed = Some((call, failure));
         }
     }

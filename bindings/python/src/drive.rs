@@ -7,24 +7,31 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kvdrive::{Client, Error, ForkCount, Pace, Pipeline, PoweredOff};
+use kvdrive::{Client, Error, ForkCount, Pace, PoweredOff};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 use serde_json::json;
 
-use crate::bulk::{self, Begin, Ending, Failure, FoundBuffer, FoundList, FoundParts, Stored};
-use crate::failure::{exception, forked, missing};
+use crate::buffer::{Source, Target};
+use crate::bulk::{
+    self, Each, Ending, Failure, Flags, FoundBuffer, FoundList, FoundParts, Placed, Stored, Work,
+};
+use crate::failure::{exception, exception_at, forked, missing, too_small};
 use crate::items::Items;
 use crate::pairs::{Pairs, Part};
 use crate::saker::Saker;
 use crate::settings::{self, Argument};
+
+/// The calls of a list that have failed, with their places and exceptions.
+type Errors = Vec<(usize, Py<PyAny>)>;
 
 /// A drive of pairs on threads of this process.
 #[pyclass(subclass, frozen, module = "kvdrive._native")]
 pub struct Drive {
     forks: ForkCount,
     is_ordered: bool,
+    delete_says: bool,
     state: Mutex<DriveState>,
 }
 
@@ -61,8 +68,8 @@ impl Drive {
         pace: Option<&str>,
     ) -> PyResult<Drive> {
         let on = py.detach(|| open(&profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
-        let is_ordered = on.drive.is_ordered();
-        Ok(Drive { forks: ForkCount::now(), is_ordered, state: Mutex::new(DriveState::On(on)) })
+        let (is_ordered, delete_says) = (on.drive.is_ordered(), on.drive.delete_says());
+        Ok(Drive { forks: ForkCount::now(), is_ordered, delete_says, state: Mutex::new(DriveState::On(on)) })
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
@@ -72,8 +79,8 @@ impl Drive {
         }
     }
 
-    fn __setitem__(&self, py: Python<'_>, key: PyBackedBytes, value: PyBackedBytes) -> PyResult<()> {
-        self.call(py, |client| client.store(&key, &value))
+    fn __setitem__(&self, py: Python<'_>, key: PyBackedBytes, value: Source) -> PyResult<()> {
+        self.call(py, |client| client.store(&key, value.bytes()))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: PyBackedBytes) -> PyResult<()> {
@@ -120,33 +127,80 @@ impl Drive {
         self.pairs(py, Part::Pair, &prefix)
     }
 
-    /// Stores value `i` under key `i`, many commands at once.
-    fn store_items(&self, py: Python<'_>, keys: Items, values: Items) -> PyResult<()> {
+    /// Stores value `i` under key `i`, many commands at once. With `each`, all are carried out, and the errors of those
+    /// that failed are returned with their places.
+    fn store_items(&self, py: Python<'_>, keys: Items, values: Items, each: bool) -> PyResult<Errors> {
         if keys.len() != values.len() {
             let line = format!("{} keys and {} values", keys.len(), values.len());
             return Err(pyo3::exceptions::PyValueError::new_err(line));
         }
-        let calls = py.detach(|| last_of_each(&keys));
-        let begin = |pipeline: &mut Pipeline<'_>, call: usize| {
-            pipeline.store(keys.get(calls[call]), values.get(calls[call]))
-        };
-        let stored = self.carry_out(py, calls.len(), &begin, &mut Stored::default());
-        stored.map_err(|failure| failure.into_exception(py, |call| calls[call]))
+        let places = py.detach(|| last_of_each(&keys));
+        let work = Work::Store { keys, values, places };
+        let Work::Store { places, .. } = &work else { unreachable!("it was just made") };
+        Ok(self.carried_out(py, &work, Stored, each, |call| places[call])?.1)
     }
 
-    /// The values of `keys`, many commands at once; `None` if there is no pair.
-    fn retrieve_list(&self, py: Python<'_>, keys: Items) -> PyResult<Py<PyList>> {
-        let mut found = FoundList::new(py);
-        self.retrieve(py, &keys, &mut found)?;
-        Ok(found.list)
+    /// The values of `keys`, many commands at once; `None` if there is no pair. Errors as those of `store_items`.
+    fn retrieve_list(&self, py: Python<'_>, keys: Items, each: bool) -> PyResult<(Py<PyList>, Errors)> {
+        let (found, errors) =
+            self.carried_out(py, &Work::Get(keys), FoundList::new(py), each, |call| call)?;
+        Ok((found.list, errors))
+    }
+
+    /// Writes the values of `keys` to memory of the caller; returns their sizes, `None` if there is no pair. A value
+    /// that is larger than its memory is not written. Errors as those of `store_items`.
+    fn retrieve_into_items(
+        &self,
+        py: Python<'_>,
+        keys: Items,
+        targets: Vec<Target>,
+        each: bool,
+    ) -> PyResult<(Vec<Option<u32>>, Errors)> {
+        if keys.len() != targets.len() {
+            let line = format!("{} keys and {} buffers", keys.len(), targets.len());
+            return Err(pyo3::exceptions::PyValueError::new_err(line));
+        }
+        let work = Work::GetInto(keys, targets.iter().map(Target::len).collect());
+        let sizes = vec![None; targets.len()];
+        let (placed, mut errors) =
+            self.carried_out(py, &work, Placed { targets, sizes }, each, |call| call)?;
+        let Work::GetInto(keys, rooms) = &work else { unreachable!("it was made above") };
+        for (place, room) in rooms.iter().enumerate() {
+            match placed.sizes[place] {
+                Some(bytes) if bytes as usize > *room => {
+                    let error = too_small(py, place, keys.get(place), bytes, *room);
+                    if !each {
+                        return Err(error);
+                    }
+                    errors.push((place, error.into_value(py).into_any()));
+                }
+                _ => {}
+            }
+        }
+        Ok((placed.sizes, errors))
+    }
+
+    /// For each key: is there a pair? Errors as those of `store_items`.
+    fn exist_items(&self, py: Python<'_>, keys: Items, each: bool) -> PyResult<(Vec<bool>, Errors)> {
+        let flags = Flags(vec![false; keys.len()]);
+        let (flags, errors) = self.carried_out(py, &Work::Exist(keys), flags, each, |call| call)?;
+        Ok((flags.0, errors))
+    }
+
+    /// Removes the pairs of `keys`; returns for each whether there was one, if the drive says so, and otherwise
+    /// nothing. Errors as those of `store_items`.
+    fn delete_items(&self, py: Python<'_>, keys: Items, each: bool) -> PyResult<(Vec<bool>, Errors)> {
+        let (flags, says) = (Flags(vec![false; keys.len()]), self.delete_says);
+        let work = if says { Work::Remove(keys) } else { Work::Delete(keys) };
+        let (flags, errors) = self.carried_out(py, &work, flags, each, |call| call)?;
+        Ok((if says { flags.0 } else { Vec::new() }, errors))
     }
 
     /// The values of `keys` in one buffer without gaps, their offsets as `int64`, and for each whether there
     /// is a pair.
     fn retrieve_buffer<'py>(&self, py: Python<'py>, keys: Items) -> PyResult<FoundParts<'py>> {
-        let mut found = FoundBuffer::new(keys.len());
-        self.retrieve(py, &keys, &mut found)?;
-        found.into_parts(py)
+        let found = FoundBuffer::new(keys.len());
+        self.carried_out(py, &Work::Get(keys), found, false, |call| call)?.0.into_parts(py)
     }
 
     /// Bytes `at` to `at + size` of a value, and the size of the whole value; `None`: there is no pair.
@@ -170,6 +224,12 @@ impl Drive {
     /// The namespace's sizes, as JSON.
     fn namespace_json(&self, py: Python<'_>) -> PyResult<String> {
         self.change(py, |state| Ok(json!(state.on()?.drive.namespace()?).to_string()))
+    }
+
+    /// Does the drive say of a removed key whether there was a pair?
+    #[getter]
+    fn delete_says(&self) -> bool {
+        self.delete_says
     }
 
     /// Are keys and pairs returned in the order of keys?
@@ -293,30 +353,45 @@ impl Drive {
         answer.map_err(|error| exception(py, &error))
     }
 
-    fn retrieve(&self, py: Python<'_>, keys: &Items, found: &mut impl Ending) -> PyResult<()> {
-        let begin = |pipeline: &mut Pipeline<'_>, call: usize| pipeline.get(keys.get(call));
-        let retrieved = self.carry_out(py, keys.len(), &begin, found);
-        retrieved.map_err(|failure| failure.into_exception(py, |call| call))
-    }
-
-    /// Has a pipeline carry out `count` calls, without the interpreter's lock; see [`bulk::carry_out`].
-    fn carry_out(
+    /// Carries out a list. With `each`, all calls of it, and returns the errors of those that failed; `place` maps the
+    /// number of a call to its place in the list.
+    fn carried_out<E: Ending>(
         &self,
         py: Python<'_>,
-        count: usize,
-        begin: Begin<'_>,
-        ending: &mut impl Ending,
-    ) -> Result<(), Failure> {
+        work: &Work,
+        mut ending: E,
+        each: bool,
+        place: impl Fn(usize) -> usize,
+    ) -> PyResult<(E, Errors)> {
+        let failed = |failure: Failure| failure.into_exception(py, &place);
+        if !each {
+            self.carry_out(py, work, &mut ending).map_err(failed)?;
+            return Ok((ending, Vec::new()));
+        }
+        let mut each = Each::of(ending);
+        self.carry_out(py, work, &mut each).map_err(failed)?;
+        each.errors.sort_unstable_by_key(|(call, _)| *call);
+        let errors = each.errors.iter().map(|(call, error)| {
+            let place = place(*call);
+            (place, exception_at(py, place, error).into_value(py).into_any())
+        });
+        Ok((each.ending, errors.collect()))
+    }
+
+    /// Has a pipeline carry out a list, without the interpreter's lock; see [`bulk::carry_out`].
+    fn carry_out(&self, py: Python<'_>, work: &Work, ending: &mut impl Ending) -> Result<(), Failure> {
         self.check_process(py)?;
         py.detach(|| {
-            let mut client = {
+            let (mut client, of) = {
                 let mut state = self.state();
                 let on = state.on()?;
-                on.idle.pop().map_or_else(|| on.drive.client(), Ok)?
+                (on.idle.pop().map_or_else(|| on.drive.client(), Ok)?, on.client.clone())
             };
-            let result = bulk::carry_out(&mut client, count, begin, ending);
-            // If the drive has lost its power meanwhile, the client cannot be reused.
-            if let (true, Ok(on)) = (result.is_ok(), self.state().on()) {
+            let result = bulk::carry_out(&mut client, work, ending);
+            // A client of a drive that was powered off meanwhile is of no use to the one that was powered on.
+            if let (true, Ok(on)) = (result.is_ok(), self.state().on())
+                && Arc::ptr_eq(&on.client, &of)
+            {
                 on.idle.push(client);
             }
             result

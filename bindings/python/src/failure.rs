@@ -45,6 +45,15 @@ pub fn exception_at(py: Python<'_>, index: usize, error: &Error) -> PyErr {
     }
 }
 
+/// The exception for a value that does not fit in the memory at place `index` of a list.
+pub fn too_small(py: Python<'_>, index: usize, key: &[u8], bytes: u32, room: usize) -> PyErr {
+    let line = format!("get: buffer {index} has room for {room} bytes, and the value has {bytes}");
+    let parts = (line, None::<u16>, None::<&str>, "get", PyBytes::new(py, key));
+    let made = SIZE_ERROR.import(py, "kvdrive._errors", "SizeError").and_then(|class| class.call1(parts));
+    made.and_then(|error| error.setattr("index", index).map(|()| PyErr::from_value(error)))
+        .unwrap_or_else(|error| error)
+}
+
 /// The exception for an invalid configuration, with this reason.
 pub fn refused(reason: &Reason) -> Error {
     match reason.downcast_ref::<ConfigError>() {

@@ -1,32 +1,25 @@
-//! Lists of keys or values as Python passes them: a list of `bytes`, or one buffer with the offset of each
-//! item.
+//! Lists of keys or values as Python passes them: a list of `bytes` and other buffers, or one buffer with the offset of
+//! each item. None of them is copied.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::buffer::Source;
 
 /// Keys or values of a bulk call.
 pub enum Items {
     /// Each item by itself.
-    List(Vec<PyBackedBytes>),
+    List(Vec<Source>),
     /// All items in one buffer.
     Buffer(Slices),
 }
 
 /// Items in one buffer, without gaps.
 pub struct Slices {
-    data: Data,
+    data: Source,
     ends: Ends,
-}
-
-/// Bytes that do not change while a call without the interpreter's lock reads them.
-enum Data {
-    /// The bytes of a `bytes` object, which cannot change.
-    Kept(PyBackedBytes),
-    /// A copy of the bytes of any other object.
-    Copied(Vec<u8>),
 }
 
 enum Ends {
@@ -51,10 +44,7 @@ impl<'py> FromPyObject<'_, 'py> for Items {
 impl Slices {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Slices> {
         let (buffer, ends): (Bound<'_, PyAny>, Bound<'_, PyAny>) = object.extract()?;
-        let data = match buffer.cast::<PyBytes>() {
-            Ok(bytes) => Data::Kept(bytes.clone().into()),
-            Err(_) => Data::Copied(PyBuffer::<u8>::get(&buffer)?.to_vec(object.py())?),
-        };
+        let data: Source = buffer.extract()?;
         let bytes = data.bytes().len();
         let ends = match ends.extract::<usize>() {
             Ok(width) if width > 0 && bytes.is_multiple_of(width) => Ends::Width(width),
@@ -82,15 +72,6 @@ fn offsets(given: &[i64], bytes: usize) -> PyResult<Vec<usize>> {
     }
 }
 
-impl Data {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Data::Kept(bytes) => bytes,
-            Data::Copied(bytes) => bytes,
-        }
-    }
-}
-
 impl Items {
     /// Number of items.
     pub fn len(&self) -> usize {
@@ -104,7 +85,7 @@ impl Items {
     /// The item at `place`.
     pub fn get(&self, place: usize) -> &[u8] {
         match self {
-            Items::List(items) => &items[place],
+            Items::List(items) => items[place].bytes(),
             Items::Buffer(Slices { data, ends: Ends::Width(width) }) => {
                 &data.bytes()[place * width..][..*width]
             }

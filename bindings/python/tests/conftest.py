@@ -5,9 +5,16 @@ import pathlib
 import subprocess
 
 import kvdrive as kv
+import kvdrive.testing
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
+
+
+def pytest_configure(config):
+    """An installed package brings its fixtures itself."""
+    if not config.pluginmanager.is_registered(kvdrive.testing):
+        config.pluginmanager.register(kvdrive.testing)
 
 
 @pytest.fixture(autouse=True)

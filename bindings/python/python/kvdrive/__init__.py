@@ -25,7 +25,9 @@ from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._items import Values
 from ._native import REVISION as revision
+from ._objects import Objects, share
 from ._open import open
+from ._queue import Finished, Queue
 from ._report import Comparison, Part, Report, compare, run
 from ._saker import Saker
 from ._study import Claims, Figure, claims, figure, figures
@@ -41,7 +43,10 @@ __all__ = [
     "DriveOff",
     "Drives",
     "Figure",
+    "Finished",
+    "Objects",
     "Part",
+    "Queue",
     "Report",
     "Saker",
     "SizeError",
@@ -56,5 +61,6 @@ __all__ = [
     "revision",
     "run",
     "run_point",
+    "share",
     "sweep",
 ]

@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -76,6 +76,22 @@ class AsyncDrive:
     async def store_many(self, keys: Items, values: Items) -> None:
         """As :meth:`Drive.store_many`."""
         await self._call(self.drive.store_many, keys, values)
+
+    async def retrieve_into(self, key: bytes, buffer: Any) -> int:
+        """As :meth:`Drive.retrieve_into`."""
+        return await self._call(self.drive.retrieve_into, key, buffer)
+
+    async def retrieve_many_into(self, keys: Items, buffers: Sequence[Any]) -> list[Any]:
+        """As :meth:`Drive.retrieve_many_into`."""
+        return await self._call(self.drive.retrieve_many_into, keys, buffers)
+
+    async def exist_many(self, keys: Items) -> list[Any]:
+        """As :meth:`Drive.exist_many`."""
+        return await self._call(self.drive.exist_many, keys)
+
+    async def delete_many(self, keys: Items) -> list[Any]:
+        """As :meth:`Drive.delete_many`."""
+        return await self._call(self.drive.delete_many, keys)
 
     async def retrieve_many(self, keys: Items) -> "list[bytes | None] | Values":
         """As :meth:`Drive.retrieve_many`."""

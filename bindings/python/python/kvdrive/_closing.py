@@ -29,6 +29,12 @@ class Closing:
         """Ends it."""
         raise NotImplementedError
 
+
+class Updating(Closing):
+    """Also takes all pairs of a mapping."""
+
+    __slots__ = ()
+
     def update(self: _Stores, pairs: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """Stores all pairs, many commands at once.
 

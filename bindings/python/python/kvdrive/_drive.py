@@ -5,30 +5,89 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from . import _native
-from ._closing import Closing
+from ._closing import Updating
 from ._errors import DriveError
-from ._items import Items, Values, is_array, native
+from ._items import Items, Values, count, each, is_array, native, with_errors
+from ._queue import Queue
 from ._saker import Saker
 from ._settings import arguments, plain
 
 
-class Drive(Closing, _native.Drive):
+class Drive(Updating, _native.Drive):
     """A drive with power, on threads of this process. :func:`kvdrive.open` makes one.
 
-    It is a mapping of ``bytes`` (keys of 1 to 16 bytes) to ``bytes``; threads may share it, and every call
+    It is a mapping of ``bytes`` to ``bytes``. A key has 1 to 16 bytes; one of up to 65 535 bytes is a *name*: its pair is
+    stored under the first 16 bytes of its SHA-256, with the name before the value, and the pair of another name is never
+    returned, replaced or removed. :meth:`items` has names as they were given, :meth:`keys` has their digests. A value is any
+    object with a C-contiguous buffer; it must not change until the call ends. Threads may share it, and every call
     releases the interpreter's lock. It has no ``len``, since the drive does not count its pairs: :meth:`count` reads all keys.
     """
 
     __slots__ = ()
 
-    def store_many(self, keys: Items, values: Items) -> None:
-        """Stores value ``i`` under key ``i``, many commands at once. Keys and values are lists of ``bytes``, NumPy arrays
-        (``uint8`` with a row for each, or ``S``), or ``(buffer, offsets)``.
+    def store_many(self, keys: Items, values: Items, *, errors: str = "raise") -> list[DriveError | None] | None:
+        """Stores value ``i`` under key ``i``, many commands at once. Keys and values are lists of ``bytes`` or other buffers,
+        NumPy arrays (``uint8`` with a row for each, or ``S``), or ``(buffer, offsets)``; none of them may change meanwhile.
 
         If a key occurs twice, the last value is stored. Raises for the first failed call, with its place in
-        ``error.index``; each other call has its whole effect or none.
+        ``error.index``; each other call has its whole effect or none. With ``errors="return"`` all calls are made, and
+        the result has an error or None for each.
         """
-        self.store_items(native(keys), native(values))
+        keys = native(keys)
+        failed = self.store_items(keys, native(values), each(errors))
+        return with_errors([None] * count(keys), failed) if each(errors) else None
+
+    def retrieve_into(self, key: bytes, buffer: Any) -> int:
+        """Writes a value to the front of a writable C-contiguous buffer, without an object in between, and returns its size.
+        KeyError if there is no pair; :class:`SizeError` if the value is larger than the buffer, which is left as it is.
+
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
+        ...     drive[b"key"] = b"value"
+        ...     room = bytearray(8)
+        ...     drive.retrieve_into(b"key", room), room
+        (5, bytearray(b'value\\x00\\x00\\x00'))
+        """
+        (size,) = self.retrieve_many_into([key], [buffer])
+        if size is None:
+            raise KeyError(key)
+        return size
+
+    def retrieve_many_into(self, keys: Items, buffers: Sequence[Any], *, errors: str = "raise") -> list[Any]:
+        """Writes value ``i`` to the front of buffer ``i``, many commands at once; returns the sizes, None where there is no
+        pair. Raises :class:`SizeError` for the first value that is larger than its buffer, after all others are written; and
+        as :meth:`store_many`. With ``errors="return"`` the errors are in the places of the sizes.
+
+        No buffer is to be read or written until the call ends.
+        """
+        sizes, failed = self.retrieve_into_items(native(keys), list(buffers), each(errors))
+        return with_errors(sizes, failed)
+
+    def exist_many(self, keys: Items, *, errors: str = "raise") -> list[Any]:
+        """For each key: is there a pair? Errors as in :meth:`store_many`.
+
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
+        ...     drive.update({b"a": b"1", b"a name of more than 16 bytes": b"2"})
+        ...     drive.exist_many([b"a", b"b", b"a name of more than 16 bytes"])
+        ...     drive.delete_many([b"a", b"b"]), list(drive.items())
+        [True, False, True]
+        ([True, False], [(b'a name of more than 16 bytes', b'2')])
+        """
+        return with_errors(*self.exist_items(native(keys), each(errors)))
+
+    def delete_many(self, keys: Items, *, errors: str = "raise") -> list[Any]:
+        """Removes pairs; returns for each key whether there was one. Errors as in :meth:`store_many`. Of a drive on a network
+        that is no kvdrive it is asked before.
+        """
+        keys = native(keys)
+        there = None if self.delete_says else self.exist_many(keys)
+        flags, failed = self.delete_items(keys, each(errors))
+        return with_errors(flags if there is None else there, failed)
+
+    def queue(self, threads: int = 1) -> Queue:
+        """Calls on lists that are submitted now and collected later (:class:`Queue`)."""
+        return Queue(self, threads)
 
     def retrieve_part(self, key: bytes, at: int, size: int) -> bytes:
         """Bytes ``at`` to ``at + size`` of a value, fewer where it ends, 2 MiB at most; only these cross the link. KeyError
@@ -53,12 +112,12 @@ class Drive(Closing, _native.Drive):
         return part
 
     @overload
-    def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+    def retrieve_many(self, keys: Sequence[bytes], *, errors: str = "raise") -> list[bytes | None]: ...
     @overload
-    def retrieve_many(self, keys: Items) -> "list[bytes | None] | Values": ...
-    def retrieve_many(self, keys: Items) -> "list[bytes | None] | Values":
+    def retrieve_many(self, keys: Items, *, errors: str = "raise") -> "list[bytes | None] | Values": ...
+    def retrieve_many(self, keys: Items, *, errors: str = "raise") -> "list[bytes | None] | Values":
         """The values of ``keys``, many commands at once: a list with None where there is no pair; for keys in an array or
-        a buffer :class:`Values` over one buffer.
+        a buffer :class:`Values` over one buffer. With ``errors="return"`` it is always a list, with errors in their places.
 
         >>> import kvdrive as kv
         >>> with kv.open() as drive:
@@ -67,7 +126,9 @@ class Drive(Closing, _native.Drive):
         ...     bytes(values.data), list(values.offsets), list(values)
         (b'122', [0, 1, 3, 3], [b'1', b'22', None])
         """
-        return Values(*self.retrieve_buffer(native(keys))) if is_array(keys) else self.retrieve_list(native(keys))
+        if is_array(keys) and not each(errors):
+            return Values(*self.retrieve_buffer(native(keys)))
+        return with_errors(*self.retrieve_list(native(keys), each(errors)))
 
     def inject(self, fault: str, **rule: Any) -> list[str]:
         """Adds a fault rule (``kvdrive list faults``), and returns its name; or all rules of a TOML text.

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 from . import _native
-from ._closing import Closing
+from ._closing import Updating
 from ._drive import Drive
-from ._items import Items, Values, is_array, native
+from ._errors import DriveError
+from ._items import Items, Values, each, is_array, native
+from ._queue import Queue
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Drives(Closing):
+class Drives(Updating):
     """Drives that share the keys by rendezvous hashing of their names: drives of the same names, in any order, find the same
     pairs again, and a further drive takes keys from all others. Drives on a network are named by their addresses, as
     ``kvdrive run --connect`` does, and others by their place among them. Calls on lists go to all drives at once. Pairs come
@@ -89,12 +91,46 @@ class Drives(Closing):
         """The namespace of each drive."""
         return self._on_all(lambda drive: drive.namespace())
 
-    def store_many(self, keys: Items, values: Items) -> None:
+    def store_many(self, keys: Items, values: Items, *, errors: str = "raise") -> list[Any] | None:
         """Stores value ``i`` under key ``i``, as :meth:`Drive.store_many`. ``error.index`` is the place in the whole lists."""
-        keys, values = _native.listed(native(keys)), _native.listed(native(values))
+        keys, values = _list(keys), _list(values)
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")
-        self._in_parts(keys, lambda drive, part: drive.store_many([keys[i] for i in part], [values[i] for i in part]))
+
+        def store(drive: Drive, part: list[int]) -> Any:
+            return drive.store_many([keys[i] for i in part], [values[i] for i in part], errors=errors)
+
+        ended = self._together(keys, store, errors)
+        return ended if each(errors) else None
+
+    def retrieve_many_into(self, keys: Items, buffers: Sequence[Any], *, errors: str = "raise") -> list[Any]:
+        """Writes value ``i`` to the front of buffer ``i``, as :meth:`Drive.retrieve_many_into`."""
+        keys = _list(keys)
+        if len(keys) != len(buffers):
+            raise ValueError(f"{len(keys)} keys and {len(buffers)} buffers")
+
+        def retrieve(drive: Drive, part: list[int]) -> list[Any]:
+            return drive.retrieve_many_into([keys[i] for i in part], [buffers[i] for i in part], errors=errors)
+
+        return self._together(keys, retrieve, errors)
+
+    def retrieve_into(self, key: bytes, buffer: Any) -> int:
+        """As :meth:`Drive.retrieve_into`."""
+        return self.drive(key).retrieve_into(key, buffer)
+
+    def exist_many(self, keys: Items, *, errors: str = "raise") -> list[Any]:
+        """For each key: is there a pair?"""
+        keys = _list(keys)
+        return self._together(keys, lambda drive, part: drive.exist_many([keys[i] for i in part], errors=errors), errors)
+
+    def delete_many(self, keys: Items, *, errors: str = "raise") -> list[Any]:
+        """Removes pairs; returns for each key whether there was one."""
+        keys = _list(keys)
+        return self._together(keys, lambda drive, part: drive.delete_many([keys[i] for i in part], errors=errors), errors)
+
+    def queue(self, threads: int = 1) -> Queue:
+        """Calls on lists that are submitted now and collected later (:class:`Queue`)."""
+        return Queue(self, threads)
 
     @overload
     def retrieve_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
@@ -117,6 +153,25 @@ class Drives(Closing):
             for place, value in zip(part, values, strict=True):
                 found[place] = value
         return Values.of(found) if is_array(keys) else found
+
+    def _together(self, keys: list[bytes], call: Callable[[Drive, list[int]], Any], errors: str) -> list[Any]:
+        """The results of a call on lists in the order of all keys. With ``errors="return"`` those of a drive that is lost
+        have its error.
+        """
+        all_results: list[Any] = [None] * len(keys)
+
+        def carry_out(drive: Drive, part: list[int]) -> Any:
+            try:
+                return call(drive, part)
+            except DriveError as error:
+                if each(errors):
+                    return [error] * len(part)
+                raise
+
+        for part, results in self._in_parts(keys, carry_out):
+            for place, result in zip(part, results or [None] * len(part), strict=True):
+                all_results[place] = result
+        return all_results
 
     def _in_parts(self, keys: list[bytes], call: Callable[[Drive, list[int]], T]) -> list[tuple[list[int], T]]:
         parts: list[list[int]] = [[] for _ in self.drives]
@@ -178,3 +233,9 @@ class Drives(Closing):
         if failures:
             raise failures[0]
         return ended
+
+
+def _list(items: Items) -> list[Any]:
+    """Items as a list, in which buffers are not copied."""
+    items = native(items)
+    return items if isinstance(items, list) else _native.listed(items)

@@ -27,7 +27,7 @@ class DriveError(Exception):
     setting: str | None
     #: The allowed values of a key of the configuration, in words; None elsewhere.
     allowed: str | None
-    #: The place of the failed call in the list that ``store_many`` or ``retrieve_many`` was given; None elsewhere.
+    #: The place of the failed call in the list that ``store_many`` or another call on a list was given; None elsewhere.
     index: int | None
 
     def __init__(
@@ -61,7 +61,9 @@ class ConfigurationError(DriveError, ValueError):
 
 
 class SizeError(DriveError, ValueError):
-    """A key that is empty or longer than 16 bytes, or a value that no command can carry."""
+    """A key that is empty or longer than 65 535 bytes, a value that no command can carry, or one that is larger than the
+    buffer of its caller.
+    """
 
 
 class DriveOff(DriveError):

@@ -5,10 +5,10 @@ import threading
 from typing import Any
 
 from . import _native
-from ._closing import Closing
+from ._closing import Updating
 
 
-class Saker(Closing):
+class Saker(Updating):
     """SAKER in front of a drive, as :meth:`Drive.saker` makes it. A write is volatile until :meth:`sync` of the thread that made
     it; calls of all threads see it at once.
 

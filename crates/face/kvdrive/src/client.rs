@@ -9,7 +9,8 @@ use kvdrive_link::transfer;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::context::{ClientContext, NoValue, Route};
-use crate::error::{Error, key, whole};
+use crate::error::{Error, whole};
+use crate::names::{Named, has_front};
 
 /// Longest part of a value that one command returns, in bytes.
 const PART_MAX_BYTES: u32 = 2 << 20;
@@ -89,12 +90,10 @@ impl AsyncClient {
     }
 
     /// Checks that a command can carry the key and value of a store.
-    pub(crate) fn checked(&self, of: &[u8], value: &[u8]) -> Result<Key, Error> {
-        let (key, most) = (key(of)?, self.route.max_value_bytes());
-        match value.len() {
-            bytes if bytes > most as usize => Err(Error::ValueSize { key, bytes, most }),
-            _ => Ok(key),
-        }
+    pub(crate) fn checked<'n>(&self, of: &'n [u8], value: &[u8]) -> Result<Named<'n>, Error> {
+        let named = Named::of(of)?;
+        named.check_size(value.len(), self.route.max_value_bytes())?;
+        Ok(named)
     }
 
     /// Stores a value and replaces an earlier one of the key. When this returns the pair is durable, to the
@@ -112,10 +111,46 @@ impl AsyncClient {
     /// # Errors
     /// [`Status::KEY_EXISTS`], [`Status::KEY_NOT_FOUND`]; as [`AsyncClient::store`].
     pub async fn store_with(&self, key: &[u8], value: &[u8], options: StoreOptions) -> Result<(), Error> {
-        let key = self.checked(key, value)?;
-        let _writing = self.context.neighbour.writing(key);
+        let named = self.checked(key, value)?;
+        let _writing = self.context.neighbour.writing(named.key);
+        if !named.is_digest() {
+            return self.store_as_is(named.key, value, options).await;
+        }
+        let value = [&named.front()[..], value].concat();
+        if !options.update_only {
+            let adding = StoreOptions { add_only: true, ..options };
+            match self.store_as_is(named.key, &value, adding).await {
+                Err(error) if error.status() == Some(Status::KEY_EXISTS) && !options.add_only => {}
+                ended => return ended,
+            }
+        }
+        self.has_pair("store", &named).await?;
+        self.store_as_is(named.key, &value, options).await
+    }
+
+    async fn store_as_is(&self, key: Key, value: &[u8], options: StoreOptions) -> Result<(), Error> {
         let store = Call::Store { key, value: Piece::Bytes(value), options };
         self.counted("store", Some(key), self.route.call(store, &mut Region::new())).await.map(|_| ())
+    }
+
+    /// Is there a pair of this name?
+    ///
+    /// # Errors
+    /// [`Error::OtherName`]; as [`AsyncClient::get`].
+    async fn has_pair(&self, call: &'static str, named: &Named<'_>) -> Result<bool, Error> {
+        let (key, mut value) = (named.key, Region::new());
+        let front = Call::RetrievePart { key, at: 0, bytes: named.front_bytes() };
+        let mut read = self.call(call, front, &mut value).await;
+        if matches!(&read, Err(error) if error.status() == Some(Status::INVALID_OPCODE)) {
+            // Other drives return values as a whole.
+            read = self.call(call, Call::Retrieve { key }, &mut value).await;
+        }
+        match read {
+            Ok(_) if has_front(&value, &named.front()) => Ok(true),
+            Ok(_) => Err(Error::OtherName { call, key }),
+            Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The value of a key; `None` if there is none.
@@ -123,10 +158,9 @@ impl AsyncClient {
     /// # Errors
     /// [`Status::UNRECOVERED_ERROR`]: the pair exists and cannot be read any more; [`Error::ValueCutShort`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let key = crate::error::key(key)?;
-        let mut value = Region::new();
-        match self.call("get", Call::Retrieve { key }, &mut value).await {
-            Ok(answer) => whole("get", key, answer.value(), &value).map(Some),
+        let (named, mut value) = (Named::of(key)?, Region::new());
+        match self.call("get", Call::Retrieve { key: named.key }, &mut value).await {
+            Ok(answer) => named.value_of("get", answer.value(), &value).map(Some),
             Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
@@ -139,13 +173,18 @@ impl AsyncClient {
     /// [`Status::INVALID_FIELD`]: the value ends before byte `at`; [`Status::INVALID_OPCODE`]: a drive on a network that
     /// is no kvdrive; as [`AsyncClient::get`].
     pub async fn get_part(&self, key: &[u8], at: u32, bytes: u32) -> Result<Option<Part>, Error> {
-        let key = crate::error::key(key)?;
-        let mut part = Region::new();
+        let named = Named::of(key)?;
+        if named.is_digest() && !self.has_pair("get part", &named).await? {
+            return Ok(None);
+        }
+        let (key, front, mut part) = (named.key, named.front_bytes(), Region::new());
+        let at = at.saturating_add(front);
         match self.call("get part", Call::RetrievePart { key, at, bytes }, &mut part).await {
             Ok(answer) => {
                 let value_bytes = answer.value();
                 let came = bytes.min(value_bytes.saturating_sub(at)).min(PART_MAX_BYTES);
-                Ok(Some(Part { bytes: whole("get part", key, came, &part)?, value_bytes }))
+                let bytes = whole("get part", key, came, &part)?;
+                Ok(Some(Part { bytes, value_bytes: value_bytes.saturating_sub(front) }))
             }
             Err(error) if error.status() == Some(Status::KEY_NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
@@ -157,8 +196,11 @@ impl AsyncClient {
     /// # Errors
     /// [`Status::NAMESPACE_WRITE_PROTECTED`].
     pub async fn delete(&self, key: &[u8]) -> Result<(), Error> {
-        let key = crate::error::key(key)?;
-        let _writing = self.context.neighbour.writing(key);
+        let named = Named::of(key)?;
+        let (key, _writing) = (named.key, self.context.neighbour.writing(named.key));
+        if named.is_digest() && !self.has_pair("delete", &named).await? {
+            return Ok(());
+        }
         self.call("delete", Call::Delete { key }, &mut Region::new()).await.map(|_| ())
     }
 
@@ -176,8 +218,11 @@ impl AsyncClient {
             self.delete(key).await?;
             return Ok(is_there);
         }
-        let key = crate::error::key(key)?;
-        let _writing = self.context.neighbour.writing(key);
+        let named = Named::of(key)?;
+        let (key, _writing) = (named.key, self.context.neighbour.writing(named.key));
+        if named.is_digest() && !self.has_pair("remove", &named).await? {
+            return Ok(false);
+        }
         self.call("remove", Call::Remove { key }, &mut Region::new()).await.map(Answer::exists)
     }
 
@@ -186,7 +231,7 @@ impl AsyncClient {
     /// # Errors
     /// As [`AsyncClient::get`].
     pub async fn exist(&self, key: &[u8]) -> Result<bool, Error> {
-        let key = crate::error::key(key)?;
+        let key = Named::of(key)?.key;
         self.call("exist", Call::Exist { key }, &mut Region::new()).await.map(Answer::exists)
     }
 }

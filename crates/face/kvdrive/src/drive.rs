@@ -220,6 +220,12 @@ impl Drive {
         }
     }
 
+    /// Does the drive itself say of a removed key whether there was a pair ([`Client::remove`])? A drive on a network that
+    /// is no kvdrive does not.
+    pub fn delete_says(&self) -> bool {
+        self.context.delete_says
+    }
+
     /// Is it [on a network](crate::connect)?
     pub fn is_on_network(&self) -> bool {
         matches!(self.place, Place::Network(_))

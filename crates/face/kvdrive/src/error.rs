@@ -23,8 +23,9 @@ pub enum Error {
     /// be accessed.
     #[error("the drive does not start: {0}")]
     PowerOn(String),
-    /// A key has 1 to 16 bytes (NVMe KV command set).
-    #[error("a key has 1 to 16 bytes, not {0}")]
+    /// A key has 1 to 16 bytes (NVMe KV command set), or is a name of up to 65 535 bytes, stored under a digest of it. A
+    /// prefix, the start of an iteration and a key of [SAKER](crate::saker) have at most 16 bytes.
+    #[error("a key has 1 to 65535 bytes, a prefix at most 16; not {0}")]
     KeySize(usize),
     /// A value that no command can carry. `controller.max_value_bytes` is the limit.
     #[error("store of key {key}: a value has at most {most} bytes here, not {bytes}")]
@@ -48,6 +49,15 @@ pub enum Error {
         bytes: u32,
         /// How many bytes of it came.
         came: u32,
+    },
+    /// The pair under the digest of a name is that of another name, or was stored under the digest itself: it is not
+    /// returned, replaced or removed.
+    #[error("{call} of key {key}: the pair there belongs to another name")]
+    OtherName {
+        /// The call: `store`, `get`, `delete`, ...
+        call: &'static str,
+        /// The digest, in hexadecimal when printed.
+        key: Key,
     },
     /// The drive answered with an error status.
     #[error("{call}{}: {status}", .key.map(|key| format!(" of key {key}")).unwrap_or_default())]
@@ -126,7 +136,9 @@ impl Error {
     pub fn pair(&self) -> Option<Key> {
         match self {
             Error::Status { key, .. } => *key,
-            Error::ValueSize { key, .. } | Error::ValueCutShort { key, .. } => Some(*key),
+            Error::ValueSize { key, .. }
+            | Error::ValueCutShort { key, .. }
+            | Error::OtherName { key, .. } => Some(*key),
             _ => None,
         }
     }
@@ -136,6 +148,7 @@ impl Error {
         match self {
             Error::Status { call, .. }
             | Error::ValueCutShort { call, .. }
+            | Error::OtherName { call, .. }
             | Error::OtherThread { call }
             | Error::ForkedChild { call } => Some(call),
             Error::ValueSize { .. } => Some("store"),

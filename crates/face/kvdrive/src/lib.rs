@@ -31,6 +31,7 @@
 //! | a pipeline in a struct or another language's object | [`Client::into_pipeline`], [`OwnedPipeline`] |
 //! | keys without values, prefixes, how many there are | [`Drive::keys`], [`Drive::pairs_with_prefix`], [`Drive::count`] |
 //! | a part of a value; a removal that says whether the pair was there | [`Drive::get_part`], [`Drive::remove`] |
+//! | keys of any length | keys of more than 16 bytes are names, stored under a digest: [`key_of`] |
 //! | capacity and use | [`Drive::namespace`], [`Namespace`] |
 //! | the parts of an error | [`Error`]: status, call, pair, setting, what is allowed |
 //! | a power cut and recovery; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
@@ -59,6 +60,7 @@ mod context;
 mod drive;
 mod error;
 mod keys;
+mod names;
 mod namespace;
 mod neighbour;
 mod network;
@@ -85,7 +87,7 @@ pub use namespace::Namespace;
 pub use numbers::Numbers;
 pub use owned_pipeline::OwnedPipeline;
 pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
-pub use pipeline::{Done, Ended, Pipeline};
+pub use pipeline::{Done, Ended, Pipeline, Places};
 
 /// RocksDB itself, on the blocks of a drive: `RocksDb::open(Arc::new(drive.blocks()?), ...)`.
 #[cfg(feature = "rocksdb")]
@@ -115,6 +117,17 @@ pub fn open(profile: &str) -> Result<Drive, Error> {
 /// Starts the description of a drive.
 pub fn build() -> Builder {
     Builder::default()
+}
+
+/// The key under which a drive has the pair of `given`: `given` itself up to 16 bytes; for a longer one the first 16
+/// bytes of its SHA-256. The value of a longer one begins with `kvN1`, the length of the name in bytes (32 bits,
+/// little-endian) and the name, so that the pair of another name with the same digest is refused
+/// ([`Error::OtherName`]).
+///
+/// # Errors
+/// [`Error::KeySize`].
+pub fn key_of(given: &[u8]) -> Result<Key, Error> {
+    names::Named::of(given).map(|named| named.key)
 }
 
 /// A drive on a network, any with a namespace of pairs: `tcp://HOST:PORT`. `kvdrive serve` is one.

@@ -13,8 +13,9 @@ use kvdrive_nvme::Status;
 use crate::client::{AsyncClient, Client};
 use crate::context::NoValue;
 use crate::error::{Error, bytes_of, key, whole};
+use crate::names;
 
-/// A key and its value.
+/// A key and its value. A key of more than 16 bytes ([`key_of`](crate::key_of)) is returned as it was given.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
 /// An open iterator of the drive: the part that all kinds of pairs below share.
@@ -54,7 +55,7 @@ impl Cursor {
             };
             self.ahead = None;
             if let Some(value) = value? {
-                return Ok(Some((key, value)));
+                return Ok(Some(names::split(&key, &value).unwrap_or((key, value))));
             }
         }
         Ok(None)

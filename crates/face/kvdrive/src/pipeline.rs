@@ -1,14 +1,17 @@
 //! [`Pipeline`]: many commands at once from one thread.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Call, Completion, Pipelined};
-use kvdrive_nvme::Status;
+use kvdrive_host::{Answer, Call, Completion, Pipelined};
+use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::client::Client;
 use crate::context::{ClientContext, Route};
-use crate::error::{Error, bytes_of, key, whole};
+use crate::error::{Error, bytes_of};
+use crate::names::{Named, has_front};
 
 /// The result of a command of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,16 @@ pub enum Done {
     /// Answer to a get whose value was appended to the caller's memory ([`Pipeline::next_ended_into`]): its size in bytes;
     /// `None` if there is no pair.
     Appended(Option<u32>),
+    /// Answer to a get whose value was offered to the caller's [`Places`] ([`Pipeline::next_ended_to`]): its size in bytes;
+    /// `None` if there is no pair.
+    Placed(Option<u32>),
+}
+
+/// Memory of a caller for values.
+pub trait Places {
+    /// The memory, of exactly `bytes` bytes, for the value of the get with this number ([`Ended::number`]); `None`: the
+    /// value is not wanted, and its [`Done::Placed`] has its size alone.
+    fn place(&mut self, number: u64, bytes: u32) -> Option<&mut [u8]>;
 }
 
 /// A command that has ended.
@@ -40,25 +53,92 @@ pub struct Ended {
     pub result: Result<Done, Error>,
 }
 
+/// Memory of values that a pipeline keeps for further ones, bytes each.
+const KEPT_BYTES: u32 = 4 << 20;
+
 /// A queue pair used as a queue of commands. Commands gather, cross with one doorbell, and end in any order;
 /// commands in flight when it is dropped are counted in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct Pipeline<'c> {
-    pipeline: Box<dyn Pipelined<Value> + Send + 'c>,
+    pipeline: Box<dyn Pipelined<Value<'c>> + Send + 'c>,
     most: u32,
     begun: u64,
     context: &'c ClientContext,
+    /// Second commands of calls on names that wait for room.
+    further: VecDeque<(Call<()>, Value<'c>, Region)>,
+    /// Memory of values that have ended, for further ones.
+    regions: Vec<Region>,
+    buffers: Vec<Vec<u8>>,
 }
 
-/// State kept for a command: its number, the value of a store, and the kind of call.
-struct Value {
+/// State kept for a call: its number, the value of a store, and how far it is.
+struct Value<'c> {
     number: u64,
-    bytes: Vec<u8>,
-    call: &'static str,
+    bytes: Cow<'c, [u8]>,
+    kind: Kind,
+    /// The name, if the key on the drive is a digest.
+    name: Option<Name>,
 }
 
-impl kvdrive_host::Content for Value {
-    fn piece(&self) -> kvdrive_content::Piece<'_> {
-        kvdrive_content::Piece::Bytes(&self.bytes)
+/// A name, with what stands before its value.
+struct Name {
+    given: Vec<u8>,
+    step: Step,
+}
+
+/// The command of a call on a name that is under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// A store that adds the pair only.
+    Add,
+    /// The front of the value is read, to compare the name.
+    Look,
+    /// The call itself.
+    Last,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Store,
+    Get,
+    Delete,
+    Remove,
+    Exist,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Store => "store",
+            Kind::Get => "get",
+            Kind::Delete => "delete",
+            Kind::Remove => "remove",
+            Kind::Exist => "exist",
+        }
+    }
+
+    fn call(self, key: Key, options: StoreOptions) -> Call<()> {
+        match self {
+            Kind::Store => Call::Store { key, value: (), options },
+            Kind::Get => Call::Retrieve { key },
+            Kind::Delete => Call::Delete { key },
+            Kind::Remove => Call::Remove { key },
+            Kind::Exist => Call::Exist { key },
+        }
+    }
+
+    /// The first command of such a call on a name.
+    fn first_step(self) -> Step {
+        match self {
+            Kind::Store => Step::Add,
+            Kind::Delete | Kind::Remove => Step::Look,
+            Kind::Get | Kind::Exist => Step::Last,
+        }
+    }
+}
+
+impl kvdrive_host::Content for Value<'_> {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Bytes(&self.bytes)
     }
 }
 
@@ -66,13 +146,14 @@ impl<'c> Pipeline<'c> {
     pub(crate) fn new(route: &'c mut Route, context: &'c ClientContext) -> Result<Pipeline<'c>, Error> {
         context.check_process("pipeline")?;
         let most = route.max_value_bytes();
-        let pipeline: Box<dyn Pipelined<Value> + Send + 'c> = match route {
+        let pipeline: Box<dyn Pipelined<Value<'c>> + Send + 'c> = match route {
             Route::Own(driver) => {
                 Box::new(driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?)
             }
             Route::Network(client, _) => Box::new(client.pipeline()),
         };
-        Ok(Pipeline { pipeline, most, begun: 0, context })
+        let (regions, buffers) = (Vec::new(), Vec::new());
+        Ok(Pipeline { pipeline, most, begun: 0, context, further: VecDeque::new(), regions, buffers })
     }
 
     /// Starts a store. If all slots are taken, it waits for a command to end and returns that command's
@@ -81,14 +162,32 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// A key or value of a wrong size; the drive is off. The result of a command is in its [`Ended`].
     pub fn store(&mut self, of: &[u8], value: impl Into<Vec<u8>>) -> Result<Option<Ended>, Error> {
-        let (key, bytes) = (key(of)?, value.into());
-        if bytes.len() > self.most as usize {
-            return Err(Error::ValueSize { key, bytes: bytes.len(), most: self.most });
+        let (named, mut bytes) = (Named::of(of)?, value.into());
+        named.check_size(bytes.len(), self.most)?;
+        if named.is_digest() {
+            bytes.splice(..0, named.front());
         }
-        let ended = self.make_room()?;
-        let value = self.numbered(bytes, "store");
-        begun(self.pipeline.store(key, value));
-        Ok(ended)
+        self.start(Kind::Store, of, &named, Cow::Owned(bytes))
+    }
+
+    /// As [`Pipeline::store`], of a value that stays where it is until the pipeline is dropped, and is not copied before
+    /// the driver takes it. A value under a name is copied.
+    ///
+    /// # Errors
+    /// As [`Pipeline::store`].
+    pub fn store_borrowed(&mut self, of: &[u8], value: &'c [u8]) -> Result<Option<Ended>, Error> {
+        let named = Named::of(of)?;
+        named.check_size(value.len(), self.most)?;
+        let bytes = if named.is_digest() {
+            let mut bytes = self.buffers.pop().unwrap_or_default();
+            bytes.clear();
+            named.put_front(&mut bytes);
+            bytes.extend_from_slice(value);
+            Cow::Owned(bytes)
+        } else {
+            Cow::Borrowed(value)
+        };
+        self.start(Kind::Store, of, &named, bytes)
     }
 
     /// Starts a get; as [`Pipeline::store`].
@@ -96,10 +195,7 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// As [`Pipeline::store`].
     pub fn get(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
-        let (key, ended) = (key(of)?, self.make_room()?);
-        let value = self.numbered(Vec::new(), "get");
-        begun(self.pipeline.retrieve(key, value, Region::new()));
-        Ok(ended)
+        self.start(Kind::Get, of, &Named::of(of)?, Cow::Borrowed(&[]))
     }
 
     /// Starts a delete; as [`Pipeline::store`].
@@ -107,10 +203,7 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// As [`Pipeline::store`].
     pub fn delete(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
-        let (key, ended) = (key(of)?, self.make_room()?);
-        let value = self.numbered(Vec::new(), "delete");
-        begun(self.pipeline.delete(key, value));
-        Ok(ended)
+        self.start(Kind::Delete, of, &Named::of(of)?, Cow::Borrowed(&[]))
     }
 
     /// Starts a removal, whose answer says whether there was a pair ([`Client::remove`](crate::Client::remove)); as
@@ -124,10 +217,7 @@ impl<'c> Pipeline<'c> {
                 "remove: the Delete of this drive does not say whether there was a pair; exist and delete do";
             return Err(Error::Refused(line.into()));
         }
-        let (key, ended) = (key(of)?, self.make_room()?);
-        let value = self.numbered(Vec::new(), "remove");
-        begun(self.pipeline.begin(Call::Remove { key }, value, Region::new()));
-        Ok(ended)
+        self.start(Kind::Remove, of, &Named::of(of)?, Cow::Borrowed(&[]))
     }
 
     /// Starts an exist; as [`Pipeline::store`].
@@ -135,9 +225,24 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// As [`Pipeline::store`].
     pub fn exist(&mut self, of: &[u8]) -> Result<Option<Ended>, Error> {
-        let (key, ended) = (key(of)?, self.make_room()?);
-        let value = self.numbered(Vec::new(), "exist");
-        begun(self.pipeline.exist(key, value));
+        self.start(Kind::Exist, of, &Named::of(of)?, Cow::Borrowed(&[]))
+    }
+
+    fn start(
+        &mut self,
+        kind: Kind,
+        of: &[u8],
+        named: &Named<'_>,
+        bytes: Cow<'c, [u8]>,
+    ) -> Result<Option<Ended>, Error> {
+        let ended = if self.has_room() { None } else { self.next_ended()? };
+        let step = kind.first_step();
+        let name = named.is_digest().then(|| Name { given: of.to_vec(), step });
+        let step = name.as_ref().map_or(Step::Last, |name| name.step);
+        let value = Value { number: self.begun, bytes, kind, name };
+        self.begun += 1;
+        let into = if kind == Kind::Get { self.regions.pop().unwrap_or_default() } else { Region::new() };
+        begun(self.pipeline.begin(value.command(named.key, step), value, into));
         Ok(ended)
     }
 
@@ -148,12 +253,12 @@ impl<'c> Pipeline<'c> {
 
     /// Can one more command begin without waiting for another to end?
     pub fn has_room(&self) -> bool {
-        self.pipeline.has_room()
+        self.further.is_empty() && self.pipeline.has_room()
     }
 
     /// Commands whose end has not been returned.
     pub fn under_way(&self) -> u32 {
-        self.pipeline.under_way()
+        self.pipeline.under_way() + self.further.len() as u32
     }
 
     /// Waits for the next command to end and returns it. `None` if none is in flight.
@@ -161,7 +266,7 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// The drive is off; commands in flight are not answered.
     pub fn next_ended(&mut self) -> Result<Option<Ended>, Error> {
-        self.ended_within(None, None)
+        self.ended_within(None, Taking::Alone)
     }
 
     /// A command that has ended, without waiting for one; gathered commands are sent. `None` if none has; then
@@ -170,7 +275,7 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// As [`Pipeline::next_ended`].
     pub fn try_next_ended(&mut self) -> Result<Option<Ended>, Error> {
-        self.ended_within(Some(Duration::ZERO), None)
+        self.ended_within(Some(Duration::ZERO), Taking::Alone)
     }
 
     /// As [`Pipeline::next_ended`]; the value of a get is appended to `values`, and its answer is [`Done::Appended`]. Where
@@ -179,35 +284,197 @@ impl<'c> Pipeline<'c> {
     /// # Errors
     /// As [`Pipeline::next_ended`].
     pub fn next_ended_into(&mut self, values: &mut Vec<u8>) -> Result<Option<Ended>, Error> {
-        self.ended_within(None, Some(values))
+        self.ended_within(None, Taking::Appended(values))
+    }
+
+    /// As [`Pipeline::next_ended`]; the value of a get is copied, once, to the memory that `places` has for it, and its
+    /// answer is [`Done::Placed`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::next_ended`].
+    pub fn next_ended_to(&mut self, places: &mut dyn Places) -> Result<Option<Ended>, Error> {
+        self.ended_within(None, Taking::Placed(places))
     }
 
     fn ended_within(
         &mut self,
         timeout: Option<Duration>,
-        values: Option<&mut Vec<u8>>,
+        mut taking: Taking<'_>,
     ) -> Result<Option<Ended>, Error> {
         self.context.check_process("pipeline")?;
-        let completion = self.pipeline.next_completion_within(timeout);
-        let completion = completion.map_err(|error| Error::of("pipeline", None, error))?;
-        if let Some(Completion {
-            call: Call::Store { key, .. } | Call::Delete { key } | Call::Remove { key },
-            ..
-        }) = &completion
-        {
-            self.context.neighbour.written(key);
+        loop {
+            while self.pipeline.has_room()
+                && let Some((call, value, into)) = self.further.pop_front()
+            {
+                begun(self.pipeline.begin(call, value, into));
+            }
+            let completion = self.pipeline.next_completion_within(timeout);
+            let completion = completion.map_err(|error| Error::of("pipeline", None, error))?;
+            let Some(completion) = completion else { return Ok(None) };
+            if let Call::Store { key, .. } | Call::Delete { key } | Call::Remove { key } = &completion.call {
+                self.context.neighbour.written(key);
+            }
+            match next_step(&completion) {
+                Some((step, call)) => {
+                    let Completion { mut value, content: mut into, .. } = completion;
+                    value.name.iter_mut().for_each(|name| name.step = step);
+                    into.clear();
+                    self.further.push_back((call, value, into));
+                }
+                None => {
+                    let Completion { call, value, result, content } = completion;
+                    let ended = ended(&call, &value, result, &content, &mut taking);
+                    self.keep(value, content);
+                    return Ok(Some(ended));
+                }
+            }
         }
-        Ok(completion.map(|completion| ended(completion, values)))
     }
 
-    fn numbered(&mut self, bytes: Vec<u8>, call: &'static str) -> Value {
-        self.begun += 1;
-        Value { number: self.begun - 1, bytes, call }
+    /// Keeps the memory of a call that has ended.
+    fn keep(&mut self, value: Value<'c>, mut content: Region) {
+        if value.kind == Kind::Get {
+            content.clear_to(KEPT_BYTES);
+            self.regions.push(content);
+        }
+        if let Cow::Owned(bytes) = value.bytes
+            && value.name.is_some()
+            && bytes.capacity() <= KEPT_BYTES as usize
+        {
+            self.buffers.push(bytes);
+        }
+    }
+}
+
+impl Value<'_> {
+    /// The command of a step of the call.
+    fn command(&self, key: Key, step: Step) -> Call<()> {
+        match step {
+            Step::Add => self.kind.call(key, StoreOptions { add_only: true, ..StoreOptions::default() }),
+            Step::Look => Call::RetrievePart { key, at: 0, bytes: self.named().front_bytes() },
+            Step::Last => self.kind.call(key, StoreOptions::default()),
+        }
     }
 
-    fn make_room(&mut self) -> Result<Option<Ended>, Error> {
-        if self.pipeline.has_room() { Ok(None) } else { self.next_ended() }
+    fn named(&self) -> Named<'_> {
+        let name = self.name.as_ref().expect("only calls on names have steps");
+        Named::of(&name.given).expect("it was checked when the call began")
     }
+}
+
+/// The next command of a call on a name, after the one that has ended; `None`: the call has ended.
+fn next_step(ended: &Completion<Value<'_>>) -> Option<(Step, Call<()>)> {
+    let Completion { call, value, result, content } = ended;
+    let (key, step) = (call.key()?, value.name.as_ref()?.step);
+    let next = match (step, result) {
+        (Step::Add, Err(Status::KEY_EXISTS)) => Step::Look,
+        (Step::Look, Ok(_)) if has_front(content, &value.named().front()) => Step::Last,
+        // Another host has removed it meanwhile.
+        (Step::Look, Err(Status::KEY_NOT_FOUND)) if value.kind == Kind::Store => Step::Last,
+        // Other drives return values as a whole.
+        (Step::Look, Err(Status::INVALID_OPCODE)) if !matches!(call, Call::Retrieve { .. }) => {
+            return Some((Step::Look, Call::Retrieve { key }));
+        }
+        _ => return None,
+    };
+    Some((next, value.command(key, next)))
+}
+
+/// What becomes of the value of a get.
+enum Taking<'v> {
+    /// It is returned by itself.
+    Alone,
+    Appended(&'v mut Vec<u8>),
+    Placed(&'v mut dyn Places),
+}
+
+fn begun(begun: Result<(), Value<'_>>) {
+    assert!(begun.is_ok(), "a pipeline that has room takes a command");
+}
+
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        self.context.unanswered.add(u64::from(self.under_way()));
+    }
+}
+
+fn ended(
+    call: &Call<()>,
+    value: &Value<'_>,
+    result: Result<Answer, Status>,
+    content: &Region,
+    taking: &mut Taking<'_>,
+) -> Ended {
+    let key = call.key().expect("calls of this pipeline name keys");
+    let (call, step) = (value.kind.name(), value.name.as_ref().map_or(Step::Last, |name| name.step));
+    let given = value.name.as_ref().map_or_else(|| bytes_of(&key), |name| name.given.clone());
+    let result = match (result, value.kind) {
+        (Err(Status::KEY_NOT_FOUND), Kind::Delete) if step == Step::Look => Ok(Done::Deleted),
+        (Err(Status::KEY_NOT_FOUND), Kind::Remove) if step == Step::Look => Ok(Done::Removed(false)),
+        (Err(Status::KEY_NOT_FOUND), Kind::Get) => Ok(match taking {
+            Taking::Alone => Done::Got(None),
+            Taking::Appended(_) => Done::Appended(None),
+            Taking::Placed(_) => Done::Placed(None),
+        }),
+        (Err(status), _) => Err(Error::Status { call, key: Some(key), status }),
+        (Ok(_), _) if step == Step::Look => Err(Error::OtherName { call, key }),
+        (Ok(_), Kind::Store) => Ok(Done::Stored),
+        (Ok(_), Kind::Delete) => Ok(Done::Deleted),
+        (Ok(answer), Kind::Remove) => Ok(Done::Removed(answer.exists())),
+        (Ok(answer), Kind::Exist) => Ok(Done::Exists(answer.exists())),
+        (Ok(answer), Kind::Get) => {
+            let named = Named::of(&given).expect("it was checked when the call began");
+            taken(&named, answer.value(), content, value.number, taking)
+        }
+    };
+    Ended { number: value.number, key: given, result }
+}
+
+/// Takes the value of a get.
+fn taken(
+    named: &Named<'_>,
+    bytes: u32,
+    content: &Region,
+    number: u64,
+    taking: &mut Taking<'_>,
+) -> Result<Done, Error> {
+    let (front, came, key) = (named.front_bytes(), content.written_end(), named.key);
+    if let Taking::Alone = taking {
+        return named.value_of("get", bytes, content).map(|value| Done::Got(Some(value)));
+    }
+    if came < bytes {
+        return Err(Error::ValueCutShort { call: "get", key, bytes, came });
+    }
+    if named.is_digest() && (bytes < front || !has_front(content, &named.front())) {
+        return Err(Error::OtherName { call: "get", key });
+    }
+    let bytes = bytes - front;
+    match taking {
+        Taking::Alone => unreachable!("it is returned above"),
+        Taking::Appended(values) => {
+            append(content, front, bytes, values);
+            Ok(Done::Appended(Some(bytes)))
+        }
+        Taking::Placed(places) => {
+            if let Some(place) = places.place(number, bytes) {
+                assert_eq!(place.len(), bytes as usize, "memory of the value's size");
+                content.copy_to(front, place);
+            }
+            Ok(Done::Placed(Some(bytes)))
+        }
+    }
+}
+
+/// Appends `bytes` bytes of a value from `at` on.
+fn append(content: &Region, at: u32, bytes: u32, values: &mut Vec<u8>) {
+    content.read(at, bytes, &mut |piece| match piece {
+        Piece::Bytes(bytes) => values.extend_from_slice(bytes),
+        piece => {
+            let from = values.len();
+            values.resize(from + piece.bytes() as usize, 0);
+            piece.expand(&mut values[from..]);
+        }
+    });
 }
 
 impl Client {
@@ -218,53 +485,4 @@ impl Client {
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
         Pipeline::new(&mut self.0.route, &self.0.context)
     }
-}
-
-fn begun(begun: Result<(), Value>) {
-    assert!(begun.is_ok(), "a pipeline that has room takes a command");
-}
-
-impl Drop for Pipeline<'_> {
-    fn drop(&mut self) {
-        self.context.unanswered.add(u64::from(self.under_way()));
-    }
-}
-
-fn ended(completion: Completion<Value>, values: Option<&mut Vec<u8>>) -> Ended {
-    let Completion { call, value, result, content } = completion;
-    let key = call.key().expect("calls of this pipeline name keys");
-    let result = match (call, result) {
-        (Call::Store { .. }, Ok(_)) => Ok(Done::Stored),
-        (Call::Delete { .. }, Ok(_)) => Ok(Done::Deleted),
-        (Call::Remove { .. }, Ok(answer)) => Ok(Done::Removed(answer.exists())),
-        (Call::Exist { .. }, Ok(answer)) => Ok(Done::Exists(answer.exists())),
-        (_, Ok(answer)) => {
-            let (bytes, came) = (answer.value(), content.written_end());
-            match values {
-                None => whole(value.call, key, bytes, &content).map(|value| Done::Got(Some(value))),
-                Some(_) if came < bytes => Err(Error::ValueCutShort { call: value.call, key, bytes, came }),
-                Some(values) => {
-                    append(&content, bytes, values);
-                    Ok(Done::Appended(Some(bytes)))
-                }
-            }
-        }
-        (Call::Retrieve { .. }, Err(Status::KEY_NOT_FOUND)) => {
-            Ok(if values.is_some() { Done::Appended(None) } else { Done::Got(None) })
-        }
-        (_, Err(status)) => Err(Error::Status { call: value.call, key: Some(key), status }),
-    };
-    Ended { number: value.number, key: bytes_of(&key), result }
-}
-
-/// Appends the first `bytes` bytes of a value.
-fn append(content: &Region, bytes: u32, values: &mut Vec<u8>) {
-    content.read(0, bytes, &mut |piece| match piece {
-        Piece::Bytes(bytes) => values.extend_from_slice(bytes),
-        piece => {
-            let from = values.len();
-            values.resize(from + piece.bytes() as usize, 0);
-            piece.expand(&mut values[from..]);
-        }
-    });
 }

@@ -85,8 +85,11 @@ fn conditions_and_sizes_are_answered_in_a_line() {
     drive.store_with(b"key", b"3", update_only).unwrap();
     assert_eq!(drive.get(b"key").unwrap().as_deref(), Some(&b"3"[..]));
 
-    assert_eq!(drive.get(b"").unwrap_err().to_string(), "a key has 1 to 16 bytes, not 0");
-    assert_eq!(drive.store(&[0; 17], b"").unwrap_err(), Error::KeySize(17));
+    assert_eq!(
+        drive.get(b"").unwrap_err().to_string(),
+        "a key has 1 to 65535 bytes, a prefix at most 16; not 0"
+    );
+    assert_eq!(drive.store(&[0; 65_536], b"").unwrap_err(), Error::KeySize(65_536));
     let large = drive.store(b"key", &vec![0; (256 << 20) + 1]).unwrap_err();
     let line = "store of key 6b6579: a value has at most 268435456 bytes here, not 268435457";
     assert_eq!(large.to_string(), line);

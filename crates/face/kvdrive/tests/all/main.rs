@@ -8,4 +8,5 @@ mod forks;
 mod here;
 mod large;
 mod more_calls;
+mod names;
 mod saker;
