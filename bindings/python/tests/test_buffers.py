@@ -165,6 +165,8 @@ def test_a_queue_says_by_its_descriptor_that_a_list_has_ended(drive):
         assert ended[0] == [None] * 50 and ended[1] == [True] * 50 + [False]
         assert ended[2] == [len(key) for key in keys] and all(room.startswith(key) for room, key in zip(rooms, keys, strict=True))
         assert ended[3] == [True, True] and b"0" not in drive
+        queue.store(keys, keys)
+        assert queue.drain(20) and len(queue.finished()) == 1
         drive.power_cut()
         queue.exist(keys[:3])
         ((_, results),) = queue.wait(20)

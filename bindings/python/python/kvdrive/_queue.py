@@ -44,13 +44,14 @@ class Queue(Closing):
     (1, [Finished(task=1, results=[True, False])])
     """
 
-    __slots__ = ("_drive", "_ended", "_finished", "_lock", "_next", "_pid", "_pool", "_told", "_under_way")
+    __slots__ = ("_drive", "_ended", "_finished", "_lock", "_next", "_pid", "_pool", "_running", "_told", "_under_way")
 
     def __init__(self, drive: _Lists, threads: int = 1) -> None:
         self._drive = drive
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._next, self._under_way = 0, 0
+        self._lock = threading.Condition()
+        #: Lists so far, those that were not returned, and those that have not ended.
+        self._next, self._under_way, self._running = 0, 0, 0
         self._finished: list[Finished] = []
         # One byte is in the pipe while `_finished` is not empty.
         self._ended, self._told = os.pipe()
@@ -76,7 +77,8 @@ class Queue(Closing):
         keys = native(keys)
         with self._lock:
             pool = self._open()
-            task, self._next, self._under_way = self._next, self._next + 1, self._under_way + 1
+            task = self._next
+            self._next, self._under_way, self._running = task + 1, self._under_way + 1, self._running + 1
             # Under the lock, so that lists begin in the order of their numbers.
             pool.submit(self._carry_out, task, keys, call)
         return task
@@ -97,6 +99,8 @@ class Queue(Closing):
             if not self._finished:
                 os.write(self._told, b"\0")
             self._finished.append(Finished(task, results))
+            self._running -= 1
+            self._lock.notify_all()
 
     def fileno(self) -> int:
         """The descriptor. It is for waiting only: reading from it is left to :meth:`finished`."""
@@ -121,6 +125,13 @@ class Queue(Closing):
                 return []
         select.select([self._ended], [], [], timeout)
         return self.finished()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Waits until all lists have ended, for ``timeout`` seconds at most; returns whether they have. They are still to be
+        returned.
+        """
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._running, timeout)
 
     def close(self) -> None:
         """Waits for all lists to end. The drive stays open. Another call is of no effect."""
