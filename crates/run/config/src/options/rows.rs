@@ -74,7 +74,8 @@ const SWITCHES: &[(&str, &str, &str)] = &[
 /// The key that the switches set.
 const VERIFY: &str = "workload.verify";
 
-fn made() -> Vec<OptionRow> {
+/// Makes the table.
+static MAKE: fn() -> Vec<OptionRow> = || {
     let own = OWN.iter().map(|(name, value, help)| OptionRow {
         name,
         value: (*value).to_owned(),
@@ -111,12 +112,12 @@ fn made() -> Vec<OptionRow> {
         })
     });
     own.chain(declared).chain(switches).collect()
-}
+};
 
 /// Every option.
 pub fn option_rows() -> &'static [OptionRow] {
     static ROWS: OnceBox<Vec<OptionRow>> = OnceBox::new();
-    ROWS.get_or_init(|| Box::new(made()))
+    ROWS.get_or_init(|| Box::new(MAKE()))
 }
 
 /// The option of that name.
