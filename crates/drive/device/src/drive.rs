@@ -23,7 +23,8 @@ use kvdrive_flash::media::{self, Media, MediaOptions};
 use kvdrive_flash::power::file_log::{FileError, FileLog, OpenedLog};
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
-    self, IDENTITY_AT, ImageError, ImageSettings, Journal, Owner, PowerOnError, SETTINGS_AT, Survivors,
+    self, IDENTITY_AT, ImageError, ImageSettings, Journal, NamespaceFeatures, Owner, PowerOnError,
+    SETTINGS_AT, Survivors,
 };
 use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort};
 use kvdrive_link::{Link, PciePort};
@@ -250,13 +251,15 @@ impl Drive {
         let row = engine_row(&config.engine)?;
         config.check()?;
         let medium = open_medium(config, survivors)?;
-        let owner = Owner { settings: config.image_settings(), identity: medium.identity() };
+        let (settings, identity) = (config.image_settings(), medium.identity());
+        let owner = Owner { identity, settings, features: NamespaceFeatures::default() };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
             None => open_journal(config, row, &owner, &*medium)?,
         };
         if let Some(image) = &image {
             check_owner(image, &owner)?;
+            owner.features.set_key_value(power::owner_of(image)?.features.key_value());
         }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);

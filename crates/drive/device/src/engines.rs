@@ -25,8 +25,9 @@ pub fn start<E: Engine>(
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
     let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+    let features = parts.owner.features.clone();
     let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(&sim, config, &cores, journal, engine))
+    Ok(KvNamespace::new(&sim, config, &cores, (journal, features), engine))
 }
 
 /// Folds journal records into a protected image: [`kvdrive_engines::Engine::fold`].

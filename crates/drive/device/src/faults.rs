@@ -64,6 +64,7 @@ fn key_of(decoded: &Decoded) -> Option<Key> {
         | Command::Discard { .. }
         | Command::Next { .. }
         | Command::IterClose { .. }
-        | Command::Batch(_) => None,
+        | Command::Batch(_)
+        | Command::Flush => None,
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!             2-3, 14-15  6-9    10            byte 44   byte 45    12       13
+//!  Flush      -           -      -             -         -          -        -
 //!  Store      key         data   value size    key len   option     -        -
 //!  Retrieve   key         data   buffer size   key len   option     -        -
 //!  List       start key   data   buffer size   key len¹  -          -        -
@@ -47,6 +48,8 @@ use crate::status::Status;
 /// An I/O command, without identifier, namespace and data pointer: those stay in the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
+    /// Make volatile content durable.
+    Flush,
     /// Write a pair; the value is in host memory.
     Store(Store),
     /// Read a value into host memory.
@@ -303,13 +306,14 @@ impl Command {
     /// Decodes an entry.
     ///
     /// # Errors
-    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 (where it has no
-    /// meaning) or more than 16; [`Status::INVALID_FIELD`] for a fused command, reserved or contradictory
-    /// option bits, or a *hybrid* without a tail.
+    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 where it has no meaning;
+    /// [`Status::INVALID_FIELD`] for a key length above 16 (KV command set 2.1.5), a fused command, reserved or
+    /// contradictory option bits, or a *hybrid* without a tail.
     #[inline]
     pub fn decode(sqe: &Sqe) -> Result<Command, Status> {
         let size_bytes = sqe.cdw10.get();
         let command = match sqe.opcode {
+            opcode::FLUSH => Command::Flush,
             opcode::STORE => {
                 let options = StoreOptions::from_bits(option_bits(sqe))?;
                 Command::Store(Store { key: key(sqe)?, value_bytes: size_bytes, options })
@@ -380,6 +384,7 @@ impl Command {
     #[must_use]
     pub fn opcode(&self) -> u8 {
         match self {
+            Command::Flush => opcode::FLUSH,
             Command::Store(_) => opcode::STORE,
             Command::Retrieve { .. } => opcode::RETRIEVE,
             Command::List { .. } => opcode::LIST,
@@ -441,7 +446,7 @@ impl Command {
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(pages_z);
             }
-            Command::Transfer => {}
+            Command::Flush | Command::Transfer => {}
             Command::Discard { stream } => sqe.cdw12 = U32::new(stream.into()),
             Command::StorePart(StorePart { store, at, bytes, stream }) => {
                 set_key(&mut sqe, store.key, store.options.to_bits());
@@ -549,7 +554,10 @@ fn option_bits(sqe: &Sqe) -> u8 {
 
 #[inline]
 fn key(sqe: &Sqe) -> Result<Key, Status> {
-    Key::from_padded(sqe.key_bytes(), key_bytes(sqe)).ok_or(Status::INVALID_KEY_SIZE)
+    let len = key_bytes(sqe);
+    // A length that no key can have is an invalid field; that there is no key is an invalid size.
+    let refused = if len == 0 { Status::INVALID_KEY_SIZE } else { Status::INVALID_FIELD };
+    Key::from_padded(sqe.key_bytes(), len).ok_or(refused)
 }
 
 #[inline]

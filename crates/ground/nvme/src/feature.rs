@@ -21,7 +21,8 @@ pub const QUEUES: u8 = 0x07;
 pub const ASYNC_EVENTS: u8 = 0x0B;
 /// 0Fh: keep-alive timeout, ms; 0 for none.
 pub const KEEP_ALIVE: u8 = 0x0F;
-/// 20h: key value configuration; bit 0, EDNEK: deleting a missing key is an error.
+/// 20h: key value configuration; bit 0, EDNEK: deleting a missing key is an error. Its scope is the namespace, and it
+/// survives power cycles and resets (KV command set 4.1.3.1).
 pub const KEY_VALUE: u8 = 0x20;
 /// 81h: host identifier.
 pub const HOST_ID: u8 = 0x81;

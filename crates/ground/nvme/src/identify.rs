@@ -8,6 +8,7 @@
 //! | 05h | 01h | [`KvNamespace`] |
 //! | 06h | 01h | [`KvController`] |
 //! | 08h | - | [`IndependentNamespace`] |
+//! | 0Ah | 01h | [`KvNamespace`], what depends on a format alone |
 //!
 //! ```text
 //!  KV namespace (CNS 05h, CSI 01h)             KV format
@@ -66,6 +67,8 @@ pub mod cns {
     pub const CSI_ACTIVE_NAMESPACES: u8 = 0x07;
     /// Namespace, independent of its command set.
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// What a namespace of a command set would be with a given format.
+    pub const CSI_FORMAT: u8 = 0x0A;
     /// The combinations of command sets that can be used together.
     pub const COMMAND_SETS: u8 = 0x1C;
 }
@@ -264,6 +267,19 @@ impl KvNamespace {
     #[must_use]
     pub fn format(&self) -> &KvFormat {
         &self.formats[usize::from(self.format_current & 0x0F)]
+    }
+
+    /// The structure of CNS 0Ah: what any namespace of this format would have. Fields of one namespace are zero.
+    #[must_use]
+    pub fn of_format(self) -> KvNamespace {
+        KvNamespace {
+            size_bytes: U64::ZERO,
+            used_bytes: U64::ZERO,
+            attributes: 0,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            ..self
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | page | structure | bytes |
 //! |---|---|---|
+//! | 00h | supported pages: 4 bytes each, by their number | 1024 |
 //! | 01h | [`ErrorEntry`], newest first | 64 each |
 //! | 02h | [`Health`] (SMART) | 512 |
 //! | 03h | [`FirmwareSlots`] | 512 |
@@ -16,6 +17,8 @@ use crate::sqe::Sqe;
 
 /// Identifiers of log pages.
 pub mod lid {
+    /// Supported log pages.
+    pub const SUPPORTED: u8 = 0x00;
     /// Errors.
     pub const ERRORS: u8 = 0x01;
     /// SMART, health information.
@@ -29,6 +32,11 @@ pub mod lid {
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }
+
+/// Bytes of the list of supported log pages.
+pub const SUPPORTED_BYTES: usize = 1024;
+/// LSUPP, bit 0 of an entry of that list: the page is supported.
+pub const PAGE_SUPPORTED: u8 = 1 << 0;
 
 /// Bytes of the list of changed namespaces.
 pub const CHANGED_NAMESPACES_BYTES: usize = 4096;

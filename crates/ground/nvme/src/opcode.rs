@@ -40,6 +40,8 @@ pub const fn direction(opcode: u8) -> Direction {
     }
 }
 
+/// Flush: make volatile content durable (base specification, for every command set).
+pub const FLUSH: u8 = 0x00;
 /// Store: write a key-value pair (KV command set).
 pub const STORE: u8 = 0x01;
 /// Retrieve: read the value of a key (KV command set).
@@ -106,7 +108,8 @@ pub mod admin {
 }
 
 /// Name and direction of every I/O opcode that all drives of this project answer, ascending.
-pub const IO_TABLE: [(u8, &str, Direction); 16] = [
+pub const IO_TABLE: [(u8, &str, Direction); 17] = [
+    (FLUSH, "flush", Direction::None),
     (STORE, "store", Direction::ToDrive),
     (RETRIEVE, "retrieve", Direction::ToHost),
     (LIST, "list", Direction::ToHost),
@@ -135,15 +138,15 @@ pub fn name(opcode: u8) -> Option<&'static str> {
     IO_TABLE.iter().chain(&ADVERTISED_TABLE).find(|row| row.0 == opcode).map(|row| row.1)
 }
 
-// The opcode bits must match the table, the rows must ascend, and only the five standard commands may lie
-// below the vendor range.
+// The opcode bits must match the table, the rows must ascend, and only Flush and the five commands of the KV command
+// set may lie below the vendor range.
 const _: () = {
     let mut row = 0;
     while row < IO_TABLE.len() {
         let (opcode, _, promised) = IO_TABLE[row];
         assert!(direction(opcode) as u8 == promised as u8, "opcode bits 1:0 are not the direction");
         assert!(row == 0 || IO_TABLE[row - 1].0 < opcode, "opcodes do not ascend");
-        assert!((opcode >= 0x80) == (row >= 5), "vendor opcodes start at 80h");
+        assert!((opcode >= 0x80) == (row >= 6), "vendor opcodes start at 80h");
         row += 1;
     }
     let mut row = 0;

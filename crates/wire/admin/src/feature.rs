@@ -3,14 +3,21 @@
 //! ```text
 //!   Set Features ─► Features::wanted ─► FeatureChange ─► the caller carries it out ─► Features::keep ─► dword 0
 //!   Get Features ─► Features::get ─► dword 0, or the host identifier as data
+//!
+//!   feature 20h: the namespace keeps its value ─► is_of_namespace, KeyValue::wanted, KeyValue::told
 //! ```
 
+use kvdrive_nvme::opcode::admin;
 use kvdrive_nvme::{Sqe, Status, feature};
 
 use crate::ControllerKind;
 
+/// SEL of Get Features: the default value.
+const SELECT_DEFAULT: u32 = 1;
 /// SEL of Get Features: capabilities instead of the value.
 const SELECT_CAPABILITIES: u32 = 3;
+/// Capability: the feature belongs to a namespace.
+const OF_NAMESPACE: u32 = 1 << 1;
 /// Capability: the feature can be set.
 const CHANGEABLE: u32 = 1 << 2;
 
@@ -43,13 +50,6 @@ pub enum FeatureChange {
     Events(u32),
     /// Keep-alive timeout, ms: 0Fh.
     KeepAlive(u32),
-    /// Whether deleting a missing key is an error, in this namespace or in all (FFFFFFFFh): 20h.
-    ErrorOnMissingKey {
-        /// The namespace.
-        nsid: u32,
-        /// Is it an error from now on?
-        on: bool,
-    },
     /// A value that is only stored.
     Kept {
         /// The feature.
@@ -68,8 +68,6 @@ pub struct Features {
     pub wanted_events: u32,
     /// Keep-alive timeout, ms; 0: none.
     pub keep_alive_ms: u32,
-    /// Is deleting a missing key an error?
-    pub error_on_missing_key: bool,
     kept: [u32; KEPT.len()],
 }
 
@@ -103,13 +101,6 @@ impl Features {
             }
             feature::ASYNC_EVENTS => Ok(FeatureChange::Events(value)),
             feature::KEEP_ALIVE => Ok(FeatureChange::KeepAlive(value)),
-            feature::KEY_VALUE if limits.kind == ControllerKind::Io => {
-                if value & !feature::ERROR_ON_MISSING_KEY != 0 {
-                    return Err(Status::INVALID_FIELD);
-                }
-                let on = value & feature::ERROR_ON_MISSING_KEY != 0;
-                Ok(FeatureChange::ErrorOnMissingKey { nsid: sqe.nsid.get(), on })
-            }
             _ => match KEPT.iter().find(|(of, _)| *of == id) {
                 Some((_, settable)) if value & !settable == 0 => Ok(FeatureChange::Kept { id, value }),
                 _ => Err(Status::INVALID_FIELD),
@@ -126,7 +117,6 @@ impl Features {
             }
             FeatureChange::Events(wanted) => self.wanted_events = wanted,
             FeatureChange::KeepAlive(timeout_ms) => self.keep_alive_ms = timeout_ms,
-            FeatureChange::ErrorOnMissingKey { on, .. } => self.error_on_missing_key = on,
             FeatureChange::Kept { id, value } => {
                 let at =
                     KEPT.iter().position(|(of, _)| *of == id).expect("a change names a feature that is kept");
@@ -141,12 +131,11 @@ impl Features {
     /// # Errors
     /// The feature is not supported.
     pub fn get(&self, sqe: &Sqe, kind: ControllerKind) -> Result<u32, Status> {
-        let (id, select) = (sqe.cdw10.get() as u8, sqe.cdw10.get() >> 8 & 0b111);
+        let (id, select) = (sqe.cdw10.get() as u8, selected(sqe));
         let value = match id {
             feature::QUEUES if kind == ControllerKind::Io => queues(self.queues_z),
             feature::ASYNC_EVENTS => self.wanted_events,
             feature::KEEP_ALIVE => self.keep_alive_ms,
-            feature::KEY_VALUE if kind == ControllerKind::Io => u32::from(self.error_on_missing_key),
             _ => {
                 let at = KEPT.iter().position(|(of, _)| *of == id).ok_or(Status::INVALID_FIELD)?;
                 self.kept[at]
@@ -160,6 +149,42 @@ impl Features {
         self.wanted_events = 0;
         self.kept = [0; KEPT.len()];
     }
+}
+
+/// Does a Set or Get Features name a feature whose value a namespace keeps?
+pub fn is_of_namespace(sqe: &Sqe) -> bool {
+    matches!(sqe.opcode, admin::SET_FEATURES | admin::GET_FEATURES)
+        && sqe.cdw10.get() as u8 == feature::KEY_VALUE
+}
+
+/// Feature 20h, Key Value Configuration: one value for each namespace, for all of its hosts. It is kept over resets and
+/// power cycles whether or not a host asks for that (SV), so that bit is accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyValue;
+
+impl KeyValue {
+    /// The value that a Set Features asks for: bit 0, EDNEK.
+    ///
+    /// # Errors
+    /// Reserved bits are set.
+    pub fn wanted(sqe: &Sqe) -> Result<u32, Status> {
+        let value = sqe.cdw11.get();
+        if value & !feature::ERROR_ON_MISSING_KEY != 0 { Err(Status::INVALID_FIELD) } else { Ok(value) }
+    }
+
+    /// Dword 0 of the answer to a Get Features, of a namespace that has `value`.
+    pub fn told(sqe: &Sqe, value: u32) -> u32 {
+        match selected(sqe) {
+            SELECT_DEFAULT => 0,
+            SELECT_CAPABILITIES => CHANGEABLE | OF_NAMESPACE,
+            _ => value,
+        }
+    }
+}
+
+/// SEL of a Get Features.
+fn selected(sqe: &Sqe) -> u32 {
+    sqe.cdw10.get() >> 8 & 0b111
 }
 
 /// Feature 07h: as many completion as submission queues.

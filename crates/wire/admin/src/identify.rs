@@ -20,6 +20,8 @@ const BLOCK_LOG2: u8 = 9;
 const PORTS_AND_CONTROLLERS: u8 = 0b11;
 /// CTRATT bit 0, host identifiers of 128 bits; bit 6, any command restarts the keep-alive timer.
 const ATTRIBUTES: u32 = 1 | 1 << 6;
+/// VWC bits 2:1 = 10b: no cache is volatile, and a Flush names one namespace.
+const NO_VOLATILE_CACHE: u8 = 0b10 << 1;
 /// LPA bit 1, effects log; bit 2, offsets in Get Log Page.
 const LOG_ATTRIBUTES: u8 = 0b110;
 /// KAS: unit of the timer, in 100 ms. Linux requires one.
@@ -29,11 +31,11 @@ const ABORTS_Z: u8 = 3;
 /// FRMW: slot 1 is read only, and there is one.
 const FIRMWARE_SLOTS: u8 = 0b11;
 
-/// IdentifyAnswer to Identify.
+/// The answer to an Identify.
 pub enum IdentifyAnswer {
     /// The data.
     Page(Vec<u8>),
-    /// The namespace itself must answer: CNS 05h, and CNS 00h of blocks.
+    /// The namespace itself must answer: CNS 05h and 0Ah, and CNS 00h of blocks.
     OfNamespace(u32),
 }
 
@@ -69,6 +71,11 @@ pub fn identify(of: &Controller<'_>, sqe: &Sqe) -> Result<IdentifyAnswer, Status
             } else {
                 Err(Status::INVALID_FIELD)
             };
+        }
+        cns::CSI_FORMAT => {
+            let is_one = csi == CSI_KV && sqe.cdw11.get() as u16 == 0;
+            let any = of.namespaces.iter().find(|is| is.command_set == csi).filter(|_| is_one);
+            return any.map(|is| IdentifyAnswer::OfNamespace(is.nsid)).ok_or(Status::INVALID_FIELD);
         }
         // SPDK asks for command set 2 and, if that succeeds, also for its effects log: refused below.
         cns::CSI_CONTROLLER if csi == CSI_KV && of.has(CSI_KV) => {
@@ -158,6 +165,7 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
     if of.kind == ControllerKind::Io {
         answer.aborts_z = ABORTS_Z;
         answer.firmware_slots = FIRMWARE_SLOTS;
+        answer.volatile_cache = NO_VOLATILE_CACHE;
         answer.optional_commands.set(of.optional_commands);
         let last = of.namespaces.last().map_or(0, |namespace| namespace.nsid);
         answer.namespaces.set(last);

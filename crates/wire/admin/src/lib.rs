@@ -4,13 +4,13 @@
 //! | module | command |
 //! |---|---|
 //! | [`mod@identify`] | Identify: controller, namespaces, their lists and descriptors |
-//! | [`log`] | Get Log Page: errors, health, firmware, changed namespaces, effects |
+//! | [`log`] | Get Log Page: a file and a row for each page |
 //! | [`feature`] | Set and Get Features |
 //! | [`queue`] | Create and Delete of I/O queues: checks whether they are possible |
 //! | [`mod@event`] | Asynchronous Event Request: which events are reported, and when |
 //!
 //! Nothing here moves data, waits, or knows the origin of a command. The caller answers what only a namespace
-//! knows (CNS 05h, and 00h of blocks) and what only a port knows (discovery, its queues, its capsules).
+//! knows (CNS 05h and 0Ah, CNS 00h of blocks, feature 20h, log page C0h) and what only a port knows (discovery, its queues, its capsules).
 
 pub mod event;
 pub mod feature;
@@ -19,9 +19,9 @@ pub mod log;
 pub mod queue;
 
 pub use event::{Events, Notice};
-pub use feature::{FeatureChange, Features, Limits};
+pub use feature::{FeatureChange, Features, KeyValue, Limits};
 pub use identify::{IdentifyAnswer, identify};
-pub use log::Logs;
+pub use log::{LogAnswer, Logs};
 
 use kvdrive_nvme::Status;
 

@@ -61,7 +61,7 @@ enum Recipient {
     Itself(Refreshable, Option<(Tag, Buffer)>),
     /// The host's Abort, which waits for the answer of the drive's Abort.
     Abort(Completion),
-    /// None: the command closes an iterator of an ended session, or sets a feature.
+    /// None: the command closes an iterator of an ended session, or asks for events.
     Cleanup,
     /// The namespace waits for an event of the drive's health.
     Event,
@@ -114,6 +114,12 @@ impl Queue {
     }
 }
 
+/// Work for the drive's admin queue.
+enum AdminWork {
+    Look(Refreshable),
+    Command(Sqe),
+}
+
 /// Number of the admin queue in [`DriveNamespace::queues`].
 const ADMIN: usize = 0;
 
@@ -134,8 +140,8 @@ pub struct DriveNamespace {
     under_way: usize,
     /// Warnings in `health` of which hosts were notified, or that are not new.
     told_warnings: u8,
-    /// Refreshes that wait for room on the admin queue.
-    looks: VecDeque<(Refreshable, Tag, Buffer)>,
+    /// What waits for room on the admin queue.
+    waiting: VecDeque<(AdminWork, Tag, Buffer)>,
     /// Commands that were refused here; reported at the next poll.
     refused: Vec<Completion>,
     taken: Vec<(u32, Cqe)>,
@@ -214,7 +220,7 @@ impl DriveNamespace {
             least_spare: 0,
             under_way: 0,
             told_warnings: 0,
-            looks: VecDeque::new(),
+            waiting: VecDeque::new(),
             refused: Vec::new(),
             taken: Vec::new(),
             entry: Vec::new(),
@@ -255,6 +261,27 @@ impl DriveNamespace {
             }
         };
         self.send(ADMIN, sqe, Recipient::Itself(look, recipient), bytes as u32);
+    }
+
+    /// Has the drive do this for a host as soon as there is room on its admin queue.
+    fn ask(&mut self, work: AdminWork, tag: Tag, data: Buffer) {
+        if self.is_off() {
+            self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
+        } else if self.queues[ADMIN].free.is_empty() {
+            self.waiting.push_back((work, tag, data));
+        } else {
+            self.begin(work, tag, data);
+        }
+    }
+
+    fn begin(&mut self, work: AdminWork, tag: Tag, data: Buffer) {
+        match work {
+            AdminWork::Look(at) => self.look_at_itself(at, Some((tag, data))),
+            AdminWork::Command(sqe) => {
+                let bytes = data.len() as u32;
+                self.send(ADMIN, sqe, Recipient::Host(tag, data), bytes);
+            }
+        }
     }
 
     /// Asks the drive to notify of new warnings: few spare blocks are left, or the drive is read-only.
@@ -328,7 +355,7 @@ impl DriveNamespace {
                 queue.free.push(index as u16);
             }
         }
-        let waiting = self.looks.drain(..);
+        let waiting = self.waiting.drain(..);
         done.extend(waiting.map(|(_, tag, data)| Completion::failed(tag, Status::INTERNAL, data)));
         self.under_way = 0;
     }
@@ -538,17 +565,15 @@ impl Namespace for DriveNamespace {
     }
 
     fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer) {
-        if self.is_off() {
-            self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
-        } else if self.queues[ADMIN].free.is_empty() {
-            self.looks.push_back((at, tag, data));
-        } else {
-            self.look_at_itself(at, Some((tag, data)));
-        }
+        self.ask(AdminWork::Look(at), tag, data);
     }
 
-    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
-        if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
+    fn admin(&mut self, tag: Tag, sqe: &Sqe, data: Buffer) {
+        if data.len() > self.buffer_bytes as usize {
+            self.refused.push(Completion::failed(tag, Status::INVALID_FIELD, data));
+            return;
+        }
+        self.ask(AdminWork::Command(Sqe { nsid: U32::new(DRIVE_NSID), ..*sqe }), tag, data);
     }
 
     fn side_by_side(&self) -> u32 {
@@ -573,8 +598,8 @@ impl Namespace for DriveNamespace {
             }
             self.taken = taken;
             while !self.queues[ADMIN].free.is_empty() {
-                let Some((look, tag, data)) = self.looks.pop_front() else { break };
-                self.look_at_itself(look, Some((tag, data)));
+                let Some((work, tag, data)) = self.waiting.pop_front() else { break };
+                self.begin(work, tag, data);
             }
         }
         if self.under_way > 0 && self.is_off() {

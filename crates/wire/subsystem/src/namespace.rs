@@ -96,11 +96,9 @@ pub trait Namespace {
     /// Refreshes [`Namespace::identity`] or [`Namespace::health`]. `data` is returned unchanged.
     fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer);
 
-    /// Sets whether deleting a missing key is an error (feature 20h).
-    ///
-    /// # Errors
-    /// [`Status::FEATURE_NOT_CHANGEABLE`] if the namespace has no such choice.
-    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
+    /// Takes an admin command that only the namespace can answer: about features and log pages that it keeps itself.
+    /// `data` is the room for the answer.
+    fn admin(&mut self, tag: Tag, sqe: &Sqe, data: Buffer);
 
     /// How many commands it executes at the same time; further ones wait.
     fn side_by_side(&self) -> u32 {

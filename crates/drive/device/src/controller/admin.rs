@@ -1,12 +1,14 @@
 //! Admin commands from an admin queue of the link: moves the answers of crate `admin` about this drive to the
 //! host. The drive knows a host only by its admin queue, so features belong to one admin queue and end with
-//! it. Commands that wait are in [`super::waiting`].
+//! it, except for those of a namespace. Commands that wait are in [`super::waiting`].
 
 use std::rc::Rc;
 
-use kvdrive_admin::log::{self, TEMPERATURE_K};
+use kvdrive_admin::log::{self, Sources, TEMPERATURE_K};
 use kvdrive_admin::queue::{self, There};
-use kvdrive_admin::{ControllerKind, FeatureChange, IdentifyAnswer, Limits, Namespace, event, identify};
+use kvdrive_admin::{
+    ControllerKind, IdentifyAnswer, KeyValue, Limits, LogAnswer, Namespace, event, feature, identify,
+};
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_link::port::Queues;
@@ -55,6 +57,9 @@ impl<P: Port> Controller<P> {
                 )
             }
             opcode::admin::GET_LOG_PAGE => self.log_page(request),
+            opcode::admin::SET_FEATURES | opcode::admin::GET_FEATURES if feature::is_of_namespace(sqe) => {
+                self.feature_of_namespace(sqe)
+            }
             opcode::admin::SET_FEATURES => self.set_feature(request),
             opcode::admin::GET_FEATURES => {
                 let mut queues = self.admin_queues.borrow_mut();
@@ -115,15 +120,19 @@ impl<P: Port> Controller<P> {
 
     fn log_page(&self, request: &dyn Request) -> Answer {
         let asked = LogRequest::of(request.sqe());
-        let page = if asked.page == write_protection::LOG_PAGE {
-            let reason = self.journal.write_failure().map(|failure| failure.to_string());
-            write_protection::encode(reason.as_deref()).to_vec()
-        } else {
+        let told = {
             let queues = self.admin_queues.borrow();
             let changes = queues.get(&request.session().number()).map(|queue| &queue.changes);
             let all = self.logs.borrow();
             let logs = changes.filter(|_| asked.page == lid::CHANGED_NAMESPACES).unwrap_or(&all);
-            self.tell(|of| logs.page(of, &asked, || self.health()))?
+            self.tell(|of| logs.page(of, &asked, self))?
+        };
+        let page = match told {
+            LogAnswer::Page(page) => page,
+            LogAnswer::OfNamespace => {
+                let reason = self.journal.write_failure().map(|failure| failure.to_string());
+                write_protection::encode(reason.as_deref()).to_vec()
+            }
         };
         let part = log::part(&page, &asked)?;
         if !asked.retain_event
@@ -189,15 +198,43 @@ impl<P: Port> Controller<P> {
         let has_io_queues = request.queues().is_some_and(Queues::has_some);
         let limits = Limits { kind: ControllerKind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
         let change = of.wanted(request.sqe(), limits)?;
-        if let FeatureChange::ErrorOnMissingKey { nsid, on } = change {
-            if nsid != NSID && nsid != u32::MAX {
-                return Err(Status::INVALID_NAMESPACE);
-            }
-            if on {
-                return Err(Status::FEATURE_NOT_CHANGEABLE);
+        Ok((of.keep(change), 0))
+    }
+
+    /// Set and Get Features of feature 20h. A new value is in the protected image before the command completes.
+    fn feature_of_namespace(&self, sqe: &Sqe) -> Answer {
+        let features = self.namespace.features().ok_or(Status::INVALID_FIELD)?;
+        let is_set = sqe.opcode == opcode::admin::SET_FEATURES;
+        match sqe.nsid.get() {
+            NSID => {}
+            // All namespaces can be given a value; they need not have the same one.
+            u32::MAX if is_set => {}
+            u32::MAX => return Err(Status::INVALID_FIELD),
+            _ => return Err(Status::INVALID_NAMESPACE),
+        }
+        let before = features.key_value();
+        if !is_set {
+            return Ok((KeyValue::told(sqe, before), 0));
+        }
+        let wanted = KeyValue::wanted(sqe)?;
+        if wanted != before && self.journal.is_protected() {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        features.set_key_value(wanted);
+        if wanted != before && self.journal.is_kept() {
+            self.journal.checkpoint(&self.namespace.protected_image());
+            if self.journal.is_protected() {
+                features.set_key_value(before);
+                return Err(Status::NAMESPACE_WRITE_PROTECTED);
             }
         }
-        Ok((of.keep(change), 0))
+        Ok((0, 0))
+    }
+}
+
+impl<P: Port> Sources for Controller<P> {
+    fn health(&self) -> Health {
+        Controller::health(self)
     }
 }
 

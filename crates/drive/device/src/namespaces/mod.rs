@@ -17,6 +17,7 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::Piece;
 use kvdrive_declare::Counts;
 use kvdrive_engines::{Gap, Utilization};
+use kvdrive_flash::power::NamespaceFeatures;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_nvme::nvm::NvmCommand;
 use kvdrive_nvme::{Command, Cqe, Key, Sqe, Status};
@@ -108,6 +109,11 @@ pub trait Namespace {
     /// Identify data of CNS `structure`, if it depends on the namespace's command set; `None`: no such
     /// structure. `nguid` is the namespace's globally unique identifier.
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
+
+    /// Features of the namespace that outlive power; `None`: its command set has none.
+    fn features(&self) -> Option<&NamespaceFeatures> {
+        None
+    }
 
     /// Discards the unfinished work of a session, because its queue has ended.
     fn end_session(&self, _session: &Session) {}

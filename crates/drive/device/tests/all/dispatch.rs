@@ -11,7 +11,7 @@ use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_engines::firmware::Cores;
 use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
-use kvdrive_flash::power::Journal;
+use kvdrive_flash::power::{Journal, NamespaceFeatures};
 use kvdrive_link::{Link, LinkConfig, LocalMemory, PciePort, QueuePair};
 use kvdrive_nvme::{Command, Key, RetrieveOptions, SglDescriptor, Sqe, Status};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
@@ -50,7 +50,8 @@ fn rig_of(sim: Sim, dispatch: Dispatch, engine: MockEngine) -> Rig {
     engine.values.borrow_mut().insert(key(), Rc::new(page));
     let config = rig::controller_config(dispatch);
     let (journal, identity) = (Journal::default(), Identity::default());
-    let namespace = KvNamespace::new(&sim, &config, &cores, journal.clone(), engine);
+    let namespace =
+        KvNamespace::new(&sim, &config, &cores, (journal.clone(), NamespaceFeatures::default()), engine);
     let controller = Controller::new(
         PciePort::new(&link),
         cores.clone(),

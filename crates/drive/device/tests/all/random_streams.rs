@@ -259,6 +259,7 @@ impl Oracle {
 
     fn succeeded(&mut self, queue: usize, sqe: &Sqe, cqe: &Cqe) {
         match Command::decode(sqe).expect("what succeeds is a command") {
+            Command::Flush => {}
             Command::Store(Store { key, value_bytes, options }) => {
                 assert!(!(options.add_only && self.pairs.contains_key(&key)));
                 assert!(!options.update_only || self.pairs.contains_key(&key));

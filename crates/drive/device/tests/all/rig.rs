@@ -12,7 +12,7 @@ use kvdrive_engines::firmware::CopyCosts;
 use kvdrive_engines::firmware::{Cores, Roles};
 use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
-use kvdrive_flash::power::Journal;
+use kvdrive_flash::power::{Journal, NamespaceFeatures};
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::{HostMemory, Interrupt, Link, LinkConfig, PciePort, Port};
 use kvdrive_sim::Sim;
@@ -107,7 +107,8 @@ pub fn start_behind<P: Port>(port: P, dispatch: Dispatch, engine: MockEngine) ->
     let config = controller_config(dispatch);
     let cores = Cores::new(sim, dispatch.roles());
     let (journal, identity, faults) = (Journal::default(), Identity::default(), Faults::new(sim));
-    let namespace = KvNamespace::new(sim, &config, &cores, journal.clone(), engine);
+    let namespace =
+        KvNamespace::new(sim, &config, &cores, (journal.clone(), NamespaceFeatures::default()), engine);
     let controller = Controller::new(port, cores, config.costs, journal, identity, faults, namespace.clone());
     dispatch::start(&controller, dispatch);
     namespace

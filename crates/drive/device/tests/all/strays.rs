@@ -60,6 +60,7 @@ fn example(opcode: u8) -> Command {
     let (key, value_bytes, buffer_bytes) = (key(1), 3 * PAGE, 3 * PAGE);
     let options = StoreOptions::default();
     match opcode {
+        opcode::FLUSH => Command::Flush,
         opcode::STORE => Command::Store(Store { key, value_bytes, options }),
         opcode::RETRIEVE => Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() },
         opcode::LIST => Command::List { start: None, buffer_bytes },

@@ -4,6 +4,7 @@
 //! An image that does not name a key was written before that key became one of them. It cannot be compared by that
 //! key, so it is opened as it was before, and the next checkpoint names the key.
 
+use std::fmt::Display;
 use std::rc::Rc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -36,6 +37,21 @@ impl ImageSettings {
         let differences: Vec<_> =
             differing.map(|(key, theirs)| format!("{key} = {theirs} (here {})", ours(key))).collect();
         (!differences.is_empty()).then(|| differences.join(", "))
+    }
+
+    /// These settings and one more.
+    pub(super) fn with(&self, key: &str, value: impl Display) -> ImageSettings {
+        ImageSettings(format!("{}{key} = {value}\n", self.0).into())
+    }
+
+    /// These settings without the one of `key`, and its value.
+    pub(super) fn without(&self, key: &str) -> (ImageSettings, Option<&str>) {
+        let Some((_, value)) = self.settings().find(|(name, _)| *name == key) else {
+            return (self.clone(), None);
+        };
+        let others = self.settings().filter(|(name, _)| *name != key);
+        let others = others.map(|(name, value)| format!("{name} = {value}\n")).collect::<String>();
+        (ImageSettings(others.into()), Some(value))
     }
 
     fn settings(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -16,6 +16,7 @@ mod error;
 pub mod file_log;
 mod image_settings;
 pub mod machine_file;
+mod owner;
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -25,11 +26,12 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_record::{Form, HEAD_BYTES, RecordError};
 use kvdrive_sim::TaskCell;
 
-use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::identity::IDENTITY_BYTES;
 pub use error::PowerOnError;
 use file_log::{FileError, FileLog};
 pub use image_settings::ImageSettings;
 use machine_file::{WriteFailure, WriteProtection};
+pub use owner::{NamespaceFeatures, Owner};
 
 /// The form of a protected image.
 pub const IMAGE: Form = Form { name: "protected image", magic: b"kvdrvIM", version: 5 };
@@ -68,15 +70,6 @@ impl From<RecordError> for ImageError {
     fn from(RecordError { at, flaw }: RecordError) -> ImageError {
         ImageError::new(at, flaw.to_string())
     }
-}
-
-/// The drive to which a protected image belongs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Owner {
-    /// Its identity.
-    pub identity: Identity,
-    /// Its settings.
-    pub settings: ImageSettings,
 }
 
 /// The image of a drive whose engine has this state.
@@ -256,6 +249,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
 
     #[test]
     fn a_record_that_was_lost_makes_the_drive_read_only_and_says_why() {
@@ -276,6 +270,7 @@ mod tests {
         let owner = Owner {
             identity: Identity::of_seed(1),
             settings: ImageSettings::new([("engine.name", "lsm".to_owned())]),
+            features: NamespaceFeatures::default(),
         };
         kvdrive_record::trial::every_byte_of_a_record(&IMAGE, &(owner.clone(), vec![1u8, 2, 3]));
         let image = seal(&owner, &vec![1u8, 2, 3]);

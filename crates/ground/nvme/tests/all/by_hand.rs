@@ -268,21 +268,21 @@ fn malformed() {
     let list = Command::List { start: None, buffer_bytes: 64 };
     // (a good command, the byte to change, its new value, the answer)
     let rows = [
-        (store, 0, 0x00, Status::INVALID_OPCODE),
+        (store, 0, 0x04, Status::INVALID_OPCODE),
         (store, 0, 0xFF, Status::INVALID_OPCODE),
         (store, 0, 0xA0, Status::INVALID_OPCODE),
         (store, 1, 0x01, Status::INVALID_FIELD), // fused
         (store, 44, 0, Status::INVALID_KEY_SIZE),
-        (store, 44, 17, Status::INVALID_KEY_SIZE),
-        (store, 44, 255, Status::INVALID_KEY_SIZE),
+        (store, 44, 17, Status::INVALID_FIELD),
+        (store, 44, 255, Status::INVALID_FIELD),
         (store, 45, 0b011, Status::INVALID_FIELD), // only replace and only add
         (store, 45, 0b1000, Status::INVALID_FIELD),
         (retrieve, 45, 0b10, Status::INVALID_FIELD),
         (retrieve, 44, 0, Status::INVALID_KEY_SIZE),
         (Command::Delete { key: key3(), must_exist: false }, 44, 0, Status::INVALID_KEY_SIZE),
-        (Command::Exist { key: key3() }, 44, 17, Status::INVALID_KEY_SIZE),
-        (list, 44, 17, Status::INVALID_KEY_SIZE),
-        (write, 44, 17, Status::INVALID_KEY_SIZE),
+        (Command::Exist { key: key3() }, 44, 17, Status::INVALID_FIELD),
+        (list, 44, 17, Status::INVALID_FIELD),
+        (write, 44, 17, Status::INVALID_FIELD),
         (hybrid, 40, 0, Status::INVALID_FIELD), // 4096 bytes: no tail
         (hybrid, 48, 1, Status::INVALID_FIELD), // two pages of 4097 bytes
         (hybrid, 51, 0xFF, Status::INVALID_FIELD),

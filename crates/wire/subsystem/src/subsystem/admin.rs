@@ -1,12 +1,15 @@
 //! The admin command set of a controller. Crate `admin` makes the pages; this module adds state that a subsystem has
 //! and a drive does not: the connected hosts, and commands that wait.
 
-use kvdrive_admin::log::{self, TEMPERATURE_K};
-use kvdrive_admin::{Capsules, ControllerKind, FeatureChange, IdentifyAnswer, Limits, Namespace, identify};
+use kvdrive_admin::feature::is_of_namespace;
+use kvdrive_admin::log::{self, Sources, TEMPERATURE_K};
+use kvdrive_admin::{
+    Capsules, ControllerKind, FeatureChange, IdentifyAnswer, Limits, LogAnswer, Namespace, identify,
+};
 use kvdrive_nvme::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
 use kvdrive_nvme::feature::{self, event};
-use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, ascii_padded};
+use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, ascii_padded, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::opcode::{self, Direction, admin};
 use kvdrive_nvme::{Sqe, Status};
@@ -58,6 +61,13 @@ impl Subsystem {
             admin::ASYNC_EVENT_REQUEST => {
                 let parked = self.controller(index)?.events.park((tag.slot, sqe.cid.get()));
                 parked.map(|()| Step::Parked).map_err(|(_, status)| status)
+            }
+            admin::SET_FEATURES | admin::GET_FEATURES
+                if kind == ControllerKind::Io && is_of_namespace(sqe) =>
+            {
+                let is_set = sqe.opcode == admin::SET_FEATURES;
+                let all_refused = (!is_set).then_some(Status::INVALID_FIELD);
+                self.pass_on(sqe, self.named(sqe.nsid.get(), all_refused)?)
             }
             admin::SET_FEATURES => self.set_feature(index, sqe),
             admin::GET_FEATURES => self.get_feature(index, sqe, data),
@@ -130,7 +140,8 @@ impl Subsystem {
         let Some(to) = data.get_mut(..IDENTIFY_BYTES) else { return Err(Status::SGL_LENGTH_INVALID) };
         match self.tell(index, |_, of| identify(of, sqe))? {
             IdentifyAnswer::OfNamespace(nsid) => {
-                Ok(Step::Refresh(PendingPage { rest: vec![nsid], page: Page::Identity }))
+                let page = Page::Identity(sqe.cdw10.get() as u8);
+                Ok(Step::Refresh(PendingPage { rest: vec![nsid], page }))
             }
             IdentifyAnswer::Page(page) => {
                 to.copy_from_slice(&page);
@@ -139,19 +150,38 @@ impl Subsystem {
         }
     }
 
-    /// Asks the next namespace of a question to look at itself.
+    /// The namespaces that an admin command names, in reverse order; FFFFFFFFh is all of them, unless that is refused
+    /// with a status.
+    fn named(&self, nsid: u32, all_refused: Option<Status>) -> Result<Vec<u32>, Status> {
+        match (nsid, all_refused) {
+            (u32::MAX, Some(status)) => Err(status),
+            (u32::MAX, None) => Ok(self.namespaces.keys().rev().copied().collect()),
+            (nsid, _) if self.namespaces.contains_key(&nsid) => Ok(vec![nsid]),
+            _ => Err(Status::INVALID_NAMESPACE),
+        }
+    }
+
+    /// Has these namespaces answer a command themselves, one after the other; success without any.
+    fn pass_on(&self, sqe: &Sqe, rest: Vec<u32>) -> Result<Step, Status> {
+        if rest.is_empty() {
+            return Ok(Step::SUCCESS);
+        }
+        Ok(Step::Refresh(PendingPage { rest, page: Page::Command(*sqe) }))
+    }
+
+    /// Asks the next namespace of a question.
     pub(super) fn ask(&mut self, tag: Tag, pending: PendingPage, data: Buffer) {
         let nsid = pending.rest.last().expect("a page is pending for a namespace");
         let namespace = self.namespaces.get_mut(nsid).expect("namespaces stay");
-        let look = match pending.page {
-            Page::Identity => Refreshable::Identity,
-            Page::Health(_) => Refreshable::Health,
-        };
-        namespace.look(look, tag, data);
+        match &pending.page {
+            Page::Identity(_) => namespace.look(Refreshable::Identity, tag, data),
+            Page::Health(_) => namespace.look(Refreshable::Health, tag, data),
+            Page::Command(sqe) => namespace.admin(tag, sqe, data),
+        }
         self.pending_pages.push((tag, pending));
     }
 
-    /// A namespace has looked at itself: continues with the next namespace, or makes the answer.
+    /// A namespace has answered: continues with the next namespace, or makes the answer.
     pub(super) fn conclude(
         &mut self,
         tag: Tag,
@@ -159,6 +189,9 @@ impl Subsystem {
         mut completion: Completion,
     ) -> Option<Completion> {
         if !completion.status.is_success() {
+            if let Page::Command(sqe) = &pending.page {
+                self.note_failure(0, sqe.cid.get(), &completion);
+            }
             return Some(completion);
         }
         let nsid = pending.rest.pop().expect("a namespace was asked");
@@ -167,10 +200,12 @@ impl Subsystem {
             return None;
         }
         let told = match pending.page {
-            Page::Identity => self
-                .identity_of(nsid)
-                .and_then(|identity| fill(&mut completion.data, identity.as_bytes(), IDENTIFY_BYTES)),
+            Page::Identity(structure) => self.identity_of(nsid).and_then(|identity| {
+                let identity = if structure == cns::CSI_FORMAT { identity.of_format() } else { identity };
+                fill(&mut completion.data, identity.as_bytes(), IDENTIFY_BYTES)
+            }),
             Page::Health(request) => fill_part(&mut completion.data, self.health().as_bytes(), &request),
+            Page::Command(_) => return Some(completion),
         };
         match told {
             Ok(data_bytes) => Some(Completion { data_bytes, ..completion }),
@@ -203,10 +238,21 @@ impl Subsystem {
                 return Ok(Step::Refresh(PendingPage { rest, page: Page::Health(request) }));
             }
         }
-        let page = self.tell(index, |controller, of| match (of.kind, request.page) {
-            (ControllerKind::Discovery, lid::DISCOVERY) => Ok(self.discovery(controller)),
-            _ => controller.logs.page(of, &request, || self.health()),
+        let told = self.tell(index, |controller, of| {
+            controller.logs.page(of, &request, &SourcesOf { subsystem: self, controller })
         })?;
+        let page = match told {
+            LogAnswer::Page(page) => page,
+            LogAnswer::OfNamespace => {
+                let of_first = || Ok(self.namespaces.keys().next().copied().into_iter().collect());
+                let rest = match sqe.nsid.get() {
+                    // The page of all is that of the first one.
+                    0 | u32::MAX => of_first(),
+                    nsid => self.named(nsid, None),
+                };
+                return self.pass_on(sqe, rest?);
+            }
+        };
         let data_bytes = fill_part(data, &page, &request)?;
         if !request.retain_event {
             let controller = self.controller(index)?;
@@ -278,16 +324,6 @@ impl Subsystem {
         let change = controller.features.wanted(sqe, limits)?;
         match change {
             FeatureChange::Queues(granted_z) => controller.io = vec![None; usize::from(granted_z) + 1],
-            FeatureChange::ErrorOnMissingKey { nsid, on } => {
-                let of_all = nsid == u32::MAX;
-                if !of_all && !self.namespaces.contains_key(&nsid) {
-                    return Err(Status::INVALID_NAMESPACE);
-                }
-                let meant = self.namespaces.iter_mut().filter(|(of, _)| of_all || **of == nsid);
-                for (_, namespace) in meant {
-                    namespace.set_error_on_missing_key(on)?;
-                }
-            }
             FeatureChange::Events(_) | FeatureChange::KeepAlive(_) | FeatureChange::Kept { .. } => {}
         }
         Ok(Step::Done { dw0: controller.features.keep(change), data_bytes: 0 })
@@ -303,6 +339,22 @@ impl Subsystem {
         }
         let dw0 = controller.features.get(sqe, controller.kind)?;
         Ok(Step::Done { dw0, data_bytes: 0 })
+    }
+}
+
+/// What a controller of a subsystem knows for its log pages.
+struct SourcesOf<'a> {
+    subsystem: &'a Subsystem,
+    controller: &'a Controller,
+}
+
+impl Sources for SourcesOf<'_> {
+    fn health(&self) -> Health {
+        self.subsystem.health()
+    }
+
+    fn discovery(&self) -> Vec<u8> {
+        self.subsystem.discovery(self.controller)
     }
 }
 

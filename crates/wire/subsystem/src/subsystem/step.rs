@@ -1,7 +1,7 @@
 //! The outcome of a command in the subsystem, and the next action of the transport.
 
-use kvdrive_nvme::Status;
 use kvdrive_nvme::log::LogRequest;
+use kvdrive_nvme::{Sqe, Status};
 
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Session, Tag};
@@ -33,8 +33,11 @@ pub(super) struct PendingPage {
 }
 
 pub(super) enum Page {
-    Identity,
+    /// Identify of the namespace, by its structure (CNS).
+    Identity(u8),
     Health(LogRequest),
+    /// The answer of the namespace to this command is that of the controller.
+    Command(Sqe),
 }
 
 /// The outcome of one step of a command.

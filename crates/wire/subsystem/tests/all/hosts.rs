@@ -133,7 +133,9 @@ fn features_are_kept_bounded_and_not_saved() {
     queue.delete(absent).unwrap();
     host.set_feature(feature::KEY_VALUE, feature::ERROR_ON_MISSING_KEY, 1).unwrap();
     refused(queue.delete(absent), Status::KEY_NOT_FOUND);
-    assert_eq!(host.feature(feature::KEY_VALUE).unwrap(), 1);
+    let mut get = Sqe::new(opcode::admin::GET_FEATURES, 0, 1);
+    get.cdw10.set(feature::KEY_VALUE.into());
+    assert_eq!(host.admin().execute(get, Data::None).unwrap().cqe.dw0.get(), 1);
     refused(host.set_feature(feature::KEY_VALUE, 1, 7), Status::INVALID_NAMESPACE);
     refused(host.set_feature(feature::QUEUES, 0, 0), Status::COMMAND_SEQUENCE_ERROR);
     server.end();

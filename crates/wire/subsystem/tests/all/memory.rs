@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use kvdrive_admin::KeyValue;
 use kvdrive_nvme::identify::KvNamespace;
 use kvdrive_nvme::list::ListWriter;
 use kvdrive_nvme::log::Health;
-use kvdrive_nvme::{Command, Key, Sqe, Status};
+use kvdrive_nvme::{Command, Key, Sqe, Status, feature, opcode};
 use kvdrive_subsystem::buffer::Buffer;
 use kvdrive_subsystem::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use zerocopy::FromZeros;
@@ -46,7 +47,7 @@ pub struct MemoryNamespace {
     identity: KvNamespace,
     health: Health,
     waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,
-    /// Commands taken back, and the Aborts that did so.
+    /// Commands taken back, the Aborts that did so, and answers to admin commands.
     aborted: Vec<Completion>,
 }
 
@@ -162,9 +163,22 @@ impl Namespace for MemoryNamespace {
         self.waiting.push_back((tag, None, data));
     }
 
-    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
-        self.state.borrow_mut().error_on_missing_key = on;
-        Ok(())
+    /// Feature 20h is the one thing that such a namespace is asked for.
+    fn admin(&mut self, tag: Tag, sqe: &Sqe, data: Buffer) {
+        let mut state = self.state.borrow_mut();
+        let told = if sqe.opcode == opcode::admin::SET_FEATURES {
+            KeyValue::wanted(sqe).map(|value| {
+                state.error_on_missing_key = value & feature::ERROR_ON_MISSING_KEY != 0;
+                0
+            })
+        } else {
+            Ok(KeyValue::told(sqe, u32::from(state.error_on_missing_key)))
+        };
+        let failed = Completion::failed(tag, Status::SUCCESS, data);
+        self.aborted.push(match told {
+            Ok(dw0) => Completion { dw0, ..failed },
+            Err(status) => Completion { status, ..failed },
+        });
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> bool {

@@ -13,6 +13,7 @@
 //!     Retrieve part               ── find, or what the stream has found ─► load page by page ─► DMA ([`super::parts`])
 //!     Exist, Delete               ── find; remove
 //!     List, SEEK, NEXT            ── cursor ─► answer in a staging region ─► DMA ([`super::walks`])
+//!     Flush                       ── nothing: what was acknowledged is durable
 //! ```
 //!
 //! Inline commands (*write*, *hybrid*, *transfer*, and *discard*, which ends a value that they have begun) are handled
@@ -95,6 +96,8 @@ pub(super) fn answer_to<E: Engine>(
         return Err(Status::NAMESPACE_WRITE_PROTECTED.into());
     }
     let answer = match *command {
+        // Every acknowledged change survives a power cut, so nothing is left to be written.
+        Command::Flush => Ok((0, 0)),
         Command::Store(command) => store(drive, request, command),
         Command::Write(command) => write(drive, request, command),
         Command::Hybrid { key, value_bytes, pages_z } => {
@@ -290,10 +293,9 @@ fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-/// Deletes a pair. Without a pair the command succeeds, unless its option requires a pair; the feature that requires
-/// one for all Deletes (EDNEK) is off.
+/// Deletes a pair. Without a pair the command succeeds, unless its option or the namespace's feature 20h requires one.
 fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key, must_exist: bool) -> Answer {
-    match must_exist {
+    match must_exist || drive.is_missing_key_an_error() {
         true => drive.engine.delete_existing(key)?,
         false => drive.engine.delete(key)?,
     }

@@ -19,9 +19,10 @@ use kvdrive_content::Piece;
 use kvdrive_declare::Counts;
 use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::{Engine, Utilization};
-use kvdrive_flash::power::Journal;
+use kvdrive_flash::power::{Journal, NamespaceFeatures};
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_nvme::batch::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX};
+use kvdrive_nvme::feature;
 use kvdrive_nvme::identify::{self, AtomicLimits, BatchLimits, CSI_KV, KvFormat, VendorNamespace, cns};
 use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, Key, Sqe, Status};
 use kvdrive_sim::{Sim, TaskCell};
@@ -46,6 +47,7 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) streams: Streams<E::Place, E::Found>,
     pub(crate) iterators: Iterators<OpenIterator<E::Cursor>>,
     pub(crate) journal: Journal,
+    features: NamespaceFeatures,
     max_value_bytes: u32,
     /// Largest structured value; limited because the whole value is in memory.
     max_batch_bytes: u32,
@@ -54,12 +56,12 @@ pub struct KvNamespace<E: Engine> {
 
 impl<E: Engine> KvNamespace<E> {
     /// A namespace around `engine`. `cores` unpack its batches; `journal`, if there is one, keeps the engine's
-    /// protected state.
+    /// protected state, and `features` are in that state.
     pub fn new(
         sim: &Sim,
         config: &ControllerConfig,
         cores: &Cores,
-        journal: Journal,
+        (journal, features): (Journal, NamespaceFeatures),
         engine: E,
     ) -> Rc<KvNamespace<E>> {
         let namespace = Rc::new(KvNamespace {
@@ -70,6 +72,7 @@ impl<E: Engine> KvNamespace<E> {
             streams: Streams::default(),
             iterators: Iterators::new(config.iterators),
             journal,
+            features,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
             max_batch_bytes: config.max_value_bytes.min(engine.max_whole_bytes()).min(BATCH_BYTES_MAX),
             engine,
@@ -126,7 +129,12 @@ impl<E: Engine> KvNamespace<E> {
         Some(AtomicLimits { requests, bytes: bytes.min(self.max_batch_bytes) })
     }
 
-    pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
+    /// Is deleting a missing key an error (EDNEK)?
+    pub(crate) fn is_missing_key_an_error(&self) -> bool {
+        self.features.key_value() & feature::ERROR_ON_MISSING_KEY != 0
+    }
+
+    pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> identify::KvNamespace {
         let used = self.engine.utilization();
         let mut answer = identify::KvNamespace::new_zeroed();
         answer.size_bytes.set(used.capacity_bytes);
@@ -141,7 +149,7 @@ impl<E: Engine> KvNamespace<E> {
             atomic: self.atomic_batches(),
         }))
         .with_pairs(E::ORDERED);
-        answer.as_bytes().to_vec()
+        answer
     }
 
     /// A *write* or *hybrid* arrived inside an unfinished value, so the host's sequence is wrong. The value is
@@ -242,7 +250,16 @@ impl<E: Engine> Namespace for KvNamespace<E> {
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
-        (structure == cns::CSI_NAMESPACE).then(|| self.identify_namespace(nguid))
+        let namespace = self.identify_namespace(nguid);
+        match structure {
+            cns::CSI_NAMESPACE => Some(namespace.as_bytes().to_vec()),
+            cns::CSI_FORMAT => Some(namespace.of_format().as_bytes().to_vec()),
+            _ => None,
+        }
+    }
+
+    fn features(&self) -> Option<&NamespaceFeatures> {
+        Some(&self.features)
     }
 
     fn end_session(&self, session: &Session) {
