@@ -10,6 +10,7 @@ mod calibrate;
 mod check;
 mod claims;
 mod compare;
+mod conform;
 mod connect;
 mod crash;
 mod ctl;
@@ -85,6 +86,9 @@ enum Command {
     Check(check::Check),
     /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
     Dump(check::Dump),
+    /// Checks a namespace against the clauses of the NVMe key-value command set, a line each; exit status 1 if one fails.
+    #[command(after_help = conform::HELP)]
+    Conform(conform::Conform),
     /// Shows every step of one command: time, room, bytes, purpose.
     Explain(explain::Explain),
     /// Checks published claims by runs of this program; exit status 1 if one regressed.
@@ -165,6 +169,7 @@ type IsIgnored = fn(&OptionRow) -> bool;
 /// the reason.
 const LOOK_AT_LESS: &[(&str, IsIgnored)] = &[
     ("serve", is_of_work),
+    ("conform", is_of_work),
     ("check", is_not_of_image),
     ("dump", is_not_of_image),
     ("compare", is_clock),
@@ -219,6 +224,7 @@ fn main() {
         Some(Command::Completions(completions)) => completions.run(command()),
         #[cfg(feature = "shell")]
         Some(Command::Man(man)) => man.run(command()),
+        Some(Command::Conform(conform)) => conform.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Claims(claims)) => claims.run(),
         Some(Command::Figure(figure)) => figure.run(),

@@ -4,6 +4,7 @@ mod authentication;
 mod by_hand;
 #[path = "../../../../host/host/tests/all/clients.rs"]
 mod clients;
+mod conform;
 mod door_faults;
 mod drive;
 mod ends;

@@ -1,0 +1,153 @@
+//! `kvdrive conform`: is this a key-value namespace?
+
+use anyhow::Context;
+use clap::Args;
+use kvdrive_auth::Secret;
+use kvdrive_conform::clauses::clauses;
+use kvdrive_conform::in_process::InProcess;
+use kvdrive_conform::report::Verdict;
+use kvdrive_conform::target::{Lost, Target};
+use kvdrive_conform::tcp::Tcp;
+use kvdrive_conform::{Wanted, check};
+use kvdrive_host::tcp::{Authentication, Options};
+use kvdrive_run::wall::connected::{Remote, address};
+
+use crate::output;
+use crate::secret;
+use crate::settings::Settings;
+
+/// Exit status if the target could not be checked.
+const UNREACHED: i32 = 2;
+
+/// What `kvdrive conform --help` says after the options.
+pub const HELP: &str = "\
+Each line is a clause: its verdict, the section of the NVMe Key Value Command Set 1.0d (B: base specification 2.0,
+T: NVMe/TCP 1.0, -: not said anywhere, and hosts rely on it), its name, what it asks. A failed clause is followed by
+the last commands: the entry in hexadecimal without identifier and data pointer, the data that went with it, status,
+dword 0 and the data that came back (64 bytes of each). Where public implementations disagree, a line says who does what.
+
+  pass         the target does what the clause asks
+  fail         it does not
+  not offered  it lacks something that it may lack, or the clause cannot be tried on this target
+
+Pairs are stored only under keys that Exist says are absent, and are removed. Feature 20h is set and restored, which
+other hosts of the namespace see for a moment. --destructive also fills the namespace and formats it.
+
+Exit status: 0 no clause failed; 1 a clause failed; 2 the target cannot be reached or is no namespace of pairs.
+
+  kvdrive conform                                        a drive of this program, default profile
+  kvdrive conform --engine plus --destructive            another one, also Format and a full namespace
+  kvdrive conform tcp://10.0.0.7:4420                    the namespace of pairs at that address
+  kvdrive conform tcp://10.0.0.7 --only list,key-17-store --json result.json";
+
+/// Options of `conform`.
+#[derive(Args)]
+pub struct Conform {
+    /// tcp://HOST:PORT, a namespace of pairs on a network; without it: a drive of this program, in this process
+    target: Option<String>,
+    /// Name of the subsystem [default: the only one that discovery reports]
+    #[arg(long, requires = "target")]
+    nqn: Option<String>,
+    /// Number of the namespace [default: the first one that has pairs]
+    #[arg(long, value_name = "N", requires = "target")]
+    nsid: Option<u32>,
+    /// Name of this host [default: one that kvdrive makes]
+    #[arg(long, value_name = "NQN", requires = "target")]
+    host_nqn: Option<String>,
+    /// Secret with which this host authenticates (DH-HMAC-CHAP), or a file that contains it
+    #[arg(long, value_name = "SECRET|@FILE", requires = "target")]
+    dhchap_secret: Option<String>,
+    /// Also clauses that erase the namespace or fill it: nothing in it may be needed
+    #[arg(long)]
+    destructive: bool,
+    /// Only these clauses or groups, as list,key-17-store
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Lists the clauses instead
+    #[arg(long, conflicts_with = "target")]
+    list: bool,
+    /// Writes the verdicts with all commands as JSON to a file, or to standard output (-) instead of the lines
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Conform {
+    /// Checks the target and prints a line a clause.
+    pub fn run(&self) -> anyhow::Result<()> {
+        if self.list {
+            list();
+            return Ok(());
+        }
+        let wanted = Wanted { destructive: self.destructive, only: self.only.clone() };
+        wanted.check().map_err(|error| anyhow::anyhow!("--only: {error}"))?;
+        output::check_json(self.json.as_ref())?;
+        let mut target = self.reached()?.unwrap_or_else(|(name, lost)| unreached(&name, &lost));
+        let is_quiet = self.json.as_deref() == Some("-");
+        let checked = check(&mut *target, &wanted, &mut |judged| {
+            if !is_quiet {
+                output::print(&judged.text());
+            }
+        });
+        let report = checked.unwrap_or_else(|lost| unreached(&target.name(), &lost));
+        drop(target);
+        if !is_quiet {
+            output::print(&report.summary());
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &report.json())?;
+        }
+        let failed = report.count(Verdict::Fail);
+        anyhow::ensure!(failed == 0, "{failed} clauses failed: {}", report.failed().join(", "));
+        Ok(())
+    }
+
+    /// The target; or its name, and why it cannot be reached.
+    ///
+    /// # Errors
+    /// An option that is wrong.
+    fn reached(&self) -> anyhow::Result<Result<Box<dyn Target>, (String, Lost)>> {
+        let Some(text) = &self.target else {
+            let options = self.settings.options()?;
+            let document = options.document_without_work("conform", "the clauses are the work")?;
+            let config = document.config()?;
+            let name = format!("a drive of this program, engine {}", config.engine.name);
+            let drive = InProcess::power_on(&name, config).map(|drive| Box::new(drive) as Box<dyn Target>);
+            return Ok(drive.map_err(|lost| (name, lost)));
+        };
+        let is_configured = "the drive of TARGET is configured by its server; leave it out";
+        self.settings.options()?.refuse(|_| true, is_configured)?;
+        let address = address(text).map_err(|error| anyhow::anyhow!("{text:?}: {error}"))?;
+        let of_any = Options::default();
+        let own = self.dhchap_secret.as_ref().map(|text| secret::read::<Secret>(text));
+        let own = own.transpose().context("--dhchap-secret")?;
+        let host_nqn = self.host_nqn.clone().unwrap_or(of_any.host_nqn.clone());
+        let options = Options { host_nqn, authentication: own.map(Authentication::from), ..of_any };
+        let remote =
+            Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options, only_verifies: false };
+        let reached = Tcp::connect(remote).map(|target| Box::new(target) as Box<dyn Target>);
+        Ok(reached.map_err(|lost| (text.clone(), lost)))
+    }
+}
+
+fn unreached(name: &str, lost: &Lost) -> ! {
+    output::tell(&format!("kvdrive: {name}: {lost}"));
+    std::process::exit(UNREACHED);
+}
+
+fn list() {
+    for clause in clauses() {
+        let destructive = if clause.destructive { " (--destructive)" } else { "" };
+        output::print(&format!(
+            "{:<9} {:<9} {:<26} {}{destructive}",
+            clause.group.name(),
+            clause.section,
+            clause.id,
+            clause.asks
+        ));
+        if !clause.who.is_empty() {
+            output::print(&format!("{:<46} {}", "", clause.who));
+        }
+    }
+}
