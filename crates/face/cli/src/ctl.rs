@@ -49,6 +49,9 @@ enum Verb {
     /// Cuts the drive's power, or powers it on
     #[command(subcommand)]
     Power(Power),
+    /// Erases the namespace: every pair is deleted, commands that arrive meanwhile are answered 84h. Hosts may do the same
+    /// (Format NVM) only if the server has --allow-format
+    Format,
     /// Takes no more commands, finishes those in flight, and ends the server
     Drain,
     /// Ends the server at once
@@ -115,6 +118,7 @@ impl Ctl {
             Request::Faults => fault_table(&from::<Vec<SeenFault>>(answer)?),
             Request::Inject { .. } => from::<String>(answer)?,
             Request::Clear { .. } => format!("{} cleared", number_of(from(answer)?, "rule")),
+            Request::Format => "the namespace is empty".to_owned(),
             Request::PowerCut { .. } => {
                 format!("the power is off; `{} power on` switches it on", self.again())
             }
@@ -155,6 +159,7 @@ impl Ctl {
                 ),
             },
             Verb::Power(Power::On) => Request::PowerOn,
+            Verb::Format => Request::Format,
             Verb::Drain => Request::Drain,
             Verb::Shutdown => Request::Shutdown,
         })

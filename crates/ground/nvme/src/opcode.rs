@@ -105,6 +105,8 @@ pub mod admin {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0C;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Format NVM.
+    pub const FORMAT: u8 = 0x80;
 }
 
 /// Name and direction of every I/O opcode that all drives of this project answer, ascending.

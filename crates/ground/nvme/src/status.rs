@@ -72,6 +72,8 @@ impl Status {
     pub const CAPACITY_EXCEEDED: Status = Status(0x81);
     /// 82h: the namespace cannot be used yet.
     pub const NAMESPACE_NOT_READY: Status = Status(0x82);
+    /// 84h: the namespace is being formatted.
+    pub const FORMAT_IN_PROGRESS: Status = Status(0x84);
     /// 85h: a value size outside the limits of the KV format.
     pub const INVALID_VALUE_SIZE: Status = Status(0x85);
     /// 86h: a key size outside the limits of the KV format.
@@ -95,6 +97,8 @@ impl Status {
     pub const INVALID_INTERRUPT_VECTOR: Status = Status(0x108);
     /// 109h (SCT 1): no such log page.
     pub const INVALID_LOG_PAGE: Status = Status(0x109);
+    /// 10Ah (SCT 1): no such format of the namespace.
+    pub const INVALID_FORMAT: Status = Status(0x10A);
     /// 10Ch (SCT 1): a completion queue is deleted before its submission queues.
     pub const INVALID_QUEUE_DELETION: Status = Status(0x10C);
 
@@ -188,6 +192,7 @@ impl Status {
                 | Status::TRANSIENT_TRANSPORT_ERROR
                 | Status::CONTROLLER_BUSY
                 | Status::NAMESPACE_NOT_READY
+                | Status::FORMAT_IN_PROGRESS
                 | Status::TOO_MANY_ITERATORS
         )
     }
@@ -210,7 +215,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 49] = [
+const TABLE: [StatusRow; 51] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -233,6 +238,7 @@ const TABLE: [StatusRow; 49] = [
     row(Status::LBA_OUT_OF_RANGE, "LBA out of range"),
     row(Status::CAPACITY_EXCEEDED, "capacity exceeded"),
     row(Status::NAMESPACE_NOT_READY, "namespace not ready"),
+    row(Status::FORMAT_IN_PROGRESS, "format in progress"),
     row(Status::INVALID_VALUE_SIZE, "invalid value size"),
     row(Status::INVALID_KEY_SIZE, "invalid key size"),
     row(Status::KEY_NOT_FOUND, "key does not exist"),
@@ -244,6 +250,7 @@ const TABLE: [StatusRow; 49] = [
     row(Status::ASYNC_EVENT_LIMIT, "asynchronous event request limit exceeded"),
     row(Status::INVALID_INTERRUPT_VECTOR, "invalid interrupt vector"),
     row(Status::INVALID_LOG_PAGE, "invalid log page"),
+    row(Status::INVALID_FORMAT, "invalid format"),
     row(Status::INVALID_QUEUE_DELETION, "invalid queue deletion"),
     row(Status::FEATURE_NOT_SAVEABLE, "feature identifier not saveable"),
     row(Status::FEATURE_NOT_CHANGEABLE, "feature not changeable"),

@@ -237,7 +237,8 @@ impl<'a> Ask<'a> {
             key.resize(len.max(key.len()), b'.');
             let key = if len < 12 { key[12 - len..12].to_vec() } else { key[..len].to_vec() };
             let probe = entry(opcode::EXIST, self.target.nsid(), &key, 0, 0);
-            if self.target.io(probe, Data::None)?.status == Status::KEY_NOT_FOUND {
+            // Drives with 87h in another type of status are to be judged, too; a clause looks at the type.
+            if self.target.io(probe, Data::None)?.status.sc() == Status::KEY_NOT_FOUND.sc() {
                 self.keys.own.push(key.clone());
                 return Ok(key);
             }

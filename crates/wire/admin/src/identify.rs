@@ -20,6 +20,8 @@ const BLOCK_LOG2: u8 = 9;
 const PORTS_AND_CONTROLLERS: u8 = 0b11;
 /// CTRATT bit 0, host identifiers of 128 bits; bit 6, any command restarts the keep-alive timer.
 const ATTRIBUTES: u32 = 1 | 1 << 6;
+/// OACS bit 1: Format NVM.
+const FORMAT_SUPPORTED: u16 = 1 << 1;
 /// VWC bits 2:1 = 10b: no cache is volatile, and a Flush names one namespace.
 const NO_VOLATILE_CACHE: u8 = 0b10 << 1;
 /// LPA bit 1, effects log; bit 2, offsets in Get Log Page.
@@ -166,6 +168,8 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
         answer.aborts_z = ABORTS_Z;
         answer.firmware_slots = FIRMWARE_SLOTS;
         answer.volatile_cache = NO_VOLATILE_CACHE;
+        let formats = of.admin_commands.contains(&admin::FORMAT);
+        answer.admin_commands.set(if formats { FORMAT_SUPPORTED } else { 0 });
         answer.optional_commands.set(of.optional_commands);
         let last = of.namespaces.last().map_or(0, |namespace| namespace.nsid);
         answer.namespaces.set(last);

@@ -6,6 +6,7 @@
 //! | [`mod@identify`] | Identify: controller, namespaces, their lists and descriptors |
 //! | [`log`] | Get Log Page: a file and a row for each page |
 //! | [`feature`] | Set and Get Features |
+//! | [`format`](mod@format) | Format NVM: checks |
 //! | [`queue`] | Create and Delete of I/O queues: checks whether they are possible |
 //! | [`mod@event`] | Asynchronous Event Request: which events are reported, and when |
 //!
@@ -14,6 +15,7 @@
 
 pub mod event;
 pub mod feature;
+pub mod format;
 pub mod identify;
 pub mod log;
 pub mod queue;

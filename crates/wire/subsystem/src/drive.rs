@@ -65,6 +65,8 @@ enum Recipient {
     Cleanup,
     /// The namespace waits for an event of the drive's health.
     Event,
+    /// The namespace is erased for somebody who is no host.
+    Format,
 }
 
 struct Slot {
@@ -140,6 +142,8 @@ pub struct DriveNamespace {
     under_way: usize,
     /// Warnings in `health` of which hosts were notified, or that are not new.
     told_warnings: u8,
+    /// The result of a format, until it is asked for.
+    formatted: Option<Status>,
     /// What waits for room on the admin queue.
     waiting: VecDeque<(AdminWork, Tag, Buffer)>,
     /// Commands that were refused here; reported at the next poll.
@@ -220,6 +224,7 @@ impl DriveNamespace {
             least_spare: 0,
             under_way: 0,
             told_warnings: 0,
+            formatted: None,
             waiting: VecDeque::new(),
             refused: Vec::new(),
             taken: Vec::new(),
@@ -350,6 +355,7 @@ impl DriveNamespace {
                         done.push(Completion::failed(tag, Status::INTERNAL, data));
                     }
                     Recipient::Abort(by) => done.push(by),
+                    Recipient::Format => self.formatted = Some(Status::INTERNAL),
                     Recipient::Itself(_, None) | Recipient::Cleanup | Recipient::Event => {}
                 }
                 queue.free.push(index as u16);
@@ -383,6 +389,7 @@ impl DriveNamespace {
                 self.send(ADMIN, Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0), Recipient::Event, 0);
             }
             Recipient::Event => {}
+            Recipient::Format => self.formatted = Some(status),
             Recipient::Abort(by) if status.is_success() => done.push(Completion { dw0: cqe.dw0.get(), ..by }),
             Recipient::Abort(by) => done.push(by),
             Recipient::Host(tag, mut data) => {
@@ -574,6 +581,18 @@ impl Namespace for DriveNamespace {
             return;
         }
         self.ask(AdminWork::Command(Sqe { nsid: U32::new(DRIVE_NSID), ..*sqe }), tag, data);
+    }
+
+    fn format(&mut self) {
+        if self.is_off() || self.queues[ADMIN].free.is_empty() {
+            self.formatted = Some(Status::NAMESPACE_NOT_READY);
+            return;
+        }
+        self.send(ADMIN, Sqe::new(opcode::admin::FORMAT, 0, DRIVE_NSID), Recipient::Format, 0);
+    }
+
+    fn take_formatted(&mut self) -> Option<Status> {
+        self.formatted.take()
     }
 
     fn side_by_side(&self) -> u32 {

@@ -100,6 +100,14 @@ pub trait Namespace {
     /// `data` is the room for the answer.
     fn admin(&mut self, tag: Tag, sqe: &Sqe, data: Buffer);
 
+    /// Erases the namespace for somebody who is no host; [`Namespace::take_formatted`] has the result.
+    fn format(&mut self) {}
+
+    /// The result of [`Namespace::format`], once.
+    fn take_formatted(&mut self) -> Option<Status> {
+        Some(Status::INVALID_OPCODE)
+    }
+
     /// How many commands it executes at the same time; further ones wait.
     fn side_by_side(&self) -> u32 {
         1

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kvdrive_admin::log::{self, Sources, TEMPERATURE_K};
 use kvdrive_admin::queue::{self, There};
 use kvdrive_admin::{
-    ControllerKind, IdentifyAnswer, KeyValue, Limits, LogAnswer, Namespace, event, feature, identify,
+    ControllerKind, IdentifyAnswer, KeyValue, Limits, LogAnswer, Namespace, event, feature, format, identify,
 };
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
@@ -29,7 +29,7 @@ const SPARE_THRESHOLD_PERCENT: u8 = 10;
 /// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
 const SGL: u32 = 1;
 /// Admin commands in addition to those that every controller has.
-const ADMIN: [u8; 7] = [
+const ADMIN: [u8; 8] = [
     opcode::admin::DELETE_IO_SQ,
     opcode::admin::CREATE_IO_SQ,
     opcode::admin::DELETE_IO_CQ,
@@ -37,6 +37,7 @@ const ADMIN: [u8; 7] = [
     opcode::admin::ABORT,
     opcode::admin::ASYNC_EVENT_REQUEST,
     opcode::admin::KEEP_ALIVE,
+    opcode::admin::FORMAT,
 ];
 /// Dword 0 of the answer to Abort: the command was not aborted and completes by itself.
 const NOT_ABORTED: u32 = 1;
@@ -75,6 +76,7 @@ impl<P: Port> Controller<P> {
                 Ok((if is_ended { 0 } else { NOT_ABORTED }, 0))
             }
             opcode::admin::KEEP_ALIVE => Ok((0, 0)),
+            opcode::admin::FORMAT => self.format(sqe),
             opcode if QueueCommand::is_one(opcode) => self.make_queue(request),
             _ => Err(Status::INVALID_OPCODE),
         }
@@ -199,6 +201,19 @@ impl<P: Port> Controller<P> {
         let limits = Limits { kind: ControllerKind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
         let change = of.wanted(request.sqe(), limits)?;
         Ok((of.keep(change), 0))
+    }
+
+    /// Format NVM. Which hosts may send it is decided by the doors; this queue is theirs.
+    fn format(&self, sqe: &Sqe) -> Answer {
+        if sqe.nsid.get() != NSID && sqe.nsid.get() != u32::MAX {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        format::check(sqe)?;
+        if self.journal.is_protected() {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        self.namespace.format()?;
+        if self.journal.settle() { Ok((0, 0)) } else { Err(Status::NAMESPACE_WRITE_PROTECTED) }
     }
 
     /// Set and Get Features of feature 20h. A new value is in the protected image before the command completes.

@@ -307,6 +307,13 @@ impl Namespace for BlockNamespace {
         }
     }
 
+    /// Deallocates every block, page by page.
+    fn format(&self) -> Result<(), Status> {
+        let in_page = (self.page_bytes / BLOCK_BYTES).max(1);
+        let pages = (0..self.blocks()).step_by(in_page as usize);
+        pages.map(|first| Blocks { first, count: in_page }).try_for_each(|blocks| self.clear(blocks))
+    }
+
     fn transfer_max_log2(&self) -> u8 {
         TRANSFER_MAX_LOG2
     }

@@ -115,6 +115,13 @@ pub trait Namespace {
         None
     }
 
+    /// Format NVM: erases the content. Commands that arrive meanwhile are refused with [`Status::FORMAT_IN_PROGRESS`];
+    /// a power cut leaves a part of the content.
+    ///
+    /// # Errors
+    /// The status of an operation that failed; the content before it is erased.
+    fn format(&self) -> Result<(), Status>;
+
     /// Discards the unfinished work of a session, because its queue has ended.
     fn end_session(&self, _session: &Session) {}
 

@@ -60,6 +60,8 @@ pub enum Request {
     },
     /// Powers the drive on; the answer has the model time of recovery, ns.
     PowerOn,
+    /// Erases the namespace.
+    Format,
     /// The server takes no more commands, finishes those under way and ends.
     Drain,
     /// The server ends at once.
@@ -202,6 +204,10 @@ fn answer(station: &Station, request: Request) -> anyhow::Result<Value> {
             Value::Null
         }
         Request::PowerOn => json!(station.power_on()?),
+        Request::Format => {
+            station.format()?;
+            Value::Null
+        }
         Request::Drain | Request::Shutdown => Value::Null,
     })
 }

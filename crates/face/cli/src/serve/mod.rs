@@ -114,6 +114,9 @@ pub struct Serve {
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
+    /// Lets hosts erase a namespace by Format NVM; without it only `kvdrive ctl format` does
+    #[arg(long)]
+    allow_format: bool,
     /// One more namespace (2, 3, ...): a separate drive on a thread of its own, with the default profile and the keys
     /// of this TOML file; may be repeated. The variable KVDRIVE_NAMESPACES lists all of them instead, as
     /// kv:mem,kv:FILE,lba:mem
@@ -331,6 +334,7 @@ impl Serve {
             in_capsule_bytes: self.in_capsule,
             queue_entries_max: self.queue_entries,
             hosts: (!hosts.is_empty()).then_some(hosts),
+            allow_format: self.allow_format,
             hash_min: self.dhchap_min_hash.into(),
             group_min: self.dhchap_min_group.into(),
             ..Options::default()

@@ -240,6 +240,19 @@ impl Station {
         Ok(())
     }
 
+    /// Erases the namespace, and returns when that is done.
+    pub fn format(&self) -> anyhow::Result<()> {
+        let nsid = self.supply.nsid;
+        self.server.ask(move |core| core.subsystem.format(nsid))?;
+        loop {
+            if let Some(status) = self.server.ask(move |core| core.subsystem.take_formatted(nsid))? {
+                anyhow::ensure!(status.is_success(), "format: {status}");
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Powers on a drive that has lost its power; returns the model time that this took, ns. Events from here on are in
     /// no recording.
     pub fn power_on(&self) -> anyhow::Result<u64> {

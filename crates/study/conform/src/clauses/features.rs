@@ -222,7 +222,7 @@ fn format(ask: &mut Ask<'_>, index: u32) -> Result<Answer, Why> {
     if ask.facts.controller.admin_commands.get() & 1 << 1 == 0 {
         return Err(Why::NotOffered("OACS bit 1 is clear".to_owned()));
     }
-    let mut sqe = Sqe::new(0x80, 0, ask.nsid());
+    let mut sqe = Sqe::new(admin::FORMAT, 0, ask.nsid());
     sqe.cdw10 = U32::new(index);
     ask.admin(sqe, Data::None)
 }
@@ -235,7 +235,7 @@ fn format_index(ask: &mut Ask<'_>) -> Outcome {
     let key = ask.usual_key()?;
     ask.stored(&key, b"value")?;
     let answer = format(ask, last + 1)?;
-    is_one(&answer, &[Status::new(1, 0x0A), Status::INVALID_FIELD], "Format NVM")?;
+    is_one(&answer, &[Status::INVALID_FORMAT, Status::INVALID_FIELD], "Format NVM")?;
     ask.has(&key, b"value", "Retrieve after the refused Format")?;
     pass()
 }

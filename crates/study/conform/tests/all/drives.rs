@@ -65,6 +65,39 @@ fn a_served_drive_keeps_every_clause() {
     assert!(of_network.is_empty(), "{of_network:?}");
 }
 
+/// Format and a full namespace, on every engine.
+#[test]
+fn every_engine_is_erased_by_a_format_and_keeps_values_when_full() {
+    let wanted = Wanted {
+        destructive: true,
+        only: vec!["format-erases".into(), "format-index".into(), "capacity".into()],
+    };
+    for row in kvdrive_device::engines::ENGINES {
+        let mut drive = InProcess::power_on(row.name, config(row.name, &[])).unwrap();
+        let report = checked(&mut drive, &wanted);
+        let verdicts: Vec<_> =
+            report.judged.iter().map(|judged| (judged.clause.id, judged.verdict.name())).collect();
+        let all = ["format-index", "format-erases", "capacity"].map(|id| (id, "pass"));
+        assert_eq!(verdicts, all, "{}: {}", row.name, report.judged[2].told);
+    }
+}
+
+/// A host erases a served namespace only if its server lets it.
+#[test]
+fn a_host_may_format_if_its_server_allows_it() {
+    let wanted = Wanted { destructive: true, only: vec!["format-erases".into(), "format-index".into()] };
+    for (allow_format, verdict) in [(true, Verdict::Pass), (false, Verdict::NotOffered)] {
+        let options = Options { allow_format, ..Options::default() };
+        let served = Served::new(config("lsm", &[]), options);
+        let mut target = served.target();
+        let report = checked(&mut target, &wanted);
+        assert_eq!(report.count(verdict), 2, "{allow_format}");
+        let sqe = Sqe::new(admin::FORMAT, 0, 1);
+        let status = target.admin(sqe, Data::None).unwrap().status;
+        assert_eq!(status.is_success(), allow_format, "{status}");
+    }
+}
+
 /// A served drive and the same on its own queues list the same pages, and answer each.
 #[test]
 fn log_pages_and_features_are_the_same_on_every_port() {

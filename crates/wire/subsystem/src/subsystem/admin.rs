@@ -69,6 +69,9 @@ impl Subsystem {
                 let all_refused = (!is_set).then_some(Status::INVALID_FIELD);
                 self.pass_on(sqe, self.named(sqe.nsid.get(), all_refused)?)
             }
+            admin::FORMAT if kind == ControllerKind::Io && self.options.allow_format => {
+                self.pass_on(sqe, self.named(sqe.nsid.get(), None)?)
+            }
             admin::SET_FEATURES => self.set_feature(index, sqe),
             admin::GET_FEATURES => self.get_feature(index, sqe, data),
             admin::ABORT if kind == ControllerKind::Io => self.abort(index, sqe),
@@ -98,6 +101,8 @@ impl Subsystem {
             }
             Transport::Pcie => (&ADMIN_OF_FUNCTION, SGL_OF_FUNCTION, None, options.whole_max_bytes()),
         };
+        let formats = (is_io && options.allow_format).then_some(admin::FORMAT);
+        let admin_commands: Vec<u8> = admin_commands.iter().copied().chain(formats).collect();
         told(
             controller,
             &kvdrive_admin::Controller {
@@ -108,7 +113,7 @@ impl Subsystem {
                 transfer_max_log2: (transfer_max_bytes / 4096).trailing_zeros() as u8,
                 sgl,
                 commands_max: options.queue_entries_max.min(u32::from(u16::MAX)) as u16,
-                admin_commands,
+                admin_commands: &admin_commands,
                 refused: &NOT_OVER_NETWORKS,
                 optional_commands: 0,
                 capsules,

@@ -435,6 +435,18 @@ impl Subsystem {
         self.namespaces.values_mut().for_each(|namespace| namespace.trim());
     }
 
+    /// Begins to erase a namespace; [`Subsystem::take_formatted`] has the result.
+    pub fn format(&mut self, nsid: u32) {
+        if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+            namespace.format();
+        }
+    }
+
+    /// The result of [`Subsystem::format`], once; there has to be such a namespace.
+    pub fn take_formatted(&mut self, nsid: u32) -> Option<Status> {
+        self.namespaces.get_mut(&nsid).map_or(Some(Status::INVALID_NAMESPACE), |it| it.take_formatted())
+    }
+
     /// Removes all namespaces; they get no commands any more.
     pub fn detach_all(&mut self) {
         self.namespaces.clear();

@@ -25,6 +25,8 @@ pub struct Options {
     pub controllers_max: u16,
     /// Hosts that may connect; `None`: all.
     pub hosts: Option<Vec<Host>>,
+    /// May hosts format namespaces, which erases them?
+    pub allow_format: bool,
     /// The weakest hash that is accepted for authentication.
     pub hash_min: Hash,
     /// The weakest Diffie-Hellman group that is accepted for authentication.
@@ -48,6 +50,7 @@ impl Default for Options {
             io_queues_max: 64,
             controllers_max: 4096,
             hosts: None,
+            allow_format: false,
             hash_min: Hash::Sha256,
             group_min: Group::Null,
         }

@@ -99,6 +99,8 @@ fn a_function_keeps_every_clause() {
     let report = report.unwrap();
     assert_eq!(report.failed(), [""; 0]);
     assert!(report.left.is_empty());
+    let pages = report.judged.iter().find(|judged| judged.clause.id == "log-list").unwrap();
+    assert_eq!(pages.told, "00h 01h 02h 03h 04h 05h C0h", "as on every port");
     drop(function);
     server.end();
 }

@@ -86,14 +86,14 @@ pub(super) fn answer_to<E: Engine>(
     request: &dyn Request,
     command: &Command,
 ) -> Result<(u32, u32), Refusal> {
-    if drive.journal.is_protected() && command.changes_content() {
+    if let Some(status) = drive.refusal(command) {
         if is_inline(command) {
             drive.discard_value(request.session());
         }
         if let Command::StorePart(part) = command {
             parts::discard(drive, request.session(), part.stream);
         }
-        return Err(Status::NAMESPACE_WRITE_PROTECTED.into());
+        return Err(status.into());
     }
     let answer = match *command {
         // Every acknowledged change survives a power cut, so nothing is left to be written.

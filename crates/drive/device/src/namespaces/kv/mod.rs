@@ -13,6 +13,7 @@ mod staging;
 mod walks;
 mod windows;
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
@@ -48,6 +49,8 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) iterators: Iterators<OpenIterator<E::Cursor>>,
     pub(crate) journal: Journal,
     features: NamespaceFeatures,
+    /// Is its content being erased?
+    is_formatting: Cell<bool>,
     max_value_bytes: u32,
     /// Largest structured value; limited because the whole value is in memory.
     max_batch_bytes: u32,
@@ -73,6 +76,7 @@ impl<E: Engine> KvNamespace<E> {
             iterators: Iterators::new(config.iterators),
             journal,
             features,
+            is_formatting: Cell::new(false),
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
             max_batch_bytes: config.max_value_bytes.min(engine.max_whole_bytes()).min(BATCH_BYTES_MAX),
             engine,
@@ -127,6 +131,16 @@ impl<E: Engine> KvNamespace<E> {
     pub(crate) fn atomic_batches(&self) -> Option<AtomicLimits> {
         let AtomicLimits { requests, bytes } = self.engine.atomic_batches()?;
         Some(AtomicLimits { requests, bytes: bytes.min(self.max_batch_bytes) })
+    }
+
+    /// Why a command is refused now, whatever it asks for.
+    #[inline]
+    pub(crate) fn refusal(&self, command: &Command) -> Option<Status> {
+        if self.is_formatting.get() {
+            return Some(Status::FORMAT_IN_PROGRESS);
+        }
+        let is_protected = self.journal.is_protected() && command.changes_content();
+        is_protected.then_some(Status::NAMESPACE_WRITE_PROTECTED)
     }
 
     /// Is deleting a missing key an error (EDNEK)?
@@ -260,6 +274,15 @@ impl<E: Engine> Namespace for KvNamespace<E> {
 
     fn features(&self) -> Option<&NamespaceFeatures> {
         Some(&self.features)
+    }
+
+    fn format(&self) -> Result<(), Status> {
+        if self.is_formatting.replace(true) {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
+        let erased = walks::erase(self);
+        self.is_formatting.set(false);
+        erased
     }
 
     fn end_session(&self, session: &Session) {

@@ -57,6 +57,40 @@ pub(crate) fn list<E: Engine>(
     Ok((keys, 0))
 }
 
+/// Deletes every pair. The cursor stays open while pairs behind it are deleted, since a walk from the front would pass all
+/// of their traces again; an engine that keeps too few changes for that loses the cursor, and the walk begins anew.
+pub(crate) fn erase<E: Engine>(drive: &KvNamespace<E>) -> Result<(), Status> {
+    loop {
+        let mut cursor = drive.engine.open_cursor(None)?;
+        let mut erased = 0;
+        let is_lost = loop {
+            let mut keys = Vec::new();
+            let met = loop {
+                match drive.engine.next(&mut cursor) {
+                    Ok(Some((key, _))) => keys.push(key),
+                    met => break met.map(drop),
+                }
+                if keys.len() as u32 == SLICE_KEYS {
+                    break Ok(());
+                }
+            };
+            keys.iter().try_for_each(|key| drive.engine.delete(*key))?;
+            erased += keys.len();
+            drive.end_slice();
+            match met {
+                Err(Status::ITERATOR_LOST) => break true,
+                Err(status) => return Err(status),
+                Ok(()) if keys.is_empty() => break false,
+                Ok(()) => {}
+            }
+        };
+        // A command that was under way when this began may have stored a pair behind the cursor.
+        if erased == 0 && !is_lost {
+            return Ok(());
+        }
+    }
+}
+
 /// As of [`crate::Drive::list_all`].
 pub(crate) fn list_all<E: Engine>(drive: &KvNamespace<E>, each: OnListed<'_>) {
     let mut cursor = match drive.engine.open_cursor(None) {
