@@ -14,6 +14,7 @@
 //! discarded and its iterators are closed, its queue is used for a later session.
 
 mod inbox;
+mod queue;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -26,7 +27,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{
     BuildError, Built, Controlled, DriveLoop, RunEnd, ServerConfig, Serving, SharedBuffer, SharedLink,
-    SharedQueue, serve_beside, serve_thread,
+    serve_beside, serve_thread,
 };
 use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
@@ -43,6 +44,7 @@ use crate::namespace::{Completion, Namespace, Refreshable, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
 use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 use inbox::{Inbox, Outlet};
+use queue::{Queue, Recipient, Slot, note_iterator};
 
 /// The one namespace of a drive.
 const DRIVE_NSID: u32 = 1;
@@ -52,69 +54,6 @@ const QUIET: u8 = 1 << 2;
 const KEPT_BYTES: u32 = 256 << 10;
 /// Pause between two polls for the Identify data of a drive that was switched on.
 const LOOK: Duration = Duration::from_micros(200);
-
-/// The recipient of a command's completion.
-enum Recipient {
-    Free,
-    Host(Tag, Buffer),
-    /// The namespace refreshes a report on itself, for a host or without one.
-    Itself(Refreshable, Option<(Tag, Buffer)>),
-    /// The host's Abort, which waits for the answer of the drive's Abort.
-    Abort(Completion),
-    /// None: the command closes an iterator of an ended session, or asks for events.
-    Cleanup,
-    /// The namespace waits for an event of the drive's health.
-    Event,
-    /// The namespace is erased for somebody who is no host.
-    Format,
-}
-
-struct Slot {
-    recipient: Recipient,
-    opcode: u8,
-    /// For NEXT and close: the iterator.
-    iterator: u32,
-    memory: Option<Arc<SharedBuffer>>,
-    /// The drive has the memory of the host's bytes until the command completes.
-    is_lent: bool,
-}
-
-struct Queue {
-    queue: Arc<SharedQueue>,
-    slots: Vec<Slot>,
-    free: Vec<u16>,
-    is_open: bool,
-    iterators: Vec<u32>,
-    /// A value may have arrived in part, which has to be discarded when the session ends.
-    has_streams: bool,
-}
-
-impl Slot {
-    /// Returns the memory of the host's bytes to their buffer.
-    fn give_back(&mut self) {
-        if let (true, Some(memory), Recipient::Host(_, data)) =
-            (self.is_lent, &self.memory, &mut self.recipient)
-        {
-            let is_back = memory.exchange(data.lent_memory(), |_| true);
-            assert!(is_back, "a drive does not write where it is to read");
-        }
-        self.is_lent = false;
-    }
-}
-
-impl Queue {
-    fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
-        let slot =
-            || Slot { recipient: Recipient::Free, opcode: 0, iterator: 0, memory: None, is_lent: false };
-        let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
-        let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
-        Queue { queue, slots, free, is_open: true, iterators: Vec::new(), has_streams: false }
-    }
-
-    fn under_way(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-}
 
 /// Work for the drive's admin queue.
 enum AdminWork {
@@ -448,17 +387,6 @@ impl DriveNamespace {
         queue.queue.put_reset();
         queue.queue.ring();
         self.idle.push(number);
-    }
-}
-
-/// Keeps track of the iterators that a session has open.
-fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe) {
-    let status = cqe.status();
-    match opcode {
-        opcode::SEEK if status.is_success() => iterators.push(cqe.dw1.get()),
-        opcode::ITER_CLOSE if status.is_success() => iterators.retain(|open| *open != iterator),
-        opcode::NEXT if status == Status::ITERATOR_LOST => iterators.retain(|open| *open != iterator),
-        _ => {}
     }
 }
 

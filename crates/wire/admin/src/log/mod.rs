@@ -10,11 +10,10 @@ mod supported;
 use std::collections::{BTreeSet, VecDeque};
 
 use kvdrive_nvme::log::{Health, LogRequest, lid};
-use kvdrive_nvme::{Status, write_protection};
+use kvdrive_nvme::{Cqe, Status, write_protection};
 use zerocopy::IntoBytes;
 
 use crate::{Controller, ControllerKind, ERRORS_MAX};
-use errors::Failure;
 
 /// Reported temperature: the drive has no sensor, and hosts that show a temperature show 20 degrees Celsius.
 pub const TEMPERATURE_K: u16 = 293;
@@ -87,6 +86,23 @@ struct Asked<'a> {
     of: &'a Controller<'a>,
     request: &'a LogRequest,
     sources: &'a dyn Sources,
+}
+
+/// A failed command of a host.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    count: u64,
+    queue: u16,
+    cid: u16,
+    status: Status,
+}
+
+impl Failure {
+    /// The status in the format of a completion entry.
+    fn status_field(&self) -> u16 {
+        let bytes = *Cqe::new(self.cid, self.status).as_bytes();
+        u16::from_le_bytes([bytes[14], bytes[15]])
+    }
 }
 
 /// State of one controller for its log pages.
