@@ -238,6 +238,12 @@ impl Drive {
         self.is_ordered
     }
 
+    /// A line that says that the drive has a part of the machine's memory instead of its profile's capacity, if it has.
+    #[getter]
+    fn capacity_note(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.change(py, |state| Ok(state.on()?.drive.capacity_note().map(str::to_owned)))
+    }
+
     /// SAKER in front of the drive, with these keys of its section of the configuration.
     fn open_saker(&self, py: Python<'_>, arguments: Vec<Argument>) -> PyResult<Saker> {
         let saker = self.change(py, |state| {

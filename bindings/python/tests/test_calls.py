@@ -188,3 +188,16 @@ with kv.open({at}) as drive:
 def test_a_forked_child_is_told_and_does_not_wait():
     out = subprocess.run([sys.executable, "-c", CHILD.format(at="")], capture_output=True, text=True, timeout=60)
     assert (out.stdout, out.stderr) == ("7 b'value' 0\n", "")
+
+
+def test_a_drive_has_the_capacity_that_was_given_or_says_what_it_has(caplog):
+    with kv.open(capacity="2GiB") as drive:
+        assert 1 << 30 < drive.namespace()["capacity_bytes"] < 2 << 30 and drive.capacity_note is None
+    assert not caplog.records
+    with kv.open() as drive:
+        notes = [record.getMessage() for record in caplog.records if record.name == "kvdrive"]
+        assert notes == ([drive.capacity_note] if drive.capacity_note else [])
+    with pytest.raises(kv.ConfigurationError, match="1MiB; allowed with engine.name"):
+        kv.open(capacity="1MiB")
+    report = kv.run(workload="fillseq", ops=10, capacity="1GiB")
+    assert report["config"]["flash"]["blocks_per_die"] == 16

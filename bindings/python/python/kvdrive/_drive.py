@@ -156,8 +156,8 @@ class Drive(Updating, _native.Drive):
         return self.inject_rules("\n".join(["[[rule]]", *lines, ""]))
 
     def namespace(self) -> dict[str, Any]:
-        """The namespace, also on a network: ``capacity_bytes`` of values fit, of which ``used_bytes`` are stored as far as
-        the drive knows; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
+        """The namespace, also on a network: ``capacity_bytes`` of values fit, of which at most ``used_bytes`` are stored:
+        engine ``lsm`` learns that a value was replaced when it merges, the others at once; ``key_max_bytes``, ``value_max_bytes``; ``keys_max``, None if as many as fit; ``is_ordered``: keys come
         in order.
 
         >>> import kvdrive as kv

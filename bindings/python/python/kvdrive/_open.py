@@ -1,6 +1,7 @@
 """Powers drives on, or connects to them."""
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -23,6 +24,9 @@ def open(
     engine ``lsm``. With ``pace="model"`` calls take as long as on the modelled drive; otherwise they are as fast as this
     machine. With ``media="file", path="d.img"`` the drive is stored in a file, and can be opened again.
 
+    ``capacity="8GiB"`` is its size, rounded to whole blocks of each die. A drive in memory without it takes at most a
+    quarter of the memory that this program may use, and logger ``kvdrive`` says so.
+
     >>> import kvdrive as kv
     >>> with kv.open(media="ram", packing="backfill", **{"flash.channels": 4}) as drive:
     ...     drive.store_many([b"a", b"b"], [b"1", b"2"])
@@ -40,4 +44,7 @@ def open(
             # From here on `made` closes them.
             opened.pop_all()
             return made
-    return Drive(profiles(profile), arguments(settings), pace)
+    drive = Drive(profiles(profile), arguments(settings), pace)
+    if drive.capacity_note:
+        logging.getLogger("kvdrive").warning("%s", drive.capacity_note)
+    return drive

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use kvdrive_bench::connected::{DEFAULT_KEYS, DEFAULT_VALUE_BYTES, connected};
-use kvdrive_bench::{self as bench, Figures};
+use kvdrive_bench::{self as bench, DriveSize, Figures};
 use kvdrive_config::Scale;
 use kvdrive_run::Watch;
 use kvdrive_run::wall::connected::Remote;
@@ -41,6 +41,9 @@ pub struct Bench {
     /// Writes the figures as JSON to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
+    /// Bytes of flash of the drives that are served, as 8GiB [default: at most a quarter of this machine's memory]
+    #[arg(long, value_name = "SIZE", conflicts_with = "connect")]
+    capacity: Option<String>,
     #[command(flatten)]
     connection: Connection,
     /// With --connect: operations at depth 32; a tenth as many at depth 1
@@ -96,7 +99,10 @@ impl Bench {
             None => {}
         }
         let (mut figures, stop) = (Figures::of_this_machine(), stop_on_interrupt()?);
-        let measured = self.measure(&mut figures, &stop);
+        let size = DriveSize::of(self.capacity.as_deref())?;
+        size.note.iter().for_each(|line| output::tell(&format!("kvdrive: {line}")));
+        figures.served_capacity_bytes = Some(size.bytes);
+        let measured = self.measure(&mut figures, &size, &stop);
         let is_stopped = stop.load(Ordering::Relaxed);
         if !is_stopped {
             measured?;
@@ -113,7 +119,7 @@ impl Bench {
     }
 
     /// Measures one figure after the other; when `stop` is set, the one at work is lost.
-    fn measure(&self, figures: &mut Figures, stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    fn measure(&self, figures: &mut Figures, size: &DriveSize, stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
         let (stores, pairs, runs) =
             if self.quick { (self.stores / 10, self.pairs / 50, 1) } else { (self.stores, self.pairs, 3) };
         let (stores, pairs) = (stores.max(1), pairs.max(1));
@@ -129,7 +135,7 @@ impl Bench {
         let [simulated, wall, of_stores] =
             progress.each_ref().map(|progress| Watch { stop: stop.clone(), ..Watch::progress(progress) });
         figures.simulated = Some(bench::simulated(stores, runs, &simulated)?);
-        figures.wall = Some(bench::wall(stores, runs, &wall)?);
+        figures.wall = Some(bench::wall(stores, runs, size, &wall)?);
         bars.update(2, 0, 1);
         let simulate = |count: u64| part("simulate", "--stores", count.to_string());
         figures.instructions = Some(bench::instructions(stores, &simulate, stop)?);
@@ -137,7 +143,7 @@ impl Bench {
         figures.stores = bench::stores::stores(if self.quick { 10 } else { 1 }, &of_stores)?;
         figures.memory = Some(answer(part("memory", "--pairs", pairs.to_string()), stop)?);
         figures.collecting = Some(answer(part("collecting", "--scale", scale.to_string()), stop)?);
-        figures.idle = Some(bench::idle(Duration::from_secs(1))?);
+        figures.idle = Some(bench::idle(Duration::from_secs(1), size)?);
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::cache::Remember;
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::Settings;
+use crate::settings::{Settings, tell_capacity};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `compare`: those of `run`, with lists. A drive that is loaded and overwritten before its runs (as by
@@ -64,6 +64,7 @@ impl Compare {
         check_apart(&[("--json", json), ("--records", records), ("--histogram", histogram), ("--cdf", cdf)])?;
         files.into_iter().try_for_each(output::check_json)?;
         [histogram, cdf].into_iter().flatten().try_for_each(check_writable)?;
+        tell_capacity(&documents);
         let stop = stop_on_interrupt()?;
         let ran = match histogram.or(cdf) {
             None => run_with_bars(&documents, &self.remember.cache(), &stop)?,

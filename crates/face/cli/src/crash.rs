@@ -19,7 +19,7 @@ use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::progress::LoggedBar;
-use crate::settings::{Settings, at_least_one, crash_rules};
+use crate::settings::{Settings, at_least_one, crash_rules, tell_capacity};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
@@ -175,6 +175,7 @@ fn document(options: &RunOptions) -> anyhow::Result<Document> {
     options.make_images();
     let mut document = options.document_of_pairs("crash")?;
     options.check_for_run(&document)?;
+    tell_capacity([&document]);
     for (option, key, default) in [("ops", "workload.ops", DEFAULT_OPS), ("num", "workload.num", DEFAULT_NUM)]
     {
         if options.get(option).is_none() && options.leaves(key) {

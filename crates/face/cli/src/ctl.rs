@@ -264,6 +264,13 @@ fn status(seen: &Seen) -> String {
         amount("hosts.buffer_limit_bytes")
     );
     text += &format!(
+        "memory      {} resident, {} of it in huge pages; at most {}; {} page faults: measured\n",
+        amount("process.resident_bytes"),
+        amount("process.huge_page_bytes"),
+        amount("process.resident_peak_bytes"),
+        number("process.page_faults")
+    );
+    text += &format!(
         "this look   took {} of the threads that serve: measured\n",
         time(of("server.snapshot_ns") as f64)
     );
@@ -288,7 +295,7 @@ fn drive_status(drive: &SeenDrive) -> String {
     );
     let [live, capacity] = ["drive.live_bytes", "drive.capacity_bytes"].map(|path| bytes(of(path) as f64));
     // Engine lsm learns that a value was overwritten when it merges.
-    text += &format!("values      {live} of {capacity} live, as far as the drive knows\n");
+    text += &format!("values      at most {live} of {capacity} live\n");
     for (what, path) in [("programs", "nand.programs"), ("reads", "nand.reads"), ("erases", "nand.erases")] {
         text += &format!("{what:<11} {}\n", by_purpose(path));
     }

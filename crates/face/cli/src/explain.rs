@@ -13,7 +13,7 @@ use kvdrive_text::{grouped, wrap};
 use serde_json::{Value, json};
 
 use crate::output;
-use crate::settings::{Settings, fault_rules};
+use crate::settings::{Settings, fault_rules, tell_capacity};
 
 /// Columns of the lines that are no table.
 const COLUMNS: usize = 80;
@@ -98,6 +98,7 @@ impl Explain {
 
     fn show(&self, document: &Document, kind: Kind) -> anyhow::Result<()> {
         let rules = fault_rules(self.faults.as_ref(), document)?;
+        tell_capacity([document]);
         let explanation = explain(document, kind, &rules)?;
         if self.json.as_deref() != Some("-") {
             output::print(&table(&explanation, kind, &document.time_sources()));

@@ -13,6 +13,7 @@ use kvdrive_flash::timing::TIMINGS;
 use kvdrive_host::spread::Share;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_run::declared::{self, Declared};
+use kvdrive_run::memory::ProcessMemory;
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
 use kvdrive_subsystem::subsystem::Served;
@@ -108,7 +109,9 @@ impl List {
 fn reference() -> anyhow::Result<String> {
     let of_hosts = Served::COUNTERS.iter().chain(HostsNow::COUNTERS).map(|counter| ("hosts", counter));
     let of_server = ServerCounters::COUNTERS.iter().map(|counter| ("server", counter));
-    let of_server = of_hosts.chain(of_server).map(|(section, counter)| (section, counter, "serve"));
+    let of_process = ProcessMemory::COUNTERS.iter().map(|counter| ("process", counter));
+    let of_server =
+        of_hosts.chain(of_server).chain(of_process).map(|(section, counter)| (section, counter, "serve"));
     let of_shares = Share::COUNTERS.iter().map(|counter| ("share", counter, "run --connect a,b"));
     let further = of_server.chain(of_shares).map(|(section, counter, of)| Declared {
         section,

@@ -154,6 +154,7 @@ impl PrintConfig {
             true => kvdrive_config::reference(),
             false => {
                 let document = self.settings.options()?.document()?;
+                settings::tell_capacity([&document]);
                 document.config()?.workload.known_row().map_err(anyhow::Error::msg)?;
                 document.to_string()
             }

@@ -17,7 +17,7 @@ use crate::compare::run_with_bars;
 use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::{Settings, fault_rules};
+use crate::settings::{Settings, fault_rules, tell_capacity};
 use crate::watch::{STOPPED, WatchOptions, Watcher, stop_on_interrupt};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,6 +78,7 @@ impl Run {
         check_apart(&files)?;
         output::check_json(self.json.as_ref())?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
+        tell_capacity([&document]);
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);
         let set: Vec<_> =
@@ -168,6 +169,7 @@ impl Run {
         check_is_one(&options.clone().without("seed"))?;
         let documents = options.documents()?;
         output::check_json(self.json.as_ref())?;
+        tell_capacity(&documents);
         let stop = stop_on_interrupt()?;
         let ran = run_with_bars(&documents, &ResultCache::none(), &stop)?;
         if self.json.as_deref() != Some("-") {

@@ -12,6 +12,8 @@ use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
 use kvdrive_text::quantity::{parse, parse_count, parse_span};
 
+use crate::output;
+
 /// The option that names files of keys.
 const CONFIG: &str = "config";
 /// The option that sets a key.
@@ -71,6 +73,13 @@ pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
     }
     let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
     Ok((rules, cuts_power))
+}
+
+/// Says which size drives have whose capacity had to be rounded.
+pub fn tell_capacity<'a>(documents: impl IntoIterator<Item = &'a Document>) {
+    let mut told: Vec<String> = documents.into_iter().filter_map(Document::rounded_capacity).collect();
+    told.dedup();
+    told.iter().for_each(|line| output::tell(&format!("kvdrive: {line}")));
 }
 
 /// The options of the drive and the workload, from the command line.

@@ -179,6 +179,11 @@ impl Watched {
             format!("{} not found", grouped(of("hosts.io_misses"))),
             format!("{} failed", grouped(of("hosts.io_errors"))),
         ];
+        let memory = [
+            format!("{} resident", bytes(of("process.resident_bytes") as f64)),
+            format!("{} in huge pages", bytes(of("process.huge_page_bytes") as f64)),
+            format!("page faults {}: measured", rate(self.per_second("process.page_faults"))),
+        ];
         let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref()).map(|late| {
             let [median, p99] = [late.p50_ns, late.p99_ns].map(|ns| time(ns as f64));
             format!("events late by {median} (median), {p99} (p99): measured")
@@ -190,6 +195,7 @@ impl Watched {
             (seen.listening.clone(), Style::new()),
             (power, of_power),
             (work.into(), Style::new()),
+            (memory.into(), Style::new()),
             (late.into_iter().collect(), Style::new()),
         ];
         let lines = styled.into_iter().flat_map(|(parts, style)| {

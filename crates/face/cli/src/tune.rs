@@ -7,7 +7,7 @@ use kvdrive_text::output::{check_apart, check_writable};
 
 use crate::batch::jobs;
 use crate::output;
-use crate::settings::{Settings, at_least_one};
+use crate::settings::{Settings, at_least_one, tell_capacity};
 
 /// Stores of one exploratory run, unless --ops says otherwise: fewer than fill a memtable.
 const DEFAULT_OPS: u64 = 400;
@@ -39,6 +39,7 @@ impl Tune {
         let options = self.settings.options()?;
         options.refuse_load("tune")?;
         let document = options.document_of_drive("tune")?;
+        tell_capacity([&document]);
         let runs = kvdrive_tune::configs(&document)?;
         options.check_looked_at(&runs)?;
         let out = ("--out", self.out.as_deref());

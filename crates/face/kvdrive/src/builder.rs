@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use kvdrive_config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, RunOptions, default_profile};
+use kvdrive_config::{
+    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Naming, RunOptions, default_profile,
+};
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::packing::PackingRow;
 use kvdrive_run::report::Report;
-use kvdrive_run::run;
+use kvdrive_run::{memory, run};
 use kvdrive_sim::wall::Pace;
 use kvdrive_store::STORES;
 use kvdrive_workload::Row;
@@ -86,6 +88,13 @@ impl Builder {
         self.set("host.transfer", method)
     }
 
+    /// Bytes of flash, to a number or to a text with a unit: `"8GiB"`; rounded to whole blocks of each die. A drive in
+    /// memory whose size and medium are not set has at most a quarter of the machine's memory
+    /// ([`Drive::capacity_note`]).
+    pub fn capacity(self, size: impl Display) -> Builder {
+        self.set("flash.capacity", size)
+    }
+
     /// Keeps pages in an image file, with the protected image beside it: opening the same description again
     /// finds the drive, also after `kill -9`. Without a file, the drive lives in memory and ends with the
     /// program.
@@ -149,13 +158,15 @@ impl Builder {
     /// # Errors
     /// [`Error::Configuration`], [`Error::PowerOn`].
     pub fn open(&self) -> Result<Drive, Error> {
-        let (document, config) = self.describe()?;
+        let (mut document, _) = self.describe()?;
+        let note = self.fit_to_memory(&mut document)?;
+        let config = document.config()?;
         let (pace, is_here) = (self.pace.unwrap_or(Pace::Off), self.is_here);
         if is_here && pace == Pace::Model {
             let problem = "a drive at the speed of its model waits for the clock, on a thread of its own";
             return Err(Error::configuration("pace", problem));
         }
-        Drive::power_on(Arc::new(Description { document, config, pace, is_here }), None)
+        Drive::power_on(Arc::new(Description { document, config, pace, is_here, note }), None)
     }
 
     /// Powers on a drive of blocks instead, in memory, on a thread of its own: its pairs are kept by a store
@@ -169,15 +180,25 @@ impl Builder {
         for set in [&format!("engine.name={}", BLOCK.name), &format!("host.store={}", STORES[0].name)] {
             document.set(set)?;
         }
-        let (document, assigned) = self.lay_over(self.with_depth(document)?)?;
+        let (mut document, assigned) = self.lay_over(self.with_depth(document)?)?;
+        assigned.check_looked_at([&document.config()?])?;
+        let note = self.fit_to_memory(&mut document)?;
         let config = document.config()?;
-        assigned.check_looked_at([&config])?;
         if self.is_here {
             let problem = "stores over blocks work on threads of their own";
             return Err(Error::configuration("in_this_thread", problem));
         }
         let pace = self.pace.unwrap_or(Pace::Off);
-        BlockDrive::power_on(Arc::new(Description { document, config, pace, is_here: false }), None)
+        BlockDrive::power_on(Arc::new(Description { document, config, pace, is_here: false, note }), None)
+    }
+
+    /// Makes a drive in memory fit there, unless its size or medium was set; returns a line if it became smaller.
+    fn fit_to_memory(&self, document: &mut Document) -> Result<Option<String>, Error> {
+        let instead = match self.options.as_ref().map(|options| options.naming) {
+            Some(Naming::Keyword) => "capacity=\"SIZE\", or media=\"file\"",
+            _ => "Builder::capacity, or Builder::file",
+        };
+        Ok(memory::fit([document].into_iter(), instead)?.pop())
     }
 
     fn describe(&self) -> Result<(Document, Config), Error> {

@@ -30,6 +30,8 @@ pub(crate) struct Description {
     pub pace: Pace,
     /// Do the calls of the thread that opens it carry it out?
     pub is_here: bool,
+    /// A line that says that the drive is smaller than its profile, if it is.
+    pub note: Option<String>,
 }
 
 /// A powered drive, of this program or [on a network](crate::connect).
@@ -224,6 +226,15 @@ impl Drive {
     /// is no kvdrive does not.
     pub fn delete_says(&self) -> bool {
         self.context.delete_says
+    }
+
+    /// A line that says that the drive has a part of the machine's memory instead of its profile's capacity, if it has:
+    /// neither its size nor its medium was set.
+    pub fn capacity_note(&self) -> Option<&str> {
+        match &self.place {
+            Place::Own(own) => own.described.note.as_deref(),
+            Place::Network(_) => None,
+        }
     }
 
     /// Is it [on a network](crate::connect)?

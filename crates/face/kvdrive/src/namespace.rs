@@ -12,7 +12,8 @@ use serde::Serialize;
 pub struct Namespace {
     /// Bytes of values that fit.
     pub capacity_bytes: u64,
-    /// Bytes of stored values, as far as the drive knows.
+    /// Bytes of stored values: an upper bound with engine `lsm`, which learns that a value was replaced or deleted when it
+    /// merges both entries; exact with the others.
     pub used_bytes: u64,
     /// Longest key, bytes.
     pub key_max_bytes: u16,

@@ -4,7 +4,7 @@
 
 use kvdrive_declare::Problem as ConfigError;
 
-use crate::document::{Document, PRESET};
+use crate::document::{Document, PRESET, key_set_by};
 use crate::sections::Config;
 
 /// One setting.
@@ -38,7 +38,7 @@ impl Assigned {
         let mut assigned = Assigned::default();
         for (name, assignment) in settings {
             document.set(&assignment)?;
-            let key = key_of(&assignment).to_owned();
+            let key = key_set_by(key_of(&assignment)).to_owned();
             // A preset is no key of the document, so its name is compared.
             let value = document.plain(&key).unwrap_or_else(|| assignment.clone());
             if let Some(first) = assigned.asked.iter().find(|first| first.key == key && first.value != value)

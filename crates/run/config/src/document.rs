@@ -1,5 +1,7 @@
 //! The document: a profile's text with files and settings applied to it; comments are kept.
 
+mod capacity;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -16,6 +18,8 @@ use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint
 use crate::profiles::{PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
 use crate::rules::{self, rules};
 use crate::sections::Config;
+pub use capacity::binary;
+pub(super) use capacity::{CAPACITY, key_set_by};
 
 /// Where a value comes from, as its comment says in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +66,10 @@ pub struct Document {
     toml: DocumentMut,
     profile: &'static str,
     pub(super) dram_point: Option<&'static DramPoint>,
+    /// The size that the drive was given in bytes of flash, unless a later setting gives it in blocks.
+    capacity: Option<capacity::Asked>,
+    /// Was the size of the drive or its medium set explicitly?
+    says_size: bool,
     /// Is the number of operations set explicitly?
     says_ops: bool,
     /// Rows of the calling program, which no text can name.
@@ -117,6 +125,8 @@ impl Document {
             toml,
             profile: profile.name,
             dram_point: None,
+            capacity: None,
+            says_size: false,
             says_ops: false,
             own_workload: None,
             own_packing: None,
@@ -232,7 +242,11 @@ impl Document {
             config.packing.policy = own.row().name.to_owned();
             config.packing.own = Some(own);
         }
-        rules::check_conditions(&config)?;
+        let checked = rules::check_conditions(&config);
+        match &self.capacity {
+            Some(asked) => capacity::check(asked, &config, checked)?,
+            None => checked?,
+        }
         Ok(config)
     }
 
@@ -341,8 +355,10 @@ impl Document {
     }
 
     fn assign(&mut self, key: &str, given: &Value) -> Result<(), ConfigError> {
-        if key == PRESET {
-            return self.assign_preset(given);
+        match key {
+            PRESET => return self.assign_preset(given),
+            CAPACITY => return self.assign_capacity(given),
+            _ => {}
         }
         let Some(current) = self.current(key) else {
             return Err(unknown(key));
@@ -365,7 +381,7 @@ impl Document {
             }
         }
         self.says_ops |= key == "workload.ops";
-        Ok(())
+        self.resized_by(key)
     }
 
     fn assign_preset(&mut self, given: &Value) -> Result<(), ConfigError> {

@@ -23,6 +23,7 @@
 //! | `snapshot`, `outcome`, `limits` | the counters of a run, and the report that is made of them |
 //! | [`report`], [`cumulative`], [`declared`] | the report, as data, text and JSON; the counters that it can have |
 //! | [`many`] | runs side by side |
+//! | [`memory`] | memory of this machine and of this program; a run that ends before it is used up |
 //! | [`watch`](Watch) | progress, intervals and a stop from outside |
 
 mod arrivals;
@@ -34,6 +35,7 @@ mod intervals;
 mod kinds;
 mod limits;
 pub mod many;
+pub mod memory;
 mod modelled;
 mod outcome;
 mod places;

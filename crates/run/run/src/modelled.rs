@@ -13,6 +13,7 @@ use kvdrive_config::{Config, Document};
 use kvdrive_workload::{self as workload, Workload, WorkloadParams};
 
 use crate::intervals::Slices;
+use crate::memory::Spending;
 use crate::outcome::{Loading, Outcome};
 use crate::places::HostSide;
 use crate::report::{Report, Series};
@@ -177,7 +178,8 @@ impl Bench {
             let seed = config.run.seed + index as u64;
             let (source, ops) = open_workload(config, &params, seed, &verifier)?;
             let sees_all = !config.saker.enabled || host.places.len() == 1;
-            let work = Arc::new(Work::new(source, &params, verifier.clone(), sees_all, watch.stop.clone()));
+            let (memory, stop) = (Spending::of(config), watch.stop.clone());
+            let work = Arc::new(Work::new(source, &params, verifier.clone(), sees_all, memory, stop));
             let clock = Clock::Model(self.sim.clone());
             let stream = Stream::new(work.clone(), &self.sim, clock, Some(drive.clone()));
             let mut notes = Vec::new();

@@ -38,6 +38,7 @@ use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Buckets, Ns, Rng, Sim, Summary, TaskCell};
 
+use crate::memory::Spending;
 use crate::modelled::{FinishedRun, check_value_size, operations};
 use crate::outcome::{Loading, Outcome};
 use crate::report::{Commands, Report, Series, Verified};
@@ -311,7 +312,8 @@ fn run_application(
         };
         anyhow::Ok(ThreadDriver { pipeline, tasks })
     });
-    let mut threads = Threads::new(config, drivers.collect::<Result<_, _>>()?, has_past, watch)?;
+    let (drivers, memory) = (drivers.collect::<Result<_, _>>()?, Spending::of(config));
+    let mut threads = Threads::new(config, drivers, has_past, memory, watch)?;
     let (pairs, bytes) = threads.load_size();
     config.check_load(pairs, bytes)?;
     started.store(true, Ordering::Release);

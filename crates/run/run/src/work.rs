@@ -14,6 +14,7 @@ use kvdrive_sim::Ns;
 use kvdrive_sim::wall::lock;
 
 use super::arrivals::Arrivals;
+use super::memory::Spending;
 use super::report;
 use super::seen::Seen;
 use super::tally::Tally;
@@ -54,6 +55,7 @@ pub(crate) struct Work {
     /// The work of tasks that threads other than the first have published.
     pub(super) elsewhere: Mutex<Vec<Tally>>,
     stop: Arc<AtomicBool>,
+    memory: Spending,
     /// Why the run cannot continue.
     has_failed: AtomicBool,
     failure: Mutex<Option<anyhow::Error>>,
@@ -76,12 +78,14 @@ struct Source {
 pub(super) type Drawn = VecDeque<(Op, Option<Ns>)>;
 
 impl Work {
-    /// The work of a run with these parameters. `sees_all`: see the field of that name.
+    /// The work of a run with these parameters, which ends when `memory` runs short. `sees_all`: see the field of that
+    /// name.
     pub(super) fn new(
         workload: Box<dyn Workload>,
         params: &WorkloadParams,
         verifier: Arc<Mutex<Verifier>>,
         sees_all: bool,
+        memory: Spending,
         stop: Arc<AtomicBool>,
     ) -> Work {
         let units = workload.units();
@@ -105,6 +109,7 @@ impl Work {
             full: AtomicBool::new(false),
             elsewhere: Mutex::default(),
             stop,
+            memory,
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
         }
@@ -164,9 +169,17 @@ impl Work {
         let Source { workload, left, ahead, arrivals, start, at_recorded_times } = &mut *lock(&self.source);
         let count = (*left).min(*ahead);
         *left -= count;
+        let (mut values, mut bytes) = (0, 0);
         for _ in 0..count {
             match workload.draw() {
                 Ok(Some((op, recorded))) => {
+                    let (more, of_them) = match &op {
+                        Op::Store { value, .. } | Op::Modify { value, .. } => (1, value.bytes),
+                        // Some rows, whose sizes are known later.
+                        Op::Unit { .. } => (8, 0),
+                        _ => (0, 0),
+                    };
+                    (values, bytes) = (values + more, bytes + u64::from(of_them));
                     let at = match arrivals {
                         Some(arrivals) => Some(arrivals.next()),
                         None => recorded.filter(|_| *at_recorded_times),
@@ -183,6 +196,14 @@ impl Work {
                     break;
                 }
             }
+        }
+        self.spend(values, bytes);
+    }
+
+    /// Notes that values are going to be stored.
+    fn spend(&self, values: u64, bytes: u64) {
+        if let Some(short) = self.memory.note(values, bytes) {
+            self.fail(short);
         }
     }
 
@@ -207,7 +228,10 @@ impl Work {
             return None;
         }
         let index = self.loaded.fetch_add(1, Relaxed);
-        (index < self.load_end.load(Relaxed)).then(|| lock(&self.source).workload.preload_pair(index))
+        let is_left = index < self.load_end.load(Relaxed);
+        let (key, value) = is_left.then(|| lock(&self.source).workload.preload_pair(index))?;
+        self.spend(1, value.bytes.into());
+        Some((key, value))
     }
 
     /// Counts an operation; returns how many have been answered.

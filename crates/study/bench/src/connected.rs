@@ -11,9 +11,10 @@ use serde::Serialize;
 use super::thread_cpu_seconds;
 use kvdrive_config::{DEFAULT_PROFILE, Document};
 use kvdrive_run::Watch;
+use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::report::Target;
 use kvdrive_run::wall::connected::{Remote, run_measured};
-use kvdrive_text::scaled::time;
+use kvdrive_text::scaled::{bytes, time};
 use kvdrive_text::{grouped, with_decimals};
 
 /// Default size of values, bytes.
@@ -62,6 +63,8 @@ pub struct Row {
     pub client_sleeps: u64,
     /// Threads of the server that did any work; `None` if the server's process is unknown.
     pub server: Option<Vec<ThreadUse>>,
+    /// Memory of the server's process at the end, with the page faults of this measurement; `None` if it is unknown.
+    pub server_memory: Option<ProcessMemory>,
 }
 
 impl Row {
@@ -167,7 +170,8 @@ pub fn connected(
             }
             let moments = RefCell::new(Vec::new());
             let look = || {
-                moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads)));
+                let memory = server_pid.map(ProcessMemory::of);
+                moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads), memory));
             };
             let (found, ran) = match run_measured(&document, remotes, watch, &look) {
                 Ok((found, ran)) if ran.failure.is_none() && !ran.report.is_stopped => (found, ran),
@@ -184,7 +188,7 @@ pub fn connected(
             };
             let errors = ran.report.ops.errors;
             anyhow::ensure!(errors == 0, "{errors} operations failed: {}", ran.report.notes.join("; "));
-            let [(client_before, server_before), (client_after, server_after)] =
+            let [(client_before, server_before, memory_before), (client_after, server_after, memory_after)] =
                 <[_; 2]>::try_from(moments.into_inner()).map_err(|_| anyhow::anyhow!("two moments"))?;
             let server = server_before.zip(server_after).map(|(before, after)| between(&before, after));
             targets = found;
@@ -199,6 +203,7 @@ pub fn connected(
                 client_cpu_s: client_before.zip(client_after).map(|(before, after)| after - before),
                 client_sleeps: targets.iter().map(|target| target.sleeps).sum(),
                 server,
+                server_memory: memory_before.zip(memory_after).map(|(before, after)| after.since(&before)),
             });
         }
     }
@@ -248,6 +253,18 @@ impl fmt::Display for Connected {
                 format!("{} ({} s)", said(&thread.name, thread.sleeps), with_decimals(thread.cpu_s, 2))
             }));
             writeln!(f, "  {} at depth {}: {}", row.operation, row.depth, who.join(", "))?;
+        }
+        for row in rows {
+            let Some(memory) = &row.server_memory else { continue };
+            writeln!(
+                f,
+                "  {} at depth {}: the server has {} resident, {} in huge pages; {} page faults/op",
+                row.operation,
+                row.depth,
+                bytes(memory.resident_bytes as f64),
+                bytes(memory.huge_page_bytes as f64),
+                with_decimals(memory.page_faults as f64 / row.operations as f64, 4)
+            )?;
         }
         if server_pid.is_none() {
             writeln!(f, "  the server's CPU time is not known: give its control socket or process id")?;

@@ -36,6 +36,7 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use kvdrive_config::{Document, Scale};
+use kvdrive_run::memory::{ProcessMemory, fit};
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::{WallOptions, run_wall_watched, served};
 use kvdrive_run::{Progress, Watch, run_counted};
@@ -88,6 +89,44 @@ pub struct Memory {
     pub peak_bytes: Option<u64>,
     /// Resident bytes before the drive was powered on.
     pub before_bytes: Option<u64>,
+    /// Bytes of the process in huge pages at the end, and its page faults.
+    pub huge_page_bytes: u64,
+    /// Page faults of the process.
+    pub page_faults: u64,
+}
+
+/// The size of the drives that are served here: real bytes are stored in them.
+#[derive(Clone, Debug)]
+pub struct DriveSize {
+    blocks_per_die: u32,
+    /// Bytes of flash.
+    pub bytes: u64,
+    /// A line about it, unless it is exactly the size that was asked for.
+    pub note: Option<String>,
+}
+
+impl DriveSize {
+    /// The size that the user asked for, or one that fits this machine's memory.
+    ///
+    /// # Errors
+    /// There is no drive of that size.
+    pub fn of(asked: Option<&str>) -> anyhow::Result<DriveSize> {
+        let mut document = document(&[])?;
+        let note = match asked {
+            Some(size) => {
+                document.set(&format!("flash.capacity={size}"))?;
+                document.config()?;
+                document.rounded_capacity()
+            }
+            None => fit([&mut document].into_iter(), "--capacity")?.pop(),
+        };
+        let flash = document.config()?.flash;
+        Ok(DriveSize { blocks_per_die: flash.blocks_per_die, bytes: flash.geometry().data_bytes(), note })
+    }
+
+    fn setting(&self) -> String {
+        format!("flash.blocks_per_die={}", self.blocks_per_die)
+    }
 }
 
 impl Memory {
@@ -131,6 +170,9 @@ pub struct Figures {
     pub collecting: Option<Collecting>,
     /// Key-value stores on either side of the wire.
     pub stores: Vec<Simulated>,
+    /// Bytes of flash of the drives that are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served_capacity_bytes: Option<u64>,
     /// Stores in wall time, drive unpaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<Speed>,
@@ -178,12 +220,13 @@ pub fn simulated(stores: u64, runs: u32, watch: &Watch<'_>) -> anyhow::Result<Sp
     Ok(Speed::of(stores, seconds, cpu_seconds, Some(events as f64 / stores.max(1) as f64)))
 }
 
-/// Serves `stores` stores `runs` times.
+/// Serves `stores` stores `runs` times, from a drive of that size.
 ///
 /// # Errors
 /// A run fails, or a store in it, or `watch` stops it.
-pub fn wall(stores: u64, runs: u32, watch: &Watch<'_>) -> anyhow::Result<Speed> {
+pub fn wall(stores: u64, runs: u32, size: &DriveSize, watch: &Watch<'_>) -> anyhow::Result<Speed> {
     let document = document(&[
+        size.setting(),
         "workload.name=fillseq".into(),
         format!("workload.ops={stores}"),
         format!("workload.value_size={WALL_VALUE_BYTES}"),
@@ -212,12 +255,12 @@ fn check_whole(report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves a drive for `span` without any command.
+/// Serves a drive of that size for `span` without any command.
 ///
 /// # Errors
 /// The drive cannot be built, or is off before the end.
-pub fn idle(span: Duration) -> anyhow::Result<Idle> {
-    let config = document(&[])?.config()?;
+pub fn idle(span: Duration, size: &DriveSize) -> anyhow::Result<Idle> {
+    let config = document(&[size.setting()])?.config()?;
     let server = ServerConfig { pace: Pace::Off, recorder: None };
     let (connector, serving) =
         serve_thread(server, served(config, None)).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -245,10 +288,17 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
         "host.transfer=prp".into(),
         "media.kind=tags".into(),
     ])?;
-    let before_bytes = status_bytes("VmRSS:");
+    let before = ProcessMemory::now();
     let (report, _) = run_counted(&document, &Watch::progress(progress))?;
     check_whole(&report)?;
-    Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
+    let after = ProcessMemory::now();
+    Ok(Memory {
+        pairs,
+        peak_bytes: known(after.resident_peak_bytes),
+        before_bytes: known(before.resident_bytes),
+        huge_page_bytes: after.huge_page_bytes,
+        page_faults: after.page_faults,
+    })
 }
 
 /// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a
@@ -284,7 +334,7 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
         scale: scale.to_string(),
         loading: speed(loads, began, loaded),
         speed: speed(workload.ops, loaded, ended),
-        peak_bytes: status_bytes("VmHWM:"),
+        peak_bytes: known(ProcessMemory::now().resident_peak_bytes),
         deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
     })
 }
@@ -292,12 +342,9 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
 /// The clock, and the time that this thread was on a core, both in seconds.
 type Times = (f64, Option<f64>);
 
-/// A line of Linux's status of this process, in bytes.
-fn status_bytes(field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+/// A number of bytes that is 0 if the system does not report it.
+fn known(bytes: u64) -> Option<u64> {
+    (bytes > 0).then_some(bytes)
 }
 
 /// A program that runs another one and counts its instructions.
@@ -388,10 +435,12 @@ mod tests {
         assert_eq!(speed.seconds.len(), 2);
         assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
         let memory = memory(500, &|_, _| {}).unwrap();
-        let idle = idle(Duration::from_millis(100)).unwrap();
+        let size = DriveSize::of(Some("1GiB")).unwrap();
+        assert_eq!((size.bytes, &size.note), (1 << 30, &None));
+        let idle = idle(Duration::from_millis(100), &size).unwrap();
         // Three looks and the end of the drive wake it.
         assert!(idle.wake_ups <= 8, "{idle:?}");
-        let speed_on_wall = wall(500, 1, &quiet).unwrap();
+        let speed_on_wall = wall(500, 1, &size, &quiet).unwrap();
         assert!(speed_on_wall.per_s > 0.0);
         let instructions = instructions(500, &|_| Command::new("/nonexistent"), &quiet.stop).unwrap();
         assert_eq!(instructions.per_store, None);
@@ -416,10 +465,10 @@ mod tests {
         figures.wall = Some(speed_on_wall);
         figures.idle = Some(idle);
         let text = figures.to_string();
-        assert_eq!(text.lines().count(), 4 + 1 + 2 + 6 + figures.stores.len() + 1 + 1, "{text}");
+        assert_eq!(text.lines().count(), 4 + 1 + 4 + 6 + figures.stores.len() + 1 + 1, "{text}");
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {
-            assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());
+            assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap() && memory.page_faults > 0);
         }
     }
 
@@ -428,7 +477,8 @@ mod tests {
         let stopped = Watch::progress(&|_, _| {});
         stopped.stop.store(true, Ordering::Relaxed);
         let error = |figure: anyhow::Result<Speed>| figure.unwrap_err().to_string();
-        assert_eq!([simulated(500, 1, &stopped), wall(500, 1, &stopped)].map(error), ["stopped"; 2]);
+        let size = DriveSize::of(None).unwrap();
+        assert_eq!([simulated(500, 1, &stopped), wall(500, 1, &size, &stopped)].map(error), ["stopped"; 2]);
         assert!(stores::stores(2_000, &stopped).unwrap().is_empty());
         let mut endless = Command::new("sleep");
         endless.arg("1000");

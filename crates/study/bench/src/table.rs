@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kvdrive_config::binary;
 use kvdrive_text::{grouped, with_decimals};
 
 use super::speed::Speed;
@@ -22,6 +23,7 @@ impl Figures {
             memory: None,
             collecting: None,
             stores: Vec::new(),
+            served_capacity_bytes: None,
             wall: None,
             idle: None,
         }
@@ -44,8 +46,10 @@ impl fmt::Display for Figures {
             line(f, "requests/s of CPU time", figure, "measured", how)?;
         }
         if let Some(wall) = &self.wall {
+            let size =
+                self.served_capacity_bytes.map_or_else(String::new, |bytes| format!(", {}", binary(bytes)));
             let how = format!(
-                "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
+                "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced{size}, {} stores{}",
                 grouped(wall.operations),
                 runs(wall)
             );
@@ -102,7 +106,10 @@ fn of_memory(f: &mut fmt::Formatter<'_>, memory: &Memory) -> fmt::Result {
     let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", grouped(memory.pairs));
     line(f, "resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
     let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
-    line(f, "resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())
+    line(f, "resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
+    line(f, "in huge pages", mib(memory.huge_page_bytes), "measured", "the same".into())?;
+    let each = with_decimals(memory.page_faults as f64 / memory.pairs.max(1) as f64, 4);
+    line(f, "page faults/pair", each, "measured", format!("the same, {} in all", grouped(memory.page_faults)))
 }
 
 fn of_collecting(f: &mut fmt::Formatter<'_>, collecting: &Collecting) -> fmt::Result {

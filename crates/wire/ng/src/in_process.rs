@@ -17,6 +17,7 @@ use std::thread;
 
 use kvdrive_config::Document;
 use kvdrive_link::shared::ServerConfig;
+use kvdrive_run::memory;
 use kvdrive_run::wall::served;
 use kvdrive_sim::wall::Pace;
 use kvdrive_subsystem::drive::power_on_beside;
@@ -99,7 +100,11 @@ impl InProcess {
                 "a child cannot use the drive in its parent's process; `kvdrive serve` serves both".into()
             );
         }
-        let config = self.document()?.config().map_err(|error| error.to_string())?;
+        let mut document = self.document()?;
+        let fitted = memory::fit([&mut document].into_iter(), "flash.capacity=SIZE, or file=PATH");
+        let fitted = fitted.map_err(|error| error.to_string())?;
+        fitted.iter().for_each(|line| tell(&format!("kvdrive-ng: {line}")));
+        let config = document.config().map_err(|error| error.to_string())?;
         // The same drive has the same name each time, and no two hosts have.
         let nqn = nqn_of(&format!("{self:?}"));
         let host_nqn = format!("{NQN}{}", Uuid::new_v4());

@@ -34,6 +34,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
 use kvdrive_config::{Config, Document};
 use kvdrive_declare::Counters;
+use kvdrive_run::memory;
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::{ServedDrive, open_recorder};
 use kvdrive_sim::wall::Pace;
@@ -49,7 +50,7 @@ use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
 use crate::nqn::name;
-use crate::settings::{Settings, size};
+use crate::settings::{Settings, size, tell_capacity};
 use crate::{output, secret};
 
 /// The namespace of the first drive; the others follow.
@@ -237,13 +238,18 @@ impl Serve {
     /// The configuration of each drive, in the order of their namespaces.
     fn documents(&self) -> anyhow::Result<Vec<Document>> {
         let listed = std::env::var_os(namespaces::VARIABLE).map(|value| value.to_string_lossy().into_owned());
-        let documents = namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())?;
+        let mut documents =
+            namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())?;
         anyhow::ensure!(
             self.record.is_none() || documents.len() == 1,
             "--record: a recording is of one drive; {} lists {}",
             namespaces::VARIABLE,
             documents.len()
         );
+        tell_capacity(&documents);
+        for line in memory::fit(documents.iter_mut(), "--capacity, or --media file")? {
+            output::tell(&format!("kvdrive: {line}"));
+        }
         Ok(documents)
     }
 

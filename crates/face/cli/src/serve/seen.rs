@@ -33,7 +33,7 @@ pub struct Seen {
     pub listening: Vec<String>,
     /// The command that reaches this drive: `kvdrive ctl` with its options.
     pub ctl: String,
-    /// Sections `server` and `hosts`, since the server began.
+    /// Sections `server`, `process` and `hosts`, since the server began.
     pub counts: SeenCounts,
     /// How long I/O commands took in the server by the name of their opcode, from their last byte to their answer:
     /// measured.

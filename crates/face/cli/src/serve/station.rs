@@ -11,6 +11,7 @@ use kvdrive_declare::{Counters, Sections};
 use kvdrive_flash::power::Survivors;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
+use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_subsystem::bell::Bell;
@@ -169,7 +170,10 @@ impl Station {
             uptime_ns: self.clock.ns(),
             snapshot_ns: hosts.spent_ns() + drive.as_ref().map_or(0, DriveLook::spent_ns),
         };
-        let counts = Sections::default().with("server", server.counts()).with("hosts", hosts.counts());
+        let counts = Sections::default()
+            .with("server", server.counts())
+            .with("process", ProcessMemory::now().counts())
+            .with("hosts", hosts.counts());
         Ok(Seen {
             nqn: self.nqn.clone(),
             nsid: self.supply.nsid,

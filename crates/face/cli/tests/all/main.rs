@@ -1,6 +1,7 @@
 //! The one integration test binary of the crate.
 
 mod cache;
+mod capacity;
 mod images;
 mod run;
 mod serve;

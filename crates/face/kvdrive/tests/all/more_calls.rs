@@ -138,6 +138,28 @@ fn a_namespace_says_what_fits_and_what_is_there() {
     assert!(!open("plus").namespace().unwrap().is_ordered);
 }
 
+/// A drive in memory takes a part of this machine's, unless its size or its medium is set.
+#[test]
+fn a_drive_has_the_capacity_that_was_set_or_one_that_fits() {
+    let capacity = |drive: &kvdrive::Drive| drive.namespace().unwrap().capacity_bytes;
+    let share = kvdrive_run::memory::share().map_or(u64::MAX, |share| share.bytes);
+    let opened = kvdrive::open("cosmos-plus").unwrap();
+    assert!(capacity(&opened) < share.max(1 << 30), "{} of {share}", capacity(&opened));
+    assert_eq!(opened.capacity_note().is_some(), share < 64 << 30);
+    if let Some(note) = opened.capacity_note() {
+        let end = "; the profile has 64 GiB: Builder::capacity, or Builder::file";
+        assert!(note.starts_with("capacity ") && note.ends_with(end), "{note}");
+    }
+    for size in ["2GiB", "2147483648"] {
+        let two = kvdrive::build().capacity(size).open().unwrap();
+        assert!((1 << 30..2 << 30).contains(&capacity(&two)) && two.capacity_note().is_none());
+    }
+    let given = kvdrive::build().set("media.kind", "tags").open().unwrap();
+    assert!(capacity(&given) > 50 << 30 && given.capacity_note().is_none());
+    let small = kvdrive::build().capacity("1MiB").open().map(drop).unwrap_err().to_string();
+    assert!(small.starts_with("flash.capacity: 1MiB; allowed with engine.name = \"lsm\""), "{small}");
+}
+
 #[test]
 fn a_pipeline_is_polled_without_waiting_and_tags_each_call() {
     let drive = kvdrive::open("cosmos-plus").unwrap();

@@ -18,6 +18,7 @@ use kvdrive_text::{Unit, quantity};
 use super::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, rules};
 
 use crate::assigned::key_of;
+use crate::document::{CAPACITY, key_set_by};
 
 pub use refused::describes_work;
 pub use rows::{OptionRow, option_rows};
@@ -211,6 +212,15 @@ impl RunOptions {
     /// # Errors
     /// An option or key is wrong, or contradicts another one.
     pub fn document(&self) -> Result<Document, ConfigError> {
+        self.whole_document().map_err(|error| match self.get("capacity") {
+            Some(size) if error.key == CAPACITY => {
+                ConfigError::new(self.naming.given("capacity", size), error.problem)
+            }
+            _ => error,
+        })
+    }
+
+    fn whole_document(&self) -> Result<Document, ConfigError> {
         self.check_values()?;
         self.check_store()?;
         let profile = self.profile()?;
@@ -457,14 +467,14 @@ impl RunOptions {
             };
             self.settings_of(row, value).into_iter().map(move |(key, value)| Wanted {
                 option: row.name,
-                key: key.to_owned(),
+                key: key_set_by(key).to_owned(),
                 assignment: format!("{key}={value}"),
                 name: name.clone(),
             })
         });
         let sets = self.sets.iter().map(|set| Wanted {
             option: "",
-            key: key_of(set).to_owned(),
+            key: key_set_by(key_of(set)).to_owned(),
             assignment: set.clone(),
             name: self.naming.set(set),
         });
@@ -478,6 +488,7 @@ impl RunOptions {
             ("side", HOST) => vec![("engine.name", BLOCK.name.to_owned())],
             ("store", _) if self.is_on_host() => vec![("host.store", value.to_owned())],
             ("store", _) => vec![("engine.name", value.to_owned())],
+            ("capacity", _) => vec![(CAPACITY, value.to_owned())],
             ("cache", _) => vec![(self.read_cache_on_host().unwrap_or(row.key), value.to_owned())],
             ("workload", _) if value.starts_with(TRACE) => {
                 vec![

@@ -40,6 +40,12 @@ const OWN: &[(&str, &str, &str)] = &[
          pairs, overwrites, operations and DRAM",
     ),
     (
+        "capacity",
+        "SIZE",
+        "Bytes of flash of the drive, as 8GiB, rounded to whole blocks of each die (key flash.blocks_per_die) [default: the \
+         profile's]",
+    ),
+    (
         "dram",
         "DRAM",
         "DRAM of hash engines at full size: published, total-128 or total-256 (`kvdrive list dram`)",

@@ -1,5 +1,6 @@
 //! The crate's one integration-test binary.
 
+mod capacity;
 mod config;
 mod options;
 mod workloads;

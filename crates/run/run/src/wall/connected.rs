@@ -17,6 +17,7 @@ use kvdrive_nvme::identify::{self, CSI_KV, KvNamespace, cns};
 use kvdrive_nvme::property;
 
 use super::threads::{Measured, ThreadDriver, Threads};
+use crate::memory::Spending;
 use crate::modelled::{FinishedRun, fits};
 use crate::outcome::Outcome;
 use crate::report::Target;
@@ -86,7 +87,7 @@ pub fn run_measured(
     }
     let mut drives = Drives::connect(&config, remotes)?;
     // The drives may hold pairs from other programs.
-    let mut threads = Threads::new(&config, drives.pipelines(), true, watch)?;
+    let mut threads = Threads::new(&config, drives.pipelines(), true, Spending::elsewhere(), watch)?;
     let (pairs, bytes) = threads.load_size();
     drives.check_load(pairs, bytes)?;
     let (loaded_pairs, loaded_bytes) =

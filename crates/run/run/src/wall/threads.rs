@@ -14,6 +14,7 @@ use kvdrive_sim::{Ns, Sim};
 
 use super::lanes::{self, LaneClient, Mailbox, Sent};
 use crate::kinds::NEXT;
+use crate::memory::Spending;
 use crate::modelled::open_workload;
 use crate::report;
 use crate::seen::Seen;
@@ -58,18 +59,21 @@ pub(super) struct Measured {
 }
 
 impl<'d> Threads<'d> {
-    /// Threads for the work of `config`, on a drive that may have pairs of an earlier life.
+    /// Threads for the work of `config`, on a drive that may have pairs of an earlier life; the work ends when `memory`
+    /// runs short.
     pub(super) fn new(
         config: &Config,
         drivers: Vec<ThreadDriver<'d>>,
         has_past: bool,
+        memory: Spending,
         watch: &Watch<'_>,
     ) -> anyhow::Result<Threads<'d>> {
         let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
         let (source, ops) = open_workload(config, &config.workload, config.run.seed, &verifier)?;
         let stores = source.preload();
         let sees_all = !config.saker.enabled || drivers.len() == 1;
-        let work = Arc::new(Work::new(source, &config.workload, verifier, sees_all, watch.stop.clone()));
+        let stop = watch.stop.clone();
+        let work = Arc::new(Work::new(source, &config.workload, verifier, sees_all, memory, stop));
         Ok(Threads { work, drivers, clock: Arc::new(Stopwatch::start()), stores, ops })
     }
 
@@ -295,7 +299,7 @@ mod tests {
         });
         let watch = Watch { intervals: Some((1_000_000, on_interval)), ..Watch::progress(&|_, _| ()) };
         let driver = ThreadDriver { pipeline: Box::new(Gone), tasks: 2 };
-        let mut threads = Threads::new(&config, vec![driver], false, &watch).unwrap();
+        let mut threads = Threads::new(&config, vec![driver], false, Spending::elsewhere(), &watch).unwrap();
         let measured = threads.measure(&config, Rc::new(DriveSnapshot::default), &watch).unwrap();
         assert!(measured.failure.is_some());
         let ends = ends.borrow();
