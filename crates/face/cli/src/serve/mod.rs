@@ -43,6 +43,7 @@ use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_subsystem::tcp::connection::{LeastRate, Limits};
 use kvdrive_subsystem::tcp::listener::{Server, ServerHandle, Sockets};
+use kvdrive_subsystem::vfio::faults;
 use kvdrive_text::scaled::bytes;
 use kvdrive_text::{grouped, number_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -266,6 +267,9 @@ impl Serve {
                 None => sockets.listen(at),
             };
             bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
+        }
+        if !self.vfio_user.is_empty() {
+            faults::handle().context("faults of clients' memory")?;
         }
         for path in &self.vfio_user {
             let listening = sockets.listen_vfio_user(path);

@@ -2,13 +2,18 @@
 
 mod cache;
 mod capacity;
+#[path = "../../../../wire/subsystem/tests/all/guest.rs"]
+#[allow(dead_code, reason = "a guest can do more than one user wants")]
+mod guest;
 mod images;
 mod run;
 mod serve;
+mod serve_as_kvssd;
 mod serve_at_once;
 mod serve_page;
 mod serve_secrets;
 mod serve_several;
 mod serve_values;
 mod shell;
+mod shrinking_guests;
 mod stopped;

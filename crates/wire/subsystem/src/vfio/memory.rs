@@ -4,16 +4,19 @@
 //! change its own meanwhile. An access to memory that is not mapped, or not for that direction, fails and copies
 //! nothing.
 //!
-//! A region is a part of a file whose descriptor the client sends. Two kinds of files are taken:
+//! A region is a part of a file whose descriptor the client sends, and which the client may make shorter at any moment:
 //!
-//! | file | reached by | because |
+//! | file | reached by | if it becomes shorter |
 //! |---|---|---|
-//! | memfd that is sealed against shrinking (QEMU's memfd backend seals) | a mapping | it cannot be taken away: a mapping of a file that has become shorter ends the process that touches it (SIGBUS) |
-//! | other memfd, file in tmpfs | `pread`, `pwrite` | they fail instead |
+//! | memfd, file in tmpfs or hugetlbfs, in a process that handles faults ([`super::faults`]) | a mapping | its pages have zeros, and [`GuestMemory::has_lost_pages`] says so: nothing that was read since counts |
+//! | elsewhere: memfd that is sealed against shrinking (QEMU's memfd backend seals) | a mapping | it cannot |
+//! | elsewhere: other memfd, file in tmpfs | `pread`, `pwrite` | they fail |
 //!
-//! Access to other files may block the thread without a time limit, so they are refused; so is hugetlbfs, which cannot
-//! be written. A region without a descriptor is known, and no access to it succeeds.
+//! Access to other files may block the thread without a time limit, so they are refused; so is hugetlbfs where faults are
+//! not handled, since it cannot be written. A region without a descriptor is known, and no access to it succeeds. No system
+//! call is given an address of a mapping: bytes are copied first.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -24,6 +27,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
 use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
+use super::faults::{self, Watch};
 use super::message::DmaMap;
 
 /// Regions are of whole pages.
@@ -32,14 +36,37 @@ const PAGE_BYTES: u64 = 4096;
 pub const REGIONS_MAX: usize = 256;
 /// Most bytes in regions of a client: guests are smaller, and the process needs addresses of its own.
 const BYTES_MAX: u64 = 1 << 40;
-/// The type that `statfs` reports for tmpfs, and for a memfd.
+/// The types that `statfs` reports for tmpfs and most memfds, and for huge pages.
 const TMPFS: u32 = 0x0102_1994;
+const HUGETLBFS: u32 = 0x9584_58F6;
 
 /// See the module.
 #[derive(Default)]
 pub struct GuestMemory {
     /// By address; they do not overlap.
     regions: Vec<Region>,
+    /// [`faults::count`] when regions were last looked at.
+    faults_seen: Cell<u64>,
+    has_lost_pages: Cell<bool>,
+}
+
+/// Why a region is not mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// For the client.
+    pub errno: Errno,
+    /// For the operator.
+    pub why: &'static str,
+}
+
+fn refused<T>(errno: Errno, why: &'static str) -> Result<T, Refused> {
+    Err(Refused { errno, why })
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Refused {
+        Refused { errno, why: "a system call failed for its file" }
+    }
 }
 
 struct Region {
@@ -51,12 +78,28 @@ struct Region {
 }
 
 enum Backing {
-    /// Part of a file that keeps its length.
-    Mapped(MmapRegion),
+    /// Part of a file that keeps its length, or whose pages are replaced where it does not.
+    Mapped(Mapping),
     /// Part of another file, from this offset on.
     File(File, u64),
     /// No file: the client keeps it to itself.
     Nothing,
+}
+
+/// Whole pages of a file.
+struct Mapping {
+    /// Ends before the mapping does.
+    watch: Option<Watch>,
+    pages: MmapRegion,
+    /// Where the region begins in them.
+    from: u64,
+}
+
+impl Mapping {
+    /// The place of a byte of the region.
+    fn place(&self, at: u64) -> Option<usize> {
+        usize::try_from(self.from + at).ok()
+    }
 }
 
 /// Direction of an access.
@@ -72,28 +115,31 @@ impl GuestMemory {
     /// # Errors
     /// `EEXIST` if it overlaps another region; `EINVAL` if it is not of whole pages, or its file is of another kind or
     /// too short; `ENOMEM` if there are too many regions or bytes; the error of a system call.
-    pub fn map(&mut self, wanted: &DmaMap, descriptor: Option<OwnedFd>) -> Result<(), Errno> {
+    pub fn map(&mut self, wanted: &DmaMap, descriptor: Option<OwnedFd>) -> Result<(), Refused> {
         let (address, bytes, flags) = (wanted.address.get(), wanted.bytes.get(), wanted.flags.get());
         let are_pages = [address, bytes, wanted.offset.get()].iter().all(|of| of.is_multiple_of(PAGE_BYTES));
-        let end = address.checked_add(bytes).ok_or(Errno::INVAL)?;
-        if !are_pages || bytes == 0 || flags & !(DmaMap::READ | DmaMap::WRITE) != 0 {
-            return Err(Errno::INVAL);
+        let end = address.checked_add(bytes);
+        let (true, Some(end), 1..) = (are_pages, end, bytes) else {
+            return refused(Errno::INVAL, "addresses, offset and length have to be of whole pages of 4096 B");
+        };
+        if flags & !(DmaMap::READ | DmaMap::WRITE) != 0 {
+            return refused(Errno::INVAL, "it has unknown flags");
         }
         let at = self.regions.partition_point(|region| region.address < address);
         let overlaps_before = at > 0 && self.regions[at - 1].end() > address;
         let overlaps_after = self.regions.get(at).is_some_and(|region| region.address < end);
         if overlaps_before || overlaps_after {
-            return Err(Errno::EXIST);
+            return refused(Errno::EXIST, "it overlaps another region");
         }
         let may_write = flags & DmaMap::WRITE != 0;
         let mapped_bytes: u64 = self.regions.iter().map(Region::mapped_bytes).sum();
         if self.regions.len() >= REGIONS_MAX {
-            return Err(Errno::NOMEM);
+            return refused(Errno::NOMEM, "there are as many regions as a client may have");
         }
         let backing = match descriptor {
             None => Backing::Nothing,
             Some(_) if mapped_bytes.checked_add(bytes).is_none_or(|sum| sum > BYTES_MAX) => {
-                return Err(Errno::NOMEM);
+                return refused(Errno::NOMEM, "its regions would have more bytes than a client may have");
             }
             Some(descriptor) => back(descriptor, wanted.offset.get(), bytes, may_write)?,
         };
@@ -110,12 +156,28 @@ impl GuestMemory {
         let is_meant = |region: &Region| (region.address, region.bytes) == (address, bytes);
         let at = self.regions.iter().position(is_meant).ok_or(Errno::INVAL)?;
         self.regions.remove(at);
+        self.look_for_lost_pages();
         Ok(())
     }
 
     /// Unmaps all regions.
     pub fn unmap_all(&mut self) {
         self.regions.clear();
+        self.look_for_lost_pages();
+    }
+
+    /// Was memory touched that its file no longer has, in a region that is still mapped? Then what was read from it since,
+    /// zeros, is nothing that the guest wrote.
+    pub fn has_lost_pages(&self) -> bool {
+        if faults::count() != self.faults_seen.get() {
+            self.look_for_lost_pages();
+        }
+        self.has_lost_pages.get()
+    }
+
+    fn look_for_lost_pages(&self) {
+        self.faults_seen.set(faults::count());
+        self.has_lost_pages.set(self.regions.iter().any(Region::has_lost_pages));
     }
 
     /// Calls `act` with the parts of a range, each in one region: the region, where in it, and which bytes of the
@@ -178,8 +240,8 @@ impl GuestMemory {
     /// They cannot be written.
     pub fn publish(&self, address: u64, value: u32) -> Result<(), BadAddress> {
         self.parts(address, 4, Access::Write, |region, at, _| match &region.backing {
-            Backing::Mapped(mapped) => {
-                let word = mapped.get_atomic_ref::<AtomicU32>(usize::try_from(at).ok()?).ok()?;
+            Backing::Mapped(mapping) => {
+                let word = mapping.pages.get_atomic_ref::<AtomicU32>(mapping.place(at)?).ok()?;
                 word.store(value.to_le(), Ordering::Release);
                 Some(())
             }
@@ -193,6 +255,11 @@ impl Region {
         self.address + self.bytes
     }
 
+    fn has_lost_pages(&self) -> bool {
+        let Backing::Mapped(mapping) = &self.backing else { return false };
+        mapping.watch.as_ref().is_some_and(Watch::has_faulted)
+    }
+
     fn mapped_bytes(&self) -> u64 {
         if matches!(self.backing, Backing::Nothing) { 0 } else { self.bytes }
     }
@@ -204,8 +271,8 @@ impl Region {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
         match &self.backing {
-            Backing::Mapped(mapped) => {
-                mapped.get_slice(usize::try_from(at).ok()?, into.len()).ok()?.copy_to(into);
+            Backing::Mapped(mapping) => {
+                mapping.pages.get_slice(mapping.place(at)?, into.len()).ok()?.copy_to(into);
                 Some(())
             }
             Backing::File(file, offset) => file.read_exact_at(into, offset + at).ok(),
@@ -215,8 +282,8 @@ impl Region {
 
     fn write(&self, at: u64, from: &[u8]) -> Option<()> {
         match &self.backing {
-            Backing::Mapped(mapped) => {
-                mapped.get_slice(usize::try_from(at).ok()?, from.len()).ok()?.copy_from(from);
+            Backing::Mapped(mapping) => {
+                mapping.pages.get_slice(mapping.place(at)?, from.len()).ok()?.copy_from(from);
                 Some(())
             }
             Backing::File(file, offset) => file.write_all_at(from, offset + at).ok(),
@@ -226,25 +293,39 @@ impl Region {
 }
 
 /// How a part of a file is reached.
-fn back(descriptor: OwnedFd, offset: u64, bytes: u64, may_write: bool) -> Result<Backing, Errno> {
-    if fstatfs(&descriptor)?.f_type as u32 != TMPFS {
-        return Err(Errno::INVAL);
-    }
-    let seals = fcntl_get_seals(&descriptor)?;
+fn back(descriptor: OwnedFd, offset: u64, bytes: u64, may_write: bool) -> Result<Backing, Refused> {
+    let system = fstatfs(&descriptor)?;
+    let is_handled = faults::are_handled();
+    let page_bytes = match system.f_type as u32 {
+        TMPFS => rustix::param::page_size() as u64,
+        HUGETLBFS if is_handled => system.f_bsize as u64,
+        HUGETLBFS => {
+            return refused(Errno::INVAL, "its file is of huge pages, and faults are not handled here");
+        }
+        _ => return refused(Errno::INVAL, "its file is no memfd, and in neither tmpfs nor hugetlbfs"),
+    };
+    let is_sealed = fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     let file = File::from(descriptor);
-    // The length cannot shrink any more when it is read after the seal.
-    let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;
+    // A sealed file's length cannot shrink any more when it is read.
     let length = file.metadata().map_err(|_| Errno::INVAL)?.len();
-    if end > length {
-        return Err(Errno::INVAL);
-    }
-    if !seals.contains(SealFlags::SHRINK) {
+    let Some(end) = offset.checked_add(bytes).filter(|end| *end <= length) else {
+        return refused(Errno::INVAL, "its file is shorter");
+    };
+    if !(is_sealed || is_handled) {
         return Ok(Backing::File(file, offset));
     }
-    let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
+    // Pages are mapped whole, and huge ones are larger than what regions are multiples of.
+    let start = offset - offset % page_bytes;
+    let whole = end.checked_next_multiple_of(page_bytes).and_then(|end| usize::try_from(end - start).ok());
+    let Some(whole) = whole else { return refused(Errno::NOMEM, "it is too long") };
     let protection = if may_write { PROT_READ | PROT_WRITE } else { PROT_READ };
-    let mapped = MmapRegion::build(Some(FileOffset::new(file, offset)), bytes, protection, MAP_SHARED);
-    Ok(Backing::Mapped(mapped.map_err(|_| Errno::NOMEM)?))
+    let mapped = MmapRegion::build(Some(FileOffset::new(file, start)), whole, protection, MAP_SHARED);
+    let Ok(pages) = mapped else { return refused(Errno::NOMEM, "its file cannot be mapped") };
+    let watch = faults::watch(pages.as_ptr().addr(), whole, page_bytes as usize);
+    if watch.is_none() && is_handled {
+        return refused(Errno::NOMEM, "there are as many mappings as can be watched");
+    }
+    Ok(Backing::Mapped(Mapping { watch, pages, from: offset - start }))
 }
 
 /// Numbers of Linux's `mman.h`, the same on every architecture.
@@ -276,6 +357,10 @@ mod tests {
         }
     }
 
+    fn errno(mapped: Result<(), Refused>) -> Errno {
+        mapped.unwrap_err().errno
+    }
+
     const BOTH: u32 = DmaMap::READ | DmaMap::WRITE;
 
     #[test]
@@ -303,17 +388,17 @@ mod tests {
         let mut memory = GuestMemory::default();
         let file = || Some(memfd(2 * PAGE_BYTES, SealFlags::SHRINK));
         memory.map(&wanted(0x2000, 2, 0, BOTH), file()).unwrap();
-        assert_eq!(memory.map(&wanted(0x3000, 1, 0, BOTH), file()), Err(Errno::EXIST));
-        assert_eq!(memory.map(&wanted(0x1000, 2, 0, BOTH), file()), Err(Errno::EXIST));
-        assert_eq!(memory.map(&wanted(0x5000, 3, 0, BOTH), file()), Err(Errno::INVAL), "a shorter file");
-        assert_eq!(memory.map(&wanted(0x5000, 1, u64::MAX - 0xFFF, BOTH), file()), Err(Errno::INVAL));
-        assert_eq!(memory.map(&wanted(0x5001, 1, 0, BOTH), file()), Err(Errno::INVAL), "no page");
-        assert_eq!(memory.map(&wanted(0x5000, 0, 0, BOTH), file()), Err(Errno::INVAL));
-        assert_eq!(memory.map(&wanted(u64::MAX - 0xFFF, 1, 0, BOTH), file()), Err(Errno::INVAL));
+        assert_eq!(errno(memory.map(&wanted(0x3000, 1, 0, BOTH), file())), Errno::EXIST);
+        assert_eq!(errno(memory.map(&wanted(0x1000, 2, 0, BOTH), file())), Errno::EXIST);
+        assert_eq!(errno(memory.map(&wanted(0x5000, 3, 0, BOTH), file())), Errno::INVAL, "a shorter file");
+        assert_eq!(errno(memory.map(&wanted(0x5000, 1, u64::MAX - 0xFFF, BOTH), file())), Errno::INVAL);
+        assert_eq!(errno(memory.map(&wanted(0x5001, 1, 0, BOTH), file())), Errno::INVAL, "no page");
+        assert_eq!(errno(memory.map(&wanted(0x5000, 0, 0, BOTH), file())), Errno::INVAL);
+        assert_eq!(errno(memory.map(&wanted(u64::MAX - 0xFFF, 1, 0, BOTH), file())), Errno::INVAL);
         let on_disk = File::open("/proc/version").unwrap();
-        assert_eq!(memory.map(&wanted(0x5000, 1, 0, BOTH), Some(on_disk.into())), Err(Errno::INVAL));
+        assert_eq!(errno(memory.map(&wanted(0x5000, 1, 0, BOTH), Some(on_disk.into()))), Errno::INVAL);
         let (pipe, _writer) = std::io::pipe().unwrap();
-        assert_eq!(memory.map(&wanted(0x5000, 1, 0, BOTH), Some(pipe.into())), Err(Errno::INVAL));
+        assert_eq!(errno(memory.map(&wanted(0x5000, 1, 0, BOTH), Some(pipe.into()))), Errno::INVAL);
         assert_eq!(memory.unmap(0x2000, PAGE_BYTES), Err(Errno::INVAL), "a part");
         memory.unmap(0x2000, 2 * PAGE_BYTES).unwrap();
         assert!(memory.read(0x2000, &mut [0]).is_err());

@@ -17,6 +17,7 @@
 //! | `message` | structures of the protocol |
 //! | `socket` | messages with descriptors, without waiting |
 //! | `memory` | the client's memory |
+//! | [`faults`] | what happens when a client makes a file of its memory shorter |
 //! | `doorbells` | the page of doorbells that guests write to |
 //! | `interrupts` | eventfds of the client |
 //! | `config_space` | PCI configuration |
@@ -26,6 +27,7 @@
 mod config_space;
 mod data;
 mod doorbells;
+pub mod faults;
 pub mod function;
 pub mod functions;
 mod interrupts;

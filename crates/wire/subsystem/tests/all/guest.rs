@@ -86,8 +86,19 @@ impl Guest {
 
     /// A guest that has connected.
     pub fn connect(path: &Path, doorbell: Doorbell, is_sealed: bool) -> Guest {
-        let client = Client::new(path).unwrap();
-        let file = memory_file(MEMORY_BYTES, is_sealed);
+        Guest::over(path, doorbell, memory_file(MEMORY_BYTES, is_sealed))
+    }
+
+    /// A guest that has connected, and whose memory is this file of [`MEMORY_BYTES`]. The server may not have noticed yet that
+    /// the client before it has gone.
+    pub fn over(path: &Path, doorbell: Doorbell, file: OwnedFd) -> Guest {
+        let begin = Stopwatch::start();
+        let client = loop {
+            match Client::new(path) {
+                Ok(client) => break client,
+                Err(error) => assert!(begin.seconds() < 10.0, "{error:?}"),
+            }
+        };
         let whole = FileOffset::new(file.try_clone().unwrap().into(), 0);
         let memory = MmapRegion::from_file(whole, MEMORY_BYTES as usize).unwrap();
         let registers = client.region(0).unwrap();

@@ -33,6 +33,7 @@ impl Function {
         for id in 0..self.submissions.len() {
             for _ in 0..TURN_COMMANDS {
                 match self.fetch(id) {
+                    Ok(Fetched::Command(_)) if self.has_lost_memory(core) => return true,
                     Ok(Fetched::Command(sqe)) => {
                         any = true;
                         self.begin(core, id, sqe);
@@ -122,6 +123,9 @@ impl Function {
             let memory = &self.client.as_ref().expect(NO_CLIENT).memory;
             locate(&sqe, bytes as u32, is_admin, memory).map(Some)
         };
+        if self.has_lost_memory(core) {
+            return;
+        }
         let segments = match located {
             Ok(segments) => segments,
             Err(status) => return self.answer_at_once(core, id, slot, status),
@@ -155,6 +159,9 @@ impl Function {
             return true;
         }
         let tag = Tag { queue: queue.queue, slot };
+        if self.has_lost_memory(core) {
+            return true;
+        }
         core.subsystem.execute(tag, &sqe, buffer, core.now_ms);
         true
     }
@@ -180,6 +187,10 @@ impl Function {
         let queue = self.submissions[id].as_mut().expect("that is its place");
         let Some(command) = queue.take(completion.tag.slot) else { return };
         let status = answer(client, command.answer.as_ref(), &completion);
+        if self.has_lost_memory(core) {
+            return;
+        }
+        let queue = self.submissions[id].as_mut().expect("it is still there");
         let cqe = Cqe::new(command.cid, status)
             .with_result(completion.dw0, completion.dw1)
             .with_queue(queue.id, queue.head());
@@ -208,11 +219,16 @@ impl Function {
     }
 
     fn write_completions(&mut self, core: &mut Core, id: usize) {
+        if self.has_lost_memory(core) {
+            return;
+        }
         let Some(Some(ring)) = self.completions.get_mut(id) else { return };
         let memory = &self.client.as_ref().expect(NO_CLIENT).memory;
         if let Err(error) = ring.write(memory) {
             self.fail(core, &format!("completion queue {id}: {error}"));
         }
+        // The ring itself may be what was taken away.
+        self.has_lost_memory(core);
     }
 
     /// Aborts a command that waits for memory.

@@ -11,7 +11,7 @@ use crate::shared::Core;
 use crate::vfio::config_space::{BAR0_BYTES, CONFIG_BYTES};
 use crate::vfio::doorbells::{DOORBELLS_AT, DOORBELLS_BYTES};
 use crate::vfio::interrupts;
-use crate::vfio::memory::REGIONS_MAX;
+use crate::vfio::memory::{REGIONS_MAX, Refused};
 use crate::vfio::message::{
     DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, RegionAccess, RegionInfo, SparseMap, Version,
     command, irq, region,
@@ -105,7 +105,18 @@ impl Function {
         match number {
             command::VERSION => client.agree(payload),
             _ if !client.is_agreed => Err(Errno::INVAL),
-            command::DMA_MAP => client.map(payload, message.descriptors),
+            command::DMA_MAP => {
+                let (map, _) = front::<DmaMap>(payload)?;
+                client.map(&map, message.descriptors).map_err(|refused| {
+                    let (bytes, address, why) = (map.bytes.get(), map.address.get(), refused.why);
+                    let path = self.path.display();
+                    let line =
+                        format!("{path}: memory of its client refused: {bytes} B at {address:#x}: {why}");
+                    core.log.note(core.now_ms, &line);
+                    refused.errno
+                })?;
+                Ok(Reply::default())
+            }
             command::DMA_UNMAP => client.unmap(payload),
             command::DEVICE_GET_INFO => device_info(payload),
             command::DEVICE_GET_REGION_INFO => self.region_info(payload),
@@ -217,15 +228,13 @@ impl Client {
         Ok(Reply::of(&[version.as_bytes(), capabilities.as_bytes()]))
     }
 
-    fn map(&mut self, payload: &[u8], descriptors: Vec<std::os::fd::OwnedFd>) -> Result<Reply, Errno> {
-        let (map, _) = front::<DmaMap>(payload)?;
+    fn map(&mut self, map: &DmaMap, descriptors: Vec<std::os::fd::OwnedFd>) -> Result<(), Refused> {
         let mut descriptors = descriptors.into_iter();
         let descriptor = descriptors.next();
         if descriptors.next().is_some() {
-            return Err(Errno::INVAL);
+            return Err(Refused { errno: Errno::INVAL, why: "it came with several descriptors" });
         }
-        self.memory.map(&map, descriptor)?;
-        Ok(Reply::default())
+        self.memory.map(map, descriptor)
     }
 
     /// Nothing is under way in the memory: data are copied while a command is taken or answered.

@@ -236,6 +236,17 @@ impl Function {
         }
     }
 
+    /// Did the client take memory away that was touched? Then the controller has failed, and nothing that was read there
+    /// since counts: it is asked before data are stored and before a completion is written.
+    fn has_lost_memory(&mut self, core: &mut Core) -> bool {
+        let is_lost = self.client.as_ref().is_some_and(|client| client.memory.has_lost_pages());
+        let status = self.admin.and_then(|admin| core.subsystem.status(admin));
+        if is_lost && status.is_some_and(|status| !status.fatal()) {
+            self.fail(core, "its client made a file of its memory shorter");
+        }
+        is_lost
+    }
+
     /// Signals interrupts for completions since the last call.
     pub fn interrupt(&mut self) {
         let Some(client) = &mut self.client else { return };
