@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 use kvdrive_bench::connected::{DEFAULT_KEYS, DEFAULT_VALUE_BYTES, connected};
 use kvdrive_bench::{self as bench, DriveSize, Figures};
 use kvdrive_config::Scale;
+use kvdrive_host::reach::Remote;
 use kvdrive_run::Watch;
-use kvdrive_run::wall::connected::Remote;
 
 use crate::connect::Connection;
 use crate::output;
@@ -78,7 +78,7 @@ impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         output::check_json(self.json.as_ref())?;
-        let remotes = self.connection.remotes(false)?;
+        let remotes = self.connection.remotes()?;
         if !remotes.is_empty() {
             return self.run_connected(&remotes);
         }

@@ -9,8 +9,8 @@ use kvdrive_conform::report::Verdict;
 use kvdrive_conform::target::{Lost, Target};
 use kvdrive_conform::tcp::Tcp;
 use kvdrive_conform::{Wanted, check};
+use kvdrive_host::reach::{Remote, address};
 use kvdrive_host::tcp::{Authentication, Options};
-use kvdrive_run::wall::connected::{Remote, address};
 
 use crate::output;
 use crate::secret;
@@ -124,8 +124,7 @@ impl Conform {
         let own = own.transpose().context("--dhchap-secret")?;
         let host_nqn = self.host_nqn.clone().unwrap_or(of_any.host_nqn.clone());
         let options = Options { host_nqn, authentication: own.map(Authentication::from), ..of_any };
-        let remote =
-            Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options, only_verifies: false };
+        let remote = Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options };
         let reached = Tcp::connect(remote).map(|target| Box::new(target) as Box<dyn Target>);
         Ok(reached.map_err(|lost| (text.clone(), lost)))
     }

@@ -5,14 +5,15 @@ use clap::Args;
 use kvdrive_auth::psk::Version;
 use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
+use kvdrive_host::reach::{ReachError, Remote, address};
 use kvdrive_host::tcp::{Authentication, Options, Tls};
-use kvdrive_run::wall::connected::{Remote, Unnamed, address};
 
 use crate::nqn::name;
 use crate::secret;
 
 /// Sections and keys of the configuration that concern the host; all others concern the drive.
-const OF_HOST: [&str; 5] = ["workload.", "run.seed", "run.interval_ns", "host.depth", "host.queue"];
+const OF_HOST: [&str; 7] =
+    ["workload.", "saker.", "run.seed", "run.interval_ns", "host.depth", "host.queue", "host.threads"];
 /// Options that describe a drive.
 const OF_DRIVE: &[&str] = &[
     "profile",
@@ -31,9 +32,10 @@ const OF_DRIVE: &[&str] = &[
 /// Options of drives on a network.
 #[derive(Args)]
 pub struct Connection {
-    /// Runs against a drive on a network that has a namespace of pairs, as tcp://127.0.0.1:4420; `kvdrive serve` serves
-    /// one. Several drives, with commas, are used as one: each pair is on one of them
-    #[arg(long, value_name = "tcp://HOST:PORT,...", value_parser = address, value_delimiter = ',')]
+    /// Runs against a drive that has a namespace of pairs: on a network, as tcp://127.0.0.1:4420 (`kvdrive serve` serves
+    /// one), or behind a device of Linux, as /dev/ng0n1. Several drives, with commas, are used as one: each pair is on
+    /// one of them
+    #[arg(long, value_name = "tcp://HOST:PORT|/dev/ngXnY,...", value_parser = address, value_delimiter = ',')]
     connect: Vec<String>,
     /// Name of the subsystem of the drive [default: the only one that discovery reports]
     #[arg(long, value_parser = name, requires = "connect")]
@@ -80,7 +82,7 @@ impl Connection {
     ///
     /// # Errors
     /// A secret that is none, or one name for several subsystems.
-    pub fn remotes(&self, only_verifies: bool) -> anyhow::Result<Vec<Remote>> {
+    pub fn remotes(&self) -> anyhow::Result<Vec<Remote>> {
         let is_one = self.connect.len() < 2 || self.nqn.is_none();
         anyhow::ensure!(is_one, "--nqn: each drive of --connect has a name of its own; leave it out");
         let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
@@ -111,16 +113,15 @@ impl Connection {
             nqn: self.nqn.clone(),
             nsid: self.nsid,
             options: options.clone(),
-            only_verifies,
         };
         Ok(self.connect.iter().map(remote).collect())
     }
 
     /// An error of a run, with the option that helps.
     pub fn explained(error: anyhow::Error) -> anyhow::Error {
-        match error.downcast_ref::<Unnamed>() {
-            Some(_) => anyhow::anyhow!("{error:#} (--nqn names it)"),
-            None => error,
+        match error.downcast_ref::<ReachError>() {
+            Some(ReachError::Unnamed(_)) => anyhow::anyhow!("{error:#} (--nqn names it)"),
+            _ => error,
         }
     }
 
@@ -135,8 +136,8 @@ impl Connection {
         let is_drives = |set: &&String| !OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
         if let Some(set) = asked.sets().iter().find(is_drives) {
             anyhow::bail!(
-                "--set {set}: with --connect, only workload, run.seed, run.interval_ns, host.depth, host.queues and \
-                 host.queue_entries can be set"
+                "--set {set}: with --connect, only workload, saker, run.seed, run.interval_ns, host.depth, host.threads, \
+                 host.queues and host.queue_entries can be set"
             );
         }
         anyhow::ensure!(
@@ -171,7 +172,8 @@ mod tests {
 
     #[test]
     fn an_error_without_a_name_says_which_option_gives_one() {
-        let error = anyhow::Error::from(Unnamed::several("nqn.a, nqn.b")).context("tcp://a:4420");
+        let unnamed = ReachError::Unnamed("there are nqn.a, nqn.b; one has to be named".into());
+        let error = anyhow::Error::from(unnamed).context("tcp://a:4420");
         let line = Connection::explained(error).to_string();
         assert_eq!(line, "tcp://a:4420: there are nqn.a, nqn.b; one has to be named (--nqn names it)");
     }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kvdrive_config::{Document, RunOptions};
+use kvdrive_host::reach::Remote;
 use kvdrive_results::ResultCache;
 use kvdrive_run::report::{Connected, Report, Verified, compare_in as comparison};
-use kvdrive_run::wall::connected::{Remote, run_connected};
+use kvdrive_run::wall::connected::run_connected;
 use kvdrive_run::wall::{WallOptions, run_wall_watched};
 use kvdrive_run::{Progress, Watch, run_watched};
 use kvdrive_sim::wall::Pace;
@@ -64,7 +65,7 @@ impl Run {
             return self.run_seeds(&options);
         }
         check_is_one(&options)?;
-        let remotes = self.connection.remotes(options.get("verify-only").is_some())?;
+        let remotes = self.connection.remotes()?;
         let document = match &remotes[..] {
             [] => options.document_of_run()?,
             _ => Connection::document(&options)?,
@@ -87,7 +88,8 @@ impl Run {
         let what = format!("kvdrive {}: {of}", kvdrive_revision::REVISION);
         let watcher = self.watch_options.begin(&what, self.json.as_deref())?;
         if !remotes.is_empty() {
-            return self.run_connected(&document, &remotes, watcher, &progress);
+            let only_verifies = options.get("verify-only").is_some();
+            return self.run_connected(&document, &remotes, only_verifies, watcher, &progress);
         }
         let going = |going| bars.say(0, going);
         let watch = Watch { going: Some(&going), ..watcher.watch(&progress) };
@@ -126,6 +128,7 @@ impl Run {
         &self,
         document: &Document,
         remotes: &[Remote],
+        only_verifies: bool,
         watcher: Watcher,
         progress: Progress<'_>,
     ) -> anyhow::Result<()> {
@@ -138,7 +141,7 @@ impl Run {
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             anyhow::bail!("{option}: not for the drive of --connect; kvdrive serve and ctl have it");
         }
-        let ran = run_connected(document, remotes, &watcher.watch(progress));
+        let ran = run_connected(document, remotes, only_verifies, &watcher.watch(progress));
         let (targets, ran) = ran.map_err(Connection::explained)?;
         watcher.end(&ran)?;
         let failure = ran.failure;

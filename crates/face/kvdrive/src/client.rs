@@ -4,11 +4,11 @@
 use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{Connector, block_on};
-use kvdrive_host::{Answer, Call, tcp};
+use kvdrive_host::{Answer, Call, Driver};
 use kvdrive_link::transfer;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
-use crate::context::{ClientContext, NoValue, Route};
+use crate::context::{ClientContext, NoValue};
 use crate::error::{Error, whole};
 use crate::names::{Named, has_front};
 
@@ -30,7 +30,7 @@ pub struct Part {
 /// A future may be dropped at any time; a command that it had submitted is executed all the same, and counted
 /// in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct AsyncClient {
-    pub(crate) route: Route,
+    pub(crate) driver: Driver,
     pub(crate) context: ClientContext,
 }
 
@@ -45,24 +45,19 @@ impl AsyncClient {
         let driver = connector
             .connect(method, host.queue_entries, host.depth)
             .map_err(|error| Error::of("connect", None, error))?;
-        Ok(AsyncClient { route: Route::Own(driver), context: context.clone() })
+        Ok(AsyncClient::new(driver, context))
     }
 
-    /// The caller waits for its futures on a thread of their own: see [`Route::Network`].
-    pub(crate) fn on_network(
-        client: tcp::Client,
-        max_value_bytes: u32,
-        context: &ClientContext,
-    ) -> AsyncClient {
-        AsyncClient { route: Route::Network(client, max_value_bytes), context: context.clone() }
+    pub(crate) fn new(driver: Driver, context: &ClientContext) -> AsyncClient {
+        AsyncClient { driver, context: context.clone() }
     }
 
     pub(crate) fn context(&self) -> &ClientContext {
         &self.context
     }
 
-    pub(crate) fn route(&self) -> &Route {
-        &self.route
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Counts a call until it is answered.
@@ -86,13 +81,13 @@ impl AsyncClient {
         call: NoValue,
         into: &mut Region,
     ) -> Result<Answer, Error> {
-        self.counted(name, call.key(), self.route.call(call, into)).await
+        self.counted(name, call.key(), self.driver.call(call, into)).await
     }
 
     /// Checks that a command can carry the key and value of a store.
     pub(crate) fn checked<'n>(&self, of: &'n [u8], value: &[u8]) -> Result<Named<'n>, Error> {
         let named = Named::of(of)?;
-        named.check_size(value.len(), self.route.max_value_bytes())?;
+        named.check_size(value.len(), self.driver.max_value_bytes())?;
         Ok(named)
     }
 
@@ -130,7 +125,7 @@ impl AsyncClient {
 
     async fn store_as_is(&self, key: Key, value: &[u8], options: StoreOptions) -> Result<(), Error> {
         let store = Call::Store { key, value: Piece::Bytes(value), options };
-        self.counted("store", Some(key), self.route.call(store, &mut Region::new())).await.map(|_| ())
+        self.counted("store", Some(key), self.driver.call(store, &mut Region::new())).await.map(|_| ())
     }
 
     /// Is there a pair of this name?

@@ -1,11 +1,9 @@
-//! [`ClientContext`]: state that all clients of a drive share. [`Route`]: the way of a client's calls to the drive.
+//! [`ClientContext`]: state that all clients of a drive share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvdrive_content::Region;
-use kvdrive_host::threaded::Driver;
-use kvdrive_host::{Answer, Call, Content, tcp};
+use kvdrive_host::Call;
 use kvdrive_sim::ForkCount;
 
 use crate::error::Error;
@@ -69,33 +67,5 @@ impl ClientContext {
     /// May this process ask the drive?
     pub(crate) fn check_process(&self, call: &'static str) -> Result<(), Error> {
         if self.forks.is_forked() { Err(Error::ForkedChild { call }) } else { Ok(()) }
-    }
-}
-
-/// The route of calls to a drive.
-pub(crate) enum Route {
-    /// To a drive in this program.
-    Own(Driver),
-    /// To a drive on a network, with the size of its largest value. A call waits on the socket, in its first poll.
-    Network(tcp::Client, u32),
-}
-
-impl Route {
-    pub(crate) async fn call<V: Content>(
-        &self,
-        call: Call<V>,
-        into: &mut Region,
-    ) -> Result<Answer, kvdrive_host::Error> {
-        match self {
-            Route::Own(driver) => driver.call(call, into).await,
-            Route::Network(client, _) => kvdrive_host::Client::call(&mut client.clone(), call, into),
-        }
-    }
-
-    pub(crate) fn max_value_bytes(&self) -> u32 {
-        match self {
-            Route::Own(driver) => driver.max_value_bytes(),
-            Route::Network(_, most) => *most,
-        }
     }
 }

@@ -110,9 +110,8 @@ impl Drive {
     /// A queue pair for futures.
     ///
     /// # Errors
-    /// As [`Drive::client`]; the drive is on a network, where calls wait on their socket.
+    /// As [`Drive::client`].
     pub fn async_client(&self) -> Result<AsyncClient, Error> {
-        self.own("async_client")?;
         self.place.connect(&self.context)
     }
 
@@ -123,7 +122,13 @@ impl Drive {
     /// [`Error::Configuration`]: a setting that is not allowed, a container larger than the drive's largest value, or a
     /// drive of one thread; [`Error::Refused`]: the drive has one already.
     pub fn saker(&self, config: saker::SakerConfig) -> Result<saker::Saker, Error> {
-        let own = self.own("saker")?;
+        self.context.check_process("saker")?;
+        let own = match &self.place {
+            Place::Network(network) => {
+                return saker::Saker::on_network(network, config, self.async_client()?);
+            }
+            Place::Own(own) => own,
+        };
         if own.described.is_here {
             let problem = "SAKER is shared by threads, and so is its drive";
             return Err(Error::configuration("in_this_thread", problem));

@@ -78,9 +78,9 @@ pub use error::Error;
 pub use keys::{AsyncKeys, Keys, OwnedKeys};
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};
+pub use kvdrive_host::reach::Remote;
 pub use kvdrive_host::spread::Spread;
 pub use kvdrive_nvme::{Key, Status, StoreOptions};
-pub use kvdrive_run::wall::connected::Remote;
 pub use kvdrive_sim::ForkCount;
 pub use kvdrive_sim::wall::Pace;
 pub use namespace::Namespace;
@@ -130,7 +130,8 @@ pub fn key_of(given: &[u8]) -> Result<Key, Error> {
     names::Named::of(given).map(|named| named.key)
 }
 
-/// A drive on a network, any with a namespace of pairs: `tcp://HOST:PORT`. `kvdrive serve` is one.
+/// A drive that is not in this program, any with a namespace of pairs: on a network, `tcp://HOST:PORT` (`kvdrive serve`
+/// is one), or behind a device of Linux, `/dev/ngXnY`.
 ///
 /// ```no_run
 /// let drive = kvdrive::connect("tcp://127.0.0.1:4420")?;
@@ -138,15 +139,14 @@ pub fn key_of(given: &[u8]) -> Result<Key, Error> {
 /// # Ok::<(), kvdrive::Error>(())
 /// ```
 ///
-/// A call waits on the socket of its [`Client`], so threads that share one wait for each other; each client
-/// is a connection. Futures, SAKER and the inside of the drive are for drives of this program.
+/// Each [`Client`] is a connection. A thread that waits reads its socket for all callers; a future never waits in a
+/// poll: a thread of the connection reads for it. The inside of the drive is for drives of this program.
 ///
 /// # Errors
 /// [`Error::Configuration`]: no such address; [`Error::Network`]: no answer there, no subsystem or several of them, no
 /// pairs.
 pub fn connect(at: &str) -> Result<Drive, Error> {
-    let address =
-        kvdrive_run::wall::connected::address(at).map_err(|problem| Error::configuration(at, problem))?;
+    let address = kvdrive_host::reach::address(at).map_err(|problem| Error::configuration(at, problem))?;
     connect_to(&Remote { address, ..Remote::default() })
 }
 

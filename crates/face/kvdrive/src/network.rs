@@ -1,9 +1,10 @@
-//! [`Network`]: the connection of a host to a drive on a network.
+//! [`Network`]: the connection of a host to a drive that is not in this program.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use kvdrive_host::tcp::{self, Initiator};
-use kvdrive_run::wall::connected::{Reached, Remote, reach};
+use kvdrive_host::Driver;
+use kvdrive_host::reach::{Reached, Remote, reach};
+use kvdrive_nvme::identify::BatchLimits;
 use kvdrive_sim::wall::lock;
 
 use crate::client::AsyncClient;
@@ -16,17 +17,18 @@ const DEPTH: u16 = 32;
 /// Clients at once, if the drive grants a host that many queues.
 const CLIENTS: u16 = 64;
 
+/// Clones are the same connection.
+#[derive(Clone)]
 pub(crate) struct Network {
     at: String,
-    nsid: u32,
     namespace: Namespace,
-    transfer_max_bytes: u32,
-    host: Mutex<Host>,
+    batches: Option<BatchLimits>,
+    host: Arc<Mutex<Host>>,
 }
 
-/// The initiator, and how many connections it has made.
+/// The controller, and how many queues it has given.
 struct Host {
-    initiator: Initiator,
+    reached: Reached,
     /// How many there may be, and how many there have been.
     granted: u16,
     connected: u16,
@@ -34,13 +36,14 @@ struct Host {
 
 impl Network {
     pub fn new(remote: &Remote) -> Result<Network, Error> {
-        let at = format!("tcp://{}", remote.address);
-        let reached = reach(remote).map_err(|error| Error::Network(format!("{at}: {error:#}")))?;
-        let Reached { mut initiator, nsid, namespace, transfer_max_bytes, .. } = reached;
+        let at = remote.name();
+        let reached = reach(remote).map_err(|error| Error::Network(format!("{at}: {}", error.line())));
+        let mut reached = reached?;
         let granted =
-            initiator.ask_for_queues(CLIENTS).map_err(|error| Error::Network(format!("{at}: {error}")))?;
-        let host = Mutex::new(Host { initiator, granted, connected: 0 });
-        Ok(Network { at, nsid, namespace: Namespace::of(&namespace), transfer_max_bytes, host })
+            reached.ask_for_queues(CLIENTS).map_err(|error| Error::Network(format!("{at}: {error}")))?;
+        let (namespace, batches) = (Namespace::of(&reached.namespace), reached.namespace.vendor.batches());
+        let host = Arc::new(Mutex::new(Host { reached, granted, connected: 0 }));
+        Ok(Network { at, namespace, batches, host })
     }
 
     /// The context of its clients.
@@ -50,32 +53,38 @@ impl Network {
 
     /// The present Identify data of the namespace.
     pub fn namespace(&self) -> Result<Namespace, Error> {
-        let mut host = lock(&self.host);
-        let identified = host.initiator.identify_namespace(self.nsid);
+        let identified = lock(&self.host).reached.identify_namespace();
         identified.map(|now| Namespace::of(&now)).map_err(|error| Error::of("identify", None, error))
+    }
+
+    /// Limits of its batches; `None`: it takes none.
+    pub fn batches(&self) -> Option<BatchLimits> {
+        self.batches
     }
 
     /// Opens another connection.
     pub fn connect(&self, context: &ClientContext) -> Result<AsyncClient, Error> {
+        Ok(AsyncClient::new(self.driver()?, context))
+    }
+
+    /// The driver on another queue.
+    pub fn driver(&self) -> Result<Driver, Error> {
         let mut host = lock(&self.host);
         if host.connected == host.granted {
             return Err(Error::NoQueue(format!("{}: it gives a host {} queues", self.at, host.granted)));
         }
         // A ring keeps one entry empty.
         let number = host.connected + 1;
-        let queue = host.initiator.io_queue(number, DEPTH + 1);
-        let mut queue = queue.map_err(|error| Error::Network(format!("{}: {error}", self.at)))?;
+        let driver = host.reached.driver(number, DEPTH + 1, DEPTH.into());
+        let driver = driver.map_err(|error| Error::Network(format!("{}: {error}", self.at)))?;
         host.connected = number;
-        queue.nsid = self.nsid;
-        let value_max_bytes = self.namespace.value_max_bytes;
-        let client = tcp::Client::new(queue, DEPTH.into(), value_max_bytes, self.transfer_max_bytes);
-        Ok(AsyncClient::on_network(client, value_max_bytes, context))
+        Ok(driver)
     }
 
     /// Says that this host goes.
-    pub fn leave(&mut self) -> Result<(), Error> {
-        let host = self.host.get_mut().unwrap_or_else(PoisonError::into_inner);
-        host.initiator.shut_down().map_err(|error| Error::Network(format!("{}: {error}", self.at)))
+    pub fn leave(&self) -> Result<(), Error> {
+        let left = lock(&self.host).reached.leave();
+        left.map_err(|error| Error::Network(format!("{}: {error}", self.at)))
     }
 
     /// Why a call on the inside of the drive fails.

@@ -1,8 +1,9 @@
 //! Iteration over all pairs.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::Region;
 use kvdrive_host::threaded::{self, block_on};
@@ -87,8 +88,12 @@ impl Cursor {
             return;
         }
         let (call, mut into) = (NoValue::Close { iterator: self.iterator }, Region::new());
-        let mut close = pin!(client.route().call(call, &mut into));
-        _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut close = pin!(client.driver().call(call, &mut into));
+        // Whoever waits next at this client brings the answer.
+        block_on(poll_fn(|_| {
+            _ = close.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            Poll::Ready(())
+        }));
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::{Answer, Call, Completion, Pipelined};
+use kvdrive_host::{Answer, Call, Completion, Driver, Pipelined};
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::client::Client;
-use crate::context::{ClientContext, Route};
+use crate::context::ClientContext;
 use crate::error::{Error, bytes_of};
 use crate::names::{Named, has_front};
 
@@ -59,7 +59,7 @@ const KEPT_BYTES: u32 = 4 << 20;
 /// A queue pair used as a queue of commands. Commands gather, cross with one doorbell, and end in any order;
 /// commands in flight when it is dropped are counted in [`Closed::unanswered`](crate::Closed::unanswered).
 pub struct Pipeline<'c> {
-    pipeline: Box<dyn Pipelined<Value<'c>> + Send + 'c>,
+    pipeline: kvdrive_host::driver::Pipeline<'c, Value<'c>>,
     most: u32,
     begun: u64,
     context: &'c ClientContext,
@@ -143,15 +143,10 @@ impl kvdrive_host::Content for Value<'_> {
 }
 
 impl<'c> Pipeline<'c> {
-    pub(crate) fn new(route: &'c mut Route, context: &'c ClientContext) -> Result<Pipeline<'c>, Error> {
+    pub(crate) fn new(driver: &'c mut Driver, context: &'c ClientContext) -> Result<Pipeline<'c>, Error> {
         context.check_process("pipeline")?;
-        let most = route.max_value_bytes();
-        let pipeline: Box<dyn Pipelined<Value<'c>> + Send + 'c> = match route {
-            Route::Own(driver) => {
-                Box::new(driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?)
-            }
-            Route::Network(client, _) => Box::new(client.pipeline()),
-        };
+        let most = driver.max_value_bytes();
+        let pipeline = driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?;
         let (regions, buffers) = (Vec::new(), Vec::new());
         Ok(Pipeline { pipeline, most, begun: 0, context, further: VecDeque::new(), regions, buffers })
     }
@@ -483,6 +478,6 @@ impl Client {
     /// # Errors
     /// [`Error::Off`].
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
-        Pipeline::new(&mut self.0.route, &self.0.context)
+        Pipeline::new(&mut self.0.driver, &self.0.context)
     }
 }

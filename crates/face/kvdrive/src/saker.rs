@@ -17,8 +17,9 @@ use std::sync::Arc;
 use kvdrive_config::Config;
 use kvdrive_content::{Piece, Region};
 use kvdrive_declare::Counts;
-use kvdrive_host::threaded::saker::Queues;
+use kvdrive_host::saker::Queues;
 use kvdrive_host::threaded::{Connector, block_on};
+use kvdrive_link::transfer;
 use kvdrive_nvme::batch::BATCH_BYTES_MAX;
 use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::range::{Merged, View};
@@ -28,6 +29,7 @@ use kvdrive_sim::wall::Stopwatch;
 
 use crate::client::AsyncClient;
 use crate::error::{Error, bytes_of, key, whole};
+use crate::network::Network;
 use crate::pairs::{self, AsyncPairs, Pair};
 
 /// SAKER in front of one drive: the state shared by its threads.
@@ -44,15 +46,37 @@ impl Saker {
         config: SakerConfig,
         below: AsyncClient,
     ) -> Result<Saker, Error> {
-        let (host, most_bytes) = (&drive.host, drive.controller.max_value_bytes.min(BATCH_BYTES_MAX));
-        if config.container_bytes > most_bytes {
-            let problem = format!(
-                "is {}; a value of this drive has at most {most_bytes} bytes (controller.max_value_bytes)",
-                config.container_bytes
-            );
-            return Err(Error::configuration("saker.container_bytes", problem));
+        let most_bytes = drive.controller.max_value_bytes.min(BATCH_BYTES_MAX);
+        check_container(&config, most_bytes, " (controller.max_value_bytes)")?;
+        let (connector, host) = (connector.clone(), drive.host.clone());
+        let queues = Queues::new(move || {
+            let method = transfer::method(&host.transfer).expect("the configuration was checked");
+            connector.connect(method, host.queue_entries, host.depth)
+        });
+        Saker::over(queues, config, below)
+    }
+
+    /// In front of a drive that is not in this program.
+    pub(crate) fn on_network(
+        network: &Network,
+        config: SakerConfig,
+        below: AsyncClient,
+    ) -> Result<Saker, Error> {
+        let most_bytes = network.batches().map_or(below.driver().max_value_bytes(), |limits| limits.bytes);
+        if network.batches().is_none() && config.batch != BatchSize::Fixed(1) {
+            let problem = "this drive takes no batches; 1 sends every write as a command of its own";
+            return Err(Error::configuration("saker.batch", problem));
         }
-        let queues = Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, host.depth);
+        check_container(&config, most_bytes, "")?;
+        let network = network.clone();
+        let failed = |error: Error| kvdrive_host::Error::Io {
+            kind: std::io::ErrorKind::NotConnected,
+            what: error.to_string(),
+        };
+        Saker::over(Queues::new(move || network.driver().map_err(failed)), config, below)
+    }
+
+    fn over(queues: Queues, config: SakerConfig, below: AsyncClient) -> Result<Saker, Error> {
         let core = Core::new(config)
             .map_err(|error| Error::Configuration { at: None, problem: error.to_string() })?;
         below.context().neighbour.settle(&core)?;
@@ -86,6 +110,16 @@ impl Saker {
     pub fn pending_bytes(&self) -> u64 {
         self.threaded.saker().pending_bytes()
     }
+}
+
+/// Refuses containers that are larger than the drive's largest value; `of` says whose setting that is.
+fn check_container(config: &SakerConfig, most_bytes: u32, of: &str) -> Result<(), Error> {
+    if config.container_bytes <= most_bytes {
+        return Ok(());
+    }
+    let bytes = config.container_bytes;
+    let problem = format!("is {bytes}; a value of this drive has at most {most_bytes} bytes{of}");
+    Err(Error::configuration("saker.container_bytes", problem))
 }
 
 /// One thread's access to the drive. Dropping it without a sync leaves unsynced writes to the other threads,

@@ -210,7 +210,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// The pairs that `arrived` in the answer to `cqe`; at most `room` bytes of it came.
-    pub(crate) fn of(cqe: &Cqe, arrived: &impl AnswerData, room: u32) -> Pairs {
+    pub(crate) fn of(cqe: &Cqe, arrived: &(impl AnswerData + ?Sized), room: u32) -> Pairs {
         let mut pairs = Pairs { end: cqe.dw0.get().min(room), ..Pairs::default() };
         if pairs.end > 0 {
             arrived.take_value(pairs.end, &mut pairs.answer);

@@ -4,8 +4,7 @@
 //! | client | a call that waits |
 //! |---|---|
 //! | `&`[`modelled::Driver`](crate::modelled::Driver) | suspends the task that it is called on |
-//! | [`threaded::Blocking`](crate::threaded::Blocking) | parks the thread; [`threaded::Driver`](crate::threaded::Driver) has the same calls as futures |
-//! | [`tcp::Client`](crate::tcp::Client) | reads the socket |
+//! | [`driver::Blocking`](crate::driver::Blocking) | parks the thread, or reads the socket; [`Driver`](crate::Driver) has the same calls as futures |
 //!
 //! Submitting and waiting are two calls, so that one core or thread has several commands under way:
 //!

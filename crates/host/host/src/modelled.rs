@@ -297,7 +297,15 @@ impl Driver {
     fn capabilities(&self) -> Capabilities<'_> {
         let max_value_bytes = self.slotted.host.max_value_bytes;
         let (choice, max_answer_bytes) = (Some(&*self.choice), answers::buffer_bytes(max_value_bytes));
-        Capabilities { choice, entries: self.slots, max_value_bytes, max_answer_bytes, pairs: 1 }
+        let at_once_bytes = answers::AT_ONCE_BYTES;
+        Capabilities {
+            choice,
+            entries: self.slots,
+            max_value_bytes,
+            max_answer_bytes,
+            at_once_bytes,
+            pairs: 1,
+        }
     }
 
     /// Waits until a value leaves the window.

@@ -3,10 +3,9 @@
 //!
 //! | pipeline | its commands gather until |
 //! |---|---|
-//! | [`threaded::Pipeline`](crate::threaded::Pipeline) | the thread has to wait for the drive, and cross with one doorbell |
-//! | [`tcp::Pipeline`](crate::tcp::Pipeline) | all bytes that have come are read, and go in one send |
-//! | [`spread::Pipeline`](crate::spread::Pipeline) | as on each of its connections, which are to several drives |
-//! | [`threaded::saker::Pipeline`](crate::threaded::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
+//! | [`driver::Pipeline`](crate::driver::Pipeline) | the thread has to wait for the drive, and cross with one doorbell; over a network: all bytes that have come are read, and go in one send |
+//! | [`spread::Pipeline`](crate::spread::Pipeline) | as on each of its drivers, which are to several drives |
+//! | [`saker::Pipeline`](crate::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
 //!
 //! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) waits for
 //! one chosen answer; a pipeline returns the next answer of any command.

@@ -19,16 +19,16 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use kvdrive_declare::Counts;
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_host::Pipelined;
-use kvdrive_host::threaded::saker::{self, Queues};
-use kvdrive_host::threaded::{Connector, Driver, serve_here, serve_thread};
+use kvdrive_host::saker::{self, Queues};
+use kvdrive_host::threaded::{Connector, serve_here, serve_thread};
+use kvdrive_host::{Driver, Error, Pipelined};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
@@ -303,11 +303,13 @@ fn run_application(
 ) -> anyhow::Result<Application> {
     let mut drivers = drivers(config, connector)?;
     let saker = threaded_saker(config, connector)?;
-    let saker_counts = || saker.as_ref().map_or_else(Counts::default, |saker| saker.saker().counts());
+    let saker_counts = || saker.as_ref().map_or_else(Counts::default, |(saker, _)| saker.saker().counts());
     let drivers = drivers.iter_mut().map(|driver| {
         let tasks = if saker.is_some() { 1 } else { driver.depth() };
         let pipeline: Box<dyn Pipelined<Sent> + Send> = match &saker {
-            Some(saker) => Box::new(saker::Pipeline::new(saker.connect()?, driver)),
+            Some((saker, failure)) => {
+                Box::new(saker::Pipeline::new(saker.connect()?, driver, failure.clone()))
+            }
             None => Box::new(driver.pipeline()?),
         };
         anyhow::Ok(ThreadDriver { pipeline, tasks })
@@ -348,16 +350,23 @@ fn drivers(config: &Config, connector: &Connector) -> anyhow::Result<Vec<Driver>
     (0..threads).map(connect).collect()
 }
 
+/// SAKER, and where its queues keep why they failed.
+type InFront = (Arc<Threaded<Queues>>, Arc<OnceLock<Error>>);
+
 /// SAKER, if it is on.
-fn threaded_saker(config: &Config, connector: &Connector) -> anyhow::Result<Option<Arc<Threaded<Queues>>>> {
+fn threaded_saker(config: &Config, connector: &Connector) -> anyhow::Result<Option<InFront>> {
     let (host, depth) = (&config.host, config.saker.in_flight + 1);
     if !config.saker.enabled {
         return Ok(None);
     }
-    let queues = Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, depth);
-    let clock = Stopwatch::start();
+    let (connector, transfer, entries) = (connector.clone(), host.transfer.clone(), host.queue_entries);
+    let queues = Queues::new(move || {
+        let method = transfer::method(&transfer).expect("its name was looked up before");
+        connector.connect(method, entries, depth)
+    });
+    let (failure, clock) = (queues.failure(), Stopwatch::start());
     let saker = Saker::new(config.saker.settings())?;
-    Ok(Some(Threaded::new(saker, queues, Arc::new(move || clock.ns()))))
+    Ok(Some((Threaded::new(saker, queues, Arc::new(move || clock.ns())), failure)))
 }
 
 /// A recorder for the drive of `document`, if there is a path. The file is not touched before the returned

@@ -10,10 +10,11 @@ use serde::Serialize;
 
 use super::thread_cpu_seconds;
 use kvdrive_config::{DEFAULT_PROFILE, Document};
+use kvdrive_host::reach::Remote;
 use kvdrive_run::Watch;
 use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::report::Target;
-use kvdrive_run::wall::connected::{Remote, run_measured};
+use kvdrive_run::wall::connected::run_measured;
 use kvdrive_text::scaled::{bytes, time};
 use kvdrive_text::{grouped, with_decimals};
 
@@ -173,7 +174,7 @@ pub fn connected(
                 let memory = server_pid.map(ProcessMemory::of);
                 moments.borrow_mut().push((thread_cpu_seconds(), server_pid.and_then(threads), memory));
             };
-            let (found, ran) = match run_measured(&document, remotes, watch, &look) {
+            let (found, ran) = match run_measured(&document, remotes, false, watch, &look) {
                 Ok((found, ran)) if ran.failure.is_none() && !ran.report.is_stopped => (found, ran),
                 Ok((_, ran)) => {
                     failure = ran.failure;

@@ -1,9 +1,9 @@
 //! A controller on a network as a [`Target`]: an admin queue and an I/O queue over NVMe/TCP.
 
-use kvdrive_host::tcp::{self, Initiator, Options, Queue, discover};
+use kvdrive_host::reach::Remote;
+use kvdrive_host::tcp::{self, Initiated, Initiator, Options, Queue, discover, initiate};
 use kvdrive_nvme::fabrics::Fabrics;
 use kvdrive_nvme::{Sqe, Status};
-use kvdrive_run::wall::connected::{Remote, reach};
 
 use crate::target::{Answer, Data, Digests, Fabric, Lost, Target};
 
@@ -29,9 +29,8 @@ impl Tcp {
     /// # Errors
     /// A line without the address: no answer there, no such subsystem or namespace.
     pub fn connect(remote: Remote) -> Result<Tcp, Lost> {
-        let reached = reach(&remote).map_err(|error| Lost(format!("{error:#}")))?;
-        let (nqn, nsid) = (reached.nqn.clone(), reached.nsid);
-        Tcp::with_queue(remote, nqn, nsid, reached.initiator)
+        let Initiated { initiator, nqn, nsid, .. } = initiate(&remote).map_err(|error| Lost(error.line()))?;
+        Tcp::with_queue(remote, nqn, nsid, initiator)
     }
 
     fn with_queue(remote: Remote, nqn: String, nsid: u32, mut admin: Initiator) -> Result<Tcp, Lost> {

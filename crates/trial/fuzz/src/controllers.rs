@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvdrive_auth::Secret;
 use kvdrive_content::Region;
-use kvdrive_host::tcp::{Authentication, Client, Data, Error, Initiator, Options, Queue};
+use kvdrive_host::tcp::{Authentication, Data, Error, Initiator, Options, Queue};
 use kvdrive_host::{Call, Client as _};
 use kvdrive_nvme::auth::{Content, Group, Hash, Message};
 use kvdrive_nvme::discovery::{DiscoveryEntry, DiscoveryHeader};
@@ -204,7 +204,8 @@ fn commands(socket: TcpStream, options: &Options) -> Result<(), Error> {
 fn calls(socket: TcpStream, options: &Options) -> Result<(), Error> {
     const MAX_VALUE_BYTES: u32 = 1 << 16;
     let queue = Queue::on(socket, NQN, options)?;
-    let mut client = Client::new(queue, 4, MAX_VALUE_BYTES, ROOM_BYTES);
+    let driver = queue.into_driver(4, MAX_VALUE_BYTES, ROOM_BYTES)?;
+    let mut client = driver.blocking();
     let (mut into, key) = (Region::new(), Key::from_u32_be(7));
     let seek = client.submit(Call::<&[u8]>::Seek { key: None })?;
     let list = client.submit(Call::<&[u8]>::List { start: None, buffer_bytes: ROOM_BYTES })?;

@@ -117,7 +117,19 @@ fn a_program_uses_the_drive_as_one_of_its_own() {
     });
     let too_large = drive.store(b"a", &vec![0; (256 << 20) + 1]).unwrap_err();
     assert!(matches!(too_large, kvdrive::Error::ValueSize { .. }), "{too_large}");
-    for refused in [drive.numbers().map(drop), drive.inject("").map(drop), drive.async_client().map(drop)] {
+    // Futures on any executor, and SAKER.
+    let futures = drive.async_client().unwrap();
+    assert_eq!(kvdrive_host::driver::block_on(futures.get(b"a")).unwrap(), Some(vec![7; 100_000]));
+    let saker = drive.saker(kvdrive::saker::SakerConfig { in_flight: 4, ..Default::default() }).unwrap();
+    let mut handle = saker.handle().unwrap();
+    (0..300u32).for_each(|key| handle.store(&key.to_le_bytes(), b"small").unwrap());
+    assert_eq!(handle.get(&7u32.to_le_bytes()).unwrap(), Some(b"small".to_vec()));
+    handle.sync().unwrap();
+    let counts = saker.counts();
+    assert!(counts.of("requests") == 300 && counts.of("batches") < 20, "{counts:?}");
+    assert_eq!(drive.get(&299u32.to_le_bytes()).unwrap(), Some(b"small".to_vec()));
+    drop((handle, saker, futures));
+    for refused in [drive.numbers().map(drop), drive.inject("").map(drop)] {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(&format!("this drive is served at tcp://{}", served.address)), "{refused}");
     }

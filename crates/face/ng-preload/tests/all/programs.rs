@@ -12,7 +12,7 @@ use crate::served::{self, Backend, Running};
 const MEMORY_BYTES: usize = 8 << 20;
 
 /// The library that was built with this test.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("libkvdrive_ng_preload.so");
     assert!(library.exists(), "{} is not there", library.display());
@@ -95,7 +95,7 @@ fn a_node_has_no_bytes_and_is_told_from_a_file_of_its_number() {
     said(preloaded("/dev/ng0n1=kvdrive:cosmos-plus", around_ioctls()).args(["/dev/ng0n1", "file"]));
 }
 
-fn drive() -> Running {
+pub(crate) fn drive() -> Running {
     let options = Options { transfer_max_bytes: 2 << 20, ..Options::default() };
     served::serve(Backend::Drive(Vec::new()), options, MEMORY_BYTES)
 }
@@ -107,12 +107,12 @@ fn preloaded(nodes: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-fn node_of(drive: &Running) -> String {
+pub(crate) fn node_of(drive: &Running) -> String {
     format!("/dev/ng0n1=tcp://{}", drive.at)
 }
 
 /// Runs a program; returns its output, and panics if it failed.
-fn said(command: &mut Command) -> String {
+pub(crate) fn said(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);

@@ -57,6 +57,8 @@ pub(crate) struct Capabilities<'m> {
     pub(crate) max_value_bytes: u32,
     /// Most bytes of an answer.
     pub(crate) max_answer_bytes: u32,
+    /// Bytes of a value that a Retrieve asks for first; a longer value is asked for again.
+    pub(crate) at_once_bytes: u32,
     /// Pairs that one NEXT may bring.
     pub(crate) pairs: u16,
 }
@@ -146,7 +148,7 @@ impl<'m> Course<'m> {
         &self,
         status: Status,
         cqe: &Cqe,
-        arrived: &impl AnswerData,
+        arrived: &(impl AnswerData + ?Sized),
         into: &mut Region,
     ) -> (Result<Answer, Status>, Aftermath) {
         let (command, room) = match self.work {
@@ -474,8 +476,7 @@ fn other<'m, V>(capabilities: &Capabilities<'_>, call: &Call<V>, value_bytes: u3
         Call::Store { key, options, .. } => (Command::Store(Store { key, value_bytes, options }), 0),
         Call::Batch { .. } => (Command::Batch(Batch { value_bytes, source: ValueSource::Data }), 0),
         Call::Retrieve { key } => {
-            // Over a network no page is named, and the value comes as a whole.
-            let at_once = if capabilities.choice.is_some() { answers::AT_ONCE_BYTES } else { u32::MAX };
+            let at_once = capabilities.at_once_bytes;
             retrieve(key, capabilities.max_value_bytes.min(most).min(at_once), RetrieveOptions::default())
         }
         Call::RetrievePart { key, at, bytes } => {
@@ -508,7 +509,7 @@ fn answer(
     room: u32,
     status: Status,
     cqe: &Cqe,
-    arrived: &impl AnswerData,
+    arrived: &(impl AnswerData + ?Sized),
     into: &mut Region,
     more: &mut Pairs,
 ) -> Result<Answer, Status> {

@@ -22,8 +22,6 @@ pub(crate) mod course;
 pub(crate) mod slot;
 pub(crate) mod unclaimed;
 
-use std::task::{Context, Poll, Waker};
-
 use kvdrive_nvme::Status;
 
 use crate::answers::IteratorId;
@@ -73,13 +71,5 @@ impl<V, F> Ticket<V, F> {
             unreachable!("a claimed pair is answered, or the drive is asked")
         };
         course::done(status).map(|()| Answer::Done)
-    }
-}
-
-/// The result of a poll that never waits.
-pub(crate) fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> T {
-    match poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => unreachable!("this driver waits where it is called"),
     }
 }

@@ -15,7 +15,7 @@ use crate::answers::{AnswerData, IteratorId, Pair, Pairs};
 pub(crate) type IteratorAnswer = Result<Pairs, Status>;
 
 /// The answer to `cqe`, of which at most `room` bytes have `arrived`.
-pub(crate) fn answer(cqe: &Cqe, arrived: &impl AnswerData, room: u32) -> IteratorAnswer {
+pub(crate) fn answer(cqe: &Cqe, arrived: &(impl AnswerData + ?Sized), room: u32) -> IteratorAnswer {
     done(cqe.status()).map(|()| Pairs::of(cqe, arrived, room))
 }
 

@@ -1,4 +1,4 @@
-//! Connections to several drives as one pipeline.
+//! Drivers of several drives as one pipeline, over any transports.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use super::gathered::{Cursor, Gathered, GatheredState, merged};
 use crate::Error;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Content};
+use crate::driver::{self, Driver};
 use crate::pipelined::{Completion, Pipelined};
-use crate::tcp;
 
 /// Counts of one drive's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Counters)]
@@ -119,8 +119,8 @@ impl<V: Content> Content for Part<V> {
 }
 
 /// A drive that is not lost.
-struct Member<V> {
-    pipeline: tcp::Pipeline<Part<V>>,
+struct Member<'d, V> {
+    pipeline: driver::Pipeline<'d, Part<V>>,
     /// Time of its last answer, or when it last had no command under way, ns.
     heard_ns: u64,
 }
@@ -134,9 +134,9 @@ struct Member<V> {
 /// calls that wait return the error.
 ///
 /// A batch is refused (01h), and so is a list unless all drives keep keys in order.
-pub struct Pipeline<V> {
+pub struct Pipeline<'d, V> {
     spread: Spread,
-    members: Vec<Option<Member<V>>>,
+    members: Vec<Option<Member<'d, V>>>,
     depth: u32,
     is_ordered: bool,
     /// Calls that were begun and whose completion was not returned.
@@ -154,24 +154,29 @@ pub struct Pipeline<V> {
     tally: Tally,
 }
 
-impl<V: Content> Pipeline<V> {
-    /// A pipeline over `clients`, in the order of `spread`'s names, of up to `depth` calls at once; each
-    /// client needs room for `depth` commands. A drive without a client is lost from the beginning.
+impl<'d, V: Content> Pipeline<'d, V> {
+    /// A pipeline over `drivers`, in the order of `spread`'s names, of up to `depth` calls at once; each
+    /// driver needs room for `depth` commands. A drive without a driver is lost from the beginning.
     /// `is_ordered`: all drives keep keys in order.
+    ///
+    /// # Errors
+    /// As [`Driver::pipeline`].
     pub fn new(
         spread: Spread,
-        clients: &[Option<tcp::Client>],
+        drivers: impl IntoIterator<Item = Option<&'d mut Driver>>,
         depth: u32,
         is_ordered: bool,
         silence: Option<Duration>,
-    ) -> Pipeline<V> {
-        assert_eq!(spread.seeds.len(), clients.len(), "each drive has a name");
-        let member = |client: &tcp::Client| Member { pipeline: client.pipeline(), heard_ns: 0 };
-        let members: Vec<_> = clients.iter().map(|client| client.as_ref().map(member)).collect();
+    ) -> Result<Pipeline<'d, V>, Error> {
+        let member =
+            |driver: &'d mut Driver| driver.pipeline().map(|pipeline| Member { pipeline, heard_ns: 0 });
+        let members = drivers.into_iter().map(|driver| driver.map(member).transpose());
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        assert_eq!(spread.seeds.len(), members.len(), "each drive has a name");
         assert!(members.iter().any(Option::is_some), "there is a drive");
-        let (shares, lost) = (vec![Share::default(); clients.len()], vec![None; clients.len()]);
+        let (shares, lost) = (vec![Share::default(); members.len()], vec![None; members.len()]);
         let tally = Tally(Arc::new(Mutex::new(Tallied { shares, lost, sleeps: 0 })));
-        Pipeline {
+        Ok(Pipeline {
             spread,
             members,
             depth,
@@ -185,7 +190,7 @@ impl<V: Content> Pipeline<V> {
             clock: Stopwatch::start(),
             patience: Patience::default(),
             tally,
-        }
+        })
     }
 
     /// The counts of its drives.
@@ -377,11 +382,10 @@ impl<V: Content> Pipeline<V> {
                 }
             }
         }
-        let members = self.members.iter().flatten().map(|member| &member.pipeline);
-        let pipelines: Vec<_> = members.filter(|pipeline| pipeline.under_way() > 0).collect();
+        let members = self.members.iter_mut().flatten().map(|member| &mut member.pipeline);
+        let mut pipelines: Vec<_> = members.filter(|pipeline| pipeline.under_way() > 0).collect();
         self.tally.lock().sleeps += 1;
-        // A failed socket is found by the next read.
-        _ = tcp::Pipeline::sleep_for_any(&pipelines, left);
+        driver::Pipeline::sleep_for_any(&mut pipelines, left);
         self.patience.end();
     }
 }
@@ -392,7 +396,7 @@ fn closing(iterators: &[Option<IteratorId>]) -> Vec<(usize, Call<()>)> {
     open.filter_map(|(drive, iterator)| Some((drive, Call::Close { iterator: (*iterator)? }))).collect()
 }
 
-impl<V: Content> Pipelined<V> for Pipeline<V> {
+impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     fn has_room(&self) -> bool {
         self.under_way < self.depth
     }

@@ -15,25 +15,25 @@
 //! |---|---|
 //! | [`Initiator`] | a controller: its admin queue, properties, Identify, logs, features |
 //! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
-//! | [`Client`] | one connection as every other [`crate::Client`] |
-//! | [`Pipeline`] | a client as [`crate::Pipelined`] |
+//! | [`Queue::into_driver`] | one connection as a [`crate::Driver`] |
 //! | [`Authentication`] | the secrets by which host and controller authenticate |
 //! | [`Tls`] | the PSK of the TLS on every connection |
+//! | [`initiate`] | the controller at an address, and its namespace of pairs |
 //! | [`discover`] | the subsystems that a discovery controller reports |
 //!
 //! Not here: reconnecting, and keep-alive by itself. TLS needs feature `tls`.
 
+mod access;
 mod authentication;
-mod client;
 mod controller;
 mod options;
-mod pipeline;
 mod queue;
+mod socket;
 mod wire;
 
 pub use crate::error::Error;
-pub use client::{Client, Ticket};
+pub(crate) use access::find;
+pub use access::{Initiated, initiate};
 pub use controller::{Discovered, Initiator, discover};
 pub use options::{Authentication, Options, Tls};
-pub use pipeline::Pipeline;
 pub use queue::{Completed, Data, Queue};

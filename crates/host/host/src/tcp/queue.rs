@@ -57,6 +57,8 @@ struct Pending {
     asked: usize,
     data: Vec<u8>,
     room: u32,
+    /// The identifier is from the queue's free ones.
+    is_free_after: bool,
 }
 
 /// One connection.
@@ -135,6 +137,10 @@ impl Queue {
     /// Sets how long the controller may be silent while this host waits for it; `None`: without a limit.
     pub fn set_silence(&mut self, silence: Option<Duration>) {
         self.wire.get_mut().silence = silence;
+    }
+
+    pub(super) fn silence(&self) -> Option<Duration> {
+        self.wire.get_ref().silence
     }
 
     /// How often a thread slept to wait for the controller.
@@ -227,14 +233,27 @@ impl Queue {
     }
 
     /// As [`Queue::submit`], but the command is sent by the next wait at the latest.
-    pub(super) fn gather(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+    fn gather(&mut self, sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
         let cid = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
             self.pending.len() as u16 - 1
         });
+        self.gather_as(cid, true, sqe, data)?;
+        Ok(cid)
+    }
+
+    /// Queues a command under an identifier that no command under way has; it is sent by the next wait at the
+    /// latest.
+    pub(super) fn gather_as(
+        &mut self,
+        cid: u16,
+        is_free_after: bool,
+        mut sqe: Sqe,
+        data: Data<'_>,
+    ) -> Result<(), Error> {
         sqe.cid = U16::new(cid);
         let memory = self.spare.pop().unwrap_or_default();
-        let mut pending = Pending { out: Vec::new(), asked: 0, data: memory, room: 0 };
+        let mut pending = Pending { out: Vec::new(), asked: 0, data: memory, room: 0, is_free_after };
         let mut in_capsule: &[u8] = &[];
         match data {
             Data::None => {
@@ -254,13 +273,16 @@ impl Queue {
                 pending.room = room;
             }
         }
+        if self.pending.len() <= usize::from(cid) {
+            self.pending.resize_with(usize::from(cid) + 1, || None);
+        }
         self.pending[usize::from(cid)] = Some(pending);
         let mut capsule = tcp::CommandCapsule { header: Header::new(kind::CAPSULE_CMD, 72), sqe };
         self.put(capsule.as_mut_bytes(), in_capsule);
         if self.wire.get_ref().outbox.len() >= GATHERED_MAX_BYTES {
             self.wire.get_mut().push()?;
         }
-        Ok(cid)
+        Ok(())
     }
 
     /// Gives the buffer of an answer back, for reuse.
@@ -277,36 +299,55 @@ impl Queue {
     /// The socket failed, the controller terminated the connection, or it violated the protocol.
     pub fn next_completion(&mut self) -> Result<Completed, Error> {
         loop {
-            let mut header = [0; 128];
-            self.wire.read_exact(&mut header[..Header::BYTES])?;
-            let header_bytes = usize::from(header[2]);
-            if Some(header[2]) != tcp::header_bytes(header[0]) {
-                return Err(Error::Protocol("a header of another length"));
-            }
-            self.wire.read_exact(&mut header[Header::BYTES..header_bytes])?;
-            if header[0] == kind::C2H_TERM_REQ {
-                let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
-                let (reason, information) = (unit.reason.get(), unit.information.get());
-                return Err(Error::Terminated { reason, information });
-            }
-            self.check_header_digest(&header[..header_bytes])?;
-            match header[0] {
-                kind::CAPSULE_RESP | kind::R2T if !self.is_header_alone(&header) => {
-                    return Err(Error::Protocol("a unit that is longer or shorter than its header"));
-                }
-                kind::CAPSULE_RESP => {
-                    let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
-                    let cid = unit.cqe.cid.get();
-                    let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
-                    let pending = slot.ok_or(Error::Protocol("a response without a command"))?;
-                    self.free.push(cid);
-                    return Ok(Completed { cqe: unit.cqe, data: pending.data });
-                }
-                kind::C2H_DATA => self.take_data(&header[..24])?,
-                kind::R2T => self.send_data(&header[..24])?,
-                _ => return Err(Error::Protocol("a unit that only hosts send")),
+            if let Some(completed) = self.take_unit()? {
+                return Ok(completed);
             }
         }
+    }
+
+    /// Has the next unit arrived as a whole and was not read?
+    pub(super) fn is_unit_buffered(&self) -> bool {
+        let buffer = self.wire.buffer();
+        Header::read_from_prefix(buffer).is_ok_and(|(unit, _)| unit.bytes.get() as usize <= buffer.len())
+    }
+
+    /// Waits for the next unit; returns the command that it completes, if it does.
+    ///
+    /// # Errors
+    /// As [`Queue::next_completion`].
+    pub(super) fn take_unit(&mut self) -> Result<Option<Completed>, Error> {
+        let mut header = [0; 128];
+        self.wire.read_exact(&mut header[..Header::BYTES])?;
+        let header_bytes = usize::from(header[2]);
+        if Some(header[2]) != tcp::header_bytes(header[0]) {
+            return Err(Error::Protocol("a header of another length"));
+        }
+        self.wire.read_exact(&mut header[Header::BYTES..header_bytes])?;
+        if header[0] == kind::C2H_TERM_REQ {
+            let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
+            let (reason, information) = (unit.reason.get(), unit.information.get());
+            return Err(Error::Terminated { reason, information });
+        }
+        self.check_header_digest(&header[..header_bytes])?;
+        match header[0] {
+            kind::CAPSULE_RESP | kind::R2T if !self.is_header_alone(&header) => {
+                return Err(Error::Protocol("a unit that is longer or shorter than its header"));
+            }
+            kind::CAPSULE_RESP => {
+                let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
+                let cid = unit.cqe.cid.get();
+                let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
+                let pending = slot.ok_or(Error::Protocol("a response without a command"))?;
+                if pending.is_free_after {
+                    self.free.push(cid);
+                }
+                return Ok(Some(Completed { cqe: unit.cqe, data: pending.data }));
+            }
+            kind::C2H_DATA => self.take_data(&header[..24])?,
+            kind::R2T => self.send_data(&header[..24])?,
+            _ => return Err(Error::Protocol("a unit that only hosts send")),
+        }
+        Ok(None)
     }
 
     /// Does the unit end with its header and the header's digest?

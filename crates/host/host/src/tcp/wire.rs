@@ -3,12 +3,14 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use kvdrive_auth::TlsPsk;
 use kvdrive_auth::tls::Session;
 use kvdrive_sim::wall::{Patience, Stopwatch};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::driver::sleep_for_any;
 
 /// Most encrypted bytes of one read from the socket.
 const ENCRYPTED_BYTES: usize = 64 << 10;
@@ -151,28 +153,12 @@ impl Wire {
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
         let left = self.left();
-        let mut sockets = [wanted(&self.socket, self.unsent_bytes() > 0)];
-        if sleep(&mut sockets, left.or(self.silence))? || left.is_some() {
+        let socket = (self.socket.as_fd(), self.unsent_bytes() > 0);
+        if sleep_for_any(&[socket], left.or(self.silence))? || left.is_some() {
             return Ok(());
         }
         let seconds = self.silence.unwrap_or_default().as_secs_f64();
         Err(io::Error::new(ErrorKind::TimedOut, format!("no answer for {seconds} s")))
-    }
-}
-
-/// The events to poll a socket for: bytes to read, and room if bytes are to be sent.
-pub(super) fn wanted(socket: &TcpStream, has_unsent: bool) -> PollFd<'_> {
-    PollFd::new(socket, if has_unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
-}
-
-/// Sleeps until one of the sockets has an event or a signal comes; `false`: `timeout` has passed without one.
-pub(super) fn sleep(sockets: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
-    let timeout = timeout
-        .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) });
-    match poll(sockets, timeout.as_ref()) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(true),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -4,29 +4,28 @@
 //! A drive of blocks answers a write when it is durable, so no page is ever torn, and a flush has nothing to
 //! do.
 
-use std::sync::Arc;
-
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::prp;
 use kvdrive_nvme::Status;
 use kvdrive_nvme::identify::cns;
 use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Writing};
 
-use super::blocking::block_on;
-use super::connector::Connector;
-use super::port::Port;
+use super::connector::{Connector, QueuePair};
 use crate::Error;
 use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
 use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
+use crate::conversation::{CommandSlot, Submission};
+use crate::driver::block_on;
 use crate::hostkv::error_of;
 
 /// A queue pair to a drive of blocks. Several threads may use it at once: up to `depth` commands are under
 /// way, and further calls wait for a slot.
 pub struct BlockDriver {
     connector: Connector,
-    port: Option<Arc<Port>>,
+    pair: Option<QueuePair>,
     blocks: u64,
     most_blocks: u32,
 }
@@ -42,8 +41,8 @@ impl Connector {
         let controller = |cid, buffer| blocks::identify(cid, cns::CONTROLLER, buffer);
         let blocks = blocks::blocks_of(&block_on(self.admin(namespace, blocks::take_identified))?)?;
         let most_blocks = blocks::most_blocks_of(&block_on(self.admin(controller, blocks::take_identified))?);
-        let port = self.port(entries, depth, most_blocks * BLOCK_BYTES)?;
-        Ok(BlockDriver { connector: self.clone(), port: Some(port), blocks, most_blocks })
+        let pair = self.pair(entries, depth, most_blocks * BLOCK_BYTES)?;
+        Ok(BlockDriver { connector: self.clone(), pair: Some(pair), blocks, most_blocks })
     }
 }
 
@@ -66,18 +65,21 @@ impl BlockDriver {
     pub fn call(&self, call: BlockCall<'_>) -> Result<Vec<Block>, Error> {
         call.check(self.most_blocks)?;
         block_on(async {
-            let port = self.port.as_ref().expect("it is there until it is dropped");
+            let port = &self.pair.as_ref().expect("it is there until it is dropped").port;
             let mut slot = port.slot().await?;
-            let offer = slot.slot_offer();
-            slot.buffer().clear();
-            let (command, bytes) = blocks::stage(slot.buffer(), offer.buffer, self.most_blocks, call);
-            let mut sqe = command.encode(offer.cid, NSID);
-            prp::point_at(&mut sqe, offer.buffer, offer.list, bytes);
+            let cid = slot.cid();
+            let (memory, buffer) = port.transport().buffer(cid).expect("rings have buffers");
+            let list = port.transport().offer(cid).list;
+            slot.clear();
+            let (command, bytes) = blocks::stage(memory, buffer, self.most_blocks, call);
+            let mut sqe = command.encode(cid, NSID);
+            prp::point_at(&mut sqe, buffer, list, bytes);
             slot.outbox.push(sqe);
-            slot.submit(1, IteratorUse::None)?;
-            done(slot.completion().await?.status())?;
+            let (iterator_use, value) = (IteratorUse::None, Piece::Bytes(&[]));
+            slot.submit(Submission { completions: 1, iterator_use, value, room: 0 })?;
+            done(slot.completed().await?.status())?;
             let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
-            Ok(blocks::take_blocks(slot.buffer(), offer.buffer, read_blocks))
+            Ok(blocks::take_blocks(memory, buffer, read_blocks))
         })
     }
 
@@ -141,8 +143,8 @@ impl PageStore for BlockDriver {
 
 impl Drop for BlockDriver {
     fn drop(&mut self) {
-        if let Some(port) = self.port.take() {
-            self.connector.give_back(port);
+        if let Some(pair) = self.pair.take() {
+            self.connector.give_back(pair);
         }
     }
 }

@@ -2,28 +2,37 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use kvdrive_content::Piece;
 use kvdrive_link::HostMemory;
-use kvdrive_link::shared::SharedLink;
+use kvdrive_link::shared::{SharedLink, SharedQueue};
+use kvdrive_link::transfer::Choice;
 use kvdrive_nvme::Sqe;
 use kvdrive_nvme::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_sim::wall::lock;
 
-use super::blocking::block_on;
-use super::port::{Board, ClaimedSlot, Port};
-use super::unclaimed::SharedUnclaimed;
+use super::rings::{Rings, Sink};
 use crate::answers::{self, RING};
 use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
+use crate::conversation::{CommandSlot, Submission};
+use crate::driver::{Board, ClaimedSlot, Driver, Limits, Port, SharedUnclaimed, block_on};
 use crate::error::Error;
 
 struct Shared {
     link: Arc<SharedLink>,
     /// The admin queue's one slot takes one command at a time.
-    admin: Port,
+    admin: Arc<Port>,
     max_value_bytes: OnceLock<u32>,
     unclaimed: Arc<SharedUnclaimed>,
     /// Queue pairs without a driver, for reuse.
-    idle: Mutex<Vec<Arc<Port>>>,
+    idle: Mutex<Vec<QueuePair>>,
+}
+
+/// A queue pair, and the port on it.
+#[derive(Clone)]
+pub(super) struct QueuePair {
+    queue: Arc<SharedQueue>,
+    pub(super) port: Arc<Port>,
 }
 
 impl Drop for Shared {
@@ -40,18 +49,16 @@ impl Connector {
     pub(super) fn new() -> Connector {
         let unclaimed: Arc<SharedUnclaimed> = Arc::default();
         let board = Board::new(1, unclaimed.clone());
-        let (link, queue) = SharedLink::new(board.clone());
-        let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
+        let sink = Sink::new(board.clone());
+        let (link, queue) = SharedLink::new(sink.clone());
+        let rings = Rings::new(&link, queue, &sink, 1, IDENTIFY_BYTES as u32);
+        let admin = Port::new(Box::new(rings), board);
         let (max_value_bytes, idle) = (OnceLock::new(), Mutex::default());
         Connector(Arc::new(Shared { link, admin, max_value_bytes, unclaimed, idle }))
     }
 
     pub(super) fn link(&self) -> &Arc<SharedLink> {
         &self.0.link
-    }
-
-    pub(super) fn unclaimed(&self) -> &SharedUnclaimed {
-        &self.0.unclaimed
     }
 
     /// Size of the largest value that the drive takes, bytes.
@@ -69,7 +76,7 @@ impl Connector {
     /// Only one thread's calls carry the drive out, and this is another one
     /// ([`serve_here`](super::serve_here)).
     pub fn check_thread(&self) -> Result<(), Error> {
-        self.0.admin.check_thread()
+        self.0.admin.transport().check_thread()
     }
 
     /// Identify data of the KV namespace as it is now.
@@ -96,57 +103,61 @@ impl Connector {
         take: fn(&dyn HostMemory, u64) -> T,
     ) -> Result<T, Error> {
         let mut slot = self.0.admin.slot().await?;
-        slot.buffer().clear();
-        let buffer = slot.slot_offer().buffer;
+        slot.clear();
+        let buffer = slot.offer().0.buffer;
         administer(&mut slot, |cid| command(cid, buffer)).await?;
-        Ok(take(slot.buffer(), slot.buffer().address()))
+        let (memory, address) = slot.port().transport().buffer(slot.cid()).expect("it names it");
+        Ok(take(memory, address))
     }
 
     /// Has the drive create a queue pair of `entries` slots, with `depth` command slots that have buffers of
     /// `buffer_bytes` bytes.
-    async fn create(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
+    async fn create(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<QueuePair, Error> {
         let board = Board::new(depth, self.0.unclaimed.clone());
-        let rings = self.link().open_rings(entries, board.clone())?;
+        let sink = Sink::new(board.clone());
+        let queue = self.link().open_rings(entries, sink.clone())?;
         let mut slot = self.0.admin.slot().await?;
-        for command in answers::create_pair(rings.id(), entries) {
+        for command in answers::create_pair(queue.id(), entries) {
             let created = administer(&mut slot, |cid| command.encode(cid, RING)).await;
             if let Err(error) = created {
-                self.link().close_rings(&rings);
+                self.link().close_rings(&queue);
                 return Err(error);
             }
         }
-        Ok(Arc::new(Port::new(self.link(), rings, board, buffer_bytes)))
+        let rings = Rings::new(self.link(), queue.clone(), &sink, depth, buffer_bytes);
+        Ok(QueuePair { queue, port: Port::new(Box::new(rings), board) })
     }
 
     /// Has the drive delete a queue pair without a driver, after its dropped commands have ended.
-    async fn delete(&self, port: Arc<Port>) -> Result<(), Error> {
+    async fn delete(&self, QueuePair { queue, port }: QueuePair) -> Result<(), Error> {
         port.take_all().await?;
         let mut slot = self.0.admin.slot().await?;
-        for command in answers::delete_pair(port.queue().id()) {
+        for command in answers::delete_pair(queue.id()) {
             administer(&mut slot, |cid| command.encode(cid, RING)).await?;
         }
-        self.link().close_rings(port.queue());
+        self.link().close_rings(&queue);
         Ok(())
     }
 
     /// An unused queue pair of this shape, or else a new one, after unused ones of other shapes were deleted.
     /// All queue pairs of a drive have buffers of one size.
-    pub(super) fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
+    pub(super) fn pair(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<QueuePair, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
             "a queue of {entries} slots holds at most {} commands, not {depth}",
             entries.saturating_sub(1)
         );
         let mut idle = lock(&self.0.idle);
-        let fitting = idle.iter().position(|port| port.depth() == depth && port.queue().entries() == entries);
+        let fitting =
+            idle.iter().position(|pair| pair.port.depth() == depth && pair.queue.entries() == entries);
         let known = fitting.map(|index| idle.swap_remove(index));
         let unfit = if known.is_some() { Vec::new() } else { std::mem::take(&mut *idle) };
         drop(idle);
-        for port in unfit {
-            block_on(self.delete(port))?;
+        for pair in unfit {
+            block_on(self.delete(pair))?;
         }
         match known {
-            Some(port) => port.check_power().map(|()| port),
+            Some(pair) => pair.port.check().map(|()| pair),
             None => block_on(self.create(entries, depth, buffer_bytes)),
         }
     }
@@ -157,15 +168,39 @@ impl Connector {
         self.link().close();
     }
 
-    pub(super) fn give_back(&self, port: Arc<Port>) {
-        lock(&self.0.idle).push(port);
+    pub(super) fn give_back(&self, pair: QueuePair) {
+        lock(&self.0.idle).push(pair);
+    }
+
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands under way. The queue pair of
+    /// a dropped driver is reused by the next driver of the same `entries` and `depth`; if there is none,
+    /// this thread waits while the drive deletes unused queue pairs and creates one.
+    ///
+    /// # Errors
+    /// The drive is off, has no free queue identifier, or answers another status.
+    ///
+    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65 536 (NVMe base
+    /// specification).
+    pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
+        let max_value_bytes = self.max_value_bytes()?;
+        let max_answer_bytes = answers::buffer_bytes(max_value_bytes);
+        let pair = self.pair(entries, depth, max_answer_bytes)?;
+        let at_once_bytes = answers::AT_ONCE_BYTES;
+        let limits = Limits { choice: Some(choice), max_value_bytes, max_answer_bytes, at_once_bytes };
+        let (connector, port) = (self.clone(), pair.port.clone());
+        Ok(Driver::new(port, limits, Some(Box::new(move || connector.give_back(pair)))))
     }
 }
 
 /// Has the drive carry out a command of the admin queue.
 async fn administer(slot: &mut ClaimedSlot<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
-    let cid = slot.slot_offer().cid;
-    slot.outbox.push(command(cid));
-    slot.submit(1, IteratorUse::None)?;
-    Ok(done(slot.completion().await?.status())?)
+    let sqe = command(slot.cid());
+    slot.outbox.push(sqe);
+    slot.submit(Submission {
+        completions: 1,
+        iterator_use: IteratorUse::None,
+        value: Piece::Bytes(&[]),
+        room: 0,
+    })?;
+    Ok(done(slot.completed().await?.status())?)
 }

@@ -1,5 +1,4 @@
-//! The driver on application threads: the drive runs on a thread of its own, in wall time or as fast as it
-//! can.
+//! The transport to a drive of this program, which runs on a thread of its own, in wall time or as fast as it can.
 //!
 //! ```no_run
 //! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
@@ -22,30 +21,21 @@
 //! | [`Driver`] | one command at a time, or many futures |
 //! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
 //! | [`BlockDriver`] | the blocks of a drive that has no pairs, also as pages of a store |
-//! | [`saker`] | SAKER in front: small writes travel in batches |
 //! | [`serve_thread`] | the drive's thread |
 //! | [`serve_here`] | an unpaced drive that the calls of one thread carry out: no other thread, no wake-ups |
 //! | [`Control`](kvdrive_link::shared::Control) | reads the drive and changes it while it is served: [`Serving::control`] |
 
-mod blocking;
 mod blocks;
 mod connector;
-mod driver;
-mod pipeline;
-mod port;
-pub mod saker;
+mod rings;
 mod thread;
-mod tokens;
-mod unclaimed;
 
 pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
+pub use crate::driver::{Blocking, Driver, Pipeline, Ticket, block_on};
 pub use crate::error::Error;
 pub use crate::pipelined::{Completion, Pipelined};
-pub use blocking::block_on;
 pub use blocks::BlockDriver;
 pub use connector::Connector;
-pub use driver::{Blocking, Driver, Ticket};
 pub use kvdrive_link::shared::Serving;
-pub use pipeline::Pipeline;
 pub use thread::{serve_here, serve_thread};

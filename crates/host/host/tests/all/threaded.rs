@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_host::spread::{self, Spread};
 use kvdrive_host::threaded::{
     Completion, Connector, Driver, Error, Pair, Pipelined, Serving, block_on, serve_thread,
 };
@@ -534,4 +535,53 @@ fn the_paced_clock_serves_the_same_commands() {
     let counters = serving.join();
     // 50 retrieves of 5 us each cannot have taken less than that.
     assert!(counters.now >= 250_000);
+}
+
+/// Two drives of this program as one pipeline: each pair is on one of them, and completions of either wake the thread.
+#[test]
+fn drives_of_this_program_share_the_keys() {
+    let drives = [serve(), serve_at(Pace::Model)];
+    let mut drivers = drives.each_ref().map(|(connector, _)| connector.connect(by("prp"), 16, 8).unwrap());
+    let spread = Spread::new(&["a", "b"]).unwrap();
+    let mut pipeline =
+        spread::Pipeline::<Vec<u8>>::new(spread, drivers.iter_mut().map(Some), 8, false, None).unwrap();
+    let stores = (0..40).map(|number| (number, true));
+    let mut answered = 0;
+    for (number, is_store) in stores.chain((0..40).map(|number| (number, false))) {
+        while !pipeline.has_room() {
+            answered += u32::from(checked(pipeline.next_completion().unwrap().unwrap()));
+        }
+        match is_store {
+            true => pipeline.store(key(number), value(number, 500)).unwrap(),
+            false => pipeline.retrieve(key(number), Vec::new(), Region::new()).unwrap(),
+        }
+        if number == 39 {
+            while let Some(completion) = pipeline.next_completion().unwrap() {
+                answered += u32::from(checked(completion));
+            }
+        }
+    }
+    assert_eq!(answered, 80);
+    let shares = pipeline.tally().take();
+    assert!(shares.iter().all(|share| share.stores > 5 && share.failed == 0), "{shares:?}");
+    assert_eq!(shares.iter().map(|share| share.retrieves).sum::<u64>(), 40);
+    drop(pipeline);
+    drop(drivers);
+    for (connector, serving) in drives {
+        drop(connector);
+        serving.join();
+    }
+}
+
+/// Is this the right answer to a command of the test above?
+fn checked(completion: Completion<Vec<u8>>) -> bool {
+    let Completion { call, result, content, .. } = completion;
+    match (call, result.unwrap()) {
+        (Call::Store { .. }, Answer::Done) => true,
+        (Call::Retrieve { key: of }, Answer::Value(bytes)) => {
+            let number = (0..40).find(|number| key(*number) == of).unwrap();
+            content.to_bytes(bytes) == value(number, 500)
+        }
+        _ => false,
+    }
 }

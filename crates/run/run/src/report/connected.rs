@@ -14,10 +14,10 @@ use kvdrive_text::{WIDTH, grouped, number_of, wrap};
 const UNKNOWN: &str = "not known here: traffic over the drive's link, flash operations, amplification, its own \
                        clock; of a drive of kvdrive serve, kvdrive ctl status has them, and its report at the end";
 
-/// The drive on the network.
+/// The drive on the network, or behind a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Target {
-    /// `HOST:PORT`, as requested.
+    /// `HOST:PORT`, or the path of a device, as requested.
     pub address: String,
     /// Name of the subsystem.
     pub nqn: String,
@@ -70,7 +70,7 @@ impl Connected {
     pub fn in_columns(&self, room: usize) -> String {
         let Connected { targets, report } = self;
         let text = Text { report, room: room.min(WIDTH) };
-        let names: Vec<_> = targets.iter().map(|target| format!("tcp://{}", target.address)).collect();
+        let names: Vec<_> = targets.iter().map(Target::name).collect();
         let depth = targets.iter().map(|target| target.depth).max().unwrap_or(0);
         let what = format!("{} | {} | depth {depth}", text.setting("workload", "name"), names.join(", "));
         let how = format!("seed {}, {} clock, {}", report.seed, report.clock, report.revision);
@@ -107,6 +107,11 @@ impl Connected {
 }
 
 impl Target {
+    /// The address as users write it.
+    pub fn name(&self) -> String {
+        kvdrive_host::reach::named(&self.address)
+    }
+
     /// The notes of a drive; with several drives, with its name.
     fn notes(&self, is_one: bool) -> Vec<String> {
         let digests = match (self.header_digests, self.data_digests) {
@@ -160,6 +165,10 @@ impl Serialize for Connected {
         }
         if let Some(series) = &report.series {
             map.serialize_entry("series", series)?;
+        }
+        let saker = report.counts.section("saker");
+        if !saker.is_empty() {
+            map.serialize_entry("saker", saker)?;
         }
         map.serialize_entry("verified", &report.verified)?;
         map.end()

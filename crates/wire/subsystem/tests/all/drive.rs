@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use kvdrive_config::Document;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::Calls;
-use kvdrive_host::tcp::{Client, Data, Error, Initiator, Options as HostOptions, discover};
+use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, discover};
 use kvdrive_link::shared::{ServerConfig, Serving};
 use kvdrive_nvme::fabrics::DISCOVERY_NQN;
 use kvdrive_nvme::log::{Health, LogRequest, lid};
@@ -55,13 +55,14 @@ fn a_client_over_a_network_does_what_others_do() {
     let queue = controller.io_queue(1, 32).unwrap();
     let largest = controller.identify_namespace(1).unwrap().format().value_max_bytes.get();
     let most = 4096 << controller.identify_controller().unwrap().transfer_max_log2;
-    let mut client = Client::new(queue, 4, largest, most);
-    super::clients::check_pipeline(&mut client.pipeline(), largest);
+    let mut driver = queue.into_driver(4, largest, most).unwrap();
+    super::clients::check_pipeline(&mut driver.pipeline().unwrap(), largest);
+    let mut client = driver.blocking();
     for key in client.list(None, u32::MAX).unwrap() {
         client.delete(key).unwrap();
     }
     super::clients::check(&mut client, largest);
-    drop(controller);
+    drop((driver, controller));
     assert_eq!(server.end().leaked_bytes, 0);
 }
 

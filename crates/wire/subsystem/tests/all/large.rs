@@ -3,7 +3,7 @@
 use std::net::Shutdown;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::tcp::{Client, Data, Error, Initiator, Options as HostOptions, Queue};
+use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, Queue};
 use kvdrive_host::{Call, Calls, Client as _};
 use kvdrive_nvme::{
     Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart, opcode,
@@ -181,7 +181,8 @@ fn an_iterator_says_how_many_bytes_of_a_value_came() {
     let server = server(true);
     let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
     let queue = controller.io_queue(1, 32).unwrap();
-    let mut client = Client::new(queue, 4, 256 << 20, 256 << 20);
+    let driver = queue.into_driver(4, 256 << 20, 256 << 20).unwrap();
+    let mut client = driver.blocking();
     let sizes = [2 * MIB - 24, 2 * MIB - 23, 2 * MIB, 2 * MIB + 4072, 2 * MIB + 4073, 5 * MIB];
     for (number, bytes) in (0..).zip(sizes) {
         client.store(Key::from_u32_be(number), Piece::Bytes(&value(number.into(), bytes))).unwrap();
@@ -201,7 +202,7 @@ fn an_iterator_says_how_many_bytes_of_a_value_came() {
     }
     assert_eq!(pair, None);
     client.close(iterator).unwrap();
-    drop((client, controller));
+    drop((driver, controller));
     assert_eq!(server.end().leaked_bytes, 0);
 }
 
@@ -259,7 +260,8 @@ fn a_socket_that_fails_under_a_dropped_call_is_an_error_of_each_later_one() {
     let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
     let queue = controller.io_queue(1, 32).unwrap();
     let socket = queue.socket().try_clone().unwrap();
-    let mut client = Client::new(queue, 1, 256 << 20, 256 << 20);
+    let driver = queue.into_driver(1, 256 << 20, 256 << 20).unwrap();
+    let mut client = driver.blocking();
     client.store(key("k"), Piece::Bytes(b"v")).unwrap();
     drop(client.submit(Call::<&[u8]>::Seek { key: None }).unwrap());
     // Its answer can be read, but no bytes can be sent.
@@ -270,6 +272,6 @@ fn a_socket_that_fails_under_a_dropped_call_is_an_error_of_each_later_one() {
     for _ in 0..3 {
         assert!(client.exist(key("k")).is_err());
     }
-    drop((client, controller));
+    drop((driver, controller));
     server.end();
 }

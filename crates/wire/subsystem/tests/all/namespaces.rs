@@ -1,6 +1,8 @@
 //! Several namespaces of one subsystem, each with pairs of its own, and several hosts.
 
+use kvdrive_content::Region;
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, Queue};
+use kvdrive_host::{Call, Calls, Client};
 use kvdrive_nvme::identify::{CSI_KV, cns};
 use kvdrive_nvme::{Key, Sqe, Status, feature};
 use kvdrive_subsystem::subsystem::Options;
@@ -86,4 +88,19 @@ fn namespaces_in_memory_have_their_own_pairs() {
 #[test]
 fn namespaces_of_one_subsystem_have_their_own_pairs() {
     each_has_its_own_pairs(serve(Backend::Drives(vec![1, 2, 7]), Options::default(), 4 << 20));
+}
+
+/// If the iterators of dropped SEEKs were closed in another namespace, this one would have no more to give.
+#[test]
+fn an_iterator_that_no_caller_learns_of_is_closed_in_its_namespace() {
+    let server = serve(Backend::Drives(vec![1, 2, 7]), Options::default(), 4 << 20);
+    let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let driver = queue(&mut host, 1, 7).into_driver(4, 1 << 20, 1 << 20).unwrap();
+    for _ in 0..300 {
+        drop(driver.blocking().submit(Call::<&[u8]>::Seek { key: None }).unwrap());
+    }
+    let (_, pair) = driver.blocking().seek(None, &mut Region::new()).unwrap();
+    assert_eq!(pair, None, "it is open, and the namespace is empty");
+    drop((driver, host));
+    server.end();
 }

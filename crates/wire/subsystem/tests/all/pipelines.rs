@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::tcp::{Client, Initiator, Options as HostOptions};
-use kvdrive_host::{Answer, Calls, Completion, Error, Pipelined};
+use kvdrive_host::tcp::{Initiator, Options as HostOptions};
+use kvdrive_host::{Answer, Calls, Completion, Driver, Error, Pipelined};
 use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Rng;
 use kvdrive_subsystem::subsystem::Options;
@@ -13,10 +13,10 @@ use super::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 48;
 
-fn client(server: &Running, options: &HostOptions, value_max_bytes: u32) -> (Initiator, Client) {
+fn client(server: &Running, options: &HostOptions, value_max_bytes: u32) -> (Initiator, Driver) {
     let mut host = Initiator::connect(server.at, &server.nqn, options).unwrap();
     let queue = host.io_queue(1, DEPTH as u16 + 1).unwrap();
-    (host, Client::new(queue, DEPTH, value_max_bytes, 1 << 20))
+    (host, queue.into_driver(DEPTH, value_max_bytes, 1 << 20).unwrap())
 }
 
 /// A drive on a thread of its own, and one in the server's loop.
@@ -40,7 +40,7 @@ fn every_answer_is_its_commands_own(server: &Running) {
     {
         let options = HostOptions { header_digest, data_digest, in_capsule, ..HostOptions::default() };
         let (_host, mut client) = client(server, &options, 1 << 20);
-        let mut pipeline = client.pipeline::<Vec<u8>>();
+        let mut pipeline = client.pipeline::<Vec<u8>>().unwrap();
         let mut rng = Rng::stream(7, "pipelines");
         let mut pairs: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
         let mut busy: BTreeMap<Key, Option<Vec<u8>>> = BTreeMap::new();
@@ -95,9 +95,9 @@ fn every_answer_is_its_commands_own(server: &Running) {
         // When nothing is under way, the client works as before the pipeline, on the same connection.
         let mut region = Region::new();
         for (key, value) in &pairs {
-            let bytes = client.retrieve(*key, &mut region).unwrap();
+            let bytes = client.blocking().retrieve(*key, &mut region).unwrap();
             assert!(region.to_bytes(bytes) == *value, "{key}");
-            client.delete(*key).unwrap();
+            client.blocking().delete(*key).unwrap();
         }
     }
 }
@@ -114,8 +114,8 @@ fn who_sends_much_reads_meanwhile() {
 fn sends_much_and_reads_meanwhile(server: &Running) {
     let (_host, mut client) = client(server, &HostOptions::default(), 1 << 20);
     let (large, small) = (Key::from_u32_be(1), Key::from_u32_be(2));
-    client.store(large, Piece::Bytes(&vec![1; 1 << 20])).unwrap();
-    let mut pipeline = client.pipeline::<Vec<u8>>();
+    client.blocking().store(large, Piece::Bytes(&vec![1; 1 << 20])).unwrap();
+    let mut pipeline = client.pipeline::<Vec<u8>>().unwrap();
     for round in 0..200u32 {
         while !pipeline.has_room() {
             pipeline.next_completion().unwrap().unwrap().result.unwrap();
@@ -138,8 +138,8 @@ fn a_value_that_is_too_long_is_refused_and_a_server_that_goes_ends_the_pipeline(
 }
 
 fn refuses_what_is_too_long_and_goes(server: Running) {
-    let (_host, client) = client(&server, &HostOptions::default(), 100);
-    let mut pipeline = client.pipeline::<Vec<u8>>();
+    let (_host, mut client) = client(&server, &HostOptions::default(), 100);
+    let mut pipeline = client.pipeline::<Vec<u8>>().unwrap();
     let key = Key::from_u32_be(1);
     pipeline.store(key, vec![1; 101]).unwrap();
     let refused = pipeline.next_completion().unwrap().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvdrive_content::Region;
 use kvdrive_host::spread::{Pipeline, Spread};
-use kvdrive_host::tcp::{Client, Initiator, Options as HostOptions};
+use kvdrive_host::tcp::{Initiator, Options as HostOptions};
 use kvdrive_host::{Answer, Call, Completion, Pipelined};
 use kvdrive_nvme::list::{LIST_HEADER_BYTES, entry_bytes};
 use kvdrive_nvme::{Key, Status, StoreOptions};
@@ -18,7 +18,8 @@ const DEPTH: u32 = 8;
 
 struct Several {
     servers: Vec<Option<Running>>,
-    pipeline: Pipeline<Vec<u8>>,
+    /// Its drivers live as long as the test.
+    pipeline: Pipeline<'static, Vec<u8>>,
     _hosts: Vec<Initiator>,
 }
 
@@ -27,16 +28,18 @@ impl Several {
         let settings: Vec<String> = settings.iter().map(|set| set.to_string()).collect();
         let servers: Vec<_> =
             NAMES.map(|_| serve(Backend::Beside(settings.clone()), Options::default(), 1 << 20)).into();
-        let (mut hosts, mut clients) = (Vec::new(), Vec::new());
+        let (mut hosts, mut drivers) = (Vec::new(), Vec::new());
         for server in &servers {
             let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
             let queue = host.io_queue(1, DEPTH as u16 + 1).unwrap();
-            clients.push(Some(Client::new(queue, DEPTH, 1 << 20, 1 << 20)));
+            let driver = queue.into_driver(DEPTH, 1 << 20, 1 << 20).unwrap();
+            drivers.push(Some(Box::leak(Box::new(driver))));
             hosts.push(host);
         }
         let is_ordered = settings.is_empty();
         let silence = HostOptions::default().silence;
-        let pipeline = Pipeline::new(Spread::new(&NAMES).unwrap(), &clients, DEPTH, is_ordered, silence);
+        let spread = Spread::new(&NAMES).unwrap();
+        let pipeline = Pipeline::new(spread, drivers, DEPTH, is_ordered, silence).unwrap();
         Several { servers: servers.into_iter().map(Some).collect(), pipeline, _hosts: hosts }
     }
 

@@ -9,6 +9,7 @@ const CAPABILITIES: Capabilities<'static> = Capabilities {
     entries: 8,
     max_value_bytes: 1 << 16,
     max_answer_bytes: u32::MAX,
+    at_once_bytes: answers::AT_ONCE_BYTES,
     pairs: 1,
 };
 const OFFER: SlotOffer<'static> =

@@ -1,4 +1,4 @@
-//! SAKER on application threads: the queues that [`kvdrive_saker::threaded`] asks a drive for.
+//! SAKER on application threads, over any transport: the queues that [`kvdrive_saker::threaded`] asks a drive for.
 //!
 //! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the
 //! thread that sends. The thread that takes completions polls all of them, and one bell wakes it for any.
@@ -7,54 +7,60 @@
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use kvdrive_content::Region;
 use kvdrive_link::shared::PowerOff;
-use kvdrive_link::transfer::{self, TransferConfig};
 use kvdrive_nvme::batch::RequestKind;
 use kvdrive_nvme::{Key, Status};
 use kvdrive_saker::Failure;
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
 use kvdrive_sim::wall::lock;
 
-use super::blocking::block_on;
-use super::connector::Connector;
-use super::driver::Driver;
 use crate::Error;
 use crate::client::{Answer, Call, Calls, Content};
+use crate::driver::{Driver, block_on, block_on_within};
 use crate::pipelined::{Completion as Ended, FailedWrite, Pipelined};
+
+/// Makes another driver of a drive.
+type Connect = Box<dyn Fn() -> Result<Driver, Error> + Send + Sync>;
 
 /// A drive from which SAKER creates its queues.
 pub struct Queues {
-    connector: Connector,
-    transfer: TransferConfig,
-    entries: u32,
-    depth: u32,
+    connect: Connect,
+    /// Why the first of them failed.
+    failure: Arc<OnceLock<Error>>,
 }
 
 impl Queues {
-    /// Queues of `entries` slots for `depth` commands each, whose values go by the method of `transfer`.
-    /// SAKER waits while `depth` commands are under way.
-    ///
-    /// # Panics
-    /// Panics if there is no such method.
-    pub fn new(connector: Connector, transfer: TransferConfig, entries: u32, depth: u32) -> Queues {
-        assert!(transfer::method(&transfer).is_some(), "no transfer method {:?}", transfer.method);
-        Queues { connector, transfer, entries, depth }
+    /// Queues that `connect` makes. SAKER waits while as many commands are under way as a driver has slots.
+    pub fn new(connect: impl Fn() -> Result<Driver, Error> + Send + Sync + 'static) -> Queues {
+        Queues { connect: Box::new(connect), failure: Arc::default() }
     }
+
+    /// Where the first failure is kept: the connection to the drive failed, or the drive is off.
+    pub fn failure(&self) -> Arc<OnceLock<Error>> {
+        self.failure.clone()
+    }
+}
+
+/// Keeps the first failure.
+fn noted<T>(failure: &OnceLock<Error>, result: Result<T, Error>) -> Result<T, DriveOff> {
+    result.map_err(|error| {
+        _ = failure.set(error);
+        DriveOff
+    })
 }
 
 impl threaded::Drive for Queues {
     type Queue = Queue;
 
     fn queue(&self) -> Result<Queue, DriveOff> {
-        let method = transfer::method(&self.transfer).expect("its name was looked up before");
-        let driver = self.connector.connect(method, self.entries, self.depth).map_err(|_| DriveOff)?;
-        let bell = Arc::<Bell>::default();
-        Ok(Queue { driver: Arc::new(driver), under_way: Mutex::default(), waker: bell.clone().into(), bell })
+        let driver = Arc::new(noted(&self.failure, (self.connect)())?);
+        let (bell, failure) = (Arc::<Bell>::default(), self.failure.clone());
+        Ok(Queue { driver, under_way: Mutex::default(), waker: bell.clone().into(), bell, failure })
     }
 }
 
@@ -67,6 +73,7 @@ pub struct Queue {
     bell: Arc<Bell>,
     /// Wakes the bell.
     waker: Waker,
+    failure: Arc<OnceLock<Error>>,
 }
 
 /// Commands that were submitted and whose completions have not been taken.
@@ -122,8 +129,12 @@ impl threaded::Queue for Queue {
         if under_way.commands.len() as u32 >= self.driver.depth() {
             return Ok(false);
         }
-        let mut answered: CommandFuture = Box::pin(carry_out(self.driver.clone(), ticket, call(command)));
-        if let Poll::Ready(answer) = answered.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+        let carried_out = carry_out(self.driver.clone(), self.failure.clone(), ticket, call(command));
+        let mut answered: CommandFuture = Box::pin(carried_out);
+        let mut context = Context::from_waker(&self.waker);
+        // The thread that takes completions brings them, too.
+        let polled = block_on(poll_fn(|_| Poll::Ready(answered.as_mut().poll(&mut context))));
+        if let Poll::Ready(answer) = polled {
             under_way.is_off = answer.is_err();
             self.waker.wake_by_ref();
             answered = Box::pin(ready(Ok(answer?)));
@@ -133,18 +144,12 @@ impl threaded::Queue for Queue {
     }
 
     fn completion(&self, wait: bool) -> Result<Option<Completion>, DriveOff> {
-        if !wait {
-            return match self.poll() {
-                Poll::Ready(answer) => answer.map(Some),
-                Poll::Pending => Ok(None),
-            };
-        }
         let answer = poll_fn(|context| {
             // The waker is set before the poll: an answer that comes in between wakes this thread.
             *lock(&self.bell.0) = Some(context.waker().clone());
             self.poll()
         });
-        block_on(answer).map(Some)
+        block_on_within(answer, (!wait).then_some(Duration::ZERO)).transpose()
     }
 }
 
@@ -163,7 +168,12 @@ fn call(command: Command<'_>) -> Call<Vec<u8>> {
     }
 }
 
-async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Result<Completion, DriveOff> {
+async fn carry_out(
+    driver: Arc<Driver>,
+    failure: Arc<OnceLock<Error>>,
+    ticket: u32,
+    call: Call<Vec<u8>>,
+) -> Result<Completion, DriveOff> {
     let mut value = Region::new();
     let answer = match driver.submit(call).await {
         Ok(submitted) => driver.wait(submitted, &mut value).await,
@@ -175,7 +185,7 @@ async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Res
         Ok(Answer::Exists(false)) => (Status::KEY_NOT_FOUND, 0),
         Ok(_) => (Status::SUCCESS, 0),
         Err(Error::Status(status)) => (status, 0),
-        Err(_) => return Err(DriveOff),
+        Err(error) => return noted(&failure, Err(error)),
     };
     Ok(Completion { ticket, status, dw0, value })
 }
@@ -190,13 +200,24 @@ pub struct Pipeline<'d, V> {
     failures: Vec<Failure>,
     ended: VecDeque<Ended<V>>,
     is_off: bool,
+    failure: Arc<OnceLock<Error>>,
 }
 
 impl<'d, V: Content> Pipeline<'d, V> {
     /// A pipeline of one handle. SAKER knows pairs only by their keys: lists and seeks sync it first, and go
     /// by `single`, as do the steps of iterators.
-    pub fn new(handle: threaded::Handle<Queues>, single: &'d Driver) -> Pipeline<'d, V> {
-        Pipeline { handle, single, failures: Vec::new(), ended: VecDeque::new(), is_off: false }
+    /// `failure`: [`Queues::failure`].
+    pub fn new(
+        handle: threaded::Handle<Queues>,
+        single: &'d Driver,
+        failure: Arc<OnceLock<Error>>,
+    ) -> Pipeline<'d, V> {
+        Pipeline { handle, single, failures: Vec::new(), ended: VecDeque::new(), is_off: false, failure }
+    }
+
+    /// Why the drive cannot be reached any more.
+    fn off(&self) -> Error {
+        self.failure.get().cloned().unwrap_or(PowerOff.into())
     }
 
     fn ask_drive(&mut self, call: Call<()>, into: &mut Region) -> Result<Answer, threaded::Error> {
@@ -208,7 +229,7 @@ impl<'d, V: Content> Pipeline<'d, V> {
         }
         self.single.blocking().ask(call, into).map_err(|error| match error {
             Error::Status(status) => threaded::Error::Status(status),
-            _ => threaded::Error::Off(DriveOff),
+            error => threaded::Error::Off(noted(&self.failure, Err::<(), _>(error)).unwrap_err()),
         })
     }
 
@@ -230,7 +251,8 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     }
 
     fn under_way(&self) -> u32 {
-        self.ended.len() as u32
+        // The call that found the drive off is never answered.
+        self.ended.len() as u32 + u32::from(self.is_off)
     }
 
     fn begin(&mut self, call: Call<()>, value: V, mut into: Region) -> Result<(), V> {
@@ -257,7 +279,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
 
     fn next_completion_within(&mut self, _: Option<Duration>) -> Result<Option<Ended<V>>, Error> {
         match self.ended.pop_front() {
-            None if self.is_off => Err(PowerOff.into()),
+            None if self.is_off => Err(self.off()),
             ended => Ok(ended),
         }
     }
@@ -268,7 +290,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             Ok(()) => {}
             Err(threaded::Error::Failed(more)) => failures.extend(more),
             Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
-            Err(threaded::Error::Off(DriveOff)) => return Err(PowerOff.into()),
+            Err(threaded::Error::Off(DriveOff)) => return Err(self.off()),
         }
         for failure in failures {
             let what = match failure.kind {

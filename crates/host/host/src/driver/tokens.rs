@@ -68,6 +68,11 @@ impl Tokens {
         None
     }
 
+    /// The waker of the first waiting task.
+    pub(super) fn first_waiting(&self) -> Option<Waker> {
+        self.waiting.front().map(|(_, waker)| waker.clone())
+    }
+
     /// The wakers of all waiting tasks, when there are no more tokens to come.
     pub(super) fn drain_waiting(&mut self) -> impl Iterator<Item = Waker> + '_ {
         self.waiting.drain(..).map(|(_, waker)| waker)

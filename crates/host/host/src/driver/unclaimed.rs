@@ -1,6 +1,5 @@
 //! [`Unclaimed`] answers of all drivers of one drive under a lock, and the callers that wait for them.
 
-use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -17,7 +16,7 @@ struct UnclaimedState {
 
 /// See [`Unclaimed`].
 #[derive(Default)]
-pub(super) struct SharedUnclaimed(Mutex<UnclaimedState>);
+pub(crate) struct SharedUnclaimed(Mutex<UnclaimedState>);
 
 impl SharedUnclaimed {
     fn lock(&self) -> MutexGuard<'_, UnclaimedState> {
@@ -51,6 +50,12 @@ impl SharedUnclaimed {
         waiting.into_iter().for_each(Waker::wake);
     }
 
+    /// Has all waiting callers look again.
+    pub(super) fn wake(&self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
     /// [`Unclaimed::has`].
     pub(super) fn has(&self, iterator: IteratorId) -> bool {
         self.lock().unclaimed.has(iterator)
@@ -62,11 +67,12 @@ impl SharedUnclaimed {
     }
 
     /// Takes the next pair of `iterator`, waiting for an expected one; `None`: none is kept or expected.
-    pub(super) async fn claim(&self, iterator: IteratorId, into: &mut Region) -> Option<NextPair> {
-        poll_fn(|context| self.poll(iterator, into, context)).await
-    }
-
-    fn poll(&self, iterator: IteratorId, into: &mut Region, context: &Context<'_>) -> Poll<Option<NextPair>> {
+    pub(super) fn poll(
+        &self,
+        iterator: IteratorId,
+        into: &mut Region,
+        context: &Context<'_>,
+    ) -> Poll<Option<NextPair>> {
         let mut state = self.lock();
         match state.unclaimed.claim(iterator, into) {
             Claimed::Pair(pair) => return Poll::Ready(Some(pair)),

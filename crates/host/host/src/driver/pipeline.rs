@@ -1,4 +1,4 @@
-//! A driver as [`Pipelined`].
+//! A driver as [`Pipelined`], over any transport.
 //!
 //! Commands gather until the thread has to wait for the drive, and cross with one doorbell; completions come
 //! in batches and are acknowledged with one doorbell. A value belongs to the pipeline until its completion
@@ -13,15 +13,18 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_nvme::{Cqe, Sqe, Status};
 
-use super::blocking::{block_on, block_on_within};
-use super::driver::Driver;
+use super::calls::Driver;
 use super::port::Port;
+use super::wait::{self, block_on, block_on_within};
 use crate::Error;
 use crate::answers::{IteratorId, Pairs};
 use crate::client::{Answer, Call, Content};
 use crate::conversation::slot::{Arrived, Slot};
-use crate::conversation::{self, Aftermath, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
+use crate::conversation::{self, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
 use crate::pipelined::{Completion, Pipelined};
+
+/// How often a thread looks for completions that it cannot sleep for.
+const LOOK: Duration = Duration::from_millis(1);
 
 struct Flight<'a, V> {
     call: Call<()>,
@@ -38,21 +41,23 @@ struct Flight<'a, V> {
 #[derive(Clone, Copy)]
 struct Place {
     slot: Slot,
-    /// Doorbells so far when its first entries were put into the outbox, and when its last were.
+    /// Doorbells so far when its first entries were put into the outbox, and when its last were; 0: the wire
+    /// has them.
     begun_at: Option<u64>,
     put_at: u64,
 }
 
 /// Entries and values that are not submitted yet.
-#[derive(Default)]
 struct Gathered {
-    /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far.
+    /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far, from 1 on.
     outbox: Vec<Sqe>,
     quiet: u32,
     doorbells: u64,
     /// The command that holds the sequence, and those that wait for it.
     inside: Option<u16>,
     waiting: VecDeque<u16>,
+    /// Why the wire took no more entries: returned to callers that wait.
+    failure: Option<Error>,
 }
 
 /// A driver used as a queue of commands.
@@ -79,12 +84,20 @@ impl Driver {
     pub fn pipeline<V: Content>(&mut self) -> Result<Pipeline<'_, V>, Error> {
         let depth = self.depth();
         block_on(self.port().take_all())?;
+        self.port().board().begin_piped();
         Ok(Pipeline {
             driver: self,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth as u16).rev().collect(),
             under_way: 0,
-            gathered: Gathered::default(),
+            gathered: Gathered {
+                outbox: Vec::new(),
+                quiet: 0,
+                doorbells: 1,
+                inside: None,
+                waiting: VecDeque::new(),
+                failure: None,
+            },
             answered: VecDeque::new(),
             batch: Vec::with_capacity(depth as usize),
         })
@@ -93,7 +106,7 @@ impl Driver {
 
 impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     fn has_room(&self) -> bool {
-        !self.free.is_empty() && self.answered.is_empty()
+        !self.free.is_empty() && self.answered.is_empty() && self.gathered.failure.is_none()
     }
 
     fn under_way(&self) -> u32 {
@@ -104,8 +117,8 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
         if !self.has_room() {
             return Err(value);
         }
-        let (capabilities, unclaimed) = (self.driver.capabilities(), self.driver.connector().unclaimed());
-        let has_unclaimed = |iterator| unclaimed.has(iterator);
+        let capabilities = self.driver.capabilities();
+        let has_unclaimed = |iterator| self.driver.unclaimed().has(iterator);
         let begun =
             conversation::begin::<_, Infallible>(capabilities, &call, value.piece().bytes(), has_unclaimed);
         let (result, content) = match begun {
@@ -116,7 +129,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             Err(CallState::Ended(status)) => (Err(status), into),
             Err(CallState::Unclaimed(iterator)) => {
                 let mut into = into;
-                match block_on(unclaimed.claim(iterator, &mut into)) {
+                match block_on(self.driver.claim(iterator, &mut into)) {
                     Some(pair) => (pair.map(Answer::Pair), into),
                     None => return self.begin(call, value, into),
                 }
@@ -128,7 +141,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     }
 
     fn take_brought(&mut self, iterator: IteratorId) -> Pairs {
-        self.driver.connector().unclaimed().take(iterator)
+        self.driver.unclaimed().take(iterator)
     }
 
     fn next_completion_within(&mut self, timeout: Option<Duration>) -> Result<Option<Completion<V>>, Error> {
@@ -141,16 +154,20 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
                     return Ok(Some(completion));
                 }
             }
+            if let Some(error) = &self.gathered.failure {
+                return Err(error.clone());
+            }
             let port = self.driver.port();
-            port.check_thread()?;
-            self.ring();
-            let finished = poll_fn(|context| port.poll_finished(context, &mut self.batch));
+            port.transport().check_thread()?;
+            self.publish();
+            let batch = &mut self.batch;
+            let finished = poll_fn(|context| port.noted(port.board().poll_finished(context, batch)));
             match block_on_within(finished, timeout) {
                 Some(finished) => finished?,
                 None => return Ok(None),
             }
             self.batch.reverse();
-            port.queue().ring_completion();
+            port.transport().acknowledge();
         }
         Ok(None)
     }
@@ -158,22 +175,32 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
 
 impl<'a, V: Content> Pipeline<'a, V> {
     /// Submits the gathered commands without waiting. If this thread may not call the drive
-    /// ([`Connector::check_thread`](super::Connector::check_thread)), they stay gathered.
+    /// ([`Connector::check_thread`](crate::threaded::Connector::check_thread)), they stay gathered.
     pub fn ring(&mut self) {
-        if self.driver.port().check_thread().is_err() {
+        let transport = self.driver.port().transport();
+        if transport.check_thread().is_err() {
             return;
         }
-        let quiet = std::mem::take(&mut self.gathered.quiet);
-        let fits = self.driver.port().queue().submit(&mut self.gathered.outbox, quiet);
-        assert!(fits, "a port has fewer slots than its queue");
-        self.gathered.doorbells += 1;
+        self.publish();
+        if let Err(error) = self.driver.port().flush() {
+            self.gathered.failure.get_or_insert(error);
+        }
+    }
+
+    /// Hands the gathered entries over; a wait sends what the wire has gathered itself.
+    fn publish(&mut self) {
+        let Gathered { outbox, quiet, doorbells, .. } = &mut self.gathered;
+        self.driver.port().transport().publish(outbox, std::mem::take(quiet));
+        *doorbells += 1;
     }
 
     fn take_off(&mut self, call: Call<()>, value: V, into: Region, course: Course<'a>) {
         let cid = self.free.pop().expect("there is room");
         // The drive begins with the first half while the thread gathers the second.
-        if self.gathered.outbox.len() >= self.flights.len() / 2 {
-            self.ring();
+        if self.gathered.outbox.len() >= self.flights.len() / 2
+            && self.driver.port().transport().check_thread().is_ok()
+        {
+            self.publish();
         }
         let place = Place { slot: Slot::new(cid), begun_at: None, put_at: self.gathered.doorbells };
         self.flights[usize::from(cid)] = Some(Flight { call, value, into, course, place, failed: None });
@@ -191,19 +218,23 @@ impl<'a, V: Content> Pipeline<'a, V> {
             InPipeline { port, cid, gathered: &mut self.gathered, place: &mut flight.place, before: 0 };
         let mut context = Context::from_waker(Waker::noop());
         let advanced = flight.course.advance(&mut slot, flight.value.piece(), Until::Ended, &mut context);
-        let Poll::Ready(Ok(Some((status, cqe)))) = advanced else { return None };
-        let (result, aftermath) = flight.course.conclude(status, &cqe, port.buffer(cid), &mut flight.into);
-        let unclaimed = self.driver.connector().unclaimed();
-        match aftermath {
-            Aftermath::Keep(iterator, more) => unclaimed.keep(iterator, more),
-            Aftermath::Forget(iterator) => unclaimed.forget(|other| other == iterator),
-            Aftermath::Close(iterator) => {
-                flight.failed = result.err();
-                let course = Course::of(self.driver.capabilities(), &Call::<()>::Close { iterator }, 0);
-                flight.course = course.expect("only a store can be too long");
-                return self.go_on(cid);
+        let (status, cqe) = match advanced {
+            Poll::Ready(Ok(ended)) => ended.expect("it has ended"),
+            Poll::Ready(Err(error)) => {
+                self.gathered.failure.get_or_insert(error);
+                return None;
             }
-            Aftermath::None => {}
+            Poll::Pending => return None,
+        };
+        let mut result = None;
+        port.transport().answer(cid, &mut |arrived| {
+            result = Some(flight.course.conclude(status, &cqe, arrived, &mut flight.into));
+        });
+        let (result, aftermath) = result.expect("a completed command has an answer");
+        if let Some(iterator) = self.driver.settle(aftermath) {
+            flight.failed = result.err();
+            flight.course = self.driver.closing(iterator);
+            return self.go_on(cid);
         }
         let Flight { call, value, into, failed, .. } = self.flights[usize::from(cid)].take()?;
         self.free.push(cid);
@@ -249,7 +280,7 @@ impl CommandSlot for InPipeline<'_> {
 
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
         self.before = self.gathered.outbox.len();
-        (self.port.slot_offer(self.cid), &mut self.gathered.outbox)
+        (self.port.transport().offer(self.cid), &mut self.gathered.outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -273,15 +304,15 @@ impl CommandSlot for InPipeline<'_> {
     }
 
     fn stage(&mut self, value: Piece<'_>) {
-        self.port.buffer(self.cid).fill(value);
+        self.port.transport().stage(self.cid, value);
     }
 
     fn clear(&mut self) {
-        self.port.buffer(self.cid).clear();
+        self.port.transport().clear(self.cid);
     }
 
     fn list(&mut self, bytes: u32) {
-        self.port.list(self.cid, bytes);
+        self.port.transport().list(self.cid, bytes);
     }
 
     /// The entries stay in the outbox until the next doorbell.
@@ -289,8 +320,9 @@ impl CommandSlot for InPipeline<'_> {
         let Gathered { outbox, quiet, doorbells, inside, .. } = &mut *self.gathered;
         let Submission { completions, iterator_use, .. } = submission;
         *quiet += (outbox.len() - self.before) as u32 - completions;
-        self.place.put_at = *doorbells;
-        self.place.begun_at.get_or_insert(*doorbells);
+        self.port.transport().gather(self.cid, outbox, self.before, &submission)?;
+        self.place.put_at = if outbox.len() > self.before { *doorbells } else { 0 };
+        self.place.begun_at.get_or_insert(self.place.put_at);
         self.place.slot.submitted(completions, iterator_use, *inside == Some(self.cid));
         Ok(())
     }
@@ -302,10 +334,63 @@ impl CommandSlot for InPipeline<'_> {
     }
 }
 
+/// For [`crate::spread`], which waits for any of several pipelines.
+impl<V> Pipeline<'_, V> {
+    /// The error that kept commands from being sent.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.gathered.failure.as_ref()
+    }
+
+    /// A call that was answered without a command.
+    pub(crate) fn answered(&mut self) -> Option<Completion<V>> {
+        self.answered.pop_front()
+    }
+
+    /// Sleeps until one of `pipelines` can continue, for the given time at most. Where completions come without
+    /// this thread and others do not, it looks once a millisecond.
+    pub(crate) fn sleep_for_any(pipelines: &mut [&mut Pipeline<'_, V>], timeout: Option<Duration>) {
+        let of_each = pipelines.iter().map(|one| one.driver.port().transport().descriptor());
+        let descriptors: Vec<_> = of_each.flatten().collect();
+        if descriptors.is_empty() {
+            let any = |context: &mut Context<'_>| match pipelines.iter_mut().any(|one| one.has_come(context))
+            {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            };
+            block_on_within(poll_fn(any), timeout);
+            return;
+        }
+        let is_mixed = descriptors.len() < pipelines.len();
+        let timeout = if is_mixed { Some(timeout.map_or(LOOK, |span| span.min(LOOK))) } else { timeout };
+        // A failed socket is found by the next read.
+        _ = wait::sleep_for_any(&descriptors, timeout);
+    }
+
+    /// Have completions come that were not looked at? Else the context is woken when one comes.
+    fn has_come(&mut self, context: &Context<'_>) -> bool {
+        !self.batch.is_empty() || {
+            let port = self.driver.port();
+            let has_come = port.board().poll_finished(context, &mut self.batch).is_ready();
+            if has_come {
+                self.batch.reverse();
+                port.transport().acknowledge();
+            }
+            has_come
+        }
+    }
+
+    /// Ends the pipeline; returns the calls that have no answer.
+    pub(crate) fn into_unanswered(mut self) -> Vec<(Call<()>, V, Region)> {
+        let flights = std::mem::take(&mut self.flights).into_iter().flatten();
+        flights.map(|Flight { call, value, into, .. }| (call, value, into)).collect()
+    }
+}
+
 impl<V> Drop for Pipeline<'_, V> {
     fn drop(&mut self) {
         let slot = |cid: u16| {
-            let Some(flight) = &self.flights[usize::from(cid)] else { return Slot::new(cid) };
+            let flight = self.flights.get(usize::from(cid)).and_then(Option::as_ref);
+            let Some(flight) = flight else { return Slot::new(cid) };
             let Place { mut slot, begun_at, put_at } = flight.place;
             let has_rung = |at: u64| at < self.gathered.doorbells;
             if !has_rung(put_at) {

@@ -1,0 +1,354 @@
+//! [`Node`]: the transport to a character device of Linux (`/dev/ngXnY`), by the passthrough ioctls of the NVMe
+//! driver: any drive that a kernel drives, or `kvdrive ng` in a kernel's place.
+//!
+//! An ioctl returns when its command has completed, so each slot has a thread that carries out commands, and a
+//! caller never waits in one. A value travels with its command, as one Store; commands that carry bytes of a
+//! value where a kernel writes the data pointer cannot be sent here.
+
+#![expect(
+    unsafe_code,
+    reason = "an ioctl takes a pointer to a command that names memory; see the SAFETY comment"
+)]
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use kvdrive_content::Piece;
+use kvdrive_link::{BadAddress, HostMemory};
+use kvdrive_nvme::fabrics::nqn;
+use kvdrive_nvme::identify::{self, CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_nvme::opcode::{Direction, admin, direction};
+use kvdrive_nvme::{Cqe, Sqe, Status};
+use kvdrive_sim::wall::lock;
+use zerocopy::native_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::access::{Access, AccessLimits, Found, ReachError, Remote};
+use crate::answers::AnswerData;
+use crate::conversation::{SlotOffer, Submission};
+use crate::driver::{Board, Driver, Limits, Port, Remainder};
+use crate::error::Error;
+use crate::transport::Transport;
+
+/// `NVME_IOCTL_ID`: the namespace's identifier is the return value.
+const ID: u64 = 0x4E40;
+/// `NVME_IOCTL_ADMIN64_CMD` and `NVME_IOCTL_IO64_CMD`: a [`Passthrough`].
+const ADMIN: u64 = 0xC050_4E47;
+const IO: u64 = 0xC050_4E48;
+/// Commands at once on one device: each has a thread.
+const QUEUES: u16 = 64;
+const ENTRIES: u16 = 1024;
+/// Bytes that a Retrieve asks for first. A kernel pins as many for every command.
+const AT_ONCE_BYTES: u32 = 64 << 10;
+
+/// `struct nvme_passthru_cmd64`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Passthrough {
+    opcode: u8,
+    flags: u8,
+    reserved: [u8; 2],
+    nsid: U32,
+    cdw2: U32,
+    cdw3: U32,
+    metadata: U64,
+    address: U64,
+    metadata_bytes: U32,
+    data_bytes: U32,
+    cdw10_15: [U32; 6],
+    /// 0: as long as the kernel's default.
+    timeout_ms: U32,
+    reserved_68: U32,
+    result: U64,
+}
+
+const _: () = assert!(size_of::<Passthrough>() == 80);
+
+/// Which data a command has.
+enum Data<'a> {
+    None,
+    Out(&'a [u8]),
+    In(&'a mut [u8]),
+}
+
+/// Has the device carry out a command; returns its status and result.
+///
+/// # Errors
+/// The command has no status: the kernel refused it, or ended it before it completed.
+fn carry_out(device: &File, request: u64, sqe: &Sqe, data: Data<'_>) -> io::Result<Cqe> {
+    let (address, bytes) = match data {
+        Data::None => (0, 0),
+        Data::Out(bytes) => (bytes.as_ptr() as u64, bytes.len()),
+        Data::In(bytes) => (bytes.as_mut_ptr() as u64, bytes.len()),
+    };
+    let native = |field: zerocopy::little_endian::U32| U32::new(field.get());
+    let mut command = Passthrough {
+        opcode: sqe.opcode,
+        flags: 0,
+        reserved: [0; 2],
+        nsid: native(sqe.nsid),
+        cdw2: native(sqe.cdw2),
+        cdw3: native(sqe.cdw3),
+        metadata: U64::new(0),
+        address: U64::new(address),
+        metadata_bytes: U32::new(0),
+        data_bytes: U32::new(bytes as u32),
+        cdw10_15: [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15].map(native),
+        timeout_ms: U32::new(0),
+        reserved_68: U32::new(0),
+        result: U64::new(0),
+    };
+    // SAFETY: both requests take a pointer to these 80 bytes, which outlive the call. The device reads or writes at
+    // most the `data_bytes` bytes at `address`: bit 0 of the opcode says which, and `data` is borrowed mutably
+    // where the device writes (the callers match it with the opcode's direction).
+    let status = unsafe { libc::ioctl(device.as_raw_fd(), request as _, &raw mut command) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Status field without the phase bit, of which bits 10:0 are type and code.
+    let (status, result) = (Status::new((status >> 8) as u8, status as u8), command.result.get());
+    Ok(Cqe::new(sqe.cid.get(), status).with_result(result as u32, (result >> 32) as u32))
+}
+
+/// A command that waits for its thread.
+struct Job {
+    sqe: Sqe,
+    value: Vec<u8>,
+    room: u32,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    is_over: bool,
+}
+
+/// What the threads of a node share.
+struct Device {
+    file: File,
+    nsid: u32,
+    jobs: Mutex<Jobs>,
+    posted: Condvar,
+    /// The data of each slot's last completion.
+    answers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// A device whose commands have the numbers of slots.
+struct Node(Arc<Device>);
+
+impl Device {
+    fn post(&self, job: Job) {
+        lock(&self.jobs).waiting.push_back(job);
+        self.posted.notify_one();
+    }
+
+    /// The next command; `None`: no more will come.
+    fn next(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            match jobs.waiting.pop_front() {
+                Some(job) => return Some(job),
+                None if jobs.is_over => return None,
+                None => jobs = self.posted.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Carries commands out, one at a time.
+    fn work(&self, board: &Board) {
+        while let Some(Job { mut sqe, value, room }) = self.next() {
+            sqe.nsid.set(self.nsid);
+            let slot = usize::from(sqe.cid.get());
+            let mut answer = std::mem::take(&mut lock(&self.answers)[slot]);
+            answer.resize(room as usize, 0);
+            let data = match direction(sqe.opcode) {
+                Direction::ToDrive => Data::Out(&value),
+                _ if room > 0 => Data::In(&mut answer),
+                _ => Data::None,
+            };
+            let completed = carry_out(&self.file, IO, &sqe, data);
+            lock(&self.answers)[slot] = answer;
+            match completed {
+                Ok(cqe) => board.complete(self, &[cqe]),
+                // The kernel ended the command: it took too long, or the controller was reset.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    board.complete(self, &[Cqe::new(sqe.cid.get(), Status::ABORT_REQUESTED)]);
+                }
+                Err(error) => board.fail(error.into()),
+            }
+        }
+    }
+}
+
+/// The data that came, as memory that begins at address 0.
+struct Came<'a>(&'a [u8]);
+
+impl HostMemory for Came<'_> {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
+        let from = usize::try_from(address).ok();
+        let came = from.and_then(|from| self.0.get(from..from.checked_add(bytes as usize)?));
+        sink(Piece::Bytes(came.ok_or(BadAddress { address, bytes })?));
+        Ok(())
+    }
+
+    fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        Err(BadAddress { address, bytes: piece.bytes() })
+    }
+}
+
+impl AnswerData for Came<'_> {
+    fn memory(&self) -> (&dyn HostMemory, u64) {
+        (self, 0)
+    }
+
+    fn bytes(&self) -> u32 {
+        self.0.len() as u32
+    }
+}
+
+impl Remainder for Device {
+    fn put(&self, sqe: Sqe) {
+        self.post(Job { sqe, value: Vec::new(), room: 0 });
+    }
+
+    fn answer(&self, cid: u16, read: &mut dyn FnMut(&dyn AnswerData)) {
+        let data = std::mem::take(&mut lock(&self.answers)[usize::from(cid)]);
+        read(&Came(&data));
+        lock(&self.answers)[usize::from(cid)] = data;
+    }
+}
+
+impl Remainder for Node {
+    fn put(&self, sqe: Sqe) {
+        self.0.put(sqe);
+    }
+
+    fn answer(&self, cid: u16, read: &mut dyn FnMut(&dyn AnswerData)) {
+        self.0.answer(cid, read);
+    }
+}
+
+impl Transport for Node {
+    /// No memory that the drive could address: a kernel names it.
+    fn offer(&self, cid: u16) -> SlotOffer<'static> {
+        SlotOffer { cid, buffer: 0, list: 0, entries: 1, window: None, is_together: false }
+    }
+
+    fn gather(
+        &self,
+        _: u16,
+        outbox: &mut Vec<Sqe>,
+        _: usize,
+        submission: &Submission<'_>,
+    ) -> Result<(), Error> {
+        let sqe = outbox.pop().expect("there is an entry to submit");
+        let mut value = vec![0; submission.value.bytes() as usize];
+        submission.value.expand(&mut value);
+        self.0.post(Job { sqe, value, room: submission.room });
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        lock(&self.0.jobs).is_over = true;
+        self.0.posted.notify_all();
+    }
+}
+
+/// A device of this machine.
+struct NodeAccess {
+    file: File,
+    nsid: u32,
+}
+
+/// The drive behind a device.
+///
+/// # Errors
+/// A line without the path: no such device, no right to use it, or no namespace of pairs.
+pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
+    let file = File::options().read(true).write(true).open(&remote.address)?;
+    // SAFETY: this request takes no argument.
+    let nsid = unsafe { libc::ioctl(file.as_raw_fd(), ID as _) };
+    let Ok(nsid) = u32::try_from(nsid) else {
+        let error = Error::from(io::Error::last_os_error());
+        return Err(ReachError::Of("it is no device of an NVMe namespace (/dev/ngXnY)".into(), error));
+    };
+    if let Some(wanted) = remote.nsid.filter(|wanted| *wanted != nsid) {
+        return Err(ReachError::NoPairs(format!("it is namespace {nsid}, not {wanted}")));
+    }
+    let mut access = NodeAccess { file, nsid };
+    let identity = access.identify(cns::CONTROLLER, 0, 0)?;
+    let identity = identify::Controller::read_from_bytes(&identity).expect("Identify data has its size");
+    let of = |error| ReachError::Of(format!("namespace {nsid} has no pairs (command set 1)"), error);
+    let namespace = access.identify_namespace().map_err(of)?;
+    if namespace.format().value_max_bytes.get() == 0 {
+        return Err(ReachError::NoPairs(format!("namespace {nsid}: it has no format of pairs")));
+    }
+    let (nqn, transfer_max_bytes) = (
+        nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned(),
+        transfer_max_bytes(Path::new(&remote.address)).unwrap_or(u32::MAX),
+    );
+    Ok(Found { access: Box::new(access), nqn, identity, nsid, namespace, transfer_max_bytes })
+}
+
+impl NodeAccess {
+    fn identify(&self, structure: u8, csi: u8, nsid: u32) -> Result<Vec<u8>, Error> {
+        let mut sqe = Sqe::new(admin::IDENTIFY, 0, nsid);
+        sqe.cdw10.set(u32::from(structure));
+        sqe.cdw11.set(u32::from(csi) << 24);
+        let mut data = vec![0; IDENTIFY_BYTES];
+        let status = carry_out(&self.file, ADMIN, &sqe, Data::In(&mut data))?.status();
+        if status.is_success() { Ok(data) } else { Err(status.into()) }
+    }
+}
+
+/// Most bytes that the kernel moves for one command to the namespace of `/dev/ngXnY`, if it says so.
+fn transfer_max_bytes(device: &Path) -> Option<u32> {
+    let name = device.file_name()?.to_str()?.strip_prefix("ng")?;
+    let path = format!("/sys/block/nvme{name}/queue/max_hw_sectors_kb");
+    let kib: u32 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024)).filter(|bytes| *bytes > 0)
+}
+
+impl Access for NodeAccess {
+    fn identify_namespace(&mut self) -> Result<KvNamespace, Error> {
+        let data = self.identify(cns::CSI_NAMESPACE, CSI_KV, self.nsid)?;
+        Ok(KvNamespace::read_from_bytes(&data).expect("Identify data has its size"))
+    }
+
+    /// Queues are the kernel's: as many drivers may be made as threads seem sensible.
+    fn ask_for_queues(&mut self, count: u16) -> Result<u16, Error> {
+        Ok(count.min(QUEUES))
+    }
+
+    fn entries_max(&mut self) -> Result<u16, Error> {
+        Ok(ENTRIES)
+    }
+
+    fn driver(&mut self, _: u16, _: u16, depth: u32, limits: &AccessLimits) -> Result<Driver, Error> {
+        let (jobs, posted) = (Mutex::default(), Condvar::new());
+        let answers = Mutex::new(vec![Vec::new(); depth as usize]);
+        let device =
+            Arc::new(Device { file: self.file.try_clone()?, nsid: self.nsid, jobs, posted, answers });
+        let (node, board) = (Node(device.clone()), Board::new(depth, Default::default()));
+        for _ in 0..depth {
+            let (device, board) = (device.clone(), board.clone());
+            thread::Builder::new().name("kvdrive node".into()).spawn(move || device.work(&board))?;
+        }
+        // A longer value than the kernel moves would be refused as an invalid argument.
+        let max_value_bytes = limits.max_value_bytes.min(limits.transfer_max_bytes);
+        let limits = Limits {
+            choice: None,
+            max_value_bytes,
+            max_answer_bytes: limits.transfer_max_bytes,
+            at_once_bytes: AT_ONCE_BYTES,
+        };
+        Ok(Driver::new(Port::new(Box::new(node), board), limits, None))
+    }
+}
