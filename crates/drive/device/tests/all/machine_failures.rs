@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
@@ -268,6 +268,31 @@ fn a_drive_whose_files_are_removed_turns_read_only() {
     }
 }
 
+/// A drive whose image or journal is cut off notices that at its next write, before that write makes the file long
+/// again: everything stored later would be acknowledged and lost.
+#[test]
+fn a_drive_whose_files_are_cut_off_turns_read_only() {
+    for (row, part) in ENGINES.iter().zip(["drive.img", ".protected-"].into_iter().cycle()) {
+        let mut prepared = Prepared::new(row.name);
+        let folder = prepared.folder.path().to_owned();
+        let known = &mut prepared.known;
+        let failure = powered(&prepared.config, |drive, driver| {
+            let mut rng = Rng::stream(6, "before and after");
+            assert!(known.work(driver, &mut rng, 20).is_empty(), "{}", row.name);
+            for file in files(&folder, part) {
+                let file = std::fs::OpenOptions::new().write(true).open(file).expect("it is there");
+                let bytes = file.metadata().expect("it is a file").len();
+                file.set_len(bytes - 1).expect("it can be cut off");
+            }
+            let refused = known.work(driver, &mut rng, 100);
+            assert!(refused.contains(&Status::NAMESPACE_WRITE_PROTECTED), "{}: {refused:?}", row.name);
+            drive.write_failure().expect("it says why").to_string()
+        });
+        let failure = failure.expect("it came up");
+        assert!(failure.contains(part) && failure.contains("was shortened"), "{failure}");
+    }
+}
+
 /// A drive that ends soon after the removal, before it writes for the next time it looks.
 #[test]
 fn the_removal_of_a_file_is_noticed_when_the_drive_ends() {
@@ -288,11 +313,14 @@ fn the_removal_of_a_file_is_noticed_when_the_drive_ends() {
 
 /// Removes the files of a drive whose names contain `part`.
 fn remove(folder: &Path, part: &str) {
-    for file in std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file")) {
-        if file.file_name().to_string_lossy().contains(part) {
-            std::fs::remove_file(file.path()).expect("it can be removed");
-        }
-    }
+    files(folder, part).for_each(|file| std::fs::remove_file(file).expect("it can be removed"));
+}
+
+fn files(folder: &Path, part: &str) -> impl Iterator<Item = PathBuf> {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path());
+    let is_meant =
+        move |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().contains(part));
+    files.filter(is_meant)
 }
 
 /// The protected image is beside the file that the link names.

@@ -371,7 +371,8 @@ impl FileLog {
             self.check_there()?;
         }
         GROUP.finish(&mut self.group);
-        let written = self.file.write_at(self.end, &self.group);
+        let written =
+            self.file.check_length(self.end).and_then(|()| self.file.write_at(self.end, &self.group));
         let synced = written.and_then(|()| if self.sync { self.file.sync() } else { Ok(()) });
         synced.map_err(FileError::at(&self.path))?;
         self.end += self.group.len() as u64;

@@ -95,11 +95,11 @@ impl Backing {
 
     pub(super) fn write_at(&self, at: u64, data: &[u8]) {
         match self {
-            Backing::File { file, protection, shadow, unreadable, .. } => {
+            Backing::File { file, protection, shadow, extent, unreadable, .. } => {
                 let end = at + data.len() as u64;
                 unreadable.borrow_mut().retain(|known| known.start < at || end < known.end);
                 if !protection.is_on() {
-                    match file.write_at(at, data) {
+                    match extent.check(file).and_then(|()| file.write_at(at, data)) {
                         Ok(()) => return,
                         Err(error) => protection.turn_on(file.path(), "cannot be written", &error),
                     }

@@ -77,11 +77,20 @@ impl Extent {
         self.present.get()
     }
 
+    /// Checks that `file` is still as long as it was made.
+    ///
+    /// # Errors
+    /// It was shortened.
+    pub fn check(&self, file: &MachineFile) -> io::Result<()> {
+        file.check_length(self.recorded.get())
+    }
+
     /// Makes `file` at least `bytes` long, and then records that in its head.
     pub fn grow(&self, file: &MachineFile, bytes: u64, sync: bool) -> io::Result<()> {
         if bytes <= self.recorded.get() {
             return Ok(());
         }
+        self.check(file)?;
         file.grow_to(bytes)?;
         self.present.set(self.present.get().max(bytes));
         if sync {
