@@ -134,14 +134,17 @@ fn half_stored(settings: &[&str]) {
     bench.sim.block_on(|| {
         let _drive = bench.power_on(None).expect("an empty drive comes up");
         let (driver, slow) = (bench.connect(), Slow::of(&bench));
-        let begin = |stream: u16| {
+        const VALUE_BYTES: u32 = 200_000;
+        let send = |queue: &Slow<'_>, stream: u16, at: u32| {
             let store = Store {
                 key: key(stream.into(), false),
-                value_bytes: 200_000,
+                value_bytes: VALUE_BYTES,
                 options: StoreOptions::default(),
             };
-            slow.send(&Command::StorePart(StorePart { store, at: 0, bytes: PART_BYTES, stream }))
+            let bytes = PART_BYTES.min(VALUE_BYTES - at);
+            queue.send(&Command::StorePart(StorePart { store, at, bytes, stream }))
         };
+        let begin = |stream: u16| send(&slow, stream, 0);
         let began = (1..200).take_while(|stream| begin(*stream) == Status::SUCCESS).count() as u16;
         assert!((2..100).contains(&began), "{began} of 199");
         assert_eq!(begin(began + 1), Status::COMMAND_INTERRUPTED);
@@ -150,6 +153,16 @@ fn half_stored(settings: &[&str]) {
             let key = key(number, false);
             assert_eq!(driver.store(key, Piece::Pattern(value(&key, stored))), Ok(()), "store {number}");
         }
+        // A queue that holds none gets its first, for the value that was not continued for longest. It cannot take a
+        // second one from others.
+        let other = Slow::of(&bench);
+        for at in (0..VALUE_BYTES).step_by(PART_BYTES as usize) {
+            assert_eq!(send(&other, 2000, at), Status::SUCCESS, "{settings:?}: from {at} on");
+        }
+        assert_eq!(send(&slow, 1, PART_BYTES), Status::COMMAND_INTERRUPTED, "{settings:?}: try again");
+        assert_eq!(send(&slow, began, PART_BYTES), Status::SUCCESS, "{settings:?}: it is left alone");
+        assert_eq!(begin(1), Status::SUCCESS, "what is given up can be begun again");
+        assert_eq!(begin(began + 1), Status::COMMAND_INTERRUPTED);
         assert_eq!(slow.send(&Command::Discard { stream: 1 }), Status::SUCCESS);
         assert_eq!(begin(1), Status::SUCCESS, "what is given up can be begun again");
     });
