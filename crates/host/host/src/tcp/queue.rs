@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use kvdrive_nvme::list::ListReader;
 use kvdrive_nvme::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
-use kvdrive_nvme::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
+use kvdrive_nvme::{
+    Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions, opcode,
+};
 use kvdrive_sim::wall::Stopwatch;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -59,6 +61,16 @@ struct Pending {
     room: u32,
     /// The identifier is from the queue's free ones.
     is_free_after: bool,
+    /// A retrieve: from where in its value on.
+    retrieves_from: Option<u32>,
+}
+
+impl Pending {
+    /// How many bytes of data a successful answer of this command has to bring, by its dword 0; other commands than
+    /// retrieves say it in their data.
+    fn due_bytes(&self, dw0: u32) -> usize {
+        self.retrieves_from.map_or(0, |from| dw0.saturating_sub(from).min(self.room) as usize)
+    }
 }
 
 /// One connection.
@@ -253,7 +265,13 @@ impl Queue {
     ) -> Result<(), Error> {
         sqe.cid = U16::new(cid);
         let memory = self.spare.pop().unwrap_or_default();
-        let mut pending = Pending { out: Vec::new(), asked: 0, data: memory, room: 0, is_free_after };
+        let retrieves_from = match sqe.opcode {
+            opcode::RETRIEVE => Some(0),
+            opcode::RETRIEVE_PART => Some(sqe.cdw13.get()),
+            _ => None,
+        };
+        let mut pending =
+            Pending { out: Vec::new(), asked: 0, data: memory, room: 0, is_free_after, retrieves_from };
         let mut in_capsule: &[u8] = &[];
         match data {
             Data::None => {
@@ -341,9 +359,15 @@ impl Queue {
                 if pending.is_free_after {
                     self.free.push(cid);
                 }
-                return Ok(Some(Completed { cqe: unit.cqe, data: pending.data }));
+                // A part of a value must not pass as the value.
+                let is_short = pending.data.len() < pending.due_bytes(unit.cqe.dw0.get());
+                let cqe = match unit.cqe.status().is_success() && is_short {
+                    true => Cqe::new(cid, Status::TRANSIENT_TRANSPORT_ERROR),
+                    false => unit.cqe,
+                };
+                return Ok(Some(Completed { cqe, data: pending.data }));
             }
-            kind::C2H_DATA => self.take_data(&header[..24])?,
+            kind::C2H_DATA => return self.take_data(&header[..24]),
             kind::R2T => self.send_data(&header[..24])?,
             _ => return Err(Error::Protocol("a unit that only hosts send")),
         }
@@ -369,7 +393,8 @@ impl Queue {
         Ok(())
     }
 
-    fn take_data(&mut self, header: &[u8]) -> Result<(), Error> {
+    /// Takes data; the completion, if the command has succeeded and no response follows.
+    fn take_data(&mut self, header: &[u8]) -> Result<Option<Completed>, Error> {
         let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
         let before = 24 + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
         let padding = usize::from(unit.header.data_at)
@@ -401,7 +426,25 @@ impl Queue {
                 return Err(Error::Protocol("a data digest is wrong"));
             }
         }
-        Ok(())
+        if unit.header.flags & flag::SUCCESS == 0 {
+            return Ok(None);
+        }
+        let pending = self.pending[usize::from(unit.cid.get())].take().expect("it was there");
+        if pending.is_free_after {
+            self.free.push(unit.cid.get());
+        }
+        let bytes = pending.data.len() as u32;
+        // Dword 0 is lost, which has the size of a value: it is known only if the value was shorter than its room.
+        if pending.retrieves_from.is_some() && bytes == pending.room {
+            return Err(Error::Protocol(
+                "data with SUCCESS in place of a response that has the value's size",
+            ));
+        }
+        let dw0 = pending.retrieves_from.map_or(0, |from| from + bytes);
+        Ok(Some(Completed {
+            cqe: Cqe::new(unit.cid.get(), Status::SUCCESS).with_result(dw0, 0),
+            data: pending.data,
+        }))
     }
 
     /// Answers an R2T: sends the data that the controller asks for.

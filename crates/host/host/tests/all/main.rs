@@ -2,6 +2,7 @@
 
 mod alike;
 mod clients;
+mod controllers;
 mod firmware;
 mod recording;
 mod speed;
