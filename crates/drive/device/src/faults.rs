@@ -2,6 +2,7 @@
 
 use kvdrive_flash::faults::{Effect, Moment, Subject};
 use kvdrive_link::{Port, Request};
+use kvdrive_nvme::door::sent_opcode;
 use kvdrive_nvme::{Command, Key, Status};
 use kvdrive_sim::Ns;
 
@@ -26,8 +27,10 @@ pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Reques
 
 fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
     let sqe = fetched.request.sqe();
+    // A rule strikes the command of the host, and not the parts in which a door carries it out.
+    let opcode = sent_opcode(sqe)?;
     let subject = Subject::Command {
-        opcode: sqe.opcode,
+        opcode,
         key: fetched.decoded.as_ref().and_then(key_of),
         namespace: sqe.nsid.get(),
         changes_content: fetched.decoded.as_ref().is_some_and(Decoded::changes_content),

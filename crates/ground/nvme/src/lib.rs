@@ -8,6 +8,7 @@
 //! | [`opcode`] | opcodes of the KV command set, of the vendor range, of the admin queue |
 //! | [`command`] | what an I/O command means, decoded from and encoded to an entry |
 //! | [`inline`] | value bytes carried inside entries (*write*, *transfer*, chunks) |
+//! | [`door`] | parts into which a door divides the command of a host |
 //! | [`window`] | windows into the drive's page buffer (CXL.mem) |
 //! | [`list`], [`iter`] | the data a List, a SEEK or a NEXT returns |
 //! | [`batch`] | the structured value of a batch: many stores and deletes in one value |
@@ -30,6 +31,7 @@ pub mod batch;
 pub mod command;
 pub mod cqe;
 pub mod discovery;
+pub mod door;
 pub mod fabrics;
 pub mod feature;
 pub mod identify;

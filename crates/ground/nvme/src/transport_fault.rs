@@ -14,6 +14,11 @@ pub enum TransportFault {
         /// Duration, ms.
         ms: u64,
     },
+    /// The answer comes later; other commands are answered meanwhile.
+    Late {
+        /// Delay, ms.
+        ms: u64,
+    },
     /// The controller has failed (CSTS.CFS, base specification, section 3.1.4.6): it answers only property
     /// commands, until its host resets it.
     Fatal,

@@ -36,6 +36,9 @@ use kvdrive_text::{Unit, quantity};
 /// Keys that every rule may have.
 const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "probability", "times"];
 
+/// The namespace that commands name inside a drive, whatever its number is for hosts of a server.
+const NSID: u32 = 1;
+
 /// The rules in `text`, for a drive of `geometry`. Messages begin with `name`.
 ///
 /// # Errors
@@ -187,10 +190,18 @@ impl RuleReader<'_> {
             let names = || Purpose::ALL.map(|(_, name)| name).join(", ");
             found.ok_or_else(|| format!("no {text:?}; there are {}", names()))
         };
+        let namespaces = self.numbers("namespace", 1, u32::MAX)?;
+        if let Some(other) = namespaces.iter().find(|nsid| **nsid != NSID) {
+            let what = format!(
+                "namespace: {other} never matches: rules are of one drive, in which every command names {NSID}; for \
+                 another namespace of a server: kvdrive ctl --nsid {other} inject, without this key"
+            );
+            return wrong(self.span("namespace"), what);
+        }
         Ok(Matches {
             opcodes: self.names("opcode", opcode_of)?,
             keys: self.keys()?,
-            namespaces: self.numbers("namespace", 1, u32::MAX)?,
+            namespaces,
             purposes: self.names("purpose", purpose_of)?,
             dies: self.numbers("die", 0, self.geometry.dies() - 1)?,
             blocks: self.numbers("block", 0, self.geometry.media_blocks() - 1)?,

@@ -211,8 +211,8 @@ impl Loading {
 }
 
 fn fault(count: FaultCount) -> report::Fault {
-    let FaultCount { name, kind, matched, fired } = count;
-    report::Fault { rule: name, fault: kind, matched, fired }
+    let FaultCount { name, kind, matched, struck } = count;
+    report::Fault { rule: name, fault: kind, matched, struck }
 }
 
 /// Health of flash since power-on, if fault rules may strike it or something has failed.

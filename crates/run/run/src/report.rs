@@ -209,7 +209,7 @@ pub struct Fault {
     /// Commands or flash operations that it matched until it was used up.
     pub matched: u64,
     /// How often it struck.
-    pub fired: u64,
+    pub struck: u64,
 }
 
 /// Operations, by kind and by whether they failed.

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_nvme::door::sent_opcode;
 use kvdrive_nvme::{Command, Sqe};
 use kvdrive_sim::{Ns, TaskCell};
 
@@ -141,7 +142,7 @@ impl Began {
             if began.len() <= cid {
                 began.resize(cid + 1, VecDeque::new());
             }
-            began[cid].push_back((now, sqe.opcode));
+            began[cid].push_back((now, sent_opcode(sqe).unwrap_or(sqe.opcode)));
         }
     }
 

@@ -1,15 +1,7 @@
 //! Memory for the data of commands, within a budget of which each host has a share.
 //!
 //! A [`Budget`] lends [`Buffer`]s through [`Share`]s; dropping a buffer, on any path, returns its memory. The
-//! budget never lends more than its limit, and never so much to one share that the others are left with less:
-//!
-//! ```text
-//!   bytes lent to the share + bytes it asks for  <=  bytes free afterwards
-//! ```
-//!
-//! A single host therefore gets at most one half, each of two hosts at most one third; with `n` hosts that
-//! take all they can get, 1 / (n + 1) of the budget stays free for the next one. A share that holds nothing gets the
-//! requested memory as long as that much is free.
+//! budget never lends more than its limit. [`crate::sharing`] decides which share gets what.
 //!
 //! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
 //! while back to the system.
@@ -22,14 +14,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+
+pub use crate::sharing::NoBuffer;
+use crate::sharing::{Common, Holding, Reserves, grant};
 
 /// Smallest size of a buffer's memory, and the unit in which the budget counts.
-const UNIT_BYTES: usize = 4096;
+pub(crate) const UNIT_BYTES: usize = 4096;
 
 struct Pool {
     limit_bytes: usize,
     used_bytes: Cell<usize>,
+    reserves: Reserves,
+    /// Memory beyond reserves that is lent.
+    common_used_bytes: Cell<usize>,
+    is_short: Cell<bool>,
+    /// Every share that is in use.
+    parts: RefCell<Vec<Weak<Part>>>,
+    /// How many of them are waited for.
+    awaited: Cell<usize>,
     /// Free memory by size; that of an index is `UNIT_BYTES << index`.
     spare: RefCell<Vec<Spare>>,
     spare_bytes: Cell<usize>,
@@ -53,18 +56,38 @@ pub struct Share(Rc<Part>);
 
 struct Part {
     pool: Rc<Pool>,
+    reserve_bytes: usize,
     used_bytes: Cell<usize>,
-    /// Connections of the host that wait for memory.
+    /// Those who wait for memory of this share.
     waiting: Cell<usize>,
 }
 
-/// Why a share gets no buffer at present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoBuffer {
-    /// The share has its full part: some of its own buffers have to be returned first.
-    OverShare,
-    /// All shares together have taken too much memory.
-    NoRoom,
+impl Part {
+    fn holding(&self) -> Holding {
+        let (reserve_bytes, used_bytes) = (self.reserve_bytes, self.used_bytes.get());
+        Holding { reserve_bytes, used_bytes, wants: self.waiting.get() > 0 }
+    }
+
+    /// Counts memory that is lent to the share, or (negative) returned.
+    fn count(&self, by: isize) {
+        let before = self.holding().common_bytes();
+        let add = |cell: &Cell<usize>| cell.set(cell.get().checked_add_signed(by).expect("it was lent"));
+        add(&self.used_bytes);
+        add(&self.pool.used_bytes);
+        let common = &self.pool.common_used_bytes;
+        common.set(common.get() + self.holding().common_bytes() - before);
+    }
+}
+
+/// Counts as one who waits for memory of a share, until it is dropped.
+pub struct Wait(Rc<Part>);
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let (waiting, awaited) = (&self.0.waiting, &self.0.pool.awaited);
+        waiting.set(waiting.get() - 1);
+        awaited.set(awaited.get() - usize::from(waiting.get() == 0));
+    }
 }
 
 /// Memory from a budget. Until it is written, it has the bytes that its previous user left.
@@ -86,11 +109,17 @@ fn class(bytes: usize) -> (usize, usize) {
 }
 
 impl Budget {
-    /// A budget of `limit_bytes`.
-    pub fn new(limit_bytes: usize) -> Budget {
+    /// A budget of `limit_bytes`, of which these reserves are a part.
+    pub fn new(limit_bytes: usize, reserves: Reserves) -> Budget {
+        assert!(reserves.bytes * reserves.count <= limit_bytes, "reserves are a part of the budget");
         Budget(Rc::new(Pool {
             limit_bytes,
             used_bytes: Cell::new(0),
+            reserves,
+            common_used_bytes: Cell::new(0),
+            is_short: Cell::new(false),
+            parts: RefCell::default(),
+            awaited: Cell::new(0),
             spare: RefCell::default(),
             spare_bytes: Cell::new(0),
         }))
@@ -111,9 +140,25 @@ impl Budget {
         self.0.limit_bytes
     }
 
-    /// A new share, for a host that has none.
-    pub fn share(&self) -> Share {
-        Share(Rc::new(Part { pool: self.0.clone(), used_bytes: Cell::new(0), waiting: Cell::new(0) }))
+    /// How many shares can have a reserve.
+    pub fn reserves(&self) -> usize {
+        self.0.reserves.count
+    }
+
+    /// A new share. Whoever takes reserves counts them ([`Budget::reserves`]).
+    pub fn share(&self, has_reserve: bool) -> Share {
+        let pool = self.0.clone();
+        let reserve_bytes = if has_reserve { pool.reserves.bytes } else { 0 };
+        let part = Rc::new(Part { pool, reserve_bytes, used_bytes: Cell::new(0), waiting: Cell::new(0) });
+        let mut parts = self.0.parts.borrow_mut();
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Rc::downgrade(&part));
+        Share(part)
+    }
+
+    /// Memory has come back: it is for everybody again, until a share needs more than is free.
+    pub fn note_returned(&self) {
+        self.0.is_short.set(false);
     }
 
     /// Returns memory to the system that was not needed since the last call.
@@ -172,18 +217,25 @@ impl Share {
         if bytes == 0 {
             return Ok(Buffer::empty());
         }
-        let Part { pool, used_bytes, .. } = &*self.0;
+        let pool = &self.0.pool;
         let (class, memory_bytes) = class(bytes);
-        let free_bytes = pool.limit_bytes - pool.used_bytes.get();
-        let left_bytes = free_bytes.checked_sub(memory_bytes);
-        if used_bytes.get() > 0 && left_bytes.is_none_or(|left| used_bytes.get() + memory_bytes > left) {
-            return Err(NoBuffer::OverShare);
+        let common = Common {
+            bytes: pool.limit_bytes - pool.reserves.bytes * pool.reserves.count,
+            used_bytes: pool.common_used_bytes.get(),
+            is_short: pool.is_short.get(),
+        };
+        // Nobody else's wish matters as long as nobody else waits.
+        let parts = pool.parts.borrow();
+        let parts = if self.others_wait() { &parts[..] } else { &[] };
+        let others = parts.iter().filter_map(|part| Some(part.upgrade()?));
+        let others = others.filter(|part| !Rc::ptr_eq(part, &self.0)).map(|part| part.holding());
+        match grant(common, self.0.holding(), memory_bytes, others) {
+            Ok(_) => self.0.count(memory_bytes as isize),
+            Err(refused) => {
+                pool.is_short.set(pool.is_short.get() || refused == NoBuffer::NoRoom);
+                return Err(refused);
+            }
         }
-        if left_bytes.is_none() {
-            return Err(NoBuffer::NoRoom);
-        }
-        pool.used_bytes.set(pool.used_bytes.get() + memory_bytes);
-        used_bytes.set(used_bytes.get() + memory_bytes);
         Ok(Buffer { memory: Vec::new(), bytes, class, is_given: false, part: Some(self.0.clone()) })
     }
 
@@ -192,13 +244,34 @@ impl Share {
         self.0.used_bytes.get()
     }
 
-    /// Counts a connection that begins (or ceases) to wait for memory of this share.
-    pub fn note_waiting(&self, waits: bool) {
-        let waiting = self.0.waiting.get();
-        self.0.waiting.set(if waits { waiting + 1 } else { waiting - 1 });
+    /// Most bytes that it gets whatever others hold.
+    pub fn reserve_bytes(&self) -> usize {
+        self.0.reserve_bytes
     }
 
-    /// Does a connection wait for memory of this share?
+    /// Counts one more who waits for memory of this share.
+    pub fn wait(&self) -> Wait {
+        let Part { waiting, pool, .. } = &*self.0;
+        pool.awaited.set(pool.awaited.get() + usize::from(waiting.get() == 0));
+        waiting.set(waiting.get() + 1);
+        Wait(self.0.clone())
+    }
+
+    fn others_wait(&self) -> bool {
+        self.0.pool.awaited.get() > usize::from(self.is_awaited())
+    }
+
+    /// Does a share that holds less memory than this one wait for more?
+    pub fn keeps_others_waiting(&self) -> bool {
+        let own_bytes = self.used_bytes();
+        let poorer = |part: &Weak<Part>| {
+            let holding = part.upgrade().map(|part| part.holding());
+            holding.is_some_and(|holding| holding.wants && holding.used_bytes < own_bytes)
+        };
+        own_bytes > 0 && self.others_wait() && self.0.pool.parts.borrow().iter().any(poorer)
+    }
+
+    /// Does anybody wait for memory of this share?
     pub fn is_awaited(&self) -> bool {
         self.0.waiting.get() > 0
     }
@@ -213,6 +286,11 @@ impl Buffer {
     /// A buffer of 0 bytes that belongs to no budget.
     pub fn empty() -> Buffer {
         Buffer { memory: Vec::new(), bytes: 0, class: 0, is_given: false, part: None }
+    }
+
+    /// A buffer that belongs to no budget: for data of which something else limits how many there are.
+    pub(crate) fn unbudgeted(bytes: usize) -> Buffer {
+        Buffer { memory: vec![0; bytes], bytes, class: 0, is_given: false, part: None }
     }
 
     /// Its size, or the room that it is.
@@ -243,9 +321,7 @@ impl Buffer {
         memory.shrink_to(UNIT_BYTES << self.class);
         let (class, memory_bytes) = class(memory.capacity().max(1));
         if let Some(part) = &self.part {
-            let less_bytes = (UNIT_BYTES << self.class) - memory_bytes;
-            part.used_bytes.set(part.used_bytes.get() - less_bytes);
-            part.pool.used_bytes.set(part.pool.used_bytes.get() - less_bytes);
+            part.count(memory_bytes as isize - (UNIT_BYTES << self.class) as isize);
         }
         (self.memory, self.class, self.is_given) = (memory, class, true);
     }
@@ -304,9 +380,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         self.return_memory();
         let Some(part) = self.part.take() else { return };
-        let memory_bytes = UNIT_BYTES << self.class;
-        part.used_bytes.set(part.used_bytes.get() - memory_bytes);
-        part.pool.used_bytes.set(part.pool.used_bytes.get() - memory_bytes);
+        part.count(-((UNIT_BYTES << self.class) as isize));
     }
 }
 
@@ -314,15 +388,21 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
+    /// A budget with two reserves of 4 KiB, or of none.
+    fn budget(limit_bytes: usize, has_reserves: bool) -> Budget {
+        Budget::new(limit_bytes, Reserves { bytes: UNIT_BYTES, count: if has_reserves { 2 } else { 0 } })
+    }
+
     #[test]
     fn what_is_lent_and_kept_stays_within_the_limit_and_comes_back() {
-        let budget = Budget::new(64 << 10);
-        let small: Vec<Buffer> = (0..16).map(|_| budget.share().take(1).unwrap()).collect();
+        let budget = budget(64 << 10, false);
+        let small: Vec<Buffer> = (0..16).map(|_| budget.share(false).take(1).unwrap()).collect();
         assert_eq!(budget.used_bytes(), 64 << 10);
-        let other = budget.share();
+        let other = budget.share(false);
         assert_eq!(other.take(1).err(), Some(NoBuffer::NoRoom));
         assert!(other.take(0).is_ok());
         drop(small);
+        budget.note_returned();
         assert_eq!((budget.used_bytes(), budget.spare_bytes()), (0, 64 << 10));
         let large = other.take(60 << 10).unwrap();
         assert_eq!((large.len(), budget.used_bytes()), (60 << 10, 64 << 10));
@@ -335,26 +415,45 @@ mod tests {
     }
 
     #[test]
-    fn however_much_some_hosts_take_another_one_has_as_much() {
-        let budget = Budget::new(120 * 4096);
-        let hogs = [budget.share(), budget.share()];
-        let first = all(&hogs[0]);
-        assert_eq!(first.len(), 60, "a half");
-        let second = all(&hogs[1]);
-        assert_eq!(second.len(), 30, "as much as is free then");
-        assert_eq!(hogs[0].take(1).err(), Some(NoBuffer::OverShare));
-        let third = budget.share();
-        assert!(third.take(30 * 4096).is_err(), "in memory, that is 32 units");
-        assert_eq!(third.take(16 * 4096).map(|buffer| buffer.len()).ok(), Some(16 * 4096));
-        drop(first);
-        assert_eq!(all(&hogs[0]).len(), 45);
-        drop(second);
+    fn hosts_have_equal_parts_whoever_came_first() {
+        let budget = budget(122 * 4096, true);
+        let hosts = [budget.share(true), budget.share(true)];
+        let mut first = all(&hosts[0]);
+        assert_eq!(first.len(), 121, "all but the other's reserve");
+        let reserve = all(&hosts[1]);
+        assert_eq!(reserve.len(), 1);
+        let waits = hosts.each_ref().map(Share::wait);
+        assert!(hosts[0].keeps_others_waiting() && !hosts[1].keeps_others_waiting());
+        // Whatever the first returns goes to the second until both have the same.
+        let mut second = Vec::new();
+        while first.pop().is_some() && hosts[0].take(1).is_err() {
+            budget.note_returned();
+            second.extend(hosts[1].take(1));
+        }
+        assert_eq!((first.len(), second.len() + reserve.len()), (60, 61));
+        drop(waits);
+        assert!(hosts[1].take(4096).is_ok(), "nobody waits any more");
+    }
+
+    #[test]
+    fn memory_that_is_short_is_kept_for_the_one_that_waits_and_reserves_stay() {
+        let budget = budget(18 * 4096, true);
+        let (rich, poor) = (budget.share(true), budget.share(true));
+        let mut held = all(&rich);
+        assert_eq!(poor.take(8 * 4096).err(), Some(NoBuffer::NoRoom));
+        let _wait = poor.wait();
+        held.truncate(14);
+        assert_eq!(rich.take(1).err(), Some(NoBuffer::OverShare), "what came back is not for the first");
+        assert!(poor.take(4096).is_ok());
+        held.truncate(10);
+        budget.note_returned();
+        assert!(poor.take(8 * 4096).is_ok());
     }
 
     #[test]
     fn an_answer_in_the_memory_of_a_longer_one_counts_as_that_memory() {
-        let budget = Budget::new(4 << 20);
-        let share = budget.share();
+        let budget = budget(4 << 20, false);
+        let share = budget.share(false);
         let longer = || {
             let mut memory = Vec::with_capacity(64 << 10);
             memory.push(1);
@@ -371,13 +470,13 @@ mod tests {
 
     #[test]
     fn room_counts_in_full_until_an_answer_brings_its_own_memory() {
-        let budget = Budget::new(4 << 20);
-        let share = budget.share();
+        let budget = budget(4 << 20, false);
+        let share = budget.share(false);
         let mut written = share.room(1 << 20).unwrap();
         let mut given = share.room(1 << 20).unwrap();
         assert_eq!((written.len(), budget.used_bytes(), share.used_bytes()), (1 << 20, 2 << 20, 2 << 20));
         assert_eq!((&*written, &*given), (&[][..], &[][..]), "no memory yet");
-        assert_eq!(share.room(1 << 20).map(|_| ()), Err(NoBuffer::OverShare));
+        assert_eq!(share.room(4 << 20).map(|_| ()), Err(NoBuffer::OverShare));
         given.give(vec![7; 4097]);
         assert_eq!((&*given, given.len()), (&[7; 4097][..], 1 << 20));
         assert_eq!((budget.used_bytes(), share.used_bytes()), ((1 << 20) + 8192, (1 << 20) + 8192));
@@ -403,8 +502,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_needed_goes_back_to_the_system() {
-        let budget = Budget::new(64 << 10);
-        let share = budget.share();
+        let budget = budget(64 << 10, false);
+        let share = budget.share(false);
         let two = [share.take(4096), share.take(4096)];
         drop(two);
         budget.trim();

@@ -14,8 +14,10 @@
 //! | [`drive`] | a drive as a namespace, reached through `kvdrive_link::shared` |
 //! | [`log`] | one line for each connection that failed, for the operator |
 //! | [`bell`] | lets another thread wake the one with the sockets |
+//! | [`sharing`] | the rule by which hosts share memory |
 //! | [`buffer`] | memory for data, within a budget |
 //! | [`shared`] | what all connections and functions of one thread share |
+//! | [`private`] | UNIX sockets that only the user of this program can open |
 //! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
 //! | [`vfio`] | vfio-user: PCI functions with registers, doorbells and rings in memory of their clients |
 //!
@@ -26,7 +28,9 @@ pub mod buffer;
 pub mod drive;
 pub mod log;
 pub mod namespace;
+pub mod private;
 pub mod shared;
+pub mod sharing;
 pub mod subsystem;
 pub mod tcp;
 pub mod vfio;

@@ -3,13 +3,15 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use kvdrive_link::shared::DriveLoop;
 use kvdrive_sim::Buckets;
 
-use crate::buffer::{Budget, Share};
+use crate::buffer::{Budget, Share, UNIT_BYTES};
 use crate::log::Log;
+use crate::sharing::{Reserves, has_reserve, site};
 use crate::subsystem::Subsystem;
 
 /// Most bytes that are read from one connection in one turn, and about as many from one host; the same for bytes sent.
@@ -43,14 +45,24 @@ pub struct Memory {
     /// The memory.
     pub budget: Budget,
     /// Waiting connections by key, first come first served among those of one host. A connection whose host
-    /// has used its share is passed over, and does not stop other hosts from taking memory at once.
+    /// gets none at present is passed over.
     pub line: VecDeque<usize>,
-    /// The memory is too small for the next connection in line: the others wait, too.
-    pub is_short: bool,
 }
 
 /// The shares of a host, one for each [`Use`] in order; all of its connections together use them.
 pub type Shares = [Share; 2];
+
+/// Smallest reserve for transfers: Identify fits.
+const TRANSFER_RESERVE_MIN_BYTES: usize = UNIT_BYTES;
+/// Largest reserve: the part in which a large value moves.
+const RESERVE_MAX_BYTES: usize = 1 << 20;
+
+/// What a named host has of the memory.
+struct SharesOfHost {
+    shares: Shares,
+    /// The address as which it counts; `None`: it proves who it is, or is on this machine.
+    site: Option<IpAddr>,
+}
 
 /// Bytes of a host in its last turn.
 #[derive(Default)]
@@ -82,8 +94,8 @@ pub struct HostTurn {
 /// Shared by all connections of a host.
 pub type SharedTurn = Rc<HostTurn>;
 
-/// Connections that are queues, by host. The first queue of a host is always admitted; a further one only if that
-/// leaves as many for other hosts as this host then has, which is the rule of [`crate::buffer`].
+/// Connections that are queues, by host. A further queue of a host is admitted only if that leaves as many for other
+/// hosts as this host then has, and hosts of one address that do not prove who they are have at most one half.
 #[derive(Default)]
 pub struct Queues {
     by_host: BTreeMap<String, Rc<QueuesOfHost>>,
@@ -95,23 +107,31 @@ pub struct Queues {
 /// The queues of one host.
 pub struct QueuesOfHost {
     nqn: String,
+    /// The address as which its first queue counts, if it does not prove who it is.
+    site: Option<IpAddr>,
     queues: Cell<usize>,
     pub(crate) turn: SharedTurn,
 }
 
 impl Queues {
-    /// May this host have one more queue, if there may be at most `most` in all?
-    pub(crate) fn admits(&self, host_nqn: &str, most: usize) -> bool {
+    /// May this host have one more queue, if there may be at most `most` in all? `unproved` is its address if it does not
+    /// prove who it is.
+    pub(crate) fn admits(&self, host_nqn: &str, unproved: Option<IpAddr>, most: usize) -> bool {
         let own = self.by_host.get(host_nqn).map_or(0, |host| host.queues.get());
-        own == 0 || own + 1 < most.saturating_sub(self.all)
+        let is_within = own == 0 || own + 1 < most.saturating_sub(self.all);
+        let of_site = |from| {
+            let hosts = self.by_host.values().filter(|host| host.site == Some(site(from)));
+            hosts.map(|host| host.queues.get()).sum::<usize>()
+        };
+        is_within && unproved.is_none_or(|from| of_site(from) < most.div_ceil(2))
     }
 
     /// Counts a further queue of a host.
-    pub(crate) fn join(&mut self, host_nqn: &str) -> Rc<QueuesOfHost> {
+    pub(crate) fn join(&mut self, host_nqn: &str, unproved: Option<IpAddr>) -> Rc<QueuesOfHost> {
         self.all += 1;
         let new = || {
             let (nqn, queues) = (host_nqn.to_owned(), Cell::new(0));
-            Rc::new(QueuesOfHost { nqn, queues, turn: SharedTurn::default() })
+            Rc::new(QueuesOfHost { nqn, site: unproved.map(site), queues, turn: SharedTurn::default() })
         };
         let host = self.by_host.entry(host_nqn.to_owned()).or_insert_with(new);
         host.queues.set(host.queues.get() + 1);
@@ -136,7 +156,7 @@ pub struct Core {
     /// Shares of all connections that have not named their host.
     unnamed: Shares,
     /// Shares by name of the host.
-    shares: BTreeMap<String, Shares>,
+    shares: BTreeMap<String, SharesOfHost>,
     /// Time, ms; from any clock that does not go back.
     pub now_ms: u64,
     /// The same clock at the last reading of this turn, ns.
@@ -161,11 +181,18 @@ impl Core {
         // Room for two hosts that each move the most that one command moves at once.
         let whole_max_bytes = subsystem.options().whole_max_bytes() as usize;
         let transfers = memory_bytes.saturating_sub(capsules).max(2 * whole_max_bytes);
-        let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new(), is_short: false };
-        let memory = [memory(capsules), memory(transfers)];
+        let memory = |bytes, least| {
+            let reserves = Reserves::of(bytes, least, RESERVE_MAX_BYTES);
+            Memory { budget: Budget::new(bytes, reserves), line: VecDeque::new() }
+        };
+        let capsule_bytes = (subsystem.options().in_capsule_bytes as usize).max(UNIT_BYTES);
+        let memory = [
+            memory(capsules, capsule_bytes.next_power_of_two()),
+            memory(transfers, TRANSFER_RESERVE_MIN_BYTES),
+        ];
         Core {
             subsystem,
-            unnamed: memory.each_ref().map(|memory| memory.budget.share()),
+            unnamed: memory.each_ref().map(|memory| memory.budget.share(false)),
             shares: BTreeMap::new(),
             memory,
             now_ms: 0,
@@ -183,16 +210,28 @@ impl Core {
         self.unnamed.clone()
     }
 
-    /// The shares of the host with this name.
-    pub fn shares_of(&mut self, host_nqn: &str) -> Shares {
-        if let Some(shares) = self.shares.get(host_nqn) {
-            return shares.clone();
+    /// The shares of the host with this name, with a reserve. `from` is its address if it does not prove who it is.
+    /// `None`: no reserve is left for it.
+    pub fn shares_of(&mut self, host_nqn: &str, from: Option<IpAddr>) -> Option<Shares> {
+        if let Some(host) = self.shares.get(host_nqn) {
+            return Some(host.shares.clone());
         }
         // A new host is the occasion to drop shares of hosts that have left.
-        self.shares.retain(|_, shares| shares.iter().any(Share::is_shared));
-        let shares = self.memory.each_ref().map(|memory| memory.budget.share());
-        self.shares.insert(host_nqn.to_owned(), shares.clone());
-        shares
+        self.shares.retain(|_, host| host.shares.iter().any(Share::is_shared));
+        let site = from.map(site);
+        let of_site = site.map(|_| self.shares.values().filter(|host| host.site == site).count());
+        let all = self.memory.iter().map(|memory| memory.budget.reserves()).min().unwrap_or(0);
+        has_reserve(all, self.shares.len(), of_site).then(|| {
+            let shares = self.memory.each_ref().map(|memory| memory.budget.share(true));
+            self.shares.insert(host_nqn.to_owned(), SharesOfHost { shares: shares.clone(), site });
+            shares
+        })
+    }
+
+    /// The shares of a PCI function, which is on this machine: without a reserve if none is left.
+    pub fn shares_of_function(&mut self, name: &str) -> Shares {
+        let shares = self.shares_of(name, None);
+        shares.unwrap_or_else(|| self.memory.each_ref().map(|memory| memory.budget.share(false)))
     }
 
     /// The budget of one use.

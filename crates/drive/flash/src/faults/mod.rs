@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a flash operation  ─► FlashPort ──┐                                    ┌─► the operation fails, takes longer,
-//!                                     ├─► Faults::strike: which rule fires ┤   or leaves an altered page
+//!                                     ├─► Faults::strike: which rule is due ┤   or leaves an altered page
 //!   a command          ─► requests ───┘   (matched, then due)              └─► the command is refused, late, or lost
 //! ```
 //!
@@ -24,6 +24,7 @@ mod drop_connection;
 mod erase_error;
 mod fatal;
 mod flip;
+mod late;
 mod lose;
 mod not_ready;
 mod power_cut;
@@ -150,6 +151,7 @@ pub static FAULTS: &[FaultKind] = &[
     drop_connection::KIND,
     bad_digest::KIND,
     stall::KIND,
+    late::KIND,
     fatal::KIND,
     not_ready::KIND,
     write_protect::KIND,
@@ -184,9 +186,9 @@ pub struct When {
     pub after: u64,
     /// After that, every n-th match is due; 1: each of them.
     pub every: u64,
-    /// Probability that a due match fires, drawn from the rule's own random stream; 1: always.
+    /// Probability that a due match is struck, drawn from the rule's own random stream; 1: always.
     pub probability: f64,
-    /// Most times that it fires.
+    /// Most times that it strikes.
     pub times: Option<u64>,
 }
 
@@ -220,10 +222,10 @@ pub struct FaultCount {
     pub name: String,
     /// Its kind's name.
     pub kind: &'static str,
-    /// Commands or operations that it matched while it could still fire.
+    /// Commands or operations that it matched while it could still strike.
     pub matched: u64,
-    /// Number of times it fired.
-    pub fired: u64,
+    /// Number of times it struck.
+    pub struck: u64,
 }
 
 /// The operation or command that rules are matched against.
@@ -268,14 +270,14 @@ struct Active {
     rule: Rule,
     rng: Rng,
     matched: u64,
-    fired: u64,
+    struck: u64,
 }
 
 impl Active {
-    /// Does the rule fire now? Counts the match.
+    /// Does the rule strike now? Counts the match.
     fn is_due(&mut self, moment: Moment, subject: &Subject) -> bool {
         let when = &self.rule.when;
-        let used_up = when.times.is_some_and(|times| self.fired >= times);
+        let used_up = when.times.is_some_and(|times| self.struck >= times);
         let fits = self.rule.effect.fits(subject) && self.rule.matches.fit(subject);
         if used_up || self.rule.moment != moment || !fits {
             return false;
@@ -283,9 +285,9 @@ impl Active {
         self.matched += 1;
         let past = self.matched.saturating_sub(when.after);
         let due = past > 0 && past.is_multiple_of(when.every);
-        let fires = due && (when.probability >= 1.0 || self.rng.unit_f64() < when.probability);
-        self.fired += u64::from(fires);
-        fires
+        let strikes = due && (when.probability >= 1.0 || self.rng.unit_f64() < when.probability);
+        self.struck += u64::from(strikes);
+        strikes
     }
 }
 
@@ -360,7 +362,7 @@ impl Faults {
             rng: Rng::stream(seed, &format!("fault {}", rule.name)),
             rule: rule.clone(),
             matched: 0,
-            fired: 0,
+            struck: 0,
         };
         let mut all = self.0.rules.borrow_mut();
         all.extend(rules.iter().map(active));
@@ -383,7 +385,7 @@ impl Faults {
             name: active.rule.name.clone(),
             kind: active.rule.kind.name,
             matched: active.matched,
-            fired: active.fired,
+            struck: active.struck,
         };
         rules.iter().map(count).collect()
     }
@@ -494,7 +496,7 @@ mod tests {
             let subject = Subject::Flash { purpose: Purpose::Value, die: 1, block: 0 };
             assert_eq!(faults.strike(Moment::Program, subject), Struck::default(), "another moment");
         }
-        assert_eq!(faults.counts()[0].fired, fired.len() as u64);
+        assert_eq!(faults.counts()[0].struck, fired.len() as u64);
         fired
     }
 
@@ -532,7 +534,7 @@ mod tests {
         let mut subject = Subject::Command { opcode: 1, key: None, namespace: 1, changes_content: true };
         let both = Struck { delay_ns: 7, at_door: Some(stall), effect: Some(refusal), leaves_nothing: false };
         assert_eq!(faults.strike(Moment::Command, subject), both);
-        let fired = || faults.counts().iter().map(|count| count.fired).collect::<Vec<_>>();
+        let fired = || faults.counts().iter().map(|count| count.struck).collect::<Vec<_>>();
         assert_eq!(fired(), [1, 0, 1, 1, 0]);
         if let Subject::Command { changes_content, .. } = &mut subject {
             *changes_content = false;

@@ -307,9 +307,9 @@ impl Text<'_> {
         if self.faults.is_empty() {
             return String::new();
         }
-        let mut table = Table::new("FAULTS", &["fault", "matched", "fired"], COUNTED);
+        let mut table = Table::new("FAULTS", &["fault", "matched", "struck"], COUNTED);
         for fault in &self.faults {
-            table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.fired)]);
+            table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.struck)]);
         }
         table.finish(self.room)
     }

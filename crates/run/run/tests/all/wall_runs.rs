@@ -222,7 +222,7 @@ fn a_replay_has_the_same_faults_at_the_same_commands() {
         (sections, report.faults.clone())
     };
     assert_eq!(seen(&served), seen(&replayed));
-    let struck: Vec<_> = served.faults.iter().map(|fault| (fault.rule.as_str(), fault.fired)).collect();
+    let struck: Vec<_> = served.faults.iter().map(|fault| (fault.rule.as_str(), fault.struck)).collect();
     assert!(struck[0].1 > 0, "{struck:?}");
     assert_eq!(struck.last(), Some(&("power-cut 1", 1)), "{struck:?}");
 }

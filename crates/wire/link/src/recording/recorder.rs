@@ -1,5 +1,5 @@
 //! Writes a recording while a drive serves. A failed write ends the recording, not the drive; it is reported
-//! at the end.
+//! when it happens and at the end.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -19,7 +19,12 @@ struct Output {
     /// The frame in progress: its head, then its payload.
     frame: Vec<u8>,
     failed: Option<io::Error>,
+    /// Called with the first error.
+    on_failure: Option<OnFailure>,
 }
+
+/// Takes the error that has ended a recording.
+type OnFailure = Box<dyn Fn(&io::Error) + Send>;
 
 impl Output {
     fn begin(&mut self, kind: u8) {
@@ -39,6 +44,9 @@ impl Output {
         self.offset += self.frame.len() as u64;
         if self.failed.is_none() {
             self.failed = self.to.write_all(&self.frame).err();
+            if let (Some(error), Some(told)) = (&self.failed, &self.on_failure) {
+                told(error);
+            }
         }
     }
 }
@@ -57,7 +65,12 @@ impl Recorder {
         to.write_all(&head)?;
         to.write_all(&sum.to_le_bytes())?;
         let offset = (head.len() + CHECKSUM_BYTES) as u64;
-        Ok(Recorder(TaskCell::new(Output { to, offset, frame: Vec::new(), failed: None })))
+        Ok(Recorder(TaskCell::new(Output { to, offset, frame: Vec::new(), failed: None, on_failure: None })))
+    }
+
+    /// Calls `told` when a write fails, which ends the recording.
+    pub fn on_failure(&self, told: impl Fn(&io::Error) + Send + 'static) {
+        self.0.borrow_mut().on_failure = Some(Box::new(told));
     }
 
     pub(crate) fn arrival(&self, stamped: &Stamped) {

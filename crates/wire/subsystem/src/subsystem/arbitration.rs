@@ -395,11 +395,12 @@ impl Subsystem {
 
     /// Does a command wait for its host's turn? It may come only because time passes, so the loop has to check again.
     pub fn holds_commands(&self) -> bool {
-        self.arbiter.holds_any()
+        self.arbiter.holds_any() || !self.late.is_empty()
     }
 
     /// Sets the time, from any monotonic clock; it decides which hosts are at work.
     pub fn note_time(&mut self, now_ns: u64) {
         self.arbiter.note_time(now_ns);
+        self.now_ms = self.now_ms.max(now_ns / 1_000_000);
     }
 }

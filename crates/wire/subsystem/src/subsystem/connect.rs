@@ -147,6 +147,11 @@ impl Subsystem {
         self.options.hosts.iter().flatten().find(|host| host.nqn == nqn)
     }
 
+    /// Does this host have to authenticate?
+    pub(crate) fn has_secret(&self, nqn: &str) -> bool {
+        self.host(nqn).is_some_and(|host| host.secret.is_some())
+    }
+
     fn check_host(&self, kind: ControllerKind, host: &str) -> Result<(), RefusedConnect> {
         let allowed = kind != ControllerKind::Io || self.options.hosts.is_none() || self.host(host).is_some();
         if allowed { Ok(()) } else { Err(Status::CONNECT_INVALID_HOST.into()) }

@@ -48,7 +48,7 @@ mod served;
 mod step;
 pub mod transfer;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kvdrive_nvme::fabrics::Fabrics;
@@ -63,7 +63,7 @@ use crate::namespace::{Completion, Namespace, QueueId, Tag};
 use abort::NOT_ABORTED;
 pub use abort::Reach;
 pub use address::Address;
-pub(crate) use admin::NOT_OVER_NETWORKS;
+pub use admin::NOT_OVER_NETWORKS;
 use arbitration::{Arbiter, Held};
 pub use authentication::Host;
 use controller::Controller;
@@ -93,9 +93,10 @@ pub struct Subsystem {
     pending_pages: Vec<(Tag, PendingPage)>,
     served: Served,
     completed: Vec<Completion>,
-    /// A namespace has lost its power: no host is connected, and none can connect until the namespace is
-    /// replaced.
-    is_dark: bool,
+    /// Answers that are late by an injected fault, and when they are due, ms.
+    late: Vec<(u64, Completion)>,
+    /// Namespaces that have lost their power, and whose hosts were disconnected for it.
+    dark: BTreeSet<u32>,
     bell: Arc<Bell>,
     keys: Keys,
     /// Time of the last command or tick, ms.
@@ -120,7 +121,8 @@ impl Subsystem {
             pending_pages: Vec::new(),
             served: Served::default(),
             completed: Vec::new(),
-            is_dark: false,
+            late: Vec::new(),
+            dark: BTreeSet::new(),
             bell: Arc::new(Bell::waking(|| ())),
             keys: Keys::new(),
             now_ms: 0,
@@ -142,10 +144,15 @@ impl Subsystem {
         self.controllers.iter().flatten().count()
     }
 
-    /// Is a namespace without power? Hosts then see the whole subsystem vanish, and a transport accepts no
-    /// connections until [`Subsystem::replace`].
+    /// Are all namespaces without power? Hosts then see the whole subsystem vanish, and a transport accepts no connections
+    /// until [`Subsystem::replace`].
     pub fn is_dark(&self) -> bool {
-        self.is_dark
+        !self.namespaces.is_empty() && self.dark.len() == self.namespaces.len()
+    }
+
+    /// Has this namespace lost its power, and are the hosts that used it disconnected?
+    pub fn is_dark_at(&self, nsid: u32) -> bool {
+        self.dark.contains(&nsid)
     }
 
     /// Does a namespace with this identifier exist, and is it without power?
@@ -165,7 +172,7 @@ impl Subsystem {
             before.filter(|before| before.is_off()).unwrap_or_else(|| panic!("namespace {nsid} has power"));
         // Commands in the old namespace count as under way until they are returned.
         before.poll(&mut self.completed);
-        self.is_dark = self.namespaces.values().any(|namespace| namespace.is_off());
+        self.dark.remove(&nsid);
         self.note_namespaces();
     }
 
@@ -417,12 +424,30 @@ impl Subsystem {
         }
     }
 
-    /// Ends all controllers when a namespace has lost its power.
+    /// When a namespace has lost its power, ends the controllers of hosts that have used it; when all have, those of all
+    /// hosts.
     fn note_power(&mut self) {
-        if !self.is_dark && self.namespaces.values().any(|namespace| namespace.is_off()) {
-            self.is_dark = true;
-            self.end_all();
+        let off = self.namespaces.iter().filter(|(_, namespace)| namespace.is_off());
+        let off: Vec<u32> = off.map(|(nsid, _)| *nsid).filter(|nsid| !self.dark.contains(nsid)).collect();
+        for nsid in off {
+            self.dark.insert(nsid);
+            if self.is_dark() {
+                return self.end_all();
+            }
+            for index in 0..self.controllers.len() {
+                if self.uses(index, nsid) {
+                    self.end_controller(index);
+                }
+            }
         }
+    }
+
+    /// Has the host of this controller sent commands to the namespace?
+    fn uses(&self, controller: usize, nsid: u32) -> bool {
+        let queues =
+            self.controllers[controller].iter().flat_map(|controller| controller.io.iter().flatten());
+        let mut queues = queues.filter_map(|id| self.queue(*id));
+        queues.any(|queue| queue.sessions.iter().any(|(of, _)| *of == nsid))
     }
 
     /// Does a namespace still have to report its identity?
@@ -463,7 +488,15 @@ impl Subsystem {
         }
         self.tell_warnings();
         self.note_power();
-        for mut completion in completed.drain(..) {
+        let now_ms = self.now_ms;
+        let due = self.late.extract_if(.., |(due_ms, _)| *due_ms <= now_ms);
+        let due: Vec<Completion> = due.map(|(_, completion)| completion).collect();
+        for mut completion in completed.drain(..).chain(due) {
+            if let Some(TransportFault::Late { ms }) = completion.fault {
+                completion.fault = None;
+                self.late.push((now_ms.saturating_add(ms), completion));
+                continue;
+            }
             self.note_done(&completion);
             if let Some(at) = self.pending_pages.iter().position(|(tag, _)| *tag == completion.tag) {
                 let (tag, pending) = self.pending_pages.swap_remove(at);

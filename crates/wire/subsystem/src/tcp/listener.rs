@@ -28,7 +28,6 @@ use mio::{Events, Token};
 use super::channel::Channel;
 use super::connection::{Connection, Limits};
 use super::handshake::Handshakes;
-use crate::buffer::NoBuffer;
 use crate::namespace::{Completion, QueueId};
 use crate::shared::{Core, TURN_BYTES, Use};
 use crate::subsystem::Event;
@@ -131,6 +130,8 @@ impl Server {
     /// A server on `sockets`.
     pub fn new(mut sockets: Sockets, mut core: Core, limits: Limits) -> Server {
         core.subsystem.set_bell(sockets.bell.clone());
+        // They are on this machine, so their reserves are taken before hosts of networks come.
+        sockets.functions.join(&mut core);
         let handle = ServerHandle {
             bell: sockets.bell.clone(),
             drain: Arc::default(),
@@ -374,8 +375,9 @@ impl Server {
             // A queue that the subsystem has closed still belongs to its connection.
             let Some((key, peer)) = self.peer_of(queue) else { continue };
             match event {
-                Event::Completed(completion) => {
+                Event::Completed(mut completion) => {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
+                    completion.fault = peer.connection.fault_at(&completion);
                     match completion.fault {
                         Some(TransportFault::Disconnect) => peer.closed = true,
                         fault => {
@@ -411,19 +413,15 @@ impl Server {
         self.core.subsystem.go_on_aborting(by, reach)
     }
 
-    /// Gives memory to waiting connections in order; `true` if one got some. A connection whose host has used its share
-    /// is skipped. If the free memory is too small for the next connection of another host, all later ones wait, too.
+    /// Gives memory to waiting connections in order; `true` if one got some. A connection whose host gets none at present
+    /// is skipped.
     fn give_memory(&mut self, of: Use) -> bool {
         let (mut any, mut at) = (false, 0);
-        self.core.memory(of).is_short = false;
+        self.core.memory(of).budget.note_returned();
         while let Some(key) = self.core.memory(of).line.get(at).copied() {
             let peer = self.peers.get_mut(key).and_then(Option::as_mut);
             match peer.map(|peer| peer.connection.retry(&mut self.core, of)) {
-                Some(Err(NoBuffer::NoRoom)) => {
-                    self.core.memory(of).is_short = true;
-                    break;
-                }
-                Some(Err(NoBuffer::OverShare)) => {
+                Some(Err(_)) => {
                     at += 1;
                     continue;
                 }

@@ -1,7 +1,6 @@
 //! All functions of a server, with the sockets that they listen at.
 
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use mio::net::UnixListener;
 use mio::{Interest, Registry, Token};
 
 use super::function::{Awaited, Function};
+use crate::private;
 use crate::shared::Core;
 use crate::subsystem::Event;
 
@@ -40,20 +40,17 @@ impl Functions {
     /// # Errors
     /// Another server answers there; the error of the system.
     pub fn listen(&mut self, registry: &Registry, path: &Path) -> io::Result<()> {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(ErrorKind::AddrInUse, "another server answers there"));
-        }
-        if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-            // Left by a server that was killed.
-            std::fs::remove_file(path)?;
-        }
-        let mut listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let mut listener = private::bind(path, |path| UnixListener::bind(path))?;
         let token = Token(FIRST_TOKEN + 2 * self.doors.len());
         registry.register(&mut listener, token, Interest::READABLE)?;
         self.registry = Some(registry.try_clone()?);
         self.doors.push(FunctionSocket { listener, function: Function::new(path)? });
         Ok(())
+    }
+
+    /// Takes the functions' shares of memory.
+    pub fn join(&mut self, core: &mut Core) {
+        self.doors.iter_mut().for_each(|door| door.function.join(core));
     }
 
     /// Where its sockets are.
@@ -83,12 +80,12 @@ impl Functions {
         true
     }
 
-    /// Accepts clients. If the function has a client, others are disconnected.
+    /// Accepts clients. If the function has a client, others are disconnected, and so is that of another user.
     fn accept(&mut self, core: &mut Core, index: usize) {
         let (door, Some(registry)) = (&mut self.doors[index], &self.registry) else { return };
         // An error concerns one client, or there are no descriptors left: a later one tries again.
         while let Ok((mut stream, _)) = door.listener.accept() {
-            if door.function.has_client() {
+            if door.function.has_client() || !private::is_owner(&stream) {
                 continue;
             }
             let token = Token(FIRST_TOKEN + 2 * index + 1);

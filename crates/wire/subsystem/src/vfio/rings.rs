@@ -12,6 +12,7 @@ use kvdrive_nvme::{Cqe, Sqe};
 
 use super::doorbells::Doorbells;
 use super::memory::GuestMemory;
+use crate::buffer::Wait;
 use crate::namespace::QueueId;
 
 /// A command from its fetching to its completion.
@@ -31,6 +32,8 @@ pub struct Waiting {
     pub bytes: usize,
     /// The guest's memory with its data; `None` for a command with an answer.
     pub data: Option<Segments>,
+    /// From when it waits on: that it does.
+    pub _wait: Option<Wait>,
 }
 
 /// A submission queue.

@@ -18,6 +18,7 @@ use kvdrive_sim::wall::Pace;
 use kvdrive_subsystem::buffer::{Budget, Buffer};
 use kvdrive_subsystem::drive::{DriveNamespace, power_on};
 use kvdrive_subsystem::namespace::{Completion, Namespace, Session, Tag};
+use kvdrive_subsystem::sharing::Reserves;
 use kvdrive_subsystem::subsystem::Options;
 use kvdrive_subsystem::tcp::listener::Sockets;
 
@@ -237,8 +238,8 @@ fn powered_on(survivors: Option<Survivors>) -> (DriveNamespace, Serving<Running,
 
 /// Has a command carried out, and returns its completion.
 fn carry_out(namespace: &mut DriveNamespace, session: Session, sqe: &Sqe, room: usize) -> Completion {
-    let budget = Budget::new(64 << 10);
-    namespace.submit(session, Tag::default(), sqe, budget.share().take(room).unwrap());
+    let budget = Budget::new(64 << 10, Reserves::NONE);
+    namespace.submit(session, Tag::default(), sqe, budget.share(false).take(room).unwrap());
     let mut done = Vec::new();
     while done.is_empty() {
         namespace.poll(&mut done);
@@ -293,9 +294,9 @@ fn store(key: Key, bytes: usize) -> Sqe {
 
 /// Stores a value from which its number can be told.
 fn put(drive: &mut DriveNamespace, session: Session, number: u32) -> Status {
-    let budget = Budget::new(64 << 10);
+    let budget = Budget::new(64 << 10, Reserves::NONE);
     let value = value(number, 100 + number as usize);
-    let mut data = budget.share().take(value.len()).unwrap();
+    let mut data = budget.share(false).take(value.len()).unwrap();
     data.copy_from_slice(&value);
     drive.submit(session, Tag::default(), &store(Key::from_u32_be(number), value.len()), data);
     let mut done = Vec::new();
@@ -325,7 +326,7 @@ fn a_command_in_a_queue_of_the_drive_is_aborted() {
     let (mut drive, serving) = namespace();
     let control = serving.control().clone();
     let session = drive.open(8).unwrap();
-    let budget = Budget::new(64 << 10);
+    let budget = Budget::new(64 << 10, Reserves::NONE);
     let tag = |slot| Tag { slot, ..Tag::default() };
     let abort = || Completion { dw0: 1, ..Completion::failed(tag(9), Status::SUCCESS, Buffer::empty()) };
     for round in 0..50 {
@@ -338,7 +339,7 @@ fn a_command_in_a_queue_of_the_drive_is_aborted() {
         is_held.recv().unwrap();
         let exist = Command::Exist { key: Key::from_u32_be(1) }.encode(0, 1);
         for slot in 1..=4 {
-            drive.submit(session, tag(slot), &exist, budget.share().take(0).unwrap());
+            drive.submit(session, tag(slot), &exist, budget.share(false).take(0).unwrap());
         }
         assert!(drive.abort(session, tag(4), abort()).is_none(), "the drive is asked");
         release.send(()).unwrap();
@@ -377,7 +378,7 @@ fn rules_are_set_counted_and_cleared_while_it_serves() {
     assert_eq!(has(&mut drive, session, 1), Err(Status::UNRECOVERED_ERROR));
     assert_eq!(has(&mut drive, session, 2), Err(Status::UNRECOVERED_ERROR));
     let counts = control.look(|_, running| running.faults()).unwrap();
-    assert_eq!(counts.iter().map(|count| count.fired).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(counts.iter().map(|count| count.struck).collect::<Vec<_>>(), [1, 2]);
     let clear = |name: Option<&str>| control.change(Change::ClearFaults(name.map(str::to_owned))).unwrap();
     assert_eq!(clear(Some("status 3")), Err("\"status 3\": no such rule".to_owned()));
     assert_eq!(clear(Some("status 2")), Ok("1".to_owned()));

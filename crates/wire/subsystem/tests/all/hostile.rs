@@ -134,7 +134,7 @@ fn any_entry_on_any_queue_is_answered_once() {
         bytes[0] = ADMIN[rng.below(9) as usize];
         bytes[4] &= 0x0F;
         let sqe = Sqe::from_bytes(bytes);
-        let data = pair.core.memory(kvdrive_subsystem::shared::Use::Transfer).budget.share();
+        let data = pair.core.memory(kvdrive_subsystem::shared::Use::Transfer).budget.share(true);
         let data = data.take([0, 64, 4096, 8192][rng.below(4) as usize]).unwrap();
         pair.core.subsystem.execute(Tag { queue, slot: 5 }, &sqe, data, 0);
         pair.core.subsystem.poll();
@@ -284,8 +284,8 @@ fn refused_commands_skip_their_data_and_the_next_one_is_found() {
 
 #[test]
 fn short_memory_delays_and_loses_nothing() {
-    // 64 KiB for capsules, half of which one host may use: four stores of 8 KiB that do not complete, then a
-    // fifth.
+    // 64 KiB for capsules, of which one host may use its reserve and the half that is common: five stores of 8 KiB that
+    // do not complete, then a sixth.
     let mut pair = Pair::new(
         Options { transfer_max_bytes: 16 << 10, queue_entries_max: 64, ..Options::default() },
         80 << 10,
@@ -295,7 +295,7 @@ fn short_memory_delays_and_loses_nothing() {
     second.receive(&mut pair.core, &[ic_req(), connect(1, 2, 31, [1, 0])].concat());
     settle(&mut pair.core, &mut second);
     second.output().take_all();
-    for cid in 0..4 {
+    for cid in 0..5 {
         assert!(pair.send(&store(cid, &[b'k', cid], &[cid; 8192], true)).is_empty());
     }
     let late = store(9, b"late", &[9; 8192], true);
@@ -309,7 +309,7 @@ fn short_memory_delays_and_loses_nothing() {
     second.receive(&mut pair.core, &late[taken..]);
     settle(&mut pair.core, &mut second);
     assert_eq!(second.output().take_all(), response("00000000", 2, 9, "0000"));
-    assert_eq!(pair.memory.state.borrow().pairs.len(), 5);
+    assert_eq!(pair.memory.state.borrow().pairs.len(), 6);
 }
 
 #[test]

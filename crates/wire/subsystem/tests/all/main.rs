@@ -12,6 +12,7 @@ mod flood;
 mod functions;
 mod futures;
 mod guest;
+mod hogs;
 mod hostile;
 mod hostile_guests;
 mod hostile_messages;

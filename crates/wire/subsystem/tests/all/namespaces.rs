@@ -5,6 +5,7 @@ use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, Queue};
 use kvdrive_host::{Call, Calls, Client};
 use kvdrive_nvme::identify::{CSI_KV, cns};
 use kvdrive_nvme::{Key, Sqe, Status, feature};
+use kvdrive_run::wall::Change;
 use kvdrive_subsystem::subsystem::Options;
 
 use super::served::{Backend, Running, serve};
@@ -102,5 +103,31 @@ fn an_iterator_that_no_caller_learns_of_is_closed_in_its_namespace() {
     let (_, pair) = driver.blocking().seek(None, &mut Region::new()).unwrap();
     assert_eq!(pair, None, "it is open, and the namespace is empty");
     drop((driver, host));
+    server.end();
+}
+
+/// The power of one namespace is cut: its hosts see it vanish, and those of the others notice nothing.
+#[test]
+fn hosts_of_other_namespaces_stay_when_one_loses_its_power() {
+    let server = serve(Backend::Drives(vec![1, 2]), Options::default(), 4 << 20);
+    let options = HostOptions::default();
+    let mut hosts = [1, 2].map(|nsid| {
+        let mut host = Initiator::connect(server.at, &server.nqn, &options).unwrap();
+        let queue = queue(&mut host, 1, nsid);
+        (host, queue)
+    });
+    let key = Key::new(b"key").unwrap();
+    hosts.iter_mut().for_each(|(_, queue)| queue.store(key, b"value").unwrap());
+    let control = server.control.as_ref().unwrap();
+    control.change(Change::CutPower { torn: false }).unwrap().unwrap();
+    let [(_, cut), (_, other)] = &mut hosts;
+    assert!(matches!(cut.retrieve(key, 100), Err(Error::Io { .. })), "its host sees it vanish");
+    assert_eq!(other.retrieve(key, 100).unwrap().1, b"value");
+    // New hosts may come, too, and are told which namespace is not ready.
+    let mut host = Initiator::connect(server.at, &server.nqn, &options).unwrap();
+    assert_eq!(queue(&mut host, 1, 2).retrieve(key, 100).unwrap().1, b"value");
+    let off = queue(&mut host, 2, 1).retrieve(key, 100);
+    assert_eq!(off, Err(Error::Status(Status::NAMESPACE_NOT_READY)));
+    drop((hosts, host));
     server.end();
 }

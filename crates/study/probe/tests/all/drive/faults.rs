@@ -128,14 +128,14 @@ fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
         let count = || drive.faults().counts().remove(0);
         let mut failed = 0;
         for _ in 0..150 {
-            if count().fired == fired {
+            if count().struck == fired {
                 break;
             }
             failed += work(&driver, &mut possible, &mut rng, 100).len();
             drive.drain();
         }
         let count = count();
-        assert_eq!((count.matched, count.fired), (matched, fired), "{what}");
+        assert_eq!((count.matched, count.struck), (matched, fired), "{what}");
         // A struck command fails, and no command around it is affected.
         let refuses =
             matches!(rules[0].effect, Effect::Refuse(_) | Effect::RefuseChange(_) | Effect::Lose(_));
@@ -202,7 +202,7 @@ fn is_protected_for_a_while(document: &Document, what: &str) {
         assert_eq!(store(absent, 2), protected, "{what}");
         assert_eq!(driver.delete(there), protected, "{what}");
         let struck = drive.faults().counts().remove(0);
-        assert!(struck.fired >= 3 && struck.matched == struck.fired, "{what}: {struck:?}");
+        assert!(struck.struck >= 3 && struck.matched == struck.struck, "{what}: {struck:?}");
         holds(there, 1);
         assert_eq!(driver.retrieve(absent, &mut Region::new()), Err(Status::KEY_NOT_FOUND), "{what}");
         assert_eq!(driver.exist(there), Ok(true), "{what}");
@@ -535,7 +535,7 @@ fn a_rule_that_never_fires_changes_nothing() {
                 let rules = parse(&document, &rule_text(kind, *moment, "after = 1000000")).expect("a rule");
                 let with = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
                 let [fault] = &with.faults[..] else { panic!("one rule, {:?}", with.faults) };
-                assert_eq!((fault.fault, fault.fired), (kind.name, 0));
+                assert_eq!((fault.fault, fault.struck), (kind.name, 0));
                 assert_eq!(plain(with), without, "{} at {}, {}", kind.name, moment.name(), row.name);
             }
         }
@@ -550,7 +550,7 @@ fn the_same_seed_gives_the_same_faults() {
     let rules = parse(&document, text).expect("rules");
     let faulty = |document: &Document| run_faulty(document, &rules, &|_, _| {}).expect("it runs");
     let first = faulty(&document);
-    assert!(first.faults.iter().all(|fault| fault.fired > 0), "{:?}", first.faults);
+    assert!(first.faults.iter().all(|fault| fault.struck > 0), "{:?}", first.faults);
     assert!(first.ops.errors > 0, "reads that fail are answered so");
     let again = faulty(&document);
     assert_eq!((&first.faults, plain(first.clone())), (&again.faults, plain(again.clone())));

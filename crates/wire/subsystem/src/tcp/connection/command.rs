@@ -1,19 +1,22 @@
 //! The way of a command to the subsystem: its slot, its memory, its data.
 
+use std::net::IpAddr;
+
 use kvdrive_auth::TlsPsk;
+use kvdrive_nvme::door::names_door_stream;
 use kvdrive_nvme::fabrics::{ConnectData, Fabrics, fctype, fctype_of, invalid_parameter, nqn};
 use kvdrive_nvme::tcp::{self, Header, flag, kind};
 use kvdrive_nvme::{Cqe, Sqe, Status, auth, opcode};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::parts::{names_own_stream, split};
+use super::parts::split;
 use super::{Body, Connection, Fatal, Part, Slot, SlotStep, Stage, fatal};
-use crate::buffer::{Buffer, NoBuffer, Share};
+use crate::buffer::{Buffer, NoBuffer};
 use crate::namespace::Tag;
 use crate::shared::{Core, Shares, Use};
 use crate::subsystem::Reach;
-use crate::subsystem::transfer::{Transfer, transfer};
+use crate::subsystem::transfer::{Transfer, WHOLE_MAX_BYTES, transfer};
 use crate::tcp::digest::DataDigest;
 
 impl Connection {
@@ -63,12 +66,12 @@ impl Connection {
             Ok(Transfer::InCapsule { offset, bytes }) if bytes != data_bytes - offset => {
                 Err(Status::SGL_LENGTH_INVALID)
             }
-            Ok(_) if !self.is_admin && names_own_stream(&sqe) => Err(Status::INVALID_FIELD),
+            Ok(_) if !self.is_admin && names_door_stream(&sqe) => Err(Status::INVALID_FIELD),
             other => other,
         };
         let is_io = !self.is_admin;
         let split = |transfer| match is_io {
-            true => split(&mut sqe, transfer, self.limits.part_bytes),
+            true => split(&mut sqe, transfer, WHOLE_MAX_BYTES, self.limits.part_bytes),
             false => Ok((transfer, None)),
         };
         let (transfer, part) = match transfer.and_then(split) {
@@ -139,21 +142,41 @@ impl Connection {
 
     /// Takes memory for a slot, or puts the slot in line for it.
     pub(super) fn ask_for_memory(&mut self, core: &mut Core, slot: u16) {
-        let command = &self.slots[usize::from(slot)];
-        let (of, bytes) = (use_of(command.transfer), command.wanted_bytes());
-        let (memory, share) = (core.memory(of), &self.shares[of as usize]);
-        if !memory.is_short && !share.is_awaited() {
-            match memory_for(command.transfer, share, bytes) {
-                Ok(buffer) => return self.go_on(core, slot, buffer),
-                Err(refused) => memory.is_short = refused == NoBuffer::NoRoom,
-            }
+        let of = use_of(self.slots[usize::from(slot)].transfer);
+        if !self.shares[of as usize].is_awaited()
+            && let Ok(buffer) = self.lend(of, slot)
+        {
+            return self.go_on(core, slot, buffer);
         }
         let waiting = &mut self.waiting[of as usize];
         if waiting.is_empty() {
-            memory.line.push_back(self.key);
-            share.note_waiting(true);
+            core.memory(of).line.push_back(self.key);
+            self.waits[of as usize] = Some(self.shares[of as usize].wait());
         }
         waiting.push_back(slot);
+    }
+
+    /// Memory for the next step of a command: an answer brings its own, as a rule. If the host holds none, its reserve
+    /// is free; then a larger command takes a smaller step.
+    fn lend(&mut self, of: Use, slot: u16) -> Result<Buffer, NoBuffer> {
+        let (command, share) = (&mut self.slots[usize::from(slot)], &self.shares[of as usize]);
+        let bytes = command.wanted_bytes() as usize;
+        // A connection takes one such command before it is a queue.
+        if self.queue.is_none() && bytes <= ConnectData::BYTES {
+            return Ok(Buffer::unbudgeted(bytes));
+        }
+        let lend = |bytes: usize, transfer| {
+            if matches!(transfer, Transfer::ToHost { .. }) { share.room(bytes) } else { share.take(bytes) }
+        };
+        lend(bytes, command.transfer).or_else(|refused| {
+            let reserve_bytes = share.reserve_bytes();
+            let may_lessen = !self.is_admin && share.used_bytes() == 0 && (1..bytes).contains(&reserve_bytes);
+            if may_lessen && command.lessen(reserve_bytes as u32) {
+                lend(command.wanted_bytes() as usize, command.transfer)
+            } else {
+                Err(refused)
+            }
+        })
     }
 
     /// Called when the connection's turn in the line has come: gives memory to its first waiting command.
@@ -163,12 +186,11 @@ impl Connection {
     /// There is no memory for it: it keeps its place.
     pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, NoBuffer> {
         let Some(slot) = self.waiting[of as usize].front().copied() else { return Ok(false) };
-        let command = &self.slots[usize::from(slot)];
-        let buffer = memory_for(command.transfer, &self.shares[of as usize], command.wanted_bytes())?;
+        let buffer = self.lend(of, slot)?;
         self.waiting[of as usize].pop_front();
         let waits_again = !self.waiting[of as usize].is_empty();
         if !waits_again {
-            self.shares[of as usize].note_waiting(false);
+            self.waits[of as usize] = None;
         }
         self.go_on(core, slot, buffer);
         Ok(waits_again)
@@ -176,12 +198,9 @@ impl Connection {
 
     /// The host is known: from now on the connection takes memory from that host's shares.
     fn take_shares(&mut self, shares: Shares) {
-        let before = std::mem::replace(&mut self.shares, shares);
-        for of in Use::ALL {
-            if !self.waiting[of as usize].is_empty() {
-                before[of as usize].note_waiting(false);
-                self.shares[of as usize].note_waiting(true);
-            }
+        self.shares = shares;
+        for (wait, share) in self.waits.iter_mut().zip(&self.shares) {
+            *wait = wait.take().map(|_| share.wait());
         }
     }
 
@@ -209,7 +228,7 @@ impl Connection {
     /// Removes the connection from the line for memory.
     pub(super) fn leave_line(&mut self, core: &mut Core, of: Use) {
         core.memory(of).line.retain(|key| *key != self.key);
-        self.shares[of as usize].note_waiting(false);
+        self.waits[of as usize] = None;
     }
 
     /// Continues a command that has got its memory.
@@ -318,8 +337,13 @@ impl Connection {
             self.end(core);
             return;
         }
-        if named_host(data).is_some_and(|host| !core.queues.admits(host, self.limits.connections_max)) {
-            self.complain("its host has as many connections as a host may have".into());
+        // A name is worth nothing if its host does not prove that it is the one.
+        let is_proved =
+            self.psk.is_some() || named_host(data).is_some_and(|host| core.subsystem.has_secret(host));
+        let unproved = self.from.filter(|_| !is_proved);
+        let refusal = named_host(data).and_then(|host| self.refusal(core, host, unproved));
+        if let Some(refusal) = refusal {
+            self.complain(refusal.into());
             self.answer(slot, Status::CONTROLLER_BUSY, 0, 0);
             return;
         }
@@ -330,9 +354,11 @@ impl Connection {
                 self.is_locked = connected.is_locked;
                 self.entries = connected.entries;
                 self.flow_control = connected.flow_control;
-                if let Some(host_nqn) = core.subsystem.host_of(connected.queue).map(str::to_owned) {
-                    self.take_shares(core.shares_of(&host_nqn));
-                    let host = core.queues.join(&host_nqn);
+                let host_nqn = core.subsystem.host_of(connected.queue).map(str::to_owned);
+                let shares = host_nqn.as_ref().and_then(|host| core.shares_of(host, unproved));
+                if let (Some(host_nqn), Some(shares)) = (host_nqn, shares) {
+                    self.take_shares(shares);
+                    let host = core.queues.join(&host_nqn, unproved);
                     self.turn = host.turn.clone();
                     self.host = Some(host);
                 }
@@ -341,6 +367,19 @@ impl Connection {
             }
             Err(refused) => self.answer(slot, refused.status, refused.dw0, 0),
         }
+    }
+
+    /// Why this host gets no further queue, if so; `unproved` is its address if it does not prove who it is.
+    fn refusal(&self, core: &mut Core, host: &str, unproved: Option<IpAddr>) -> Option<&'static str> {
+        if !core.queues.admits(host, unproved, self.limits.connections_max) {
+            return Some("refused: its host, or its address, has as many connections as one may have");
+        }
+        if core.shares_of(host, unproved).is_none() {
+            return Some(
+                "refused: no reserve of memory is left for a further host of its address (--memory)",
+            );
+        }
+        None
     }
 }
 
@@ -362,12 +401,6 @@ fn others_psk(psk: &TlsPsk, data: &[u8]) -> Option<(u16, String)> {
         let name = name.filter(|name| name != own)?;
         Some((at, format!("its PSK is of {what} {own:?}, and it connects as {what} {name:?}")))
     })
-}
-
-/// Memory for the next `bytes` bytes of a transfer: an answer brings its own, as a rule.
-fn memory_for(transfer: Transfer, share: &Share, bytes: u32) -> Result<Buffer, NoBuffer> {
-    let is_answer = matches!(transfer, Transfer::ToHost { .. });
-    if is_answer { share.room(bytes as usize) } else { share.take(bytes as usize) }
 }
 
 /// The use of memory that a transfer counts as.

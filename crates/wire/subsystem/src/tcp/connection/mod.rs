@@ -34,13 +34,14 @@ use std::rc::Rc;
 
 use kvdrive_auth::TlsPsk;
 use kvdrive_nvme::tcp::{self, DIGEST_BYTES, Header, digests, fatal, kind};
+use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_nvme::{Sqe, Status};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::digest::{DataDigest, Reading};
 use super::output::Output;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Share, Wait};
 use crate::namespace::QueueId;
 use crate::shared::{Core, QueuesOfHost, SharedTurn, Shares, Use};
 use crate::subsystem::Address;
@@ -158,6 +159,8 @@ struct Part {
     /// Offset and length, bytes.
     at: u32,
     bytes: u32,
+    /// A fault of the command's answer, which an earlier part has brought.
+    fault: Option<TransportFault>,
     /// The status to answer after the unfinished value of the stream is discarded.
     verdict: Option<Status>,
 }
@@ -214,6 +217,8 @@ pub struct Connection {
     waiting: [VecDeque<u16>; 2],
     /// The shares of memory of its host.
     shares: Shares,
+    /// For each [`Use`]: that this connection waits for it.
+    waits: [Option<Wait>; 2],
     /// The queues of its host, this connection among them.
     host: Option<Rc<QueuesOfHost>>,
     /// Its host's turn at the sockets.
@@ -259,6 +264,7 @@ impl Connection {
             free: Vec::new(),
             waiting: Default::default(),
             shares: core.unnamed(),
+            waits: [None, None],
             host: None,
             turn: core.queues.unnamed.clone(),
             begun: Begun::default(),
@@ -451,8 +457,10 @@ impl Connection {
             (!self.output.is_empty(), self.sent_bytes),
         ];
         let mut is_slow = false;
+        let holds_others_up = self.shares.iter().any(Share::keeps_others_waiting);
+        let least = if holds_others_up { self.limits.least.sooner() } else { self.limits.least };
         for (progress, (is_begun, bytes)) in self.progress.iter_mut().zip(begun) {
-            is_slow |= progress.is_slow(is_begun, bytes, core.now_ms, self.limits.least);
+            is_slow |= progress.is_slow(is_begun, bytes, core.now_ms, least);
         }
         if let Some(stream) = self.begun.late(core.now_ms, self.limits.least.window_ms) {
             self.complain(format!("the next part of the value on stream {stream} did not come"));

@@ -21,6 +21,16 @@ impl Default for LeastRate {
     }
 }
 
+impl LeastRate {
+    /// A host is judged over this part of the window while others wait for the memory that it holds.
+    const SOONER: u64 = 6;
+
+    /// The same rate over a shorter window: for a host that holds memory while one that holds less waits for some.
+    pub(super) fn sooner(self) -> LeastRate {
+        LeastRate { window_ms: self.window_ms / LeastRate::SOONER, ..self }
+    }
+}
+
 /// Progress of something unfinished.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Progress {

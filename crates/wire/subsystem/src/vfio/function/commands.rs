@@ -2,6 +2,7 @@
 
 use kvdrive_admin::queue::There;
 use kvdrive_link::prp::Segments;
+use kvdrive_nvme::door::names_door_stream;
 use kvdrive_nvme::opcode::{self, Direction};
 use kvdrive_nvme::queue::QueueCommand;
 use kvdrive_nvme::transport_fault::TransportFault;
@@ -115,7 +116,7 @@ impl Function {
         }
         let limit_bytes = u64::from(core.subsystem.options().whole_max_bytes());
         let bytes = bytes_of(&sqe, is_admin);
-        let located = if bytes > limit_bytes {
+        let located = if bytes > limit_bytes || !is_admin && names_door_stream(&sqe) {
             Err(Status::INVALID_FIELD)
         } else if bytes == 0 {
             Ok(None)
@@ -137,17 +138,17 @@ impl Function {
         } else {
             data = segments;
         }
-        self.go_on(core, id, Waiting { slot, sqe, bytes: bytes as usize, data });
+        self.go_on(core, id, Waiting { slot, sqe, bytes: bytes as usize, data, _wait: None });
     }
 
     /// Gives a command memory and passes it on; `false` if it has to wait for memory.
     fn go_on(&mut self, core: &mut Core, id: usize, waiting: Waiting) -> bool {
         let queue = self.submissions[id].as_mut().expect("a command's queue is there");
         let shares = self.shares.as_ref().expect(NO_CLIENT);
-        let is_short = waiting.bytes > 0 && core.memory(Use::Transfer).is_short;
-        let buffer = if is_short { None } else { shares[Use::Transfer as usize].take(waiting.bytes).ok() };
-        let Some(mut buffer) = buffer else {
-            queue.waiting = Some(waiting);
+        let share = &shares[Use::Transfer as usize];
+        let Ok(mut buffer) = share.take(waiting.bytes) else {
+            let _wait = Some(share.wait());
+            queue.waiting = Some(Waiting { _wait, ..waiting });
             return false;
         };
         let Waiting { slot, sqe, data, .. } = waiting;

@@ -110,6 +110,11 @@ impl Function {
         self.client.is_some()
     }
 
+    /// Takes its shares of memory, which it keeps.
+    pub fn join(&mut self, core: &mut Core) {
+        self.shares.get_or_insert_with(|| core.shares_of_function(&self.host));
+    }
+
     /// Takes a client; there must be none.
     pub fn connect(&mut self, core: &mut Core, stream: UnixStream) {
         assert!(self.client.is_none(), "a function has one client");
@@ -122,7 +127,7 @@ impl Function {
             interrupts: Interrupts::default(),
             complaint: None,
         });
-        self.shares = Some(core.shares_of(&self.host));
+        self.join(core);
         self.registers = Registers::default();
         self.config = ConfigSpace::default();
         self.power_on(core);
@@ -164,7 +169,6 @@ impl Function {
         }
         self.drop_rings();
         self.silent_until_ms = None;
-        self.shares = None;
         self.client = None;
     }
 
