@@ -21,6 +21,7 @@ use crate::progress::Bars;
 use crate::serve::seen::Seen;
 use crate::serve::{FIRST, control};
 use crate::settings::at_least_one;
+use crate::verdict::verdict_of;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Options of `bench`.
@@ -166,7 +167,7 @@ impl Bench {
             output::print(&figures.to_string());
         }
         self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))?;
-        failure.map_or(Ok(()), Err)?;
+        verdict_of(failure)?;
         if watch.is_stopped() {
             output::tell(&format!("kvdrive: stopped; measured before: {}", figures.rows.len()));
             std::process::exit(STOPPED);

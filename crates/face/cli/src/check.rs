@@ -13,6 +13,7 @@ use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::settings::Settings;
+use crate::verdict::judge;
 
 /// Most wrong keys that are listed; beyond that only their number is printed.
 const NAMED: u64 = 20;
@@ -72,8 +73,7 @@ impl Check {
             output::print(&format!("and {} more; --all names them", named - NAMED));
         }
         output::print(&summary(&shown(&self.image), &tally));
-        anyhow::ensure!(tally.is_whole(), "{}: the image is not whole", shown(&self.image));
-        Ok(())
+        judge(tally.is_whole(), || format!("{}: the image is not whole", shown(&self.image)))
     }
 }
 
@@ -130,8 +130,7 @@ impl Dump {
             anyhow::ensure!(error.kind() == std::io::ErrorKind::BrokenPipe, "standard output: {error}");
             std::process::exit(output::CLOSED);
         }
-        anyhow::ensure!(tally.is_whole(), "{}", summary(&shown(&self.image), &tally));
-        Ok(())
+        judge(tally.is_whole(), || summary(&shown(&self.image), &tally))
     }
 
     fn line(&self, key: &Key, found: PairState<'_>) -> serde_json::Value {

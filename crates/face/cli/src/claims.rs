@@ -8,6 +8,7 @@ use kvdrive_experiments::runs::Plan;
 
 use crate::batch::Batch;
 use crate::output;
+use crate::verdict::judge;
 
 /// Options of `claims`.
 #[derive(Args)]
@@ -106,8 +107,7 @@ impl Claims {
         }
         let not: Vec<&str> =
             noticed.iter().filter(|one| !one.by_published()).map(|one| one.mutant.as_str()).collect();
-        anyhow::ensure!(not.is_empty(), "noticed by no published claim: {}", not.join(", "));
-        Ok(())
+        judge(not.is_empty(), || format!("noticed by no published claim: {}", not.join(", ")))
     }
 }
 
@@ -135,6 +135,5 @@ pub fn check(outcomes: &[Outcome]) -> anyhow::Result<()> {
         .filter(|outcome| outcome.regressed.is_some())
         .map(|outcome| outcome.id.as_str())
         .collect();
-    anyhow::ensure!(regressed.is_empty(), "regressed: {}", regressed.join(", "));
-    Ok(())
+    judge(regressed.is_empty(), || format!("regressed: {}", regressed.join(", ")))
 }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use clap::Args;
 use kvdrive_config::{Config, Document, RunOptions};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_flash::power::machine_file;
 use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::SMALL;
@@ -20,6 +21,7 @@ use kvdrive_text::{grouped, number_of};
 use crate::output;
 use crate::progress::LoggedBar;
 use crate::settings::{Settings, at_least_one, crash_rules, tell_capacity};
+use crate::verdict::judge;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Operations, and pairs to begin with, unless the command says otherwise: every cut looks at every pair.
@@ -96,6 +98,8 @@ impl Crash {
         let (bar, done) = (LoggedBar::new("crash", config.workload.ops), Cell::new(0));
         let progress = |now: u64, _: u64| bar.advance(now - done.replace(now));
         let watch = Watch { stop: stop_on_interrupt()?, ..Watch::progress(&progress) };
+        // A cut is the kill of a process, and the files are thrown away: nobody waits for the machine's storage.
+        let _unsynced = machine_file::unsynced();
         let verdict = trial.run_watched(&document, &watch);
         bar.finish();
         let verdict = verdict?;
@@ -105,13 +109,15 @@ impl Crash {
                 end_if_stopped(&watch);
                 Ok(())
             }
-            Some(lost) => anyhow::bail!(
-                "power cut after event {}: {}\nagain: {} --at {}",
-                lost.event,
-                lost.what,
-                command_line(),
-                lost.event
-            ),
+            Some(lost) => judge(false, || {
+                format!(
+                    "power cut after event {}: {}\nagain: {} --at {}",
+                    lost.event,
+                    lost.what,
+                    command_line(),
+                    lost.event
+                )
+            }),
         }
     }
 
@@ -156,8 +162,7 @@ impl Crash {
         }
         let rows = MUTANTS.iter().map(|row| format!("{:<20} {}", row.name, row.stands_for));
         output::print(&format!("\n{}", rows.collect::<Vec<_>>().join("\n")));
-        anyhow::ensure!(missed == 0, "{} of recovery not found", number_of(missed, "mistake"));
-        Ok(())
+        judge(missed == 0, || format!("{} of recovery not found", number_of(missed, "mistake")))
     }
 }
 

@@ -116,7 +116,13 @@ impl Ctl {
             Request::Status => status(&from(answer)?),
             Request::Hosts => hosts(&from::<Vec<SeenHost>>(answer)?),
             Request::Faults => fault_table(&from::<Vec<SeenFault>>(answer)?),
-            Request::Inject { .. } => from::<String>(answer)?,
+            Request::Inject { .. } => {
+                let answer = from::<String>(answer)?;
+                let (notes, names): (Vec<_>, Vec<_>) =
+                    answer.lines().partition(|line| line.starts_with("note: "));
+                notes.iter().for_each(|note| output::tell(&format!("kvdrive: {note}")));
+                names.iter().map(|name| format!("{name}\n")).collect()
+            }
             Request::Clear { .. } => format!("{} cleared", number_of(from(answer)?, "rule")),
             Request::Format => "the namespace is empty".to_owned(),
             Request::PowerCut { .. } => {
@@ -349,10 +355,10 @@ fn fault_table(faults: &[SeenFault]) -> String {
         return "there are no fault rules".to_owned();
     }
     let width = faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0).max(4);
-    let mut text = format!("{:<width$}  {:<15}  {:>10}  {:>10}\n", "rule", "fault", "matched", "fired");
-    for SeenFault { name, kind, matched, fired } in faults {
-        let [matched, fired] = [matched, fired].map(|count| grouped(*count));
-        text += &format!("{name:<width$}  {kind:<15}  {matched:>10}  {fired:>10}\n");
+    let mut text = format!("{:<width$}  {:<15}  {:>10}  {:>10}\n", "rule", "fault", "matched", "struck");
+    for SeenFault { name, kind, matched, struck } in faults {
+        let [matched, struck] = [matched, struck].map(|count| grouped(*count));
+        text += &format!("{name:<width$}  {kind:<15}  {matched:>10}  {struck:>10}\n");
     }
     text
 }

@@ -35,13 +35,13 @@ mod sweep;
 mod top;
 mod tour;
 mod tune;
+mod verdict;
 mod watch;
 
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvdrive_config::{OptionRow, describes_work, option_rows};
-use kvdrive_run::Stopped;
 
 /// A run keeps many small allocations for a long time and accesses them at random. With the allocator of the C library
 /// a run of a hash engine took a fifth longer; this allocator uses huge pages for its heap where the system allows it.
@@ -247,7 +247,7 @@ fn main() {
     };
     if let Err(error) = result {
         output::tell(&format!("kvdrive: {}", printable(&format!("{error:#}"))));
-        std::process::exit(if error.is::<Stopped>() { watch::STOPPED } else { 1 });
+        std::process::exit(verdict::status_of(&error));
     }
 }
 

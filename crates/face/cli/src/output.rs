@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use kvdrive_run::report::Fault;
 use kvdrive_text::WIDTH;
 pub use kvdrive_text::output::tell;
 use kvdrive_text::output::{check_writable, shown};
@@ -23,7 +24,14 @@ pub fn print(text: &str) {
             std::process::exit(CLOSED);
         }
         tell(&format!("kvdrive: standard output: {error}"));
-        std::process::exit(1);
+        std::process::exit(2);
+    }
+}
+
+/// Says which fault rules have matched nothing: a test that relies on one has tested something else.
+pub fn tell_unmatched(faults: &[Fault]) {
+    for fault in faults.iter().filter(|fault| fault.matched == 0) {
+        tell(&format!("kvdrive: fault rule {:?} has matched nothing", fault.rule));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{Settings, fault_rules, tell_capacity};
+use crate::verdict::{judge, verdict_of};
 use crate::watch::{STOPPED, WatchOptions, Watcher, stop_on_interrupt};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -119,8 +120,9 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
         }
-        ran.failure.map_or(Ok(()), Err)?;
-        conclude(&report, !rules.is_empty())
+        output::tell_unmatched(&report.faults);
+        verdict_of(ran.failure)?;
+        conclude(&report, &document, !rules.is_empty())
     }
 
     /// The same against drives on a network.
@@ -152,8 +154,8 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &connected)?;
         }
-        failure.map_or(Ok(()), Err)?;
-        conclude(&connected.report, false)
+        verdict_of(failure)?;
+        conclude(&connected.report, document, false)
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
@@ -198,7 +200,7 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
 
 /// Ends a run after its report is printed: an error if values were wrong or operations failed. `may_fail`: rules may
 /// make operations fail.
-fn conclude(report: &Report, may_fail: bool) -> anyhow::Result<()> {
+fn conclude(report: &Report, document: &Document, may_fail: bool) -> anyhow::Result<()> {
     if report.is_stopped {
         output::tell("kvdrive: stopped; this is the report so far");
         std::process::exit(STOPPED);
@@ -206,20 +208,16 @@ fn conclude(report: &Report, may_fail: bool) -> anyhow::Result<()> {
     // A read that a fault rule failed has no value that could be wrong.
     let holds = |verified: &Verified| verified.wrong == 0 && verified.missing == 0;
     let is_whole = report.verified.as_ref().is_none_or(|it| it.is_whole() || may_fail && holds(it));
-    let asked = if report.config.pointer("/workload/verify").is_some_and(|verify| verify == "only") {
-        "--verify-only: not all pairs are as they were stored; the options must be those of the run that wrote the \
-         image, with --ops and --seed"
+    let asked = if document.config()?.workload.verify == "only" {
+        "--verify-only: not all pairs are as they were stored; the options must be those of the run that stored them, \
+         with --ops and --seed"
     } else {
         "--verify: not all values were returned as they were stored"
     };
-    anyhow::ensure!(is_whole, "{asked}");
+    judge(is_whole, || asked.to_owned())?;
     let (failed, all) = (report.ops.errors, report.ops.answered());
     let first = report.notes.iter().find(|note| note.starts_with("first of ")).map_or("", String::as_str);
-    anyhow::ensure!(
-        may_fail || failed == 0,
-        "{} of {} operations failed; {first}",
-        grouped(failed),
-        grouped(all)
-    );
-    Ok(())
+    judge(may_fail || failed == 0, || {
+        format!("{} of {} operations failed; {first}", grouped(failed), grouped(all))
+    })
 }

@@ -209,7 +209,7 @@ mod tests {
             assert!(error.is_none_or(|error| error.contains("for kvdrive serve")), "{}: {error:?}", row.name);
             let is_refused = error.is_some();
             let is_of_network =
-                ["bad-digest", "drop-connection", "fatal", "not-ready", "stall"].contains(&row.name);
+                ["bad-digest", "drop-connection", "fatal", "late", "not-ready", "stall"].contains(&row.name);
             assert_eq!(is_refused, is_of_network, "{}", row.name);
         }
     }

@@ -9,6 +9,7 @@ use kvdrive_text::{grouped, number_of};
 
 use crate::output;
 use crate::settings::{at_least_one, seed};
+use crate::verdict::verdict;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
 /// Largest number of runs by which a failing case is shrunk.
@@ -97,10 +98,10 @@ impl Storm {
         };
         let seed = failure.case.seed;
         let Failure { case, what } = shrunk(failure, SHRINKING_RUNS);
-        anyhow::bail!(
+        Err(verdict(format!(
             "{what}\nagain: kvdrive storm --seed {seed} --cases 1\nshrunk: {}",
             description_of(&case)
-        )
+        )))
     }
 }
 

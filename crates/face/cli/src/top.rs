@@ -276,7 +276,7 @@ fn counts(frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
     let drive = seen.drive.iter();
     let faults = drive.clone().flat_map(|drive| &drive.faults);
     let faults =
-        faults.map(|fault| ([format!("fault {}", fault.name), grouped(fault.fired)], Style::new().red()));
+        faults.map(|fault| ([format!("fault {}", fault.name), grouped(fault.struck)], Style::new().red()));
     let counted = drive.flat_map(|drive| {
         let rows = |section| drive.counts.rows(section).into_iter().filter(|(_, count)| *count > 0);
         let named = move |section: &'static str| {
@@ -406,8 +406,12 @@ mod tests {
             uses: 0,
             servers: 1,
         });
-        let fault =
-            SeenFault { name: "every-third-read".into(), kind: "read-error".into(), matched: 243, fired: 81 };
+        let fault = SeenFault {
+            name: "every-third-read".into(),
+            kind: "read-error".into(),
+            matched: 243,
+            struck: 81,
+        };
         Seen {
             nqn: "nqn.2014-08.org.nvmexpress:uuid:690ff18d-2ba8-803e-b933-644277a1ae4e".into(),
             listening: ["tcp://127.0.0.1:4420", "tcp://[::1]:4420", "vfio-user:/run/kvdrive/cntrl"]

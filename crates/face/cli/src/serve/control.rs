@@ -13,8 +13,7 @@
 //! It runs on threads of its own; the server or the drive runs its requests between two turns, or two
 //! events.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use kvdrive_subsystem::private;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,7 +41,8 @@ pub enum Request {
     Status,
     /// Connected hosts: a list of [`super::seen::SeenHost`].
     Hosts,
-    /// Fault rules join those there are; the answer has their names, a line each.
+    /// Fault rules join those there are; the answer has their names, a line each, and then notes on them, in lines that
+    /// begin with `note: `.
     Inject {
         /// A file of rules.
         rules: String,
@@ -111,19 +112,11 @@ impl Drop for ControlSocket {
 /// # Errors
 /// Another server answers there, or there can be no socket.
 pub fn listen(path: &Path, stations: Stations) -> anyhow::Result<ControlSocket> {
-    if UnixStream::connect(path).is_ok() {
-        anyhow::bail!("--control {}: another server answers there; choose another path", path.display());
-    }
-    if std::fs::symlink_metadata(path)
-        .is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()))
-    {
-        // Left by a server that was killed.
-        std::fs::remove_file(path).with_context(|| format!("--control {}", path.display()))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("--control {}", path.display()))?;
+    let listener = private::bind(path, |path| UnixListener::bind(path)).map_err(|error| {
+        let advice = if error.kind() == ErrorKind::AddrInUse { "; choose another path" } else { "" };
+        anyhow::anyhow!("--control {}: {error}{advice}", path.display())
+    })?;
     let socket = ControlSocket { path: path.to_owned() };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("--control {}", path.display()))?;
     thread::Builder::new().name("control".into()).spawn(move || {
         for stream in listener.incoming() {
             // Without descriptors no connection can be taken until others end.
@@ -131,6 +124,9 @@ pub fn listen(path: &Path, stations: Stations) -> anyhow::Result<ControlSocket> 
                 thread::sleep(ACCEPT_AGAIN);
                 continue;
             };
+            if !private::is_owner(&stream) {
+                continue;
+            }
             let stations = stations.clone();
             // A connection that can have no thread is closed.
             let _ = thread::Builder::new().name("control".into()).spawn(move || serve(stream, &stations));
@@ -220,6 +216,11 @@ pub fn ask(path: &Path, nsid: u32, request: &Request) -> anyhow::Result<Value> {
     Client::connect(path, nsid)?.ask(request)
 }
 
+/// How long a server may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The same for a power-on: a recovery reads a large image.
+const POWER_ON_MAX: Duration = Duration::from_secs(600);
+
 /// A connection to a control socket.
 pub struct Client {
     nsid: u32,
@@ -243,14 +244,26 @@ impl Client {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
-    /// The error message of the server, or that it has ended.
+    /// The error message of the server, or that it has ended, or that it does not answer.
     pub fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
+        let most = if matches!(request, Request::PowerOn) { POWER_ON_MAX } else { ANSWER_MAX };
         let mut request = serde_json::to_value(request)?;
         request["nsid"] = json!(self.nsid);
         let line = request.to_string() + "\n";
-        self.output.write_all(line.as_bytes())?;
+        self.output.set_read_timeout(Some(most))?;
+        self.output.set_write_timeout(Some(most))?;
         let mut answer = String::new();
-        self.input.read_line(&mut answer)?;
+        let exchanged =
+            self.output.write_all(line.as_bytes()).and_then(|()| self.input.read_line(&mut answer));
+        match exchanged {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                anyhow::bail!(
+                    "the server has not answered for {} s; it may be stopped (SIGSTOP, a debugger)",
+                    most.as_secs()
+                )
+            }
+            exchanged => exchanged?,
+        };
         anyhow::ensure!(!answer.is_empty(), "the server has ended");
         match serde_json::from_str(&answer)? {
             Answer::Ok(value) => Ok(value),

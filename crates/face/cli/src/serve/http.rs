@@ -31,6 +31,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::IntervalStream;
 use tokio_stream::{Stream, StreamExt};
@@ -50,8 +51,15 @@ const CONNECTIONS_MAX: usize = 32;
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// or that has not taken what it asked for.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Looks at the server and its drives at a time. A client that asks without end, and reads nothing, waits for its turn
+/// as others do, and no more threads and answers are made for it.
+const LOOKS_MAX: usize = 4;
+/// Most bytes of answers that wait for the reader of a connection, besides the last one; the same for requests.
+const BUFFER_MAX_BYTES: usize = 64 << 10;
 /// Time after which the server tries again to accept a connection when that has failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+static LOOKS: Semaphore = Semaphore::const_new(LOOKS_MAX);
 
 const PAGE: &str = include_str!("page.html");
 
@@ -98,7 +106,8 @@ pub fn listen(at: SocketAddr, names: SiteNames, stations: Stations) -> anyhow::R
     let listener = std::net::TcpListener::bind(at).with_context(|| format!("--http {at}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(LOOKS_MAX).enable_all().build()?;
     thread::Builder::new().name("http".into()).spawn(move || {
         let curve = Arc::<Curve>::default();
         let router = stations.iter().enumerate().fold(Router::new(), |router, (index, station)| {
@@ -146,7 +155,7 @@ async fn serve_one(socket: TcpStream, router: Router) {
     // A system that cannot do this waits for the reader.
     let _ = sockopt::set_tcp_user_timeout(&socket, ANSWER_MAX.as_millis() as u32);
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX).max_buf_size(BUFFER_MAX_BYTES);
     // Errors of a connection are reported to its client alone.
     let _ = http.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router)).await;
 }
@@ -175,7 +184,13 @@ async fn look<T: Send + 'static>(
     station: Arc<Station>,
     look: impl FnOnce(&Station) -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, Response> {
-    let looked = tokio::task::spawn_blocking(move || look(&station)).await;
+    // A connection that ends gives up its place in the line; a look that has begun goes on, and keeps its place.
+    let turn = LOOKS.acquire().await.expect("it is never closed");
+    let looked = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        look(&station)
+    });
+    let looked = looked.await;
     let gone = |what: String| (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
     looked.map_err(|error| gone(error.to_string()))?.map_err(|error| gone(format!("{error:#}")))
 }

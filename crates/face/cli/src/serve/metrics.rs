@@ -174,15 +174,22 @@ impl Collector for Moment {
             &seen.latencies,
         )?;
         // A host with two controllers is one host.
-        let mut failures = BTreeMap::<&str, u64>::new();
+        let mut failures = BTreeMap::<String, u64>::new();
         for host in hosts {
-            *failures.entry(&host.nqn).or_default() += host.failures;
+            *failures.entry(printable(&host.nqn)).or_default() += host.failures;
         }
         let failures =
-            failures.into_iter().map(|(host, count)| (vec![("host", host)], count as f64)).collect();
+            failures.iter().map(|(host, count)| (vec![("host", host.as_str())], *count as f64)).collect();
         out.write(Form::State, "host_failures", "Commands that failed, by connected host", failures)?;
         seen.drive.as_ref().map_or(Ok(()), |drive| drive_metrics(&mut out, drive))
     }
+}
+
+/// A name that a host or a user chose, without characters that a terminal obeys.
+fn printable(name: &str) -> String {
+    let shown =
+        |char: char| if char.is_control() { char.escape_default().to_string() } else { char.to_string() };
+    name.chars().map(shown).collect()
 }
 
 fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
@@ -231,7 +238,7 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
         "Operations and commands that fault rules matched, counted",
         fault(|one| one.matched),
     )?;
-    out.write(Form::Sum, "fault_hits", "How often fault rules struck, counted", fault(|one| one.fired))
+    out.write(Form::Sum, "fault_strikes", "How often fault rules struck, counted", fault(|one| one.struck))
 }
 
 #[cfg(test)]
@@ -323,13 +330,13 @@ mod tests {
     /// Otherwise one host could add metrics, or make every one unreadable.
     #[test]
     fn a_host_is_one_label_whatever_its_name_is() {
-        let nqn = "nqn.a\"} 1\nkvdrive_read_only 1\\".to_owned();
+        let nqn = "nqn.\u{1b}[2Ja\"} 1\nkvdrive_read_only 1\\".to_owned();
         let hosts = vec![SeenHost { nqn, ..SeenHost::default() }];
         for format in [Format::Text, Format::OpenMetrics] {
             let text = format.text(Seen::default(), hosts.clone()).unwrap();
-            let line = r#"kvdrive_host_failures{host="nqn.a\"} 1\nkvdrive_read_only 1\\"} 0.0"#;
+            let line = r#"kvdrive_host_failures{host="nqn.\\u{1b}[2Ja\"} 1\\nkvdrive_read_only 1\\"} 0.0"#;
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
-            assert!(!text.contains("\nkvdrive_read_only 1"), "{text}");
+            assert!(!text.contains("\nkvdrive_read_only 1") && !text.contains('\u{1b}'), "{text}");
         }
     }
 

@@ -28,12 +28,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
 use kvdrive_config::{Config, Document};
 use kvdrive_declare::Counters;
+use kvdrive_link::recording::Recorder;
 use kvdrive_run::memory;
 use kvdrive_run::report::Report;
 use kvdrive_run::wall::{ServedDrive, open_recorder};
@@ -46,12 +48,13 @@ use kvdrive_subsystem::tcp::listener::{Server, ServerHandle, Sockets};
 use kvdrive_subsystem::vfio::faults;
 use kvdrive_text::scaled::bytes;
 use kvdrive_text::{grouped, number_of};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{PowerSupply, Station, StationParts, Stations};
 
 use crate::nqn::name;
 use crate::settings::{Settings, size, tell_capacity};
+use crate::verdict::verdict;
 use crate::{output, secret};
 
 /// The namespace of the first drive; the others follow.
@@ -64,6 +67,9 @@ enum PaceName {
     Model,
     Off,
 }
+
+/// Between two looks whether the files of drives take writes.
+const FILES_LOOK: Duration = Duration::from_secs(1);
 
 /// Options of `serve`.
 #[derive(Args)]
@@ -135,11 +141,14 @@ pub struct Serve {
     /// store (R2T)
     #[arg(long, value_name = "BYTES", default_value = "8KiB", value_parser = size_of_capsule)]
     in_capsule: u32,
-    /// Memory for data in flight, as 64MiB, or a number of MiB; each of n hosts has at most 1/(n + 1) of it
+    /// Memory for data in flight, as 64MiB, or a number of MiB. Half of it is cut into reserves, one for each host (at
+    /// most half of them for hosts of one address that do not authenticate); the other half goes in equal parts to the
+    /// hosts that want more
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size_of_memory)]
     memory: usize,
     /// Least rate, in bytes a second over 30 s, at which a host must continue a transfer that it has begun: requested
-    /// data, a PDU, or reading its answers; a slower host is disconnected. With 0, a byte in 30 s is enough
+    /// data, a PDU, or reading its answers; a slower host is disconnected. With 0, a byte in 30 s is enough. While a host
+    /// with less memory waits for some, 5 s count
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = size)]
     least_rate: u64,
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
@@ -183,6 +192,7 @@ impl Serve {
         };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
         let (recorder, started) = open_recorder(&documents[0], self.record.as_deref())?;
+        recorder.iter().for_each(tell_of_recording);
         let bell = sockets.bell().clone();
         let mut core = Core::new(subsystem, self.memory);
         core.log = Log::new(|line| output::tell(&format!("kvdrive: {line}")));
@@ -217,6 +227,7 @@ impl Serve {
         };
         let stations: Stations = drives.into_iter().map(station).collect();
         let socket = control::listen(&path, stations.clone())?;
+        tell_of_files(stations.clone())?;
         #[cfg(feature = "page")]
         let page = Some(http::listen(self.http, site::SiteNames::new(&self.http_name), stations.clone())?);
         #[cfg(not(feature = "page"))]
@@ -233,7 +244,7 @@ impl Serve {
         let counts = core.subsystem.served().clone();
         drop((core, socket));
         let failure = self.conclude(&stations, &documents, &counts)?;
-        failure.map_or(Ok(()), |failure| anyhow::bail!(failure))
+        failure.map_or(Ok(()), |failure| Err(verdict(failure)))
     }
 
     /// The configuration of each drive, in the order of their namespaces.
@@ -295,6 +306,7 @@ impl Serve {
             failures.extend(of_file.map(|failure| format!("namespace {}: {failure}", station.nsid())));
             failures.extend(drive.as_ref().and_then(ServedDrive::record_failure));
             let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
+            report.iter().for_each(|report| output::tell_unmatched(&report.faults));
             reports.push((station.nsid(), report, lives));
         }
         if self.json.as_deref() != Some("-") {
@@ -371,15 +383,50 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
     rest.to_socket_addrs().with_context(wrong)?.next().with_context(wrong)
 }
 
-/// SIGTERM and SIGINT: commands under way are finished; a second one ends at once.
+/// SIGTERM, SIGINT and SIGHUP: commands under way are finished; a second one ends at once.
 fn end_by_signal(server: ServerHandle) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    // Under `nohup` the end of the terminal does not concern the server.
+    if !is_ignored(SIGHUP) {
+        signals.add_signal(SIGHUP)?;
+    }
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             server.stop();
         }
     })?;
     Ok(())
+}
+
+/// Says it when a recording takes no write.
+fn tell_of_recording(recorder: &Recorder) {
+    recorder
+        .on_failure(|error| output::tell(&format!("kvdrive: --record {error}; the rest is not recorded")));
+}
+
+/// Says it when a drive turns read-only because a file of it takes no write.
+fn tell_of_files(stations: Stations) -> anyhow::Result<()> {
+    thread::Builder::new().name("files".into()).spawn(move || {
+        let mut well: Vec<_> = stations.iter().collect();
+        while !well.is_empty() {
+            thread::sleep(FILES_LOOK);
+            well.retain(|station| {
+                let failure = station.write_failure();
+                let tell =
+                    |failure| output::tell(&format!("kvdrive: namespace {}: {failure}", station.nsid()));
+                failure.map(tell).is_none()
+            });
+        }
+    })?;
+    Ok(())
+}
+
+/// Does this program ignore the signal, as its parent has asked for? Unknown where the system does not tell.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// The report of each drive, under the number of its namespace if there are several.

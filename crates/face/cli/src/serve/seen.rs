@@ -209,7 +209,7 @@ pub struct SeenFault {
     /// Commands or operations that it matched while it was not used up.
     pub matched: u64,
     /// How often it struck.
-    pub fired: u64,
+    pub struck: u64,
 }
 
 /// A host that is connected.
@@ -341,8 +341,8 @@ impl From<DriveLook> for SeenDrive {
 
 impl From<FaultCount> for SeenFault {
     fn from(count: FaultCount) -> SeenFault {
-        let FaultCount { name, kind, matched, fired } = count;
-        SeenFault { name, kind: kind.to_owned(), matched, fired }
+        let FaultCount { name, kind, matched, struck } = count;
+        SeenFault { name, kind: kind.to_owned(), matched, struck }
     }
 }
 

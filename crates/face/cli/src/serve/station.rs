@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use kvdrive_config::Config;
 use kvdrive_declare::{Counters, Sections};
+use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_flash::power::Survivors;
+use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
+use kvdrive_nvme::opcode;
 use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_subsystem::bell::Bell;
 use kvdrive_subsystem::drive::{DriveNamespace, power_on, power_on_beside};
 use kvdrive_subsystem::shared::Core;
+use kvdrive_subsystem::subsystem::NOT_OVER_NETWORKS;
 use kvdrive_subsystem::tcp::listener::ServerHandle;
 
 use super::seen::{DriveLook, HostsLook, Seen, SeenCounts, SeenDrive, SeenFault, SeenHost, ServerCounters};
@@ -28,6 +32,15 @@ const HOSTS_AT_ONCE: usize = 64;
 
 /// The drives of one server, in the order of their namespaces; at least one.
 pub type Stations = Arc<[Arc<Station>]>;
+
+/// Can a rule match a command of a host at all?
+fn can_match(rule: &Rule) -> anyhow::Result<()> {
+    let opcodes = &rule.matches.opcodes;
+    let never = !opcodes.is_empty() && opcodes.iter().all(|opcode| NOT_OVER_NETWORKS.contains(opcode));
+    let names = || opcodes.iter().filter_map(|code| opcode::name(*code)).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(!never, "opcode: {} never matches: hosts of a server cannot send it", names());
+    Ok(())
+}
 
 /// A drive and its thread.
 pub type ServingDrive = Serving<Running, ServedDrive>;
@@ -205,9 +218,41 @@ impl Station {
         Ok(hosts)
     }
 
-    /// Adds fault rules; returns their names, a line each.
+    /// Adds fault rules; returns their names, a line each, and then what their user should know, in lines that begin with
+    /// `note: `.
+    ///
+    /// # Errors
+    /// A rule is none, or can never match here.
     pub fn inject(&self, rules: String) -> anyhow::Result<String> {
-        self.change(Change::AddFaults(rules))
+        let parsed =
+            kvdrive_config::faults::rules("rules", &rules, &self.supply.config.drive().flash.geometry());
+        // What is wrong with rules is said by the drive, which also knows those that it has.
+        let parsed = parsed.unwrap_or_default();
+        parsed.iter().try_for_each(can_match)?;
+        let names = self.change(Change::AddFaults(rules))?;
+        let notes = parsed.iter().filter_map(|rule| self.note_on(rule));
+        Ok(names + &notes.map(|note| format!("note: {note}\n")).collect::<String>())
+    }
+
+    /// What the user of a rule should know about its effect here.
+    fn note_on(&self, rule: &Rule) -> Option<String> {
+        let seen = match rule.effect {
+            _ if self.supply.pace == Pace::Model => return None,
+            Effect::Delay(_) => "hosts see no delay",
+            Effect::Lose(_) => "hosts get 07h at once",
+            _ => return None,
+        };
+        Some(format!(
+            "{}: the server runs with --pace off, where model time takes no time: {seen}. `inject late` delays answers in \
+             wall time, and `inject stall` a whole connection",
+            rule.name
+        ))
+    }
+
+    /// Why its files take no write, if so and if that was not asked for.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        let look = self.control()?.look(|_, running| running.drive().write_failure());
+        look.ok().flatten().filter(|failure| failure.path.is_some() && !self.supply.config.media.read_only)
     }
 
     /// The fault rules there are.
@@ -237,7 +282,7 @@ impl Station {
             anyhow::bail!(what);
         }
         let nsid = self.supply.nsid;
-        let is_gone = move |core: &mut Core| core.subsystem.is_off(nsid) && core.subsystem.is_dark();
+        let is_gone = move |core: &mut Core| core.subsystem.is_off(nsid) && core.subsystem.is_dark_at(nsid);
         while self.lives().count == life && !self.server.ask(is_gone)? {
             thread::sleep(LOOK);
         }
@@ -268,7 +313,7 @@ impl Station {
         }
         let survivors = lives.survivors.clone();
         let supply = self.supply.clone();
-        // No host is connected, so no host waits for the server's thread meanwhile.
+        // No host of this namespace is connected. Hosts of others wait while it recovers.
         let serving = self.server.ask(move |core| {
             let (namespace, serving) = supply.power_on(core, None, survivors)?;
             core.subsystem.replace(nsid, Box::new(namespace));

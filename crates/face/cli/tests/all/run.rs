@@ -292,7 +292,7 @@ fn crash_refuses_pairs_that_do_not_fit_its_drive() {
     };
     let refused = crash("100MiB");
     let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert_eq!(refused.status.code(), Some(2), "{said}");
     let line = "kvdrive: workload.ops: at least 100 values of 104 857 600 B are 10.49 GB, and the drive has ";
     assert!(said.starts_with(line) && said.trim_end().ends_with(" of flash"), "{said}");
     assert!(crash("100").status.success());

@@ -140,3 +140,33 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     }
     assert!(last().1 > 0, "a point has its time");
 }
+
+/// Clients that ask for the metrics again and again, and read nothing: 32 of them made the server hold 700 MB.
+#[test]
+fn clients_that_read_no_answer_do_not_grow_the_server() {
+    let served = serve(&[]);
+    let status = format!("/proc/{}/status", served.program.id());
+    let of = |name: &str| -> u64 {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
+    let before_kib = of("VmRSS:");
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    for _ in 0..3 {
+        let clients: Vec<TcpStream> = (0..32)
+            .map(|_| {
+                let mut client = TcpStream::connect(&served.page).unwrap();
+                client.set_nonblocking(true).unwrap();
+                let _ = client.write(request.as_bytes());
+                client
+            })
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        drop(clients);
+    }
+    assert!(get(&served, "/metrics").starts_with("HTTP/1.1 200"));
+    let (grown_kib, threads) = (of("VmRSS:").saturating_sub(before_kib), of("Threads:"));
+    assert!(grown_kib < 100 << 10 && threads < 30, "{} MiB more, {threads} threads", grown_kib >> 10);
+}

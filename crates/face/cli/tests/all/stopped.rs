@@ -170,7 +170,7 @@ fn a_benchmark_of_a_served_drive_has_the_rows_before_a_lost_connection() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("drive.sock");
     let served = serve(&["--control", socket.to_str().unwrap()]);
-    ctl(&socket, &["inject", "drop-connection", "--opcode", "retrieve-part,retrieve", "--nth", "5"]).unwrap();
+    ctl(&socket, &["inject", "drop-connection", "--opcode", "retrieve", "--nth", "5"]).unwrap();
     let connect = format!("tcp://{}", served.address);
     let mut bench = begin(&["bench", "--connect", &connect, "--operations", "2000", "--keys", "100"]);
     let mut out = String::new();

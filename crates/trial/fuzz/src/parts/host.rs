@@ -90,7 +90,7 @@ pub fn hand_over(core: &mut Core, hosts: &mut [Host]) -> bool {
 /// Gives memory to connections that wait for it, as the listener does.
 pub fn give_memory(core: &mut Core, hosts: &mut [Host]) {
     for of in Use::ALL {
-        core.memory(of).is_short = false;
+        core.memory(of).budget.note_returned();
         let line: Vec<usize> = core.memory(of).line.drain(..).collect();
         for key in line {
             let connections = hosts.iter_mut().flat_map(|host| [&mut host.admin, &mut host.io]);

@@ -36,7 +36,7 @@ const ADMIN_OF_FUNCTION: [u8; 6] = [
 ];
 /// I/O commands that are not available over a network: they need windows into the drive, a queue in memory,
 /// or whole pages there.
-pub(crate) const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID];
+pub const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID];
 /// NMIC bit 0: the namespace may be attached to several controllers.
 const SHARED: u8 = 1;
 /// SGLS bit 0: SGLs with any alignment; bit 20: offsets into the capsule. Linux requires bit 0 or 1.

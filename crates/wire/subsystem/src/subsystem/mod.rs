@@ -494,7 +494,8 @@ impl Subsystem {
         for mut completion in completed.drain(..).chain(due) {
             if let Some(TransportFault::Late { ms }) = completion.fault {
                 completion.fault = None;
-                self.late.push((now_ms.saturating_add(ms), completion));
+                // The present millisecond has begun already.
+                self.late.push((now_ms.saturating_add(ms).saturating_add(1), completion));
                 continue;
             }
             self.note_done(&completion);

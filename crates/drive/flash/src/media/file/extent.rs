@@ -67,6 +67,11 @@ impl Extent {
         Ok(Extent { recorded: Cell::new(longest), present: Cell::new(file.bytes()?) })
     }
 
+    /// The required length in bytes.
+    pub fn recorded(&self) -> u64 {
+        self.recorded.get()
+    }
+
     pub fn shortened(&self, file: &MachineFile) -> io::Result<Option<Shortened>> {
         let (bytes, before) = (file.bytes()?, self.recorded.get());
         Ok((bytes < before).then_some(Shortened { bytes, before }))

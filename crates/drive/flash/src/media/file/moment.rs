@@ -6,6 +6,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::extent::Extent;
 use crate::power::machine_file::MachineFile;
 
 /// Positions of the two copies of the moment in an image file.
@@ -51,12 +52,12 @@ impl MomentCell {
         MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
     }
 
-    /// Checks that its file is still at its path.
+    /// Checks that its file is still at its path, and as long as its head says.
     ///
     /// # Errors
     /// As [`MachineFile::check_there`].
     pub fn check_there(&self) -> std::io::Result<()> {
-        self.0.check_there(0)
+        self.0.check_there(Extent::of(&self.0)?.recorded())
     }
 
     /// As [`MomentCell::of`], read-only.
