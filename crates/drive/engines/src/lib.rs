@@ -293,7 +293,8 @@ impl Moved {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 #[counters(state)]
 pub struct Utilization {
-    /// Bytes of values that have not been replaced or deleted, as far as the engine knows. `hashlog` adds its head of 8 B
+    /// Bytes of values that have not been replaced or deleted. Engine `lsm` has an upper bound: it learns that a value was
+    /// replaced or deleted when a merge sees both entries (`lsm.count_growth_percent`). `hashlog` adds its head of 8 B
     /// and the key to each value; `btree` and `lsmtree` count whole pages in use, and no pair in a memtable.
     pub live_bytes: u64,
     /// Bytes of values that the engine has room for.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kvdrive_config::{
-    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Naming, RunOptions, default_profile,
+    Assigned, COUNTS_LIVE_BYTES, Config, ConfigError, DEFAULT_PROFILE, Document, Naming, RunOptions,
+    default_profile,
 };
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::packing::PackingRow;
@@ -180,7 +181,7 @@ impl Builder {
         for set in [&format!("engine.name={}", BLOCK.name), &format!("host.store={}", STORES[0].name)] {
             document.set(set)?;
         }
-        let (mut document, assigned) = self.lay_over(self.with_depth(document)?)?;
+        let (mut document, assigned) = self.lay_over(self.with_defaults(document)?)?;
         assigned.check_looked_at([&document.config()?])?;
         let note = self.fit_to_memory(&mut document)?;
         let config = document.config()?;
@@ -204,11 +205,11 @@ impl Builder {
     fn describe(&self) -> Result<(Document, Config), Error> {
         let base = match (&self.options, &self.profile) {
             (Some(options), _) => self.document_of(options)?,
-            (None, Some(profile)) => self.with_depth(Document::profile(profile)?)?,
+            (None, Some(profile)) => self.with_defaults(Document::profile(profile)?)?,
             (None, None) => {
                 // The engine is known once everything is laid over any profile.
                 let any = self.lay_over(Document::profile(DEFAULT_PROFILE)?)?.0;
-                self.with_depth(Document::profile(default_profile(any.engine()))?)?
+                self.with_defaults(Document::profile(default_profile(any.engine()))?)?
             }
         };
         let (document, assigned) = self.lay_over(base)?;
@@ -227,14 +228,20 @@ impl Builder {
         options.refuse(is_of_runs, OF_RUNS)?;
         let mut options = options.clone();
         options.set_default(DEPTH);
+        if self.pace != Some(Pace::Model) {
+            options.set_default(COUNTS_LIVE_BYTES);
+        }
         let document = options.document()?;
         options.check_looked_at([&document.config()?])?;
         Ok(document)
     }
 
-    fn with_depth(&self, mut document: Document) -> Result<Document, Error> {
+    fn with_defaults(&self, mut document: Document) -> Result<Document, Error> {
         if self.own_workload.is_none() {
             document.set(DEPTH)?;
+            if self.pace != Some(Pace::Model) {
+                document.set(COUNTS_LIVE_BYTES)?;
+            }
         }
         Ok(document)
     }

@@ -64,7 +64,7 @@ impl LsmEngine {
         if self.index_work.get() == self.index.work() {
             return;
         }
-        if self.index_is_short() {
+        if self.index_is_short() || self.count_is_due() {
             // If another task collects, this check is skipped; the next store checks again.
             let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
             self.compact_for_space();
@@ -203,6 +203,7 @@ impl LsmEngine {
             self.reserve_for_index();
         }
         self.deletes.set(0);
+        self.note_counted();
         done
     }
 
@@ -231,7 +232,7 @@ impl LsmEngine {
             .filter(|victim| !futile.rules_out(victim.live_bytes, self.log.live_bytes()))
     }
 
-    fn segment_bytes(&self) -> u64 {
+    pub(super) fn segment_bytes(&self) -> u64 {
         let addresses = self.log.addresses(crate::value_log::SegmentId(0));
         addresses.end.0 - addresses.start.0
     }

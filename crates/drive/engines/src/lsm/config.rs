@@ -88,6 +88,10 @@ pub struct IndexConfig {
     /// Policy `tiered`: number of tables for which a level has places, one number for each level.
     #[setting(is = Integers(4, 3, 1 << 20))]
     pub rings: Vec<u32>,
+    /// The whole index is merged when the bytes that count as live have grown by this share, in percent, since its last
+    /// such merge, so that at most as many more count as live than are. 0: it is merged only for room.
+    #[setting(is = Integer(0, 1000))]
+    pub count_growth_percent: u32,
     /// Firmware time to insert an entry into the memtable, ns.
     #[setting(is = TIME, key = "controller.index_insert_ns")]
     pub memtable_insert_ns: u64,
@@ -108,6 +112,7 @@ impl Default for IndexConfig {
             bloom_hashes: 30,
             compaction: "tiered".into(),
             rings: vec![4, 16, 128, 65537],
+            count_growth_percent: 0,
             memtable_insert_ns: 0,
             index_probe_ns: 0,
             table_entry_ns: 0,

@@ -63,6 +63,8 @@ pub struct LsmEngine {
     pub(super) damaged: TaskCell<Vec<u64>>,
     /// Deletes since the whole index was last merged.
     pub(super) deletes: Cell<u64>,
+    /// The count of live bytes after the last merge of the whole index.
+    pub(super) counted_bytes: Cell<u64>,
     /// See [`Futile`].
     pub(super) futile: Cell<Futile>,
     /// The state of the index when its room was last checked.
@@ -374,10 +376,10 @@ impl Engine for LsmEngine {
     }
 
     fn utilization(&self) -> Utilization {
-        let reserve = self.pool.reserve();
-        let segments = self.pool.segments().saturating_sub(reserve.index_segments + reserve.gc_segments);
-        let segment_bytes = self.log.addresses(crate::value_log::SegmentId(0)).end.0;
-        Utilization { live_bytes: self.log.live_bytes(), capacity_bytes: u64::from(segments) * segment_bytes }
+        // The size of the namespace does not change, however many of its segments the index has at the moment.
+        let segments = self.pool.segments().saturating_sub(self.gc.free_segments_reserved);
+        let capacity_bytes = u64::from(segments) * self.segment_bytes();
+        Utilization { live_bytes: self.log.live_bytes(), capacity_bytes }
     }
 
     fn max_value_bytes(&self) -> u32 {
@@ -448,8 +450,7 @@ impl LsmEngine {
     ) -> Result<LsmEngine, PowerOnError> {
         let pool = pool(&config, logical_pages(&config), ftl.clone());
         let shape = shape(&config, &pool)?;
-        let page_bytes = config.flash.page_bytes;
-        let entries = config.lsm.buffer.entries;
+        let (page_bytes, entries) = (config.flash.page_bytes, config.lsm.buffer.entries);
         let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.buffer.eviction, page_bytes);
         let damaged = |reason: String| ImageError::new(0, reason);
         let (values, image) = protected.map(|protected| (protected.values, protected.index)).unzip();
@@ -485,6 +486,7 @@ impl LsmEngine {
             compacted_at: Cell::new(u64::MAX),
             damaged: TaskCell::default(),
             deletes: Cell::new(0),
+            counted_bytes: Cell::new(0),
             futile: Cell::default(),
             index_work: Cell::default(),
             index_short: Cell::new(false),

@@ -8,6 +8,7 @@ pub mod bloom;
 mod collection;
 pub mod compaction;
 pub mod config;
+mod counting;
 pub mod cursor;
 mod engine;
 pub mod entry;

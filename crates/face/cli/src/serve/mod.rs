@@ -33,7 +33,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_auth::tls::{self, Known};
-use kvdrive_config::{Config, Document};
+use kvdrive_config::{COUNTS_LIVE_BYTES, Config, Document};
 use kvdrive_declare::Counters;
 use kvdrive_link::recording::Recorder;
 use kvdrive_run::memory;
@@ -250,8 +250,11 @@ impl Serve {
     /// The configuration of each drive, in the order of their namespaces.
     fn documents(&self) -> anyhow::Result<Vec<Document>> {
         let listed = std::env::var_os(namespaces::VARIABLE).map(|value| value.to_string_lossy().into_owned());
-        let mut documents =
-            namespaces::documents(self.settings.options()?, &self.namespace, listed.as_deref())?;
+        let mut options = self.settings.options()?;
+        if let PaceName::Off = self.pace {
+            options.set_default(COUNTS_LIVE_BYTES);
+        }
+        let mut documents = namespaces::documents(options, &self.namespace, listed.as_deref())?;
         anyhow::ensure!(
             self.record.is_none() || documents.len() == 1,
             "--record: a recording is of one drive; {} lists {}",

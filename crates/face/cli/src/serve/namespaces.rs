@@ -43,7 +43,7 @@ pub fn documents(
 fn of_options(first: RunOptions, files: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
     let mut documents = vec![first.document_without_work("serve", "hosts bring the work")?];
     for file in files {
-        let mut options = RunOptions::default();
+        let mut options = first.only_defaults();
         options.file(shown(file), read_text(file)?);
         documents.push(options.document_of_drive("serve")?);
     }
@@ -61,7 +61,8 @@ fn options_of(mut options: RunOptions, entry: &str) -> anyhow::Result<RunOptions
     }
     match place {
         "" => anyhow::bail!("{FORM}"),
-        "mem" => options.give("media", "ram")?,
+        // Not as if a user had chosen the medium: the drive fits the machine's memory.
+        "mem" => options.set_default("media.kind=ram"),
         file => {
             anyhow::ensure!(Path::new(file).file_name().is_some(), "{file:?} names no file; {FORM}");
             options.give("media", "file")?;

@@ -160,6 +160,34 @@ fn a_drive_has_the_capacity_that_was_set_or_one_that_fits() {
     assert!(small.starts_with("flash.capacity: 1MiB; allowed with engine.name = \"lsm\""), "{small}");
 }
 
+/// Overwrites of the same keys do not make the use grow without a bound, and the size of the namespace stays.
+#[test]
+fn use_is_bounded_by_what_pairs_take_and_the_size_stays() {
+    let (keys, value) = (500_u32, vec![7; 4096]);
+    let overwritten = |percent: u32| {
+        let small = [("gc.segment_pages", 16), ("lsm.memtable_entries", 256)];
+        let builder = small.iter().fold(kvdrive::build(), |builder, (key, value)| builder.set(key, value));
+        let drive = builder.set("lsm.count_growth_percent", percent).capacity("1GiB").open().unwrap();
+        let size = drive.namespace().unwrap().capacity_bytes;
+        let mut most = 0;
+        for store in 0..30_000_u32 {
+            drive.store(&(store % keys).to_be_bytes(), &value).unwrap();
+            if store % 1000 == 0 {
+                let now = drive.namespace().unwrap();
+                assert_eq!(now.capacity_bytes, size, "after {store} stores");
+                most = most.max(now.used_bytes);
+            }
+        }
+        assert_eq!(drive.get(&7_u32.to_be_bytes()).unwrap().as_deref(), Some(&value[..]));
+        most
+    };
+    let (pairs_bytes, segment_bytes) = (u64::from(keys) * 4096, 16 * 16384);
+    let flush_bytes = 256 * 4096;
+    let most = overwritten(100);
+    assert!((pairs_bytes..=2 * pairs_bytes + 16 * segment_bytes + flush_bytes).contains(&most), "{most}");
+    assert!(overwritten(0) > 2 * most, "the count has no bound where it is learned only for room");
+}
+
 #[test]
 fn a_pipeline_is_polled_without_waiting_and_tags_each_call() {
     let drive = kvdrive::open("cosmos-plus").unwrap();

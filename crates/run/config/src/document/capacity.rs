@@ -89,6 +89,11 @@ impl Document {
         if divides { self.follow_capacity() } else { Ok(()) }
     }
 
+    /// What was set so far are defaults: neither size nor medium was given by a user.
+    pub(crate) fn forget_given_size(&mut self) {
+        self.says_size = false;
+    }
+
     fn follow_capacity(&mut self) -> Result<(), ConfigError> {
         let Some(asked) = self.capacity.clone() else { return Ok(()) };
         let (least, most) = blocks_allowed(self.integer("flash.planes"));

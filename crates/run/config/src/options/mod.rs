@@ -42,6 +42,10 @@ fn is_above_zero(option: &str) -> bool {
     ABOVE_ZERO.iter().any(|(name, _)| *name == option)
 }
 
+/// Default of unpaced drives that programs and hosts use: engine `lsm` keeps its count of live bytes near the truth, for
+/// NUSE. In a paced drive, the merges for it would take model time from stores.
+pub const COUNTS_LIVE_BYTES: &str = "lsm.count_growth_percent=100";
+
 /// A workload that is read from a file.
 const TRACE: &str = "trace:";
 
@@ -186,6 +190,12 @@ impl RunOptions {
         self.defaults.push(assignment.into());
     }
 
+    /// Options with the defaults of the caller alone.
+    #[must_use]
+    pub fn only_defaults(&self) -> RunOptions {
+        RunOptions { defaults: self.defaults.clone(), ..RunOptions::new(self.naming) }
+    }
+
     /// Says that the command makes images of its own, so that a drive on a file needs no path ([`Document::name_image`]).
     pub fn make_images(&mut self) {
         self.makes_images = true;
@@ -232,6 +242,7 @@ impl RunOptions {
             false => error,
         })?;
         self.defaults.iter().try_for_each(|assignment| document.set(assignment))?;
+        document.forget_given_size();
         if let Some(dram) = self.get("dram") {
             let option = |error: ConfigError| ConfigError::new(self.naming.option("dram"), error.problem);
             document.set_dram(dram).map_err(option)?;
