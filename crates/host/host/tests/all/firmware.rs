@@ -252,6 +252,8 @@ impl Drive {
             return Err(status);
         }
         match Command::decode(sqe)? {
+            // A pair is durable with its answer.
+            Command::Flush => Ok((0, 0)),
             Command::Store(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
                 let place = prp::receive(request, &key, bytes, self)?;
