@@ -68,6 +68,9 @@ pub struct StoreRow {
     pub fit: fn(&mut StoreOptions, page_bytes: u32, pages: u64, threads: u32),
     /// The options, by key, that decide the layout of pages: a store with other values cannot read them.
     pub layout: fn(&StoreOptions) -> Vec<(&'static str, String)>,
+    /// Pages of a segment of its log, if it has one: it trims the pages `n * pages ..` of a segment together, and writes
+    /// them with [`Purpose::Log`] or [`Purpose::Cleaning`].
+    pub log_segment_pages: fn(&StoreOptions, page_bytes: u32) -> Option<u32>,
     /// Key of the option for the bytes of pairs cached for reads, if it has such a cache.
     pub read_cache: Option<&'static str>,
     /// The cores on which its options place background work, if it has such work.

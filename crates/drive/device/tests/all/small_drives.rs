@@ -31,7 +31,12 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
         engine: engine.into(),
         controller: rig::controller_config(rig::on_contexts(2)),
         flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
-        ftl: FtlConfig { over_provisioning: 0.2, victim: "greedy".into(), gc_low_blocks: 2 },
+        ftl: FtlConfig {
+            over_provisioning: 0.2,
+            victim: "greedy".into(),
+            gc_low_blocks: 2,
+            placement_dies: 2,
+        },
         lsm: LsmConfig {
             buffer: BufferConfig { entries: 12, eviction: Eviction::Wait },
             packing: PackingConfig {
@@ -47,7 +52,14 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
                 rings: vec![3, 3, 4, 64],
                 ..IndexConfig::default()
             },
-            gc: GcConfig { enabled: true, segment_pages: 8, free_segments_low: 6, free_segments_reserved: 3 },
+            gc: GcConfig {
+                enabled: true,
+                segment_pages: 8,
+                free_segments_low: 6,
+                victims: 2,
+                ahead_segments: 2,
+                free_segments_reserved: 3,
+            },
         },
         stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
         hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },

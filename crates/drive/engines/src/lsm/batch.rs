@@ -13,7 +13,7 @@
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
-use super::engine::LsmEngine;
+use super::engine::{Lsm, LsmEngine};
 use super::entry::Entry;
 use crate::value_log::{Place, Vaddr};
 use crate::{PairChange, newest};
@@ -62,7 +62,9 @@ impl LsmEngine {
         place.landed();
         Ok(place)
     }
+}
 
+impl Lsm {
     /// Points all keys at their values. `false`, and nothing is done: the index must be checked for
     /// room, which is not allowed while keys are held.
     pub(super) fn commit_placed(

@@ -6,16 +6,27 @@
 //! under the key's lock, the value is moved (`value_gc`). After that no newest entry points into the victim, and it is
 //! given back as soon as no reader holds it.
 //!
-//! The victim is the sealed segment with the fewest live bytes. The counters may be too high, because an overwritten
-//! value is known to be dead only when a merge sees both entries. So before a drive reports that it is full, it merges
-//! its whole index once, and then collects by exact counters.
+//! Victims are the sealed segments with the fewest live bytes. Several are collected together (`gc.victims`), because
+//! each collection reads the pages of the index, however few values it moves. They are emptied one after the other.
+//!
+//! The counters may be too high, because an overwritten value is known to be dead only when a merge sees both entries.
+//! So before a drive reports that it is full, it merges its whole index once, and then collects by exact counters.
+//!
+//! **When the whole index is merged for exact counters.** A merge helps as far as values died since the last one, and
+//! stores have written as many bytes as died, at most. It is worth it when the pages that they filled, with those of deleted
+//! pairs, reach the pages of the tables ([`Lsm::merge_is_due`]): a merge writes no more pages than that, so such merges
+//! program at most one page for each page of values that stores have filled, however full the drive is. Until then,
+//! victims are collected that gain little. A drive on which no victim gains anything merges its index in any case.
+
+use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
 use kvdrive_nvme::{Key, Status};
 
-use super::engine::LsmEngine;
+use super::ahead::SLICE_STEPS;
+use super::engine::Lsm;
 use super::entry::Entry;
 use super::futile::Futile;
 use crate::value_log::{Candidate, Head, Use};
@@ -25,25 +36,31 @@ const EAGER_GAIN: u64 = 8;
 /// A drive is full when the best victim gains less than 1/32 of a segment.
 const LEAST_GAIN: u64 = 32;
 
-impl LsmEngine {
-    /// Called before a store: keeps the room that the index needs to merge itself, and collects a segment if few are
-    /// free and one is worth collecting. Does not wait for a collection of another task.
-    pub(super) fn keep_room(&self) {
+impl Lsm {
+    /// Called before a store: keeps the room that the index needs to merge itself. If few segments are free, collects
+    /// some that are worth it, or has them collected beside the stores ([`super::ahead`]). Does not wait for a collection
+    /// of another store.
+    pub(super) fn keep_room(self: &Rc<Self>) {
         self.keep_room_for_index();
-        if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
+        if !self.gc.enabled {
+            return;
+        }
+        if self.ahead_segments() > 0 {
+            return self.collect_ahead();
+        }
+        if self.pool.free_count() > self.low_mark() {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
-        if let Some(victim) = self.victim(EAGER_GAIN) {
-            // An error here occurs again, and is reported, when collection is the only way to make room.
-            let _ = self.evacuate(victim);
-        }
+        // An error here occurs again, and is reported, when collection is the only way to make room.
+        self.evacuate_best(EAGER_GAIN);
     }
 
-    /// Does [`LsmEngine::keep_room`] have anything to do? For almost every store it does not.
+    /// Does [`Lsm::keep_room`] have anything to do? For almost every store it does not.
     #[inline]
     pub(super) fn is_short_of_room(&self) -> bool {
-        !self.has_room_for_entry() || self.gc.enabled && self.pool.free_count() <= self.low_mark()
+        !self.has_room_for_entry()
+            || self.gc.enabled && self.pool.free_count() <= self.low_mark() + self.ahead_segments()
     }
 
     /// Is it known that there is room for a store's entry, since the index has not changed since there was? Almost
@@ -73,7 +90,7 @@ impl LsmEngine {
         self.index_work.set(self.index.work());
     }
 
-    /// Makes room for a store's entry in the index, wherever its value lies. Errors of [`LsmEngine::make_room`].
+    /// Makes room for a store's entry in the index, wherever its value lies. Errors of [`Lsm::make_room`].
     pub(super) fn make_room_for_entry(&self) -> Result<(), Status> {
         if self.has_room_for_entry() {
             return Ok(());
@@ -137,6 +154,10 @@ impl LsmEngine {
     /// Errors: `CAPACITY_EXCEEDED` when nothing can be gained; `COMMAND_INTERRUPTED` when cursors that cannot be given
     /// up hold the room until they end.
     pub(super) fn make_room(&self) -> Result<(), Status> {
+        self.ahead.hurry(|| self.make_room_now())
+    }
+
+    fn make_room_now(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
         let _one_at_a_time = self.collecting.lock();
@@ -147,6 +168,8 @@ impl LsmEngine {
         loop {
             if is_short && self.compact_for_space()
                 || self.evacuate_best(EAGER_GAIN)
+                || self.merge_is_due() && self.compact_for_space()
+                || self.evacuate_best(LEAST_GAIN)
                 || self.compact_for_space()
                 || self.evacuate_best(LEAST_GAIN)
             {
@@ -165,12 +188,27 @@ impl LsmEngine {
         }
     }
 
-    /// Collects the best victim if that promises to gain `1/gain` of a segment. `true` if it gained.
+    /// Collects the best victims, each of which promises to gain `1/gain` of a segment. `true` if they gained.
     fn evacuate_best(&self, gain: u64) -> bool {
-        match self.victim(gain).filter(|_| self.gc.enabled) {
-            Some(victim) => self.evacuate(victim).is_ok_and(|gained| gained),
-            None => false,
+        if !self.gc.enabled {
+            return false;
         }
+        let victims = self.victims(gain);
+        !victims.is_empty() && self.evacuate(&victims).is_ok_and(|gained| gained)
+    }
+
+    /// Pages of values that stores have filled.
+    fn value_pages_filled(&self) -> u64 {
+        self.log.statistics().pages_opened[Head::Host as usize]
+    }
+
+    /// Have stores and deletes since the last merge of the whole index paid for another one?
+    fn merge_is_due(&self) -> bool {
+        let Some(merged_at) = self.merged_at_pages.get() else { return true };
+        let table_pages = u64::from(self.index.pages_in_use());
+        // The size of a deleted value is not known: a delete pays for its entry.
+        let deleted = self.deletes.get() * table_pages / self.index.entries().max(1);
+        self.value_pages_filled() - merged_at + deleted >= table_pages
     }
 
     /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that space is
@@ -200,6 +238,7 @@ impl LsmEngine {
         let done = self.index.compact_all().is_ok();
         if done {
             self.compacted_at.set(changes);
+            self.merged_at_pages.set(Some(self.value_pages_filled()));
             self.reserve_for_index();
         }
         self.deletes.set(0);
@@ -207,29 +246,33 @@ impl LsmEngine {
         done
     }
 
-    /// The segment whose collection gains most, if that is at least `1/gain` of a segment; of several equal ones, the
-    /// oldest.
+    /// The segments whose collection gains most, each at least `1/gain` of a segment, best first; of several equal ones,
+    /// the oldest.
     ///
-    /// `None` while open iterators hold dead segments and little else is free: they would hold the victim as well, and
-    /// its live values would take room that the index needs.
-    fn victim(&self, gain: u64) -> Option<Candidate> {
+    /// None while open iterators hold dead segments and little else is free: they would hold the victims as well, and
+    /// the live values of these would take room that the index needs.
+    fn victims(&self, gain: u64) -> Vec<Candidate> {
         if self.log.snapshots_hold_segments() && !self.pool.may_take(Use::Value) {
-            return None;
+            return Vec::new();
         }
+        let most = if self.log.has_snapshots() { 1 } else { self.gc.victims as usize };
         let segment_bytes = self.segment_bytes();
-        let damaged = self.damaged.borrow();
-        let mut best: Option<Candidate> = None;
+        let (damaged, futile, live_bytes) = (self.damaged.borrow(), self.futile.get(), self.log.live_bytes());
+        let mut best: Vec<Candidate> = Vec::with_capacity(most + 1);
         self.log.for_each_candidate(&mut |candidate| {
-            let better = best.is_none_or(|best| {
-                (candidate.live_bytes, candidate.opening) < (best.live_bytes, best.opening)
-            });
-            if better && !damaged.contains(&candidate.opening) {
-                best = Some(candidate);
+            let gains = candidate.live_bytes + segment_bytes / gain <= segment_bytes;
+            if !gains
+                || futile.rules_out(candidate.live_bytes, live_bytes)
+                || damaged.contains(&candidate.opening)
+            {
+                return;
             }
+            let order = |one: &Candidate| (one.live_bytes, one.opening);
+            let at = best.partition_point(|other| order(other) < order(&candidate));
+            best.insert(at, candidate);
+            best.truncate(most);
         });
-        let futile = self.futile.get();
-        best.filter(|victim| victim.live_bytes + segment_bytes / gain <= segment_bytes)
-            .filter(|victim| !futile.rules_out(victim.live_bytes, self.log.live_bytes()))
+        best
     }
 
     pub(super) fn segment_bytes(&self) -> u64 {
@@ -237,29 +280,35 @@ impl LsmEngine {
         addresses.end.0 - addresses.start.0
     }
 
-    /// Moves the live values of a segment elsewhere. `true` if they took less room than the segment.
+    /// Moves the live values of segments elsewhere. `true` if they took less room than the segments.
     ///
-    /// Errors: because of a page that cannot be read, the segment is never collected; without room for the moved values
-    /// or their entries, some values stay in it.
-    fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
-        let segments_begun = self.collected_segments_begun();
-        self.keep_room_to_flush(segments_begun)?;
-        let addresses = self.log.addresses(victim.segment);
+    /// Errors: because of a page that cannot be read, a segment is never collected again; without room for the moved
+    /// values or their entries, some values stay.
+    fn evacuate(&self, victims: &[Candidate]) -> Result<bool, Status> {
+        self.keep_room_to_flush(self.collected_segments_begun())?;
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
-        let result = match self.index.references(addresses, &mut pairs) {
-            Ok(()) => self.move_values(&victim, pairs, segments_begun),
+        let addresses: Vec<_> = victims.iter().map(|victim| self.log.addresses(victim.segment)).collect();
+        let result = match self.index.references(&addresses, &mut pairs) {
+            Ok(()) => self.move_values(victims, pairs),
             Err(status) => Err(status),
         };
-        match result {
-            Ok(()) => self.log.note_all_dead(&victim),
-            Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.opening),
-            Err(_) => {}
+        match (result, victims) {
+            (Ok(()), _) => victims.iter().for_each(|victim| self.log.note_all_dead(victim)),
+            (Err(Status::UNRECOVERED_ERROR), [victim]) => self.damaged.borrow_mut().push(victim.opening),
+            // One of them, or what names its values, is damaged.
+            (Err(Status::UNRECOVERED_ERROR), _) => {
+                let each: Vec<_> = victims.chunks(1).map(|victim| self.evacuate(victim)).collect();
+                return Ok(each.into_iter().any(|gained| gained == Ok(true)));
+            }
+            (Err(_), _) => {}
         }
         let taken_bytes = self.log.frontier(Head::Gc) - began;
-        let gained = taken_bytes + self.segment_bytes() / LEAST_GAIN <= self.segment_bytes();
+        let (segment_bytes, all) = (self.segment_bytes(), victims.len() as u64);
+        let gained = taken_bytes + segment_bytes / LEAST_GAIN <= all * segment_bytes;
         if !gained {
-            self.futile.set(Futile { victim_bytes: victim.live_bytes, live_bytes: self.log.live_bytes() });
+            let victim_bytes = victims.iter().map(|victim| victim.live_bytes).min().unwrap_or(0);
+            self.futile.set(Futile { victim_bytes, live_bytes: self.log.live_bytes() });
         }
         result.map(|()| gained)
     }
@@ -269,37 +318,44 @@ impl LsmEngine {
         self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
     }
 
-    /// Moves the live values of `pairs`. While it runs, all values of the victim may die; the segment is then given
-    /// back and may be opened again, so that its addresses mean other values. That is why the number of its opening is
+    /// Moves the live values of `pairs`. While it runs, all values of a victim may die; the segment is then given back
+    /// and may be opened again, so that its addresses mean other values. That is why the numbers of the openings are
     /// checked.
-    fn move_values(
-        &self,
-        victim: &Candidate,
-        mut pairs: Vec<(Key, Entry)>,
-        segments_begun: u64,
-    ) -> Result<(), Status> {
+    ///
+    /// Each victim is given back before the values of the next one need a segment, so there is room for one at a time.
+    fn move_values(&self, victims: &[Candidate], mut pairs: Vec<(Key, Entry)>) -> Result<(), Status> {
         let mut content = Region::new();
-        let mut work = self.index.work();
+        let (mut work, mut present) = (self.index.work(), None);
+        let mut segments_begun = self.collected_segments_begun();
         while !pairs.is_empty() {
+            self.ahead.end_slice();
             // In the order of their keys: each page of the index is read once, until the tables change.
             let seen = self.index.retain_newest(&mut pairs)?;
-            // In the order of their addresses: each page of the victim is read once.
+            // In the order of their addresses: each page of the victims is read once.
             pairs.sort_by_key(|(key, entry)| (entry.address, *key));
             let mut done = 0;
             for (key, entry) in &pairs {
-                if work != self.index.work() {
+                let segment = self.log.segment_of(entry.address);
+                let is_next = present.replace(segment) != Some(segment);
+                if is_next {
+                    segments_begun = self.collected_segments_begun();
+                }
+                if is_next || work != self.index.work() {
                     self.keep_room_to_flush(segments_begun)?;
                     work = self.index.work();
                 }
+                self.ahead.step();
                 let _key = self.keys.lock(*key);
                 let Some(is_newest) = self.index.is_newest(key, entry, &seen) else { break };
-                if is_newest && self.log.opening_of(entry.address) == Some(victim.opening) {
+                let opening = self.log.opening_of(entry.address);
+                if is_newest && victims.iter().any(|victim| opening == Some(victim.opening)) {
                     self.move_value(*key, *entry, &mut content)?;
                 }
                 done += 1;
             }
             pairs.drain(..done);
         }
+        self.ahead.end_slice();
         Ok(())
     }
 
@@ -325,5 +381,60 @@ impl LsmEngine {
         self.point_at(key, place.address(), entry.bytes)?;
         self.moved.add(entry.bytes.into());
         Ok(())
+    }
+}
+
+/// Collection beside stores ([`super::ahead`]).
+impl Lsm {
+    /// Called before a store: begins to collect if fewer segments are free than are to be, and grants a slice if one is
+    /// due.
+    fn collect_ahead(self: &Rc<Self>) {
+        let Some(missing) = self.missing_ahead() else { return };
+        let ahead = &self.ahead;
+        if ahead.is_running.get() {
+            let more = (3 * SLICE_STEPS * missing / self.ahead_segments().max(1)).min(3 * SLICE_STEPS);
+            return ahead.grant(SLICE_STEPS + more);
+        }
+        // Segments become worth collecting as stores replace values in them.
+        let filled = self.value_pages_filled();
+        let since = ahead.idle_since.get();
+        if since.is_some_and(|since| filled < since + u64::from(self.pool.segment_pages())) {
+            return;
+        }
+        ahead.is_running.set(true);
+        ahead.steps_left.set(Some(0));
+        let lsm = self.clone();
+        ahead.sim.spawn(move || lsm.run_ahead());
+    }
+
+    /// Segments more than the low mark that are to be free: a small drive would keep too large a part of itself free.
+    #[inline]
+    fn ahead_segments(&self) -> u32 {
+        self.gc.ahead_segments.min(self.pool.segments() / 16)
+    }
+
+    /// Segments that are missing of those that are to be free.
+    fn missing_ahead(&self) -> Option<u32> {
+        let least = self.low_mark() + self.ahead_segments() + 1;
+        least.checked_sub(self.pool.free_count()).filter(|missing| *missing > 0)
+    }
+
+    fn run_ahead(&self) {
+        let ahead = &self.ahead;
+        ahead.idle_since.set(None);
+        while self.missing_ahead().is_some() {
+            let _one_at_a_time = self.collecting.lock();
+            let is_low = self.pool.free_count() <= self.low_mark();
+            let gained = self.evacuate_best(EAGER_GAIN)
+                || self.merge_is_due() && self.compact_for_space()
+                || is_low && self.evacuate_best(LEAST_GAIN);
+            if !gained {
+                ahead.idle_since.set(Some(self.value_pages_filled()));
+                break;
+            }
+        }
+        ahead.is_running.set(false);
+        ahead.steps_left.set(None);
+        ahead.paused.wake_all();
     }
 }

@@ -36,6 +36,14 @@ pub struct GcConfig {
     /// Stores collect garbage while this many segments or fewer are free.
     #[setting(is = Integer(1, 1 << 20), when = &[When::on("gc.enabled")])]
     pub free_segments_low: u32,
+    /// Segments that are collected together: the pages of the index are read once for all of them.
+    #[setting(is = Integer(1, 64), when = &[When::on("gc.enabled")])]
+    pub victims: u32,
+    /// Segments, besides `gc.free_segments_low`, below which segments are collected beside stores, before space is
+    /// needed; at most a sixteenth of all segments. One store in a hundred waits for values that are moved meanwhile, for the more the fewer segments are
+    /// free. 0: the store that needs room collects, and waits for whole segments.
+    #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled")])]
+    pub ahead_segments: u32,
     /// Free segments that stores of the host never take. One of them is for values that collection moves, the others
     /// are for tables.
     #[setting(is = Integer(1, 1 << 20))]

@@ -13,6 +13,7 @@
 //! be found; a cut between the two leaves live bytes without an entry, which collection finds out.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
@@ -28,6 +29,7 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
 
+use super::ahead::Ahead;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::fit::{logical_pages, pool, shape, tables_in_protected_bytes};
@@ -45,7 +47,18 @@ use crate::value_log::{
 use crate::{Engine, Gap, GiveUpCursor, HeldByCursors, Memcpy, Moved, PairChange, Utilization};
 
 /// The engine.
-pub struct LsmEngine {
+pub struct LsmEngine(Rc<Lsm>);
+
+impl Deref for LsmEngine {
+    type Target = Lsm;
+
+    fn deref(&self) -> &Lsm {
+        &self.0
+    }
+}
+
+/// The engine's parts, which a task of collection holds, too ([`super::ahead`]).
+pub struct Lsm {
     pub(super) cores: Cores,
     pub(super) copy: CopyCosts,
     pub(super) gc: GcConfig,
@@ -58,6 +71,8 @@ pub struct LsmEngine {
     /// The number of index changes at the last merge of the whole index for space. Without new changes another merge
     /// would gain nothing.
     pub(super) compacted_at: Cell<u64>,
+    /// Pages of values that stores had filled by that time; `None` if that was before power-on.
+    pub(super) merged_at_pages: Cell<Option<u64>>,
     /// Openings of segments that could not be collected because a page of them, or of a table that names
     /// them, is damaged.
     pub(super) damaged: TaskCell<Vec<u64>>,
@@ -71,6 +86,7 @@ pub struct LsmEngine {
     pub(super) index_work: Cell<IndexWork>,
     /// The result of that check: the index had less room than stores must leave it.
     pub(super) index_short: Cell<bool>,
+    pub(super) ahead: Ahead,
     pub(super) held_by_cursors: HeldByCursors,
     memcpy: Memcpy,
     pub(super) moved: Moved,
@@ -94,7 +110,7 @@ pub struct PairCursor {
     _pin: SnapshotPin,
 }
 
-impl LsmEngine {
+impl Lsm {
     /// Firmware copies `bytes` bytes.
     #[inline]
     pub(super) fn copy(&self, bytes: u32) {
@@ -187,7 +203,7 @@ impl Landing for LsmEngine {
     fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         self.index.accept(key, Vaddr(0), bytes)?;
         if self.is_short_of_room() {
-            self.keep_room();
+            self.0.keep_room();
             self.make_room_for_entry()?;
         }
         loop {
@@ -253,7 +269,7 @@ impl Exposing for LsmEngine {
 
     fn open_window(&self) -> Result<Window, Status> {
         let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
-        self.keep_room();
+        self.0.keep_room();
         self.make_room_for_entry()?;
         loop {
             match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline) {
@@ -406,7 +422,8 @@ impl Engine for LsmEngine {
         if let Some(ftl) = &ftl {
             strays.into_iter().for_each(|lpa| ftl.trim(lpa));
         }
-        LsmEngine::assemble(sim, cores, (config, owner), journal, ftl, protected, tables)
+        let lsm = Lsm::assemble(sim, cores, (config, owner), journal, ftl, protected, tables)?;
+        Ok(LsmEngine(Rc::new(lsm)))
     }
 
     fn protected_image(&self) -> Vec<u8> {
@@ -438,7 +455,7 @@ struct Own {
     packing_bytes: u64,
 }
 
-impl LsmEngine {
+impl Lsm {
     fn assemble(
         sim: Sim,
         cores: Cores,
@@ -447,7 +464,7 @@ impl LsmEngine {
         ftl: Option<Ftl>,
         protected: Option<Protected>,
         tables: FoundTables,
-    ) -> Result<LsmEngine, PowerOnError> {
+    ) -> Result<Lsm, PowerOnError> {
         let pool = pool(&config, logical_pages(&config), ftl.clone());
         let shape = shape(&config, &pool)?;
         let (page_bytes, entries) = (config.flash.page_bytes, config.lsm.buffer.entries);
@@ -480,10 +497,12 @@ impl LsmEngine {
         if journal.is_kept() {
             log.attach(&liveness);
         }
-        let engine = LsmEngine {
+        let engine = Lsm {
+            ahead: Ahead::new(&sim),
             keys: KeyedLock::new(&sim),
             collecting: Mutex::new(&sim),
             compacted_at: Cell::new(u64::MAX),
+            merged_at_pages: Cell::new(None),
             damaged: TaskCell::default(),
             deletes: Cell::new(0),
             counted_bytes: Cell::new(0),

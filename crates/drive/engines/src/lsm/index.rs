@@ -34,7 +34,7 @@ use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
 use super::room::Ledger;
 use super::space::TableSpace;
-use super::table::{Pull, TableStream};
+use super::table::{Pull, Table, TableStream};
 use crate::firmware::{Cores, Role};
 use crate::value_log::{SegmentPool, Vaddr};
 
@@ -300,31 +300,35 @@ impl Index {
         Snapshot::new(inner.layout.clone(), memory.collect(), inner.tables.borrow().clone())
     }
 
-    /// For garbage collection of the value log: finds every entry that refers to bytes in `addresses`, including
-    /// entries that are not the newest of their key, in no particular order. Tables whose address bounds do not touch
-    /// the range are not read.
+    /// For garbage collection of the value log: finds every entry that refers to bytes in one of the ranges of
+    /// `addresses`, including entries that are not the newest of their key, in no particular order. Tables whose address
+    /// bounds touch no range are not read.
     ///
     /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
     /// then.
-    pub fn references(&self, addresses: Range<Vaddr>, found: &mut Vec<Pair>) -> Result<(), Status> {
+    pub fn references(&self, addresses: &[Range<Vaddr>], found: &mut Vec<Pair>) -> Result<(), Status> {
         let inner = &*self.0;
+        let touches = |entry: &Entry| addresses.iter().any(|range| entry.touches(range));
+        let low = addresses.iter().map(|range| range.start).min().unwrap_or(Vaddr(0));
+        let high = addresses.iter().map(|range| range.end).max().unwrap_or(Vaddr(0));
         let tables = inner.tables.borrow().clone();
-        found.extend(inner.active.borrow().pairs().iter().filter(|(_, entry)| entry.touches(&addresses)));
+        found.extend(inner.active.borrow().pairs().iter().filter(|(_, entry)| touches(entry)));
         if let Some(frozen) = &*inner.frozen.borrow() {
-            let pairs = frozen.entries.pairs().iter().filter(|(_, entry)| entry.touches(&addresses));
+            let pairs = frozen.entries.pairs().iter().filter(|(_, entry)| touches(entry));
             found.extend(pairs.filter(|(_, entry)| is_current(&*inner.values, entry.address, frozen.age)));
         }
         // The entries of a lost table cannot be found again: no value has to stay for them.
         let readable = tables.newest_first().filter(|table| !table.is_lost());
-        for table in readable.filter(|table| table.facts.addresses.touches(&addresses)) {
-            let start = Start::Addresses(addresses.clone());
+        let is_touched =
+            |table: &&Rc<Table>| addresses.iter().any(|range| table.facts.addresses.touches(range));
+        for table in readable.filter(is_touched) {
+            let start = Start::Addresses(low..high);
             let mut stream = TableStream::new(&*inner.layout, table.clone(), start, 1, Purpose::GcIndex);
             let mut pairs = Vec::new();
             loop {
                 match stream.pull(&mut pairs)? {
                     Pull::Pairs => found.extend(pairs.drain(..).filter(|(_, entry)| {
-                        entry.touches(&addresses)
-                            && is_current(&*inner.values, entry.address, table.facts.age)
+                        touches(entry) && is_current(&*inner.values, entry.address, table.facts.age)
                     })),
                     Pull::Blocked => stream.refill()?,
                     Pull::End => break,

@@ -3,6 +3,7 @@
 //! Begin reading at `engine`, where the two are joined. This module has the index, and the parts that belong to both;
 //! the log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
 
+mod ahead;
 mod batch;
 pub mod bloom;
 mod collection;

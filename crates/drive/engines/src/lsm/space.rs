@@ -214,7 +214,12 @@ mod tests {
             ..FlashConfig::default()
         };
         let media = (media::kind("ram").unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
-        let config = FtlConfig { over_provisioning: 0.1, victim: "greedy".into(), gc_low_blocks: 2 };
+        let config = FtlConfig {
+            over_provisioning: 0.1,
+            victim: "greedy".into(),
+            gc_low_blocks: 2,
+            placement_dies: 2,
+        };
         let ftl = Ftl::new(FlashPort::new(sim, flash, media), &config);
         let pool = SegmentPool::new(11, 4, Reserve { index_segments: 0, gc_segments: 1 }, |_| {});
         Rc::new(TableSpace::new(sim, ftl, pool, 512))

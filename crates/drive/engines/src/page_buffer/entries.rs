@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::Placement;
 
 use resident::Resident;
 
@@ -42,13 +43,16 @@ pub struct PageKind {
     pub kind: u8,
     /// Tag in the spare area.
     pub tag: [u8; 48],
+    /// The pages with which it is freed.
+    pub placement: Placement,
 }
 
 /// No entry, no page.
 const NONE: u32 = u32::MAX;
 
 /// The kind of an entry without a page.
-const NO_KIND: PageKind = PageKind { purpose: Purpose::Value, kind: 0, tag: [0; 48] };
+const NO_KIND: PageKind =
+    PageKind { purpose: Purpose::Value, kind: 0, tag: [0; 48], placement: Placement::Alone };
 
 /// How an entry's bytes relate to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -360,7 +360,7 @@ impl PageBuffer {
     fn finish_program(&self, program: Program) {
         let Program { slot, lpa, region, kind } = program;
         let ftl = self.0.ftl.as_ref().expect("nothing is programmed without flash");
-        ftl.write(Lpa(lpa), region, kind.kind, kind.tag, kind.purpose);
+        ftl.write_placed(Lpa(lpa), region, kind.kind, kind.tag, kind.purpose, kind.placement);
         let (stored, outcome) = self.0.entries.borrow_mut().end_program(slot);
         if stored {
             self.tell(|watch| watch.programmed(lpa));

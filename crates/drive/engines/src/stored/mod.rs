@@ -468,10 +468,11 @@ impl Engine for StoredEngine {
         let options = options(&config);
         let background = (row(&config).background)(&options);
         let served = threads(&config);
+        let log_segment_pages = (row(&config).log_segment_pages)(&options, ftl.page_bytes());
         let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps, Thread(served), background));
         let beside = if background.is_some() { BACKGROUND_THREADS } else { 0 };
         let ground = Ground {
-            pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed)),
+            pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed, log_segment_pages)),
             cpu: cpu.clone(),
             threads: served + beside,
         };

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::away::AwayChange;
-use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_flash::ftl::{Ftl, Lpa, Placement};
 use kvdrive_flash::power::Journal;
 use kvdrive_sim::{Cause, JoinHandle, Sim, TaskCell, join_all};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as StorePurpose, Thread, Trouble, Writing};
@@ -40,6 +40,8 @@ pub struct FlashPages {
     ftl: Ftl,
     journal: Journal,
     trimmed: Rc<TaskCell<Trimmed>>,
+    /// See [`kvdrive_store::StoreRow::log_segment_pages`].
+    log_segment_pages: Option<u32>,
     /// Writes that were started and not finished, by their numbers.
     writing: TaskCell<BTreeMap<u64, JoinHandle<()>>>,
     next_writing: Cell<u64>,
@@ -47,7 +49,13 @@ pub struct FlashPages {
 
 impl FlashPages {
     /// The pages of `ftl`, of which some are trimmed.
-    pub fn new(sim: &Sim, ftl: &Ftl, journal: &Journal, trimmed: &Rc<TaskCell<Trimmed>>) -> FlashPages {
+    pub fn new(
+        sim: &Sim,
+        ftl: &Ftl,
+        journal: &Journal,
+        trimmed: &Rc<TaskCell<Trimmed>>,
+        log_segment_pages: Option<u32>,
+    ) -> FlashPages {
         let away: Vec<Lpa> =
             trimmed.borrow().away.iter().map(Lpa).filter(|lpa| ftl.is_mapped(*lpa)).collect();
         away.into_iter().for_each(|lpa| ftl.trim(lpa));
@@ -56,6 +64,7 @@ impl FlashPages {
             ftl: ftl.clone(),
             journal: journal.clone(),
             trimmed: trimmed.clone(),
+            log_segment_pages,
             writing: TaskCell::default(),
             next_writing: Cell::new(0),
         }
@@ -71,6 +80,22 @@ impl FlashPages {
             return Err(lost);
         }
         self.ftl.read(lpa, purpose_of(why)).map_err(|_| lost)
+    }
+
+    fn run(&self, first: PageId, pages: &[Page], why: StorePurpose) -> Run {
+        let is_log = matches!(why, StorePurpose::Log | StorePurpose::Cleaning);
+        Run {
+            sim: self.sim.clone(),
+            ftl: self.ftl.clone(),
+            journal: self.journal.clone(),
+            trimmed: self.trimmed.clone(),
+            pages: (0..)
+                .zip(pages)
+                .map(|(page, content)| (lpa_of(first.plus(page)), content.clone()))
+                .collect(),
+            purpose: purpose_of(why),
+            log_segment_pages: self.log_segment_pages.filter(|_| is_log),
+        }
     }
 
     /// Was the page trimmed, or never written? A page that is being written for the first time may be mapped already.
@@ -99,30 +124,42 @@ fn purpose_of(why: StorePurpose) -> Purpose {
     }
 }
 
-/// Writes the pages of a run side by side, and then marks them as written.
-fn write_run(
-    sim: &Sim,
-    ftl: &Ftl,
-    journal: &Journal,
-    trimmed: &TaskCell<Trimmed>,
-    run: &[(Lpa, Page)],
+/// A run of pages to be written, with what writing one needs.
+struct Run {
+    sim: Sim,
+    ftl: Ftl,
+    journal: Journal,
+    trimmed: Rc<TaskCell<Trimmed>>,
+    pages: Vec<(Lpa, Page)>,
     purpose: Purpose,
-) {
-    let writes = run.iter().map(|(lpa, page)| {
-        let tag = trimmed.borrow_mut().tag();
-        move || {
-            ftl.write(*lpa, page.clone(), PAGE_KIND, tag, purpose);
-            trimmed.borrow_mut().release(*lpa);
+    /// Pages of a segment, if these are pages of a log.
+    log_segment_pages: Option<u32>,
+}
+
+impl Run {
+    /// Writes the pages side by side, and then marks them as written.
+    fn write(&self) {
+        let Run { sim, ftl, journal, trimmed, purpose, .. } = self;
+        let writes = self.pages.iter().map(|(lpa, page)| {
+            let tag = trimmed.borrow_mut().tag();
+            let placement = match self.log_segment_pages {
+                Some(pages) => Placement::Together((lpa.0 / pages).into()),
+                None => Placement::Alone,
+            };
+            move || {
+                ftl.write_placed(*lpa, page.clone(), PAGE_KIND, tag, *purpose, placement);
+                trimmed.borrow_mut().release(*lpa);
+            }
+        });
+        join_all(sim, writes);
+        let away = &mut trimmed.borrow_mut().away;
+        for (Lpa(page), _) in &self.pages {
+            if !away.has(*page) {
+                continue;
+            }
+            away.set(*page, false);
+            journal.append(&StoreRecord::Pages(AwayChange { first: *page, pages: 1, is_away: false }));
         }
-    });
-    join_all(sim, writes);
-    let away = &mut trimmed.borrow_mut().away;
-    for (Lpa(page), _) in run {
-        if !away.has(*page) {
-            continue;
-        }
-        away.set(*page, false);
-        journal.append(&StoreRecord::Pages(AwayChange { first: *page, pages: 1, is_away: false }));
     }
 }
 
@@ -157,8 +194,7 @@ impl PageStore for FlashPages {
     }
 
     fn write(&self, _: Thread, first: PageId, run: &[Page], why: StorePurpose) -> Result<(), PageError> {
-        let run = numbered(first, run);
-        write_run(&self.sim, &self.ftl, &self.journal, &self.trimmed, &run, purpose_of(why));
+        self.run(first, run, why).write();
         Ok(())
     }
 
@@ -169,9 +205,8 @@ impl PageStore for FlashPages {
         run: &[Page],
         why: StorePurpose,
     ) -> Result<Writing, PageError> {
-        let (sim, ftl, journal) = (self.sim.clone(), self.ftl.clone(), self.journal.clone());
-        let (trimmed, run) = (self.trimmed.clone(), numbered(first, run));
-        let write = self.sim.spawn(move || write_run(&sim, &ftl, &journal, &trimmed, &run, purpose_of(why)));
+        let run = self.run(first, run, why);
+        let write = self.sim.spawn(move || run.write());
         let number = self.next_writing.replace(self.next_writing.get() + 1);
         self.writing.borrow_mut().insert(number, write);
         Ok(Writing(number))
@@ -201,8 +236,4 @@ impl PageStore for FlashPages {
     fn flush(&self, _: Thread, _: StorePurpose) -> Result<(), PageError> {
         Ok(())
     }
-}
-
-fn numbered(first: PageId, run: &[Page]) -> Vec<(Lpa, Page)> {
-    (0..).zip(run).map(|(page, content)| (lpa_of(first.plus(page)), content.clone())).collect()
 }

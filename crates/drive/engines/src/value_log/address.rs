@@ -2,6 +2,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::Placement;
 
 use super::record::Head;
 use crate::page_buffer::PageKind;
@@ -13,7 +14,7 @@ pub struct Vaddr(pub u64);
 /// Kind of value pages in the spare area.
 pub const VALUE_PAGE_KIND: u8 = b'V';
 
-/// The use of a head's pages, in the segment of this opening.
+/// The use of a head's pages, in the segment of this opening, which is freed as a whole.
 pub(super) fn page_kind(head: Head, opening: u64) -> PageKind {
     let purpose = match head {
         Head::Host | Head::Large => Purpose::Value,
@@ -21,5 +22,5 @@ pub(super) fn page_kind(head: Head, opening: u64) -> PageKind {
     };
     let mut tag = [0; 48];
     tag[..8].copy_from_slice(&opening.to_le_bytes());
-    PageKind { purpose, kind: VALUE_PAGE_KIND, tag }
+    PageKind { purpose, kind: VALUE_PAGE_KIND, tag, placement: Placement::Together(opening) }
 }

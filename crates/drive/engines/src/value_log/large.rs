@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
-use kvdrive_flash::ftl::Lpa;
+use kvdrive_flash::ftl::{Lpa, Placement};
 use kvdrive_nvme::Status;
 use kvdrive_sim::{TaskCell, WaitQueue, join_all};
 
@@ -185,18 +185,21 @@ impl ValueLog {
         let Some(ftl) = log.buffer.flash().cloned() else { return };
         let segment_pages = log.shape.segment_pages as usize;
         let segment = value.segments.borrow()[number / segment_pages];
+        let first = value.first();
         let lpa = log.pool.lpas(segment).start + (number % segment_pages) as u32;
-        let opening = {
+        let (opening, of_first) = {
             let mut state = log.state.borrow_mut();
             state.statistics.pages_opened[Head::Host as usize] += 1;
-            state.segments.get(segment).opening
+            (state.segments.get(segment).opening, state.segments.get(first).opening)
         };
         let kind = page_kind(Head::Large, opening);
+        // All segments of the value are freed together, and its programs are under way on all dies.
+        let placement = Placement::TogetherWide(of_first);
         let (own, this) = (value.programs.clone(), self.clone());
         own.set(own.get() + 1);
         log.large.under_way.set(log.large.under_way.get() + 1);
         log.sim.spawn(move || {
-            ftl.write(Lpa(lpa), Rc::new(content), kind.kind, kind.tag, kind.purpose);
+            ftl.write_placed(Lpa(lpa), Rc::new(content), kind.kind, kind.tag, kind.purpose, placement);
             own.set(own.get() - 1);
             let programs = &this.0.large;
             programs.under_way.set(programs.under_way.get() - 1);

@@ -92,7 +92,7 @@ fn flash_config() -> FlashConfig {
 }
 
 fn ftl_config() -> FtlConfig {
-    FtlConfig { over_provisioning: 0.07, victim: "greedy".to_owned(), gc_low_blocks: 2 }
+    FtlConfig { over_provisioning: 0.07, victim: "greedy".to_owned(), gc_low_blocks: 2, placement_dies: 2 }
 }
 
 fn config(layout: &str, compaction: &str) -> IndexConfig {
@@ -234,7 +234,7 @@ impl Stand {
             return;
         }
         let mut found: Vec<(Key, Entry)> = Vec::new();
-        self.sim.block_on(|| self.index.references(Values::addresses(id), &mut found)).unwrap();
+        self.sim.block_on(|| self.index.references(&[Values::addresses(id)], &mut found)).unwrap();
         let live = self.values.segments.borrow()[&id].live.clone();
         for (_, entry) in &found {
             assert_eq!(live.get(&entry.address.0), Some(&entry.bytes), "a stale entry was found");
@@ -432,7 +432,7 @@ impl Shared {
                 continue;
             }
             let mut found = Vec::new();
-            self.stand.index.references(Values::addresses(id), &mut found).unwrap();
+            self.stand.index.references(&[Values::addresses(id)], &mut found).unwrap();
             for (key, entry) in found {
                 let number = (key.halves().0 >> 32) as u32;
                 let _guard = self.locks.lock(number);

@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::{Piece, Region};
 use kvdrive_engines::page_buffer::{Eviction, Hold, PageBuffer, PageKind, PageWatch, Pin};
 use kvdrive_flash::Purpose;
-use kvdrive_flash::ftl::Ftl;
+use kvdrive_flash::ftl::{Ftl, Placement};
 use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim, join_all};
 use proptest::prelude::*;
@@ -17,7 +17,8 @@ use super::support::{self, BelowBuffer};
 
 const PAGE_BYTES: u32 = support::PAGE_BYTES;
 
-const KIND: PageKind = PageKind { purpose: Purpose::Value, kind: 1, tag: [0; 48] };
+const KIND: PageKind =
+    PageKind { purpose: Purpose::Value, kind: 1, tag: [0; 48], placement: Placement::Alone };
 
 struct Rig {
     sim: Sim,

@@ -33,7 +33,7 @@ pub fn flash_config() -> FlashConfig {
 
 /// The page mapping of these drives.
 pub fn ftl_config() -> FtlConfig {
-    FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_low_blocks: 2 }
+    FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_low_blocks: 2, placement_dies: 2 }
 }
 
 /// A small drive's FTL.

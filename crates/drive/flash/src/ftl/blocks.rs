@@ -10,10 +10,15 @@
 //! Per unit there are a heap of clean blocks, least worn first, a heap of dirty blocks, one open block for
 //! the host and one for copies, so that data that has survived a collection does not mix with fresh data. The
 //! host never gets the last clean block of a unit: it is reserved for the copies of the next victim.
+//!
+//! Pages that are freed together ([`super::placement`]) have further open blocks. For each of them the unit with the
+//! fewest valid pages is chosen: freed segments leave some units with more room than others, and a unit short of room
+//! would copy.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::placement::{OpenBlock, OpenUnits, Placement, Turn};
 use super::victim::{Candidate, VictimPolicy};
 use crate::{BlockId, Geometry, Ppa};
 
@@ -60,8 +65,10 @@ struct Unit {
     clean: BinaryHeap<Worn>,
     dirty: BinaryHeap<Worn>,
     /// By [`Stream`]: the open block and its next page.
-    open: [Option<(BlockId, u32)>; 2],
+    open: [Option<OpenBlock>; 2],
     collecting: bool,
+    /// Valid pages.
+    live: u32,
 }
 
 /// The next step of a unit towards clean blocks.
@@ -80,6 +87,10 @@ pub(super) struct Blocks {
     units: Vec<Unit>,
     /// Unit of the host's next page, if it has room.
     next_unit: u32,
+    /// Open placement units, by width.
+    placed: [OpenUnits; 2],
+    /// Of several units with as few valid pages, the first one from here on is opened for a placement unit.
+    next_placed: u32,
     /// Number of units with a running collector.
     collectors: u32,
     /// Programs in flight, all blocks.
@@ -87,12 +98,26 @@ pub(super) struct Blocks {
 }
 
 /// While no writer waits, a unit collects only victims with at least `pages / GAIN_DIVISOR` pages to gain:
-/// copying nearly full blocks ahead of need costs more than it helps.
+/// copying nearly full blocks ahead of need costs more than it helps. Where segments are freed as a whole, blocks without
+/// a valid page are likely to come, so it waits for a gain of `pages * clean / low` pages, or these.
 const GAIN_DIVISOR: u32 = 8;
+
+/// Clean blocks of a unit that the host never gets.
+const RESERVED_FOR_COPIES: usize = 1;
+
+/// The open units of [`Placement::Together`] and of [`Placement::TogetherWide`] in [`Blocks::placed`].
+const NARROW: usize = 0;
+const WIDE: usize = 1;
+
+/// Placement units that may be open: the segments of which a full page buffer has pages.
+const MOST_PLACED: usize = 8;
+/// The same of all dies: two values that arrive at the same time.
+const MOST_PLACED_WIDE: usize = 2;
 
 impl Blocks {
     /// All blocks in `state`: clean on a fresh drive, another state if recovery sorts them later.
-    pub fn new(geometry: &Geometry, low: u32, state: BlockState) -> Blocks {
+    /// `placement_dies` as in [`super::FtlConfig`].
+    pub fn new(geometry: &Geometry, low: u32, placement_dies: u32, state: BlockState) -> Blocks {
         let block = Block { state, live: 0, pending: 0, pins: 0, erases: 0, youngest: 0 };
         let mut blocks = Blocks {
             geometry: *geometry,
@@ -100,6 +125,14 @@ impl Blocks {
             blocks: vec![block; geometry.blocks() as usize],
             units: (0..geometry.units()).map(|_| Unit::default()).collect(),
             next_unit: 0,
+            placed: match placement_dies {
+                0 => [OpenUnits::new(0, 0), OpenUnits::new(0, 0)],
+                dies => [
+                    OpenUnits::new(dies.min(geometry.units()), MOST_PLACED),
+                    OpenUnits::new(geometry.units(), MOST_PLACED_WIDE),
+                ],
+            },
+            next_placed: 0,
             collectors: 0,
             pending: 0,
         };
@@ -133,8 +166,38 @@ impl Blocks {
         self.units.iter().map(|unit| unit.clean.len()).sum()
     }
 
-    /// The next page for the host: units take turns; a unit without room is skipped.
-    pub fn take_host_page(&mut self) -> Option<Ppa> {
+    /// The page at `ppa` is valid from now on.
+    pub fn page_lives(&mut self, ppa: Ppa) {
+        let block = self.geometry.block_of(ppa);
+        self.block_mut(block).live += 1;
+        self.units[self.geometry.unit_of(block) as usize].live += 1;
+    }
+
+    /// The page at `ppa` is not valid any more.
+    pub fn page_dies(&mut self, ppa: Ppa) {
+        let block = self.geometry.block_of(ppa);
+        self.block_mut(block).live -= 1;
+        self.units[self.geometry.unit_of(block) as usize].live -= 1;
+    }
+
+    /// The next page for the host: in a block of pages that are freed together with it; else of any unit, which take
+    /// turns; else, if no unit has a clean block to spare, of any open block. Its program must be queued at the flash
+    /// port before the caller waits for anything.
+    pub fn take_host_page(&mut self, placement: Placement) -> Option<Ppa> {
+        let placed = match placement {
+            Placement::Alone => None,
+            Placement::Together(number) => self.take_placed_page(NARROW, number),
+            Placement::TogetherWide(number) => self.take_placed_page(WIDE, number),
+        };
+        placed.or_else(|| self.take_page_of_any_unit()).or_else(|| {
+            let (width, turn) =
+                (0..self.placed.len()).find_map(|width| Some((width, self.placed[width].any_open()?)))?;
+            self.take_page_at(width, turn)
+        })
+    }
+
+    /// A unit without room is skipped.
+    fn take_page_of_any_unit(&mut self) -> Option<Ppa> {
         let units = self.geometry.units();
         for turn in 0..units {
             let unit = (self.next_unit + turn) % units;
@@ -146,30 +209,67 @@ impl Blocks {
         None
     }
 
+    fn take_placed_page(&mut self, width: usize, number: u64) -> Option<Ppa> {
+        let turn = self.placed[width].next_turn(number)?;
+        if self.placed[width].at(turn).is_none() {
+            *self.placed[width].at(turn) = self.open_beside(width, turn);
+        }
+        let turn = self.placed[width].open_from(turn)?;
+        self.take_page_at(width, turn)
+    }
+
+    /// The next page of the open block at `turn`.
+    fn take_page_at(&mut self, width: usize, turn: Turn) -> Option<Ppa> {
+        let open = self.placed[width].at(turn).take()?;
+        let (ppa, rest) = self.take_from(open);
+        *self.placed[width].at(turn) = rest;
+        Some(ppa)
+    }
+
+    /// Opens a block for a placement unit: on a unit of flash where it has none if possible, with the fewest valid
+    /// pages.
+    fn open_beside(&mut self, width: usize, turn: Turn) -> Option<OpenBlock> {
+        let (all, from) = (self.geometry.units(), self.next_placed);
+        let taken: Vec<u32> =
+            self.placed[width].blocks_beside(turn).map(|block| self.geometry.unit_of(block)).collect();
+        let units = (0..all).map(|skip| (from + skip) % all);
+        let with_room = units.filter(|unit| self.units[*unit as usize].clean.len() > RESERVED_FOR_COPIES);
+        let best = with_room.min_by_key(|unit| (taken.contains(unit), self.units[*unit as usize].live))?;
+        self.next_placed = (best + 1) % all;
+        self.open_block(best)
+    }
+
     /// The next page of `unit` for `stream`. Its program must be queued at the flash port before the caller
     /// waits for anything.
     pub fn take_page(&mut self, unit: u32, stream: Stream) -> Option<Ppa> {
         let home = &mut self.units[unit as usize];
-        let open = &mut home.open[stream as usize];
-        if open.is_none() {
-            let reserved = if stream == Stream::Host { 1 } else { 0 };
-            if home.clean.len() <= reserved {
-                return None;
-            }
-            let Reverse((_, block)) = home.clean.pop()?;
-            self.blocks[block as usize].state = BlockState::Open;
-            *open = Some((BlockId(block), 0));
-        }
-        let (block, page) = (*open)?;
-        let entry = &mut self.blocks[block.0 as usize];
+        let open = match home.open[stream as usize].take() {
+            Some(open) => open,
+            None if stream == Stream::Host && home.clean.len() <= RESERVED_FOR_COPIES => return None,
+            None => self.open_block(unit)?,
+        };
+        let (ppa, rest) = self.take_from(open);
+        self.units[unit as usize].open[stream as usize] = rest;
+        Some(ppa)
+    }
+
+    /// Opens the least worn clean block of `unit`.
+    fn open_block(&mut self, unit: u32) -> Option<OpenBlock> {
+        let Reverse((_, block)) = self.units[unit as usize].clean.pop()?;
+        self.blocks[block as usize].state = BlockState::Open;
+        Some((BlockId(block), 0))
+    }
+
+    /// Takes the next page of an open block, and returns the block if it has another one. The full block is closed.
+    fn take_from(&mut self, (block, page): OpenBlock) -> (Ppa, Option<OpenBlock>) {
+        let is_full = page + 1 == self.geometry.pages_per_block;
+        let entry = self.block_mut(block);
         entry.pending += 1;
-        self.pending += 1;
-        *open = Some((block, page + 1));
-        if page + 1 == self.geometry.pages_per_block {
+        if is_full {
             entry.state = BlockState::Closed;
-            *open = None;
         }
-        Some(self.geometry.ppa(block, page))
+        self.pending += 1;
+        (self.geometry.ppa(block, page), (!is_full).then_some((block, page + 1)))
     }
 
     /// Notes that a program has ended; its page may be valid or not.
@@ -214,7 +314,15 @@ impl Blocks {
         }
         let victim = policy.choose(&mut self.candidates(unit, now))?;
         let gain = victim.pages - victim.live;
-        let worth = gain >= if eager { 1 } else { self.geometry.pages_per_block.div_ceil(GAIN_DIVISOR) };
+        let pages = self.geometry.pages_per_block;
+        let least = match eager {
+            true => 1,
+            false if self.placed[NARROW].is_used() => {
+                (pages * home.clean.len() as u32 / self.low).max(pages / GAIN_DIVISOR).max(1)
+            }
+            false => pages.div_ceil(GAIN_DIVISOR),
+        };
+        let worth = gain >= least;
         (worth && victim.live <= self.copy_room(unit)).then_some(Job::Collect(victim.block))
     }
 

@@ -169,8 +169,8 @@ impl Core {
     fn move_to(&self, lpa: Lpa, source: Ppa, place: Ppa) {
         self.map.borrow_mut().set(lpa, Some(place));
         let mut blocks = self.blocks.borrow_mut();
-        blocks.of(source).live -= 1;
-        blocks.of(place).live += 1;
+        blocks.page_dies(source);
+        blocks.page_lives(place);
     }
 }
 
@@ -214,7 +214,12 @@ mod tests {
     fn a_twin_is_forgotten_when_the_block_of_either_page_is_collected() {
         let medium = left_behind(&[[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1), (10, 5), (11, 6), (12, 7)]]);
         let sim = Sim::new();
-        let config = FtlConfig { over_provisioning: 0.07, victim: "greedy".into(), gc_low_blocks: 2 };
+        let config = FtlConfig {
+            over_provisioning: 0.07,
+            victim: "greedy".into(),
+            gc_low_blocks: 2,
+            placement_dies: 0,
+        };
         sim.block_on(|| {
             let port = FlashPort::new(&sim, flash_config(), medium);
             let ftl = Ftl::recover(port, &config, &mut |_, _, _| {});

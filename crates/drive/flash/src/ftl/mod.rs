@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   write(lpa) ─► map.rs: lpa -> ppa ─► flash port        blocks.rs: where the next page goes
+//!                                                          placement.rs: pages that are freed together
 //!                                                          gc.rs: making room;  victim/: at whose expense
 //!                                                          recovery.rs: all of it again, from the headers of pages
 //! ```
@@ -23,6 +24,7 @@ pub mod away;
 mod blocks;
 mod gc;
 mod map;
+mod placement;
 mod recovery;
 pub mod victim;
 
@@ -41,6 +43,7 @@ use crate::{BlockId, FlashConfigError, FlashPort, Geometry, Ppa, Purpose, Spare}
 use blocks::{BlockState, Blocks};
 pub use map::Lpa;
 use map::PageMap;
+pub use placement::Placement;
 use recovery::Twin;
 use victim::VictimPolicy;
 
@@ -57,6 +60,11 @@ pub struct FtlConfig {
     /// The FTL collects garbage in a unit that has fewer clean blocks than this.
     #[setting(is = Integer(2, 1 << 20))]
     pub gc_low_blocks: u32,
+    /// Dies, whole blocks of which take the pages of a segment of a log, so that a segment that was freed leaves blocks
+    /// that are erased without a copy. Only pages of that segment are in them if they are at most the pages of the
+    /// segment over `flash.pages_per_block`. 0: all dies page by page, as for pages that are freed one by one.
+    #[setting(is = Integer(0, 1 << 20))]
+    pub placement_dies: u32,
 }
 
 impl FtlConfig {
@@ -188,7 +196,7 @@ impl Ftl {
             policy: (policy.build)(),
             logical_pages,
             map: TaskCell::new(PageMap::new(logical_pages, geometry.pages())),
-            blocks: TaskCell::new(Blocks::new(&geometry, config.gc_low_blocks, state)),
+            blocks: TaskCell::new(Blocks::new(&geometry, config.gc_low_blocks, config.placement_dies, state)),
             writing: TaskCell::default(),
             next_ticket: Cell::new(0),
             sequence: Cell::new(0),
@@ -242,7 +250,8 @@ impl Ftl {
         }
     }
 
-    /// Writes new content to `lpa`; returns when it is on flash. `kind` (not 0) and `tag` are kept beside it.
+    /// Writes new content to `lpa`, a page that is freed alone; returns when it is on flash. `kind` (not 0) and `tag`
+    /// are kept beside it.
     ///
     /// Waits for garbage collection only if no unit has room. Panics if `lpa` is not below
     /// [`Ftl::logical_pages`].
@@ -254,6 +263,19 @@ impl Ftl {
         tag: [u8; TAG_BYTES],
         purpose: Purpose,
     ) {
+        self.write_placed(lpa, data, kind, tag, purpose, Placement::Alone);
+    }
+
+    /// As [`Ftl::write`], of a page that may be freed together with others.
+    pub fn write_placed(
+        &self,
+        lpa: Lpa,
+        data: impl Into<PageData>,
+        kind: u8,
+        tag: [u8; TAG_BYTES],
+        purpose: Purpose,
+        placement: Placement,
+    ) {
         let core = &*self.0;
         assert!(lpa.0 < core.logical_pages, "logical page {} of {}", lpa.0, core.logical_pages);
         assert!(kind != 0, "page kind 0 is reserved");
@@ -264,7 +286,7 @@ impl Ftl {
         while core.is_behind(lpa, ticket) {
             core.written.wait();
         }
-        let Some(place) = self.take_page(lpa, ticket) else {
+        let Some(place) = self.take_page(lpa, ticket, placement) else {
             core.leave(lpa, ticket);
             return;
         };
@@ -278,7 +300,7 @@ impl Ftl {
         if core.leave(lpa, ticket) {
             core.discard(place);
         } else {
-            core.blocks.borrow_mut().of(place).live += 1;
+            core.blocks.borrow_mut().page_lives(place);
             core.remap(lpa, Some(place));
         }
         if !core.space.is_empty() {
@@ -287,13 +309,13 @@ impl Ftl {
     }
 
     /// A page for the write of `lpa` with `ticket`; `None` if the write is not wanted any more.
-    fn take_page(&self, lpa: Lpa, ticket: u64) -> Option<Ppa> {
+    fn take_page(&self, lpa: Lpa, ticket: u64, placement: Placement) -> Option<Ppa> {
         let core = &*self.0;
         loop {
             if core.is_trimmed(lpa, ticket) {
                 return None;
             }
-            let place = core.blocks.borrow_mut().take_host_page();
+            let place = core.blocks.borrow_mut().take_host_page(placement);
             if let Some(place) = place {
                 if core.geometry.page_of(place) == 0 {
                     self.kick(core.geometry.unit_of(core.geometry.block_of(place)), false);
@@ -358,7 +380,7 @@ impl Core {
         let live = self.live_pages.get() + u64::from(place.is_some()) - u64::from(old.is_some());
         self.live_pages.set(live);
         if let Some(old) = old {
-            self.blocks.borrow_mut().of(old).live -= 1;
+            self.blocks.borrow_mut().page_dies(old);
             self.discard(old);
         }
     }

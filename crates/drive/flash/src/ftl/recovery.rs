@@ -140,7 +140,7 @@ impl Ftl {
         let mut blocks = core.blocks.borrow_mut();
         for (ppa, spare) in &findings.winners {
             map.set(Lpa(spare.lpa as u32), Some(*ppa));
-            blocks.of(*ppa).live += 1;
+            blocks.page_lives(*ppa);
         }
         core.live_pages.set(findings.winners.len() as u64);
         let winner = |lpa: Lpa| &findings.winners[findings.index[lpa.0 as usize] as usize - 1];

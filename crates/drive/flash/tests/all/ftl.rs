@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_flash::ftl::victim::VICTIMS;
-use kvdrive_flash::ftl::{Ftl, FtlConfig, Lpa};
+use kvdrive_flash::ftl::{Ftl, FtlConfig, Lpa, Placement};
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_flash::{FlashConfig, FlashPort, Media, Ppa, Purpose};
 use kvdrive_nvme::Status;
@@ -29,7 +29,7 @@ fn flash_config() -> FlashConfig {
 }
 
 fn config(victim: &str) -> FtlConfig {
-    FtlConfig { over_provisioning: 0.07, victim: victim.to_owned(), gc_low_blocks: 2 }
+    FtlConfig { over_provisioning: 0.07, victim: victim.to_owned(), gc_low_blocks: 2, placement_dies: 2 }
 }
 
 fn fresh_media(name: &str, flash: &FlashConfig) -> Box<dyn Media> {
@@ -68,6 +68,17 @@ fn tag(version: u64) -> [u8; 48] {
 
 fn put(ftl: &Ftl, lpa: u32, version: u64) {
     ftl.write(Lpa(lpa), page(lpa, version), 1, tag(version), Purpose::Value);
+}
+
+/// As [`put`]; some pages are freed together with their neighbours.
+fn put_placed(ftl: &Ftl, lpa: u32, version: u64) {
+    let number = u64::from(lpa / 8);
+    let placement = match lpa % 3 {
+        0 => Placement::Alone,
+        1 => Placement::Together(number),
+        _ => Placement::TogetherWide(number),
+    };
+    ftl.write_placed(Lpa(lpa), page(lpa, version), 1, tag(version), Purpose::Value, placement);
 }
 
 fn get(ftl: &Ftl, lpa: u32) -> Option<u64> {
@@ -155,7 +166,7 @@ fn everything_can_be_overwritten_at_once() {
     let ftl = fresh(&sim, &flash_config(), "greedy");
     for round in 1..20 {
         let ftl = &ftl;
-        let writes = (0..ftl.logical_pages()).map(|lpa| move || put(ftl, lpa, round));
+        let writes = (0..ftl.logical_pages()).map(|lpa| move || put_placed(ftl, lpa, round));
         sim.block_on(|| join_all(&sim, writes));
     }
 }
@@ -195,7 +206,7 @@ fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
                     continue;
                 }
                 let version = u64::from(number) + 1;
-                put(&ftl, lpa, version);
+                put_placed(&ftl, lpa, version);
                 oracle.borrow_mut().insert(lpa, version);
             }
             running.set(running.get() - 1);
@@ -250,14 +261,61 @@ fn a_full_logical_space_can_be_overwritten_for_ever() {
         sim.block_on(|| {
             let pages = ftl.logical_pages();
             for lpa in 0..pages {
-                put(&ftl, lpa, 1);
+                put_placed(&ftl, lpa, 1);
             }
             for version in 2..1500 {
-                put(&ftl, rng.below(pages.into()) as u32, version);
+                put_placed(&ftl, rng.below(pages.into()) as u32, version);
             }
         });
         assert_eq!(ftl.statistics().live_pages, 24);
     }
+}
+
+/// Pages that collection copies while segments of 8 pages, three of which are written at a time beside pages that are
+/// freed one by one, are freed and written again in random order, on a drive of 8 dies whose segments are all in use.
+fn copies_for_segments(placement_dies: u32) -> u64 {
+    const SEGMENT_PAGES: u32 = 8;
+    let sim = Sim::new();
+    let flash = FlashConfig { dies_per_channel: 4, blocks_per_die: 48, ..flash_config() };
+    let port = FlashPort::new(&sim, flash.clone(), fresh_media("tags", &flash));
+    let ftl = Ftl::new(port, &FtlConfig { over_provisioning: 0.25, placement_dies, ..config("greedy") });
+    let segments = ftl.logical_pages() / SEGMENT_PAGES - 4;
+    let singles = segments * SEGMENT_PAGES..ftl.logical_pages();
+    let mut rng = Rng::stream(3, "segments");
+    let mut opening = 0;
+    sim.block_on(|| {
+        for round in 0..800 {
+            let three: BTreeSet<u32> = match round {
+                0..10 => BTreeSet::new(),
+                _ => (0..3).map(|_| rng.below(segments.into()) as u32).collect(),
+            };
+            // The first rounds fill the drive.
+            let three: Vec<u32> = match round {
+                0..10 => (0..segments).filter(|segment| segment % 10 == round).collect(),
+                _ => three.into_iter().collect(),
+            };
+            let pages = |segment: u32| segment * SEGMENT_PAGES..(segment + 1) * SEGMENT_PAGES;
+            three.iter().flat_map(|segment| pages(*segment)).for_each(|lpa| ftl.trim(Lpa(lpa)));
+            for together in three.chunks(3) {
+                for page in 0..SEGMENT_PAGES {
+                    for (segment, number) in together.iter().zip(opening..) {
+                        let (lpa, placement) = (segment * SEGMENT_PAGES + page, Placement::Together(number));
+                        ftl.write_placed(Lpa(lpa), self::page(lpa, 1), 1, tag(1), Purpose::Value, placement);
+                    }
+                }
+                opening += together.len() as u64;
+            }
+            put(&ftl, singles.start + rng.below(singles.len() as u64) as u32, 1);
+        }
+    });
+    ftl.statistics().copied_pages
+}
+
+#[test]
+fn a_freed_segment_leaves_blocks_without_a_live_page() {
+    let (placed, spread) = (copies_for_segments(2), copies_for_segments(0));
+    assert!(spread > 1000, "{spread} pages were copied without placement");
+    assert!(placed * 100 < spread, "{placed} pages were copied with placement, {spread} without");
 }
 
 /// The owner's knowledge of one page: versions that it may have.
@@ -273,7 +331,7 @@ type Ledger = Rc<RefCell<BTreeMap<u32, Known>>>;
 
 fn put_on_record(ftl: &Ftl, ledger: &Ledger, lpa: u32, version: u64) {
     ledger.borrow_mut().entry(lpa).or_default().begun.insert(version);
-    put(ftl, lpa, version);
+    put_placed(ftl, lpa, version);
     let mut ledger = ledger.borrow_mut();
     let known = ledger.get_mut(&lpa).unwrap();
     known.begun.remove(&version);

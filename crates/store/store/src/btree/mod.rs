@@ -69,6 +69,7 @@ pub const ROW: StoreRow = StoreRow {
     check: |options, page_bytes, pages, _threads| options.btree.check(page_bytes, pages),
     fit: |_, _, _, _| (),
     layout: |_| Vec::new(),
+    log_segment_pages: |_, _| None,
     read_cache: None,
     background: |_| None,
     make: |options, ground| Rc::new(Btree(Rc::new(Tree::new(&options.btree, ground)))),

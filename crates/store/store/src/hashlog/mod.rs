@@ -70,6 +70,9 @@ pub const ROW: StoreRow = StoreRow {
     check: |options, page_bytes, pages, threads| options.hashlog.check(page_bytes, pages, threads),
     fit: |options, page_bytes, pages, threads| options.hashlog.fit(page_bytes, pages, threads),
     layout: |options| kvdrive_declare::image_keys(&options.hashlog),
+    log_segment_pages: |options, page_bytes| {
+        Some((options.hashlog.segment_bytes / u64::from(page_bytes)) as u32)
+    },
     read_cache: None,
     background: |_| None,
     make: |options, ground| Rc::new(Hashlog(Rc::new(Log::new(&options.hashlog, ground)))),

@@ -75,6 +75,7 @@ pub const ROW: StoreRow = StoreRow {
     check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
     fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
     layout: |options| kvdrive_declare::image_keys(&options.lsmtree),
+    log_segment_pages: |_, _| None,
     read_cache: Some("lsmtree.row_cache_bytes"),
     background: |options| Some(options.lsmtree.background),
     make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
