@@ -278,14 +278,29 @@ impl Tree {
     }
 
     /// Writes a value that is too long for a leaf, and leaves room for the leaf and `keep` pages; the caller
-    /// has the writers' turn.
-    fn write_long(&self, thread: Thread, value: &Value<'_>, keep: u64) -> Result<Elsewhere, StoreError> {
+    /// has the writers' turn. A value that replaces one of as many pages needs its pages until the next checkpoint only,
+    /// so it may use pages that are kept for deletes: a full store can be overwritten.
+    fn write_long(
+        &self,
+        thread: Thread,
+        key: &Key,
+        value: &Value<'_>,
+        keep: u64,
+    ) -> Result<Elsewhere, StoreError> {
         let pages = node::overflow_count(self.page_bytes(), value.bytes());
+        let least_kept = |state: &BtreeState| FREE_AFTER_REPEATS + u64::from(state.root.level + 1);
+        let mut kept = self.state.borrow().most_pages() + keep;
         let mut is_second = false;
         let at = loop {
+            if self.state.borrow().free.pages() < u64::from(pages) + kept {
+                let replaced = self.item(thread, key)?;
+                if matches!(replaced, Some(Item::Elsewhere(old)) if old.pages() >= pages) {
+                    kept = kept.min(least_kept(&self.state.borrow()));
+                }
+            }
             let taken = {
                 let mut state = self.state.borrow_mut();
-                let fits = state.free.pages() >= u64::from(pages) + state.most_pages() + keep;
+                let fits = state.free.pages() >= u64::from(pages) + kept;
                 let runs = if fits { state.free.take_runs(pages, MOST_RUNS) } else { None };
                 runs.map(|runs| Elsewhere { born: state.number(), bytes: value.bytes(), runs })
             };
@@ -313,11 +328,11 @@ impl Tree {
     }
 
     /// The item for a value.
-    fn item_of(&self, thread: Thread, value: &Value<'_>, keep: u64) -> Result<Item, StoreError> {
+    fn item_of(&self, thread: Thread, key: &Key, value: &Value<'_>, keep: u64) -> Result<Item, StoreError> {
         if value.bytes() <= self.state.borrow().inline_bytes() {
             return Ok(Item::Value(StoredValue::of(value)));
         }
-        self.write_long(thread, value, keep).map(Item::Elsewhere)
+        self.write_long(thread, key, value, keep).map(Item::Elsewhere)
     }
 
     /// Applies several changes as one; the caller has the writers' turn. Changes that make the tree larger
@@ -367,7 +382,7 @@ impl Tree {
             let _turn = self.writers.take(&self.ground.cpu, thread);
             let mut changes: Vec<ItemChange> = Vec::with_capacity(batch.len());
             for (key, value) in batch.iter().map(Request::parts) {
-                let item = value.map(|value| self.item_of(thread, &value, keep)).transpose();
+                let item = value.map(|value| self.item_of(thread, &key, &value, keep)).transpose();
                 match item {
                     Ok(item) => changes.push((key, item)),
                     Err(error) => {

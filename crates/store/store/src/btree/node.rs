@@ -67,6 +67,11 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
+    /// Number of its pages.
+    pub fn pages(&self) -> u32 {
+        self.runs.iter().map(|run| run.pages).sum()
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.born.to_le_bytes().to_vec();
         out.extend(self.bytes.to_le_bytes());

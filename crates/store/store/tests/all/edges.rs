@@ -138,6 +138,30 @@ fn a_full_store_says_so_and_takes_deletes() {
     }
 }
 
+/// An overwrite does not make the tree larger, however long its value is.
+#[test]
+fn every_pair_of_a_full_btree_can_be_overwritten() {
+    for small in small::all().into_iter().filter(|small| small.row.name == "btree") {
+        for bytes in [16, 200, small.page_bytes / 2, small.page_bytes, 3 * small.page_bytes] {
+            let world = World::new(small.page_bytes, small.pages);
+            let mut store = world.open(small.row, &small.options);
+            let mut pairs = fill(&*store, bytes);
+            for round in 1..4u64 {
+                for (number, (key, value)) in (0..).zip(&mut pairs) {
+                    *value = value_of(round << 40 | number, bytes);
+                    let put = store.put(MAIN, *key, Value::from(&value[..]));
+                    put.unwrap_or_else(|error| panic!("{bytes} B, round {round}, pair {number}: {error}"));
+                }
+            }
+            store.sync(MAIN).unwrap();
+            store = world.open(small.row, &small.options);
+            assert!(pairs.iter().all(|(key, value)| get(&*store, key).as_ref() == Some(value)), "{bytes} B");
+            // Deletes still have their pages.
+            pairs.keys().for_each(|key| store.delete(MAIN, *key).unwrap());
+        }
+    }
+}
+
 #[test]
 fn twenty_overwrites_at_80_percent() {
     for small in small::all() {
