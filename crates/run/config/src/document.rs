@@ -238,6 +238,8 @@ impl Document {
         }
         let mut config = Config::of_values(&values)?;
         config.workload.own = self.own_workload;
+        let flash_bytes = config.flash.geometry().data_bytes() as f64;
+        config.workload.precondition_bytes = (config.workload.precondition * flash_bytes) as u64;
         if let Some(own) = self.own_packing {
             config.packing.policy = own.row().name.to_owned();
             config.packing.own = Some(own);

@@ -112,7 +112,8 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
         // The length of a trace is unknown until its end.
         return Ok(config.workload.ops);
     }
-    let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
+    let workload =
+        workload::precondition::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
     Ok(workload.preload() + config.workload.ops)
 }
 
@@ -363,7 +364,7 @@ pub(crate) fn open_workload(
     seed: u64,
     verifier: &Mutex<Verifier>,
 ) -> anyhow::Result<(Box<dyn Workload>, u64)> {
-    let source = workload::build(params, seed).map_err(anyhow::Error::msg)?;
+    let source = workload::precondition::build(params, seed).map_err(anyhow::Error::msg)?;
     if params.verify != "only" {
         return Ok((source, params.ops));
     }

@@ -16,6 +16,7 @@ pub mod kvcache;
 mod mixed;
 mod mixgraph;
 mod params;
+pub mod precondition;
 mod readrandom;
 mod rows;
 mod sizes;

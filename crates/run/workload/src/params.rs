@@ -120,6 +120,13 @@ pub struct WorkloadParams {
     /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
     #[setting(is = Integer(0, 1 << 40), shrinks)]
     pub overwrites: u64,
+    /// Bytes of values that are stored before the first operation, as a multiple of the drive's flash: all pairs of the
+    /// workload, and then pairs at random. For a drive in its steady state: 2.
+    #[setting(is = Number(0.0, 1000.0), option = "precondition")]
+    pub precondition: f64,
+    /// The same in bytes, once the drive is known.
+    #[setting(skip)]
+    pub precondition_bytes: u64,
     /// Whether the preloaded pairs are stored and overwritten by the clients of the run, in model time.
     /// Otherwise the firmware and the flash do the same work, but no time passes.
     pub timed_load: bool,

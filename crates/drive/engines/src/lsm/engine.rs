@@ -476,19 +476,17 @@ impl Lsm {
             Some(values) => ValueLog::restore(&sim, &shape, &pool, &buffer, values)
                 .map_err(|error| damaged(error.to_string()))?,
         };
-        let most_tables = tables_in_protected_bytes(&config, &shape)?;
         let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
         let parts = IndexParts {
             sim: sim.clone(),
             cores: cores.clone(),
             flash: ftl.clone().map(|ftl| (ftl, pool.clone())),
             page_bytes,
-            most_tables,
+            most_tables: tables_in_protected_bytes(&config, &shape)?,
             values: liveness.clone(),
             journal: liveness.clone(),
         };
-        let index_config = config.lsm.index.clone();
-        let is_new = image.is_none();
+        let (index_config, is_new) = (config.lsm.index.clone(), image.is_none());
         let index = match image {
             None => Index::new(parts, index_config),
             Some(image) => Index::recover(parts, index_config, image, tables)

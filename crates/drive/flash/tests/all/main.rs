@@ -4,3 +4,4 @@ mod bad_blocks;
 mod flash;
 mod ftl;
 mod images;
+mod placement;

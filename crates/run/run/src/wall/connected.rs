@@ -65,6 +65,12 @@ pub fn run_measured(
         config.workload.verify = "only".into();
     }
     let (mut drives, mut drivers) = Drives::connect(&config, remotes, only_verifies)?;
+    // The flash of the drives is not visible from here, the size of their namespaces is.
+    if config.workload.precondition > 0.0 {
+        let room_bytes =
+            drives.room_bytes().context("workload.precondition: a drive does not say its size")?;
+        config.workload.precondition_bytes = (config.workload.precondition * room_bytes as f64) as u64;
+    }
     // The drives may hold pairs from other programs.
     let pipelines = drives.pipelines(&config, &mut drivers)?;
     let mut threads = Threads::new(&config, pipelines, true, Spending::elsewhere(), watch)?;
