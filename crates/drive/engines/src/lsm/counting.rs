@@ -9,13 +9,13 @@
 //! count grow have written as many bytes as the share says: merges cost a fixed part of what stores cost, however long a
 //! drive runs. Only stored bytes trigger them, in the store that flushes a memtable: a recording needs no word of them.
 
-use super::engine::LsmEngine;
+use super::engine::Lsm;
 
 /// Least growth of the count that is worth a merge, in segments: a small index on a small drive is not merged for a few
 /// stores.
 const LEAST_SEGMENTS: u64 = 16;
 
-impl LsmEngine {
+impl Lsm {
     /// Has the count of live bytes grown so much since the last merge of the whole index that another one is due? Asked
     /// when the index has changed.
     pub(super) fn count_is_due(&self) -> bool {
