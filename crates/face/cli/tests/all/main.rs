@@ -2,6 +2,7 @@
 
 mod cache;
 mod capacity;
+mod conform;
 #[path = "../../../../wire/subsystem/tests/all/guest.rs"]
 #[allow(dead_code, reason = "a guest can do more than one user wants")]
 mod guest;
