@@ -103,6 +103,7 @@ fn config(layout: &str, compaction: &str) -> IndexConfig {
         bloom_hashes: 7,
         compaction: compaction.into(),
         rings: vec![3, 4, 5],
+        count_growth_percent: 0,
         memtable_insert_ns: 300,
         index_probe_ns: 200,
         table_entry_ns: 50,
